@@ -23,7 +23,7 @@ class ConfigError(ZonedriveError):
     """A setting, an option or an account file is not usable."""
 
 
-class Homeless(ConfigError):
+class NoHomeDirectory(ConfigError):
     """The user has no home folder for zonedrive's files."""
 
 

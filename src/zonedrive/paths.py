@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from zonedrive.errors import ConfigError, Homeless
+from zonedrive.errors import ConfigError, NoHomeDirectory
 
 DEFAULT_ACCOUNT = "default"
 
@@ -111,7 +111,7 @@ def home() -> Path:
         found = Path.home()
         if found.is_absolute():
             return found
-    raise Homeless(
+    raise NoHomeDirectory(
         "there is no home folder for what zonedrive keeps",
         remedy="set HOME to a folder of yours",
     )
@@ -259,7 +259,7 @@ def no_folder(found: Path) -> ConfigError:
 
 def way_around(found: Path) -> str:
     """Return the remedy for an `obstacle`."""
-    with contextlib.suppress(Homeless):
+    with contextlib.suppress(NoHomeDirectory):
         if home().is_relative_to(found):
             return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
     bases = {
@@ -269,7 +269,7 @@ def way_around(found: Path) -> str:
         "XDG_RUNTIME_DIR": runtime_dir,
     }
     for variable, base in bases.items():
-        with contextlib.suppress(Homeless):
+        with contextlib.suppress(NoHomeDirectory):
             if found.is_relative_to(base().parent) or base().is_relative_to(found):
                 return f"move it away, or set {variable} to a folder of yours"
     return "move it away"
@@ -277,7 +277,9 @@ def way_around(found: Path) -> str:
 
 def require_folders(paths: AccountPaths) -> None:
     """Raise ConfigError if a folder that zonedrive needs is a file or another user's."""
-    with contextlib.suppress(Homeless):  # code that needs a home folder raises the error itself
+    with contextlib.suppress(
+        NoHomeDirectory
+    ):  # code that needs a home folder raises the error itself
         for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
             if found := obstacle(folder):
                 raise no_folder(found)

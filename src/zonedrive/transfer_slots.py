@@ -18,7 +18,7 @@ FAST: Final = 50e6  # bytes a second of a transfer that takes turns
 PATIENCE_S: Final = 0.05  # seconds that a transfer waits for its turn
 
 
-class Turns:
+class TransferSlots:
     """One turn and its waiting queue.  Thread-safe."""
 
     def __init__(self) -> None:
@@ -51,13 +51,15 @@ class Turns:
                 self.is_taken = False
 
 
-TURNS: Final = Turns()
+TURNS: Final = TransferSlots()
 
 
-class Turn:
+class TransferSlot:
     """Turns of one transfer, used by one thread."""
 
-    def __init__(self, turns: Turns = TURNS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, turns: TransferSlots = TURNS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._turns, self._clock = turns, clock
         self._has_turn = False
         self._bytes = 0

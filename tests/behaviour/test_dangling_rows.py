@@ -16,7 +16,7 @@ from tests.harness.machine import Mounted
 from tests.harness.planting import Plant
 from tests.harness.waiting import eventually
 from zonedrive.cipher import Box, Clear
-from zonedrive.content.cache_index import Index, name_in_index
+from zonedrive.content.cache_index import CacheIndex, name_in_index
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
 from zonedrive.state.column_crypto import sealed
@@ -126,7 +126,7 @@ def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None
                 database.execute("INSERT INTO manifests VALUES (?, ?, ?)", (ino, generation, other))
     shutil.copy(next(index.parent.glob("[0-9]*")), index.parent / f"{GONE}-0123456789ab")
     secrets = FileStore(mounted.machine.state / "secrets.json")
-    cached = Index(index, data_box(secrets, True)[1] if encrypted else None, lambda: None)
+    cached = CacheIndex(index, data_box(secrets, True)[1] if encrypted else None, lambda: None)
     cached.open()
     row = cached.everything()[0]
     row.ino, row.name = GONE, f"{GONE}-0123456789ab"

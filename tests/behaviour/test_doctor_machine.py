@@ -15,7 +15,7 @@ from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Answer, Meddler
 from tests.harness.surroundings import NAMELESS, WITHOUT_DEVICE, Person, stand_in
 from zonedrive.doctor import folders
-from zonedrive.doctor.facts import Patient
+from zonedrive.doctor.facts import DoctorFacts
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 
@@ -146,7 +146,7 @@ def test_a_socket_of_somebody_else(person: Person) -> None:
 def test_a_disk_of_no_known_kind(shell: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a chroot the table of mounts does not have it: then no kind is named."""
     monkeypatch.setenv("XDG_STATE_HOME", str(shell.folders["STATE_HOME"]))
-    patient = Patient(AccountPaths("default"), dict)
+    patient = DoctorFacts(AccountPaths("default"), dict)
     found = folders.state(patient)
     assert found is not None and found.detail.startswith("private, on ")
     monkeypatch.setattr(mountpoint, "mounts", list)

@@ -12,18 +12,18 @@ from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
 from zonedrive.paths import private_dir
 from zonedrive.state.inode import ROOT, Inode, Kind
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 from zonedrive.state.schema import SCHEMAS
 
 
-class Former:
+class PreviousAccount:
     """The stores of an account as the first schema had them."""
 
     def __init__(self, state: Path, zone: RemoteZone, name: str) -> None:
         box, key = data_box(FileStore(state / "secrets.json"), True)
         self._state = state
         self.database = Database.open(state / "tree.db", SCHEMAS)
-        self.tree = Tree.open(self.database, box)
+        self.tree = Inodes.open(self.database, box)
         self.spool = Spool(private_dir(state / "outgoing"), key)
         self._generation = 1000
         with self.database.transaction():
@@ -62,7 +62,7 @@ def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
     zone = dying.zone
     before = zone.listing()
     name = dying.root.name
-    stores = Former(dying.machine.state, zone, name)
+    stores = PreviousAccount(dying.machine.state, zone, name)
     saved = {f"former {n}.txt": random.Random(n).randbytes(1 + n * 40_000) for n in range(8)}
     for file, data in saved.items():
         stores.save(file, data)

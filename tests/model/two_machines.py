@@ -70,7 +70,7 @@ FAULTS: tuple[dict[str, object], ...] = (
 )
 
 
-class Finding(AssertionError):
+class CheckResult(AssertionError):
     """Something that must not be."""
 
 
@@ -197,7 +197,7 @@ class Round:
                     self._burst(steps)
                 self._end()
             except Exception as wrong:
-                found = "" if isinstance(wrong, Finding) else traceback.format_exc()
+                found = "" if isinstance(wrong, CheckResult) else traceback.format_exc()
                 findings.append(f"{wrong}\n{found}".strip())
             finally:
                 with suppress(AssertionError, OSError):
@@ -261,7 +261,7 @@ class Round:
         for thread in threads:
             thread.join(120)
         if any(thread.is_alive() for thread in threads):
-            raise Finding("a program hangs")
+            raise CheckResult("a program hangs")
         deployment.heal()
         self._web = deployment.person("bob").zone(self._zone)
         if death is not None:
@@ -339,7 +339,7 @@ class Round:
         try:
             eventually(self._agree, what="both machines show what the service has")
         except AssertionError as wrong:
-            raise Finding(f"no agreement: {self._differences()}") from wrong
+            raise CheckResult(f"no agreement: {self._differences()}") from wrong
         for side in self._sides:
             self._sync(side, final=True)
         allowed = {side.program.draft for side in self._sides if self.profile == "published"}
@@ -347,7 +347,7 @@ class Round:
         found = [f"a stray entry: {path}" for path in strays]
         found += self.claims.findings(self._service.histories(self._web.id))
         if found:
-            raise Finding("\n".join(found))
+            raise CheckResult("\n".join(found))
 
     def _sync(self, side: Side, *, final: bool) -> None:
         """All that was saved is sent; before the end, changes of names may have been refused."""
@@ -361,7 +361,7 @@ class Round:
             with self._lock:
                 self.claims.sent(before)
         elif final or not answer.get("taken_back"):
-            raise Finding(f"sync of {side.who} exits with {answer.get('exit')}: {left}")
+            raise CheckResult(f"sync of {side.who} exits with {answer.get('exit')}: {left}")
 
     def _compare_refusals(self, side: Side) -> None:
         """Whatever is called a refusal was an answer of the service."""
@@ -377,7 +377,7 @@ class Round:
         wrong += [("refused", each, "by nobody") for each in said
                   if not any(answer and answer in each for answer in side.said)]  # fmt: skip
         if wrong:
-            raise Finding(f"{side.who} says {wrong}; the service said {side.said[-20:]}")
+            raise CheckResult(f"{side.who} says {wrong}; the service said {side.said[-20:]}")
 
     def _complaints(self) -> list[str]:
         return [f"{side.who} logged {each}" for side in self._sides

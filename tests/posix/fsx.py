@@ -85,7 +85,7 @@ class Exerciser:
         self.close(Op("close", 0, 0, 0))
         self._compare(self.path.read_bytes(), bytes(self.model), 0, "the file at the end")
 
-    def give_up(self) -> None:
+    def detach_and_delete_remote(self) -> None:
         """Close what is open, whatever the state."""
         for descriptor in (self._fd, self._reader):
             if descriptor is not None:
@@ -335,7 +335,7 @@ def fails(path: Path, start: bytes, ops: Sequence[Op]) -> str:
     except (Mismatch, OSError, ValueError) as wrong:  # ValueError: mmap, of a size that is wrong
         return f"{type(wrong).__name__}: {wrong}"
     finally:
-        exerciser.give_up()
+        exerciser.detach_and_delete_remote()
     return ""
 
 
@@ -364,7 +364,7 @@ def exercise(path: Path, ops: Sequence[Op], start: bytes = b"") -> Exerciser:
     try:
         exerciser.run(_noted(ops, done))
     except (Mismatch, OSError, ValueError) as wrong:
-        exerciser.give_up()
+        exerciser.detach_and_delete_remote()
         short = shrink(path, start, done[-LONGEST_SHRUNK:])
         last, text = ("\n".join(map(repr, many)) for many in (done[-20:], short))
         raise Mismatch(

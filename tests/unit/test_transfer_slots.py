@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from zonedrive import transfer_slots
-from zonedrive.transfer_slots import QUANTUM, Turn, Turns
+from zonedrive.transfer_slots import QUANTUM, TransferSlot, TransferSlots
 
 
 class Clock:
@@ -27,11 +27,11 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("patient")
 def test_fast_transfers_work_one_after_the_other() -> None:
     """Four transfers go through the same amount; between two of them there is never a third."""
-    shared, order = Turns(), list[int]()
+    shared, order = TransferSlots(), list[int]()
     assert shared.take()
 
     def transfer(number: int) -> None:
-        turn = Turn(shared, Clock())
+        turn = TransferSlot(shared, Clock())
         for _ in range(3):
             turn.went(QUANTUM)
             assert shared.is_taken
@@ -54,7 +54,7 @@ def test_fast_transfers_work_one_after_the_other() -> None:
 def test_nobody_waits_for_a_transfer_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has the turn may wait for the network: after a moment the others work as well."""
     monkeypatch.setattr(transfer_slots, "PATIENCE_S", 0.001)
-    shared = Turns()
+    shared = TransferSlots()
     assert shared.take()
     for _ in range(3):
         assert not shared.take()
@@ -65,8 +65,8 @@ def test_nobody_waits_for_a_transfer_that_is_stuck(monkeypatch: pytest.MonkeyPat
 
 def test_slow_transfers_take_no_turns() -> None:
     """A line of 10 MB/s does not load the machine, and waits for nobody."""
-    shared, clock = Turns(), Clock()
-    turn = Turn(shared, clock)
+    shared, clock = TransferSlots(), Clock()
+    turn = TransferSlot(shared, clock)
     for _ in range(96):
         clock.now += QUANTUM / 8 / 10e6
         turn.went(QUANTUM // 8)

@@ -30,7 +30,7 @@ YES: Final = ("y", "yes")
 LOOK_SECONDS: Final = 1.0  # a browser command that fails ends within this time
 
 
-class Seat:
+class BrowserPrompt:
     """The user at this terminal; implements `logon.browser.visit.Person`."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Seat:
             f"The browser signed on as {found}, not as {word(expected)}. Keep this logon? [y/N]: "
         )
         click.echo(clean(question), nl=False, err=True)
-        answer = await Lines(descriptor).next()
+        answer = await RawLineReader(descriptor).next()
         return (answer or "").casefold() in YES
 
     def warn(self, text: str) -> None:
@@ -118,7 +118,7 @@ class Seat:
                 "address bar and paste it here (it is not shown), then press Enter.",
             ):
                 say(text, err=True)
-            lines = Lines(descriptor)
+            lines = RawLineReader(descriptor)
             while (line := await lines.next()) is not None:
                 wrong = take(line)
                 if not wrong:
@@ -203,7 +203,7 @@ def _or(ways: Sequence[str]) -> str:
     return ", ".join(ways[:-1]) + f" or {ways[-1]}"
 
 
-class Lines:
+class RawLineReader:
     """Reader for lines of any length, with the usual keys for corrections."""
 
     def __init__(self, descriptor: int) -> None:

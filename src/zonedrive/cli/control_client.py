@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from zonedrive.cli.liveness import Patience, connect
+from zonedrive.cli.liveness import Liveness, connect
 from zonedrive.daemon import lock, process_control, protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
@@ -35,7 +35,7 @@ class NoDaemon(ZonedriveError):
         )
 
 
-class Silent(ZonedriveError):
+class NotResponding(ZonedriveError):
     """The account's daemon runs but does not answer."""
 
     def __init__(self, paths: AccountPaths) -> None:
@@ -44,7 +44,7 @@ class Silent(ZonedriveError):
         )
 
 
-class Slow(ZonedriveError):
+class DaemonTimeout(ZonedriveError):
     """The account's daemon is working, and the request takes longer than allowed."""
 
     def __init__(self, paths: AccountPaths, seconds: float) -> None:
@@ -54,7 +54,7 @@ class Slow(ZonedriveError):
         )
 
 
-class Deaf(ZonedriveError):
+class Unconnectable(ZonedriveError):
     """The account's daemon runs, but its socket cannot be reached."""
 
     def __init__(self, paths: AccountPaths) -> None:
@@ -73,7 +73,7 @@ def anew(paths: AccountPaths) -> str:
     return f"run 'zonedrive unmount --now {folder}', then 'zonedrive mount {folder}{account}'"
 
 
-class Ended(MountEnded):
+class DaemonExited(MountEnded):
     """The daemon ended during a request."""
 
     def __init__(self, paths: AccountPaths) -> None:
@@ -93,7 +93,7 @@ def stream(
     of the daemon.
     """
     with _connected(paths) as connection:
-        patience = Patience(connection, lambda: _reached(paths), _pid(paths))
+        patience = Liveness(connection, lambda: _reached(paths), _pid(paths))
         try:
             connection.sendall(protocol.encode(request))
             for line in patience.lines(timeout):
@@ -105,11 +105,11 @@ def stream(
                     return
         except TimeoutError as slow:
             if patience.is_slow:
-                raise Slow(paths, timeout or 0.0) from slow
-            raise Silent(paths) from slow
+                raise DaemonTimeout(paths, timeout or 0.0) from slow
+            raise NotResponding(paths) from slow
         except ConnectionError as wrong:
-            raise Ended(paths) from wrong
-    raise Ended(paths)
+            raise DaemonExited(paths) from wrong
+    raise DaemonExited(paths)
 
 
 def _connected(paths: AccountPaths) -> socket.socket:
@@ -122,7 +122,7 @@ def _connected(paths: AccountPaths) -> socket.socket:
         try:
             return _reached(paths)
         except TimeoutError as slow:
-            raise Silent(paths) from slow
+            raise NotResponding(paths) from slow
         except PermissionError as wrong:
             raise ZonedriveError(
                 f"{paths.control} cannot be used: it belongs to another user",
@@ -135,7 +135,7 @@ def _connected(paths: AccountPaths) -> socket.socket:
                 raise NoDaemon(paths.account) from wrong
             if time.monotonic() > end:
                 stopped = process_control.is_stopped(_pid(paths) or 0)
-                raise (Silent(paths) if stopped else Deaf(paths)) from wrong
+                raise (NotResponding(paths) if stopped else Unconnectable(paths)) from wrong
         # The daemon is starting, or the end of a session has removed its socket's folder.
         asked = asked or process_control.ask_to_listen(paths.lock)
         time.sleep(0.05)

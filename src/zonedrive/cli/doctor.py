@@ -16,7 +16,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
-    from zonedrive.doctor.facts import Patient
+    from zonedrive.doctor.facts import DoctorFacts
 
 ASK_SECONDS = 10.0
 PUBLIC = ("name", "ok", "detail", "remedy")
@@ -51,7 +51,7 @@ def doctor(
     yours.  Exits with 0 when everything is in order, else with 1.
     """
     from zonedrive.doctor import examine, examine_profile
-    from zonedrive.doctor.facts import Patient
+    from zonedrive.doctor.facts import DoctorFacts
 
     if report is not None and (profile or as_json):
         raise click.UsageError("--report goes with neither --profile nor --json.")
@@ -65,7 +65,7 @@ def doctor(
     wanted = mountpoint.absolute(folder) if folder else None
     checks = []
     with text_output.Progress() as progress:
-        patient = Patient(paths, ask, wanted)
+        patient = DoctorFacts(paths, ask, wanted)
         for check in examine_profile(patient, profile) if profile else examine(patient):
             checks.append(check)
             progress.show(f"{check['name']} …")
@@ -90,7 +90,7 @@ def _show(checks: list[dict[str, object]]) -> None:
     text_output.line(text_output.count(bad, "problem") if bad else "everything is in order", "bold")
 
 
-def _report(patient: "Patient", checks: list[dict[str, object]], file: str) -> None:
+def _report(patient: "DoctorFacts", checks: list[dict[str, object]], file: str) -> None:
     from zonedrive.doctor.report import text
 
     written = text(patient, checks)

@@ -31,7 +31,7 @@ CLOSING_SECONDS = 60.0
 """Longest silence in seconds of a daemon that has removed its socket and closes its stores."""
 
 
-class Patience:
+class Liveness:
     """Wait for the daemon at the other end of one connection."""
 
     def __init__(

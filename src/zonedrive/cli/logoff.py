@@ -96,7 +96,8 @@ def _require_none_wanted(paths: AccountPaths, store: "SecretStore") -> None:
         some = pending_summary.wanted_place(paths, store)
         some = f", {'' if number == 1 else 'among them '}{text_output.word(some)}" if some else ""
         raise ZonedriveError(
-            f"{text_output.count(number, 'file')} of local_only {verb(number)} only on this machine{some}",
+            f"{text_output.count(number, 'file')} of local_only {verb(number)} only on this machine"
+            f"{some}",
             remedy="mount and move what you need elsewhere, or drop it with --discard",
         )
 
@@ -143,7 +144,7 @@ def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
         ended = control_client.ask(paths, request, timeout=timeout + SYNC_SPARE)
     except control_client.NoDaemon:
         return pending_summary.at_rest(paths), ""
-    sync_view.tell_taken_back(ended)
+    sync_view.take_rejected(ended)
     left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
     waits = Backlog(int(left["files"]), int(left["bytes"]), int(left.get("changes", 0)))
     return waits, str(ended.get("remedy", "")) if alone else ""
@@ -205,6 +206,8 @@ async def _end_at_service(account: "Account", store: "SecretStore") -> None:
         text_output.complain(f"the service was not told: {failure.message}")
     if bearer is not None and bearer.kind == "token":
         text_output.complain(
-            f"the token{f' {text_output.word(bearer.id)}' if bearer.id else ''} stays valid at the service"
-            f"{f' until {bearer.until}' if bearer.until else ''}; its secret is destroyed here"
+            f"the token{f' {text_output.word(bearer.id)}' if bearer.id else ''}"
+            " stays valid at the service"
+            f"{f' until {bearer.until}' if bearer.until else ''};"
+            " its secret is destroyed here"
         )

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zonedrive.cli import control_client, text_output
-from zonedrive.cli.browser import Seat
+from zonedrive.cli.browser import BrowserPrompt
 from zonedrive.cli.options import Text, account_option, timeout_option
 from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths, require_folders
 
 if TYPE_CHECKING:
-    from zonedrive.logon.logon import Wish
+    from zonedrive.logon.logon import LogonRequest
     from zonedrive.logon.secrets import Secret
     from zonedrive.logon.wire import Offer
 
@@ -29,7 +29,7 @@ LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class LogonOptions:
     """Values of the command-line options."""
 
     base_url: str
@@ -47,7 +47,7 @@ class Given:
     session_only: bool
     save_password: bool
 
-    def checked(self) -> "Given":
+    def checked(self) -> "LogonOptions":
         """Return the options with a normalized base URL.
 
         Raises UsageError for options that exclude each other, ConfigError for an invalid base URL.
@@ -65,11 +65,11 @@ class Given:
             raise click.UsageError("--password-stdin needs --username.")
         return found
 
-    def wish(self) -> "Wish":
+    def wish(self) -> "LogonRequest":
         """Return the options of the logon request."""
-        from zonedrive.logon.logon import Wish
+        from zonedrive.logon.logon import LogonRequest
 
-        return Wish(
+        return LogonRequest(
             url=self.base_url,
             username=self.username or "",
             ca_file=self.ca_file,
@@ -78,9 +78,9 @@ class Given:
             save_password=self.save_password,
         )
 
-    def seat(self) -> Seat:
+    def seat(self) -> BrowserPrompt:
         """Return the interface for a browser sign-on of the user at this terminal."""
-        return Seat(
+        return BrowserPrompt(
             self._way(),
             here=not self.no_browser,
             seconds=self.timeout,
@@ -176,13 +176,13 @@ def logon(**options: Any) -> None:
     import trio
 
     from zonedrive.daemon import pending_summary
-    from zonedrive.logon.logon import Enrolment
+    from zonedrive.logon.logon import Logon
 
-    given = Given(**options).checked()
+    given = LogonOptions(**options).checked()
     paths, seat = AccountPaths(given.account), given.seat()
     require_folders(paths)
     terminal = Terminal(given.password_stdin, given.code)
-    enrolment = Enrolment(
+    enrolment = Logon(
         paths,
         given.wish(),
         terminal,

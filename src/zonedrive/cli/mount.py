@@ -183,15 +183,15 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     except MountEnded:  # another command has unmounted it; it may still be closing
         if not process_control.wait_end(paths.lock, CLOSING_SECONDS):
             raise
-    except control_client.Slow as busy:
+    except control_client.DaemonTimeout as busy:
         _detach(path)
         say(f"{path} is detached; {busy.message}: it is still closing", err=True)
-    except control_client.Silent as hung:
+    except control_client.NotResponding as hung:
         _detach(path)
         process_control.end(paths.lock, HUNG_SECONDS)
         last_run.clear(paths)
         say(f"{path} is unmounted; {hung.message}, and was ended: what was saved is kept", err=True)
-    except control_client.Deaf:
+    except control_client.Unconnectable:
         if not now:
             raise
         _detach(path)
@@ -199,7 +199,7 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         last_run.clear(paths)
     if users := last.get("users"):
         say(f"{path} was still used by {', '.join(users)}", err=True)
-    sync_view.tell_taken_back(last)
+    sync_view.take_rejected(last)
     if last.get("left", {}).get("files"):
         say(_left(last["left"]), err=True)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from zonedrive.errors import Homeless
+from zonedrive.errors import NoHomeDirectory
 from zonedrive.paths import home, is_private, private_dir, runtime_dir
 
 PREFIX = "zonedrive-sign-on-"
@@ -39,7 +39,7 @@ def leading_to(address: str) -> Iterator[Path | None]:
 def _private_folder() -> Path | None:
     """Create a folder that no other user can enter or replace; return None on failure."""
     for place in (home, runtime_dir):
-        with contextlib.suppress(OSError, Homeless):
+        with contextlib.suppress(OSError, NoHomeDirectory):
             above = place()
             if place is runtime_dir:
                 private_dir(above)

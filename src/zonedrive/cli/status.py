@@ -118,7 +118,7 @@ class Look:
         while True:
             try:
                 return self._asked()
-            except (control_client.Silent, control_client.Deaf) as silent:
+            except (control_client.NotResponding, control_client.Unconnectable) as silent:
                 raise _with_rest(self._paths, silent) from silent
             except (control_client.NoDaemon, MountEnded):
                 pass
@@ -139,9 +139,9 @@ class Look:
         """
         try:
             return self._asked()
-        except (control_client.NoDaemon, control_client.Deaf, MountEnded):
+        except (control_client.NoDaemon, control_client.Unconnectable, MountEnded):
             return self._left(former)
-        except (control_client.Silent, control_client.Slow) as silent:
+        except (control_client.NotResponding, control_client.DaemonTimeout) as silent:
             since = {"unknown_since": self._known, "unknown": silent.line(), "state": "offline"}
             return {**former, **since}
 
@@ -221,7 +221,7 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
     try:
         with Progress() as progress:
             request = {"command": "sync", "paths": below, "timeout": timeout}
-            way, held = sync_view.Way(), sync_view.Held()
+            way, held = sync_view.SyncProgress(), sync_view.Held()
             for last in control_client.stream(paths, request):
                 if last.get("done"):
                     continue

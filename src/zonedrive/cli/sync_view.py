@@ -31,7 +31,7 @@ SAVED = "copy out of it what you need, then remove it there"
 """Remedy for files in lost+found."""
 
 
-class Way:
+class SyncProgress:
     """Progress of a `sync`, relative to the largest amount of pending data seen."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def tell(last: Message) -> None:
     for new in last.get("anew", []):
         line(f"was deleted on the service, sent as a new file: {new}")
     _each("failed; see 'zonedrive status'", last["failed"])
-    tell_taken_back(last)
+    take_rejected(last)
     _each("of those asked for stay on this machine", last.get("stays", []))
     if last.get("lost"):
         complain(f"{saved(last['lost'])}; {SAVED}")
@@ -98,7 +98,7 @@ def tell(last: Message) -> None:
         complain(f"{unsent(last['left'])} not on the service yet{reason}{remedy}")
 
 
-def tell_taken_back(last: Message) -> None:
+def take_rejected(last: Message) -> None:
     """Print rejected changes that were reverted; the daemon reports them only once."""
     _each("could not be removed or renamed", last.get("taken_back", []))
 

@@ -20,8 +20,8 @@ from typing import Self
 import trio
 
 from zonedrive import memory
-from zonedrive.content.cache_entry import Entry
-from zonedrive.content.cache_store import Shelf
+from zonedrive.content.cache_entry import CacheEntry
+from zonedrive.content.cache_store import CacheStore
 from zonedrive.content.codec import create_file
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.fetcher import Engine, Fetcher
@@ -60,11 +60,11 @@ class Cache:
         self._engine = Engine(connections, stall, supervisor)
         self.fetch_failed = self._engine.failed
         self._keep, self._job = self._engine.supervisor.keep, self._engine.supervisor.job
-        self._active: dict[tuple[int, str], tuple[Entry, Fetcher]] = {}
+        self._active: dict[tuple[int, str], tuple[CacheEntry, Fetcher]] = {}
         self._closing = trio.Event()
         self._prepared = -EXPECT_S
         self._tending = False
-        self._shelf = Shelf(directory, key, limit, identity, self._engine.supervisor)
+        self._shelf = CacheStore(directory, key, limit, identity, self._engine.supervisor)
 
     def start(self) -> Self:
         """Open the folder and load the content of an earlier daemon."""
@@ -273,7 +273,7 @@ class Cache:
 
     # -- entries
 
-    def _moved(self, entry: Entry) -> None:
+    def _moved(self, entry: CacheEntry) -> None:
         """Update the index and start to free idle memory after bytes were received."""
         self._shelf.note(entry)
         if entry.streaming and not self._tending and self._engine.nursery is not None:
@@ -289,20 +289,20 @@ class Cache:
             await trio.to_thread.run_sync(memory.give_back)
         self._tending = False
 
-    def _close(self, entry: Entry, fetcher: Fetcher) -> None:
+    def _close(self, entry: CacheEntry, fetcher: Fetcher) -> None:
         entry.users -= 1
         if entry.users == 0:
             fetcher.stop(StoreError("the file was closed"))
             self._release(entry)
 
-    def _release(self, entry: Entry) -> None:
+    def _release(self, entry: CacheEntry) -> None:
         """Close an entry that has no users, or that must not be used any more."""
         if entry in self._shelf.room.entries:
             if not entry.doomed:
                 del self._active[entry.ino, entry.stamp]
             self._shelf.put_back(entry)
 
-    def _doom(self, entry: Entry) -> None:
+    def _doom(self, entry: CacheEntry) -> None:
         """Remove an entry from the cache; its readers continue with the open file."""
         if not entry.doomed:
             self._active.pop((entry.ino, entry.stamp), None)

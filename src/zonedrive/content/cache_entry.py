@@ -26,8 +26,8 @@ from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.download_worker import Stopped
 from zonedrive.content.ranges import Ranges
 from zonedrive.content.read_memory import AHEAD, SCRATCH, ReadAhead
-from zonedrive.content.recent_chunks import Recent
-from zonedrive.content.stream_buffer import Window, Windows
+from zonedrive.content.recent_chunks import RecentChunks
+from zonedrive.content.stream_buffer import StreamBuffer, StreamBuffers
 from zonedrive.errors import Damaged
 from zonedrive.paths import private_dir
 
@@ -53,17 +53,17 @@ class _Arrival(Enum):
 class Store(Protocol):
     """Interface of an entry to the cache's folder."""
 
-    def allow(self, entry: "Entry", need: int, want: int) -> bool:
+    def allow(self, entry: "CacheEntry", need: int, want: int) -> bool:
         """Return True if the entry may write `need` bytes now; up to `want` bytes are granted."""
 
     def failed(self, error: OSError) -> None:
         """Report an error of the disk."""
 
-    def damaged(self, entry: "Entry") -> bool:
+    def damaged(self, entry: "CacheEntry") -> bool:
         """Report damaged bytes of the entry; return True if it may use the disk again."""
 
 
-class Entry:
+class CacheEntry:
     """Cached bytes of one revision of one inode."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Entry:
         size: int,
         path: Path,
         key: bytes | None,
-        windows: Windows,
+        windows: StreamBuffers,
         store: Store,
     ) -> None:
         """Create an empty entry; the file at `path` is created with the first bytes."""
@@ -92,7 +92,7 @@ class Entry:
         self._key = key
         self._file: ContentFile | None = None
         self._windows = windows
-        self._window: Window | None = None
+        self._window: StreamBuffer | None = None
         self._allowance = 0  # bytes that may be written
         self._writing = 0  # bytes of it that are being written
         self._count = threading.Lock()  # of these two
@@ -101,14 +101,14 @@ class Entry:
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
         self._arrived: deque[tuple[_Arrival, int, int, Buffer]] = deque()  # start, end, the bytes
-        self._recent = Recent()
+        self._recent = RecentChunks()
         self._ahead = ReadAhead()
 
     # -- on the loop
 
     def adopt(self, file: ContentFile, present: Ranges) -> None:
         """Use the content that is in `file`."""
-        file.without_journal()
+        file.disable_redo_log()
         self._file = file
         self.on_disk = present
         self.present = Ranges(present)
@@ -405,6 +405,6 @@ class Entry:
         except FileNotFoundError:  # the folder was removed
             private_dir(self.path.parent)
             file = create_file(self.path, self._key)
-        file.without_journal()
+        file.disable_redo_log()
         file.truncate(self.size)
         return file

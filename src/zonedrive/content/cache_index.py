@@ -93,7 +93,7 @@ def _bound(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE entries DROP COLUMN checksum")
     # of the entry's file, x'' where that is not sealed
     db.execute("ALTER TABLE entries ADD COLUMN manifest BLOB NOT NULL DEFAULT x''")
-    # over the row, see `Index`
+    # over the row, see `CacheIndex`
     db.execute("ALTER TABLE entries ADD COLUMN hash BLOB NOT NULL DEFAULT x''")
 
 
@@ -122,7 +122,7 @@ AGAIN_S = 5.0  # without a disk to have an index on, it is tried again so often
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-class Index:
+class CacheIndex:
     """Rows in a SQLite file that may vanish or break at any time."""
 
     def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:

@@ -21,13 +21,13 @@ from pathlib import Path
 
 import trio
 
-from zonedrive.content.cache_entry import Entry
-from zonedrive.content.cache_index import NAME, Index, Row
+from zonedrive.content.cache_entry import CacheEntry
+from zonedrive.content.cache_index import NAME, CacheIndex, Row
 from zonedrive.content.codec import open_file
-from zonedrive.content.quota import Room, remove
+from zonedrive.content.quota import Quota, remove
 from zonedrive.content.reflink import copy_file
 from zonedrive.content.small_contents import LARGEST, SmallContents
-from zonedrive.content.stream_buffer import Windows
+from zonedrive.content.stream_buffer import StreamBuffers
 from zonedrive.errors import StoreError
 from zonedrive.paths import private_dir
 from zonedrive.supervisor import Supervisor, Task
@@ -40,7 +40,7 @@ _BIG = 8 << 20  # bytes that take milliseconds to free
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Shelf:
+class CacheStore:
     """Content files by inode and revision."""
 
     def __init__(
@@ -58,10 +58,10 @@ class Shelf:
         self._key = key
         self._complained = False
         self._facts: dict[str, str] = {}
-        self.index = Index(directory / NAME, key, self._lost)
-        self.room = Room(directory, limit, self.index)
+        self.index = CacheIndex(directory / NAME, key, self._lost)
+        self.room = Quota(directory, limit, self.index)
         self.small = SmallContents(self.index, self.room, key)
-        self.windows = Windows()
+        self.windows = StreamBuffers()
         self._gathering = False
         self._identity = self.stamp(f"{identity}|{'' if key is None else 'sealed'}")
 
@@ -83,11 +83,11 @@ class Shelf:
 
     # -- entries
 
-    def allow(self, entry: Entry, need: int, want: int) -> bool:
-        """See `Room.allow`."""
+    def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
+        """See `Quota.allow`."""
         return self.room.allow(entry, need, want)
 
-    def bring(self, ino: int, stamp: str, size: int) -> Entry:
+    def bring(self, ino: int, stamp: str, size: int) -> CacheEntry:
         """Return a new entry for a revision, with its stored bytes; drop other revisions."""
         self.small.drop(ino)
         rows = self.index.of(ino)
@@ -97,13 +97,13 @@ class Shelf:
         epoch = self.index.epoch
         self._drop_rows([other for other in rows if other is not row])
         path = self.directory / self._new_name(ino)
-        entry = Entry(ino, stamp, size, path, self._key, self.windows, self)
+        entry = CacheEntry(ino, stamp, size, path, self._key, self.windows, self)
         if row is not None and self.index.epoch == epoch:
             self._revive(entry, row)
         self.room.entries.add(entry)
         return entry
 
-    def _revive(self, entry: Entry, row: Row) -> None:
+    def _revive(self, entry: CacheEntry, row: Row) -> None:
         """Load the stored bytes of a row into `entry`."""
         path = self.directory / row.name
         try:
@@ -159,7 +159,7 @@ class Shelf:
     def _in_use(self, ino: int) -> bool:
         return any(entry.ino == ino and not entry.doomed for entry in self.room.entries)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: CacheEntry) -> None:
         """Add a newly completed entry to the index at once, so that it survives a crash."""
         if entry.indexed or entry.doomed or not entry.complete or not entry.size:
             return
@@ -168,7 +168,7 @@ class Shelf:
             entry.settle()
             self.index.put(_row(entry))
 
-    def put_back(self, entry: Entry) -> None:
+    def put_back(self, entry: CacheEntry) -> None:
         """Close an entry without users, and keep its bytes on the disk."""
         kept = entry.close()
         self.room.entries.discard(entry)
@@ -179,7 +179,7 @@ class Shelf:
             self.index.delete([entry.path.name])
         self._discard([entry.path], entry.held)
 
-    def doom(self, entry: Entry) -> None:
+    def doom(self, entry: CacheEntry) -> None:
         """Delete an entry's row and file name; its users continue with the open file."""
         entry.doomed = True
         self.index.delete([entry.path.name])
@@ -256,7 +256,7 @@ class Shelf:
         finally:
             file.close()
 
-    def damaged(self, entry: Entry) -> bool:
+    def damaged(self, entry: CacheEntry) -> bool:
         """Mark an entry as incomplete; return True if the index no longer lists it as complete."""
         entry.indexed = False
         return entry.doomed or self.index.put(_row(entry))
@@ -361,7 +361,7 @@ class Shelf:
         self.index.close()
 
 
-def _row(entry: Entry) -> Row:
+def _row(entry: CacheEntry) -> Row:
     return Row(
         entry.ino,
         entry.stamp,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from zonedrive.content.content_file import ContentFile
-from zonedrive.content.encrypted_file import SealedFile
+from zonedrive.content.encrypted_file import EncryptedFile
 from zonedrive.content.plain_file import PlainFile
 
 
@@ -12,7 +12,7 @@ def create_file(path: Path, key: bytes | None) -> ContentFile:
 
     Raises OSError, including FileExistsError.
     """
-    return PlainFile.create(path) if key is None else SealedFile.create(path, key)
+    return PlainFile.create(path) if key is None else EncryptedFile.create(path, key)
 
 
 def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFile:
@@ -22,4 +22,4 @@ def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFi
     when they are read.  Raises Damaged if the file is not the recorded one or its head fails its
     check, and OSError if it cannot be opened.
     """
-    return PlainFile.open(path) if key is None else SealedFile.open(path, key, manifest)
+    return PlainFile.open(path) if key is None else EncryptedFile.open(path, key, manifest)

@@ -75,7 +75,7 @@ class ContentFile(ABC):
         """Return ranges of bytes that may never have been written, as far as the format knows."""
         return []
 
-    def without_journal(self) -> None:  # noqa: B027
+    def disable_redo_log(self) -> None:  # noqa: B027
         """Disable the journal, for content that can be fetched again.
 
         Only bytes that were written are read from such a file.

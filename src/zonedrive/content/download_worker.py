@@ -19,15 +19,15 @@ import trio
 from zonedrive.content.content_file import Buffer
 from zonedrive.content.source import (
     Abortable,
+    BufferRecycling,
     Changed,
-    Confirming,
     RangeSource,
     Source,
     Stream,
-    Thrifty,
+    Validating,
 )
 from zonedrive.errors import BadAnswer
-from zonedrive.transfer_slots import Turn
+from zonedrive.transfer_slots import TransferSlot
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
 TELL_S = 0.25  # seconds after which the loop is told of new bytes without a waiting reader
@@ -123,18 +123,20 @@ class Download:
         """
         with self._open() as stream:
             self._hold(stream)
-            turn = Turn()
+            turn = TransferSlot()
             try:
                 if not self.stopped and trio.from_thread.run_sync(opened, self, stream):
-                    if self.doubtful and isinstance(self.source, Confirming):
+                    if self.doubtful and isinstance(self.source, Validating):
                         trio.from_thread.run(self.source.confirm)
                     self._drain(stream, advanced, turn)
             finally:
                 turn.end()
                 self._hold(None)  # another stream may use its connection from here on
 
-    def _drain(self, stream: Stream, advanced: Callable[["Download"], object], turn: Turn) -> None:
-        thrifty = stream if isinstance(stream, Thrifty) else None
+    def _drain(
+        self, stream: Stream, advanced: Callable[["Download"], object], turn: TransferSlot
+    ) -> None:
+        thrifty = stream if isinstance(stream, BufferRecycling) else None
         self._told_s = time.monotonic()
         for data in stream:
             turn.went(len(data))

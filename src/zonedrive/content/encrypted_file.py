@@ -30,7 +30,7 @@ _MAX_DIRTY = 8  # partly written chunks in memory
 _MAX_KEPT = 4  # decrypted chunks in memory
 
 
-class SealedFile(ContentFile):
+class EncryptedFile(ContentFile):
     """Content file that is encrypted on the disk."""
 
     def __init__(self, path: Path, descriptor: int, head: Head, key: bytes, chunks: Chunks) -> None:
@@ -47,7 +47,7 @@ class SealedFile(ContentFile):
         self._trimmed = False
 
     @classmethod
-    def create(cls, path: Path, key: bytes) -> "SealedFile":
+    def create(cls, path: Path, key: bytes) -> "EncryptedFile":
         """Create an empty file whose key is encrypted under `key`.
 
         If that fails, no file is left.
@@ -63,7 +63,7 @@ class SealedFile(ContentFile):
             raise
 
     @classmethod
-    def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "SealedFile":
+    def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "EncryptedFile":
         """Open an existing file and repair a write that a killed process left incomplete.
 
         `manifest` is the expected state of the file, empty if unknown.  Raises Damaged if the file
@@ -379,7 +379,7 @@ class SealedFile(ContentFile):
         with self._lock:
             return self._chunks.holes_until(self._size)
 
-    def without_journal(self) -> None:
+    def disable_redo_log(self) -> None:
         """Disable the journal, for content that can be fetched again.
 
         Only bytes that were written are read from such a file.  Writes are faster, but a killed
@@ -402,6 +402,6 @@ class SealedFile(ContentFile):
     def _same_kind(self, path: Path) -> ContentFile:
         with self._lock:
             manifest = self._chunks.manifest_of_copy(self._size)
-        copy = SealedFile.open(path, self._account_key, manifest)
+        copy = EncryptedFile.open(path, self._account_key, manifest)
         copy._chunks.begin_writing(copy._size, copy._nonce)  # in a thread, not at the first write
         return copy

@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 import trio
 
-from zonedrive.content.cache_entry import Entry
+from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.download_worker import Download, Stopped
 from zonedrive.content.source import Changed, Source, Stream
-from zonedrive.content.waiting_readers import LEAST, Pace, Waiter
+from zonedrive.content.waiting_readers import LEAST, Pace, WaitingReader
 from zonedrive.errors import (
     BadAnswer,
     Interrupted,
@@ -66,7 +66,7 @@ class Engine:
         self.failed: Observers[[int, RemoteError]] = Observers()  # waits, with the inode
         self._pressing = False
 
-    def crowd(self) -> None:
+    def request_slot(self) -> None:
         """Start to free a thread if none is free for the next download."""
         if self.limiter.available_tokens < 1 and not self._pressing and self.nursery is not None:
             self._pressing = True
@@ -77,7 +77,7 @@ class Engine:
             marks = {each: each.position for each in self.running if each.position > each.start}
             for _ in range(round(TURN / LOOK)):
                 await trio.sleep(LOOK)
-                self.relieve()
+                self.stop_idle()
                 if not self.limiter.statistics().tasks_waiting:
                     self._pressing = False
                     return
@@ -91,7 +91,7 @@ class Engine:
             for each in slow[: self.limiter.statistics().tasks_waiting]:
                 each.stop()
 
-    def relieve(self) -> None:
+    def stop_idle(self) -> None:
         """Stop one paused download if no thread is free."""
         if self.limiter.available_tokens < 1:
             for download in self.running:
@@ -105,7 +105,7 @@ class Fetcher:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: CacheEntry,
         source: Source,
         engine: Engine,
         stamp: Callable[[str], str],
@@ -126,7 +126,7 @@ class Fetcher:
         self._begun = False  # a stream was opened
         self._ranged: bool | None = None  # whether the source answers ranges
         self._downloads: list[Download] = []
-        self._waiters: set[Waiter] = set()
+        self._waiters: set[WaitingReader] = set()
         self._quiet_until = 0.0
         self._broken = 0  # connections in a row that broke without one new byte
         self._broken_since = 0.0  # when the first of them did
@@ -154,7 +154,7 @@ class Fetcher:
             if self.dead is not None:
                 raise self.dead
             stop = min(self.entry.present.following(gap) or end, end)
-            waiter = Waiter(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
+            waiter = WaitingReader(gap, stop, self._ask(gap, max(goal, end), bounded=bounded))
             self._waiters.add(waiter)
             self._await(waiter.download)
             self._catch_up()  # the thread may not have known yet of the waiting reader
@@ -191,7 +191,7 @@ class Fetcher:
             if waiter.download is None:
                 waiter.event.set()
 
-    async def _until(self, waiter: Waiter, pace: "Pace") -> None:
+    async def _until(self, waiter: WaitingReader, pace: "Pace") -> None:
         """Wait until the waiter is notified.  Raises TimedOut."""
         while not waiter.event.is_set():
             download = waiter.download
@@ -274,7 +274,7 @@ class Fetcher:
     def _begin(self, gap: int, goal: int, *, bounded: bool) -> Download:
         if self._engine.nursery is None:
             raise StoreError("the cache is closed")
-        self._engine.relieve()
+        self._engine.stop_idle()
         start = 0 if self._ranged is False else self.entry.present.reach(gap // ALIGN * ALIGN)
         if trio.current_time() >= self._resume_at + AGAIN:
             self._broken = 0  # the last failure was long ago
@@ -289,7 +289,7 @@ class Fetcher:
 
     async def _run(self, download: Download) -> None:
         error: Exception | None = None
-        self._engine.crowd()
+        self._engine.request_slot()
         try:
             with download.scope:
                 if self._resume_at > trio.current_time():

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import trio
 
-from zonedrive.content.cache_entry import Entry
-from zonedrive.content.cache_index import Index, Row
+from zonedrive.content.cache_entry import CacheEntry
+from zonedrive.content.cache_index import CacheIndex, Row
 from zonedrive.content.disk_limit import most
 
 log = logging.getLogger(__name__)
@@ -27,16 +27,16 @@ SAID_S = 3600.0
 _BATCH = 64
 
 
-class Room:
+class Quota:
     """Accounting of the cache's bytes on the disk."""
 
-    def __init__(self, directory: Path, limit: int, index: Index) -> None:
+    def __init__(self, directory: Path, limit: int, index: CacheIndex) -> None:
         """Start with no usage; the caller sets `idle` to the sum of the index."""
         self.limit = limit
         self.pinned: Container[int] = ()
         self.idle = 0  # bytes of entries that are not in use
         self.leaving = 0  # bytes of files that are about to be removed
-        self.entries: set[Entry] = set()  # in use
+        self.entries: set[CacheEntry] = set()  # in use
         self._directory = directory
         self._index = index
         self._said_s = -SAID_S  # time of the last warning about a full cache
@@ -50,13 +50,13 @@ class Room:
         """Return the bytes on the disk plus the bytes granted for writing."""
         return self.idle + self.leaving + sum(entry.held for entry in self.entries)
 
-    def allow(self, entry: Entry, need: int, want: int) -> bool:
+    def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
         """Grant `entry` `need` bytes now and up to `want` in total; called in a thread."""
         granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
         remove(victims)
         return granted
 
-    def _grant(self, entry: Entry, need: int, want: int) -> tuple[bool, list[Path]]:
+    def _grant(self, entry: CacheEntry, need: int, want: int) -> tuple[bool, list[Path]]:
         entry.settle()
         granted, victims = self.claim(need, want)
         entry.permit(granted, need)

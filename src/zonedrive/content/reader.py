@@ -8,7 +8,7 @@ INVARIANT: all bytes come from one version, because an entry always belongs to o
 from collections.abc import Callable
 from typing import Protocol
 
-from zonedrive.content.cache_entry import Entry
+from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.fetcher import Fetcher
 from zonedrive.content.source import Changed
@@ -33,7 +33,7 @@ class Reader(Protocol):
         """True if all bytes can be read without the source."""
 
     @property
-    def spoilt(self) -> bool:
+    def version_gone(self) -> bool:
         """True if reading is no longer possible, because the source has another version."""
 
     @property
@@ -67,7 +67,7 @@ class MemoryReader:
     """Reader of a small content that is completely in memory."""
 
     complete = kept = True
-    spoilt = False
+    version_gone = False
 
     def __init__(self, data: bytes) -> None:
         self.size = len(data)
@@ -95,7 +95,7 @@ class EntryReader:
     """Reader of one revision of a file that fetches missing bytes."""
 
     def __init__(
-        self, entry: Entry, fetcher: Fetcher, closed: Callable[["EntryReader"], None]
+        self, entry: CacheEntry, fetcher: Fetcher, closed: Callable[["EntryReader"], None]
     ) -> None:
         """Create a reader; `closed` is called once, when the reader is closed."""
         self.size = entry.size
@@ -114,7 +114,7 @@ class EntryReader:
         return self._entry.present.covers(0, self.size)
 
     @property
-    def spoilt(self) -> bool:
+    def version_gone(self) -> bool:
         """True if reading is no longer possible, because the source has another version."""
         return isinstance(self._fetcher.dead, Changed)
 

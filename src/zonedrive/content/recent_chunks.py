@@ -30,7 +30,7 @@ class _Chunk:
         self.is_stored = False
 
 
-class Recent:
+class RecentChunks:
     """Chunks of bytes by offset."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:

@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 
 from zonedrive.cipher import KEY_BYTES, NONCE_BYTES, Clear, Sealed
-from zonedrive.content.cache_index import Index, Row, name_in_index
-from zonedrive.content.quota import Room, remove
+from zonedrive.content.cache_index import CacheIndex, Row, name_in_index
+from zonedrive.content.quota import Quota, remove
 from zonedrive.errors import Damaged
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class _Waiting(msgspec.Struct, eq=False):
 class SmallContents:
     """Small contents by inode and revision."""
 
-    def __init__(self, index: Index, room: Room, key: bytes | None) -> None:
+    def __init__(self, index: CacheIndex, room: Quota, key: bytes | None) -> None:
         self._index = index
         self._room = room
         self._box: Clear | Sealed = Clear()

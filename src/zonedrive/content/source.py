@@ -58,7 +58,7 @@ class Abortable(Protocol):
 
 
 @runtime_checkable
-class Confirming(Source, Protocol):
+class Validating(Source, Protocol):
     """Source that can check if its version is still the current one."""
 
     async def confirm(self) -> None:
@@ -69,7 +69,7 @@ class Confirming(Source, Protocol):
 
 
 @runtime_checkable
-class Thrifty(Protocol):
+class BufferRecycling(Protocol):
     """Stream that reuses the memory of its chunks."""
 
     def give_back(self, chunks: list[Buffer]) -> None:

@@ -17,7 +17,7 @@ _MOST = 16 << 20  # for one content; more than all its read-ahead
 _LEAST = 1 << 20  # minimum read-ahead of a window, however many windows exist
 
 
-class Windows:
+class StreamBuffers:
     """Memory budget shared by all windows."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -25,16 +25,16 @@ class Windows:
         self.lock = threading.Lock()
         self.held = 0
         self._capacity = capacity
-        self._holders: set[Window] = set()  # those that hold something
+        self._holders: set[StreamBuffer] = set()  # those that hold something
 
     @property
     def ahead(self) -> int:
         """Bytes of read-ahead that one window can hold until they are read."""
         return max(_LEAST, self._capacity // (3 * max(1, len(self._holders))))
 
-    def new(self) -> "Window":
+    def new(self) -> "StreamBuffer":
         """Return a new window within the shared budget."""
-        return Window(self, min(_MOST, self._capacity))
+        return StreamBuffer(self, min(_MOST, self._capacity))
 
     def rest(self) -> None:
         """Empty the windows that were not used since the last call."""
@@ -45,7 +45,7 @@ class Windows:
                 else:
                     window.empty()
 
-    def changed(self, window: "Window", by: int) -> None:
+    def changed(self, window: "StreamBuffer", by: int) -> None:
         """Add `by` bytes to the total; called with the lock held."""
         self.held += by
         if window.held:
@@ -59,10 +59,10 @@ class Windows:
             max(self._holders, key=lambda window: (not window.used, window.held)).shrink()
 
 
-class Window:
+class StreamBuffer:
     """Bytes of one content by offset; the oldest cells are dropped for new ones."""
 
-    def __init__(self, windows: Windows, most: int) -> None:
+    def __init__(self, windows: StreamBuffers, most: int) -> None:
         """Create a window of at most `most` bytes."""
         self.used = True
         self.held = 0

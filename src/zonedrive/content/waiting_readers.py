@@ -10,7 +10,7 @@ from zonedrive.content.download_worker import Download
 LEAST = 4096  # least progress in bytes; the kernel requests a failed page twice
 
 
-class Waiter:
+class WaitingReader:
     """Reader that waits for [start, end)."""
 
     def __init__(self, start: int, end: int, download: Download | None) -> None:

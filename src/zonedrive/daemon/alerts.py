@@ -19,7 +19,7 @@ import trio
 from zonedrive.daemon.notifications import NORMAL, Desktop
 from zonedrive.errors import StoreError
 from zonedrive.paths import DEFAULT_ACCOUNT
-from zonedrive.views.status_report import Report
+from zonedrive.views.status_report import StatusReport
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ NAME = 120
 """Maximum length of a path in a notification, in characters."""
 
 
-class Topic:
+class AlertKind:
     """One kind of event, with one notification that is replaced."""
 
     def __init__(self, desktop: Desktop) -> None:
@@ -62,20 +62,20 @@ class Topic:
         return float("inf")
 
 
-class Tidings:
+class Alerts:
     """Event notifications of one mount."""
 
     def __init__(
         self,
-        report: Report,
+        report: StatusReport,
         account: str,
         failures: Desktop | None = None,
         conflicts: Desktop | None = None,
     ) -> None:
         self._report = report
         self._suffix = "" if account == DEFAULT_ACCOUNT else f" --account {account}"
-        self._failures = Topic(failures or Desktop("dialog-warning", NORMAL))
-        self._conflicts = Topic(conflicts or Desktop("dialog-information", NORMAL))
+        self._failures = AlertKind(failures or Desktop("dialog-warning", NORMAL))
+        self._conflicts = AlertKind(conflicts or Desktop("dialog-information", NORMAL))
 
     async def run(self) -> None:
         """Send notifications until cancelled; do nothing while nothing changes."""
@@ -117,12 +117,12 @@ class Tidings:
 
     async def _tell_conflicts(self) -> float:
         copies, topic = self._report.copies(), self._conflicts
-        topic.told |= copies - self._report.untold()
+        topic.told |= copies - self._report.unacknowledged()
         if copies <= topic.told:
             return float("inf")
         again = await topic.tell(copies, lambda: self._conflicting(copies))
         try:
-            if heard := self._report.untold() & topic.told:
+            if heard := self._report.unacknowledged() & topic.told:
                 self._report.tell(heard)
         except (OSError, StoreError) as wrong:  # in memory it counts as reported
             log.warning("that conflicts were told cannot be kept: %s", wrong)

@@ -27,10 +27,10 @@ from zonedrive.logon.secrets import open_store
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import Service, load_profile, open_service
 from zonedrive.state.attributes import Owner
-from zonedrive.state.inodes import Tree
-from zonedrive.state.intents import Journal
-from zonedrive.state.local_state import Core
-from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import IntentTable
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.recovery import recover
 from zonedrive.state.repair import WrongKey, open_sound
 from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
@@ -46,7 +46,7 @@ class Parts:
     account: Account
     paths: AccountPaths
     database: Database
-    tree: Tree
+    tree: Inodes
     service: Service
     files: FileSystem
     auth: BearerAuth
@@ -87,18 +87,18 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     except WrongKey as wrong:
         raise unreadable(paths, settings) from wrong
     try:
-        tree = Tree.open(database, box)
-        in_doubt = Doubts(database, box)
+        tree = Inodes.open(database, box)
+        requests = PendingRequests(database, box)
     except (Damaged, msgspec.DecodeError) as wrong:
         database.close()
         raise unreadable(paths, settings) from wrong
     private_dir(paths.cache)
     supervisor = Supervisor()
-    core = Core(
+    state = LocalState(
         database=database,
-        tree=tree,
-        journal=Journal(database, box),
-        doubts=in_doubt,
+        inodes=tree,
+        intents=IntentTable(database, box),
+        requests=requests,
         spool=Spool(private_dir(paths.outgoing), key, ManifestTable(database, box)),
         cache=Cache(
             private_dir(paths.content),
@@ -114,8 +114,8 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         owner=Owner(os.getuid(), os.getgid()),
         supervisor=supervisor,
     )
-    recover(core)
-    files = FileSystem(core, service)
+    recover(state)
+    files = FileSystem(state, service)
     return Parts(account, paths, database, tree, service, files, auth, renewal, supervisor)
 
 

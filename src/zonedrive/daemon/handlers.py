@@ -16,7 +16,7 @@ from zonedrive import __version__
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.control_server import Handler, Say
 from zonedrive.daemon.logon_monitor import logon_command
-from zonedrive.daemon.pin_handlers import Pinning
+from zonedrive.daemon.pin_handlers import PinHandlers
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.serialize import timestamp, version_objects, zone_names, zone_objects
 from zonedrive.daemon.trash import Trash
@@ -81,7 +81,7 @@ class Commands:
             "trash": self.trash,
             "restore": self.restore,
             "purge": self.purge,
-            **Pinning(parts, self._inode).handlers,
+            **PinHandlers(parts, self._inode).handlers,
         }
 
     # ---- looking ----
@@ -207,7 +207,7 @@ class Commands:
         answer = await self._sync(roots, _timeout(request), say)
         stays = [{"path": one.path, "error": one.stays} for one in places or () if one.stays]
         report = self._parts.files.report
-        lost, back = report.lost(roots), report.tell_taken_back(roots)
+        lost, back = report.lost(roots), report.take_rejected(roots)
         code = answer["exit"] or (1 if stays or lost or back else 0)
         return {**answer, "exit": code, "stays": stays, "lost": lost, "taken_back": back}
 
@@ -321,7 +321,7 @@ class Commands:
         return {
             "users": users,
             "left": report.left(),
-            "taken_back": report.tell_taken_back([ROOT]),
+            "taken_back": report.take_rejected([ROOT]),
         }
 
     # ---- what requests hold ----

@@ -31,8 +31,8 @@ from jeepney.io.trio import open_dbus_connection, open_dbus_router
 
 from zonedrive.daemon.wait_first import first
 from zonedrive.formatting import unsent, verb
-from zonedrive.remote.connectivity import Link
-from zonedrive.views.status_report import Report
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.views.status_report import StatusReport
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ FROM_LOGIND = MatchRule(  # the bus resolves the sender's name, a message has on
 )
 
 
-class Held:
+class InhibitorLock:
     """One inhibitor lock; logind holds it while its descriptor is open."""
 
     def __init__(self, descriptor: int, why: str) -> None:
@@ -79,8 +79,8 @@ class Inhibitor:
 
     def __init__(
         self,
-        report: Report,
-        link: Link,
+        report: StatusReport,
+        link: Connectivity,
         send_all: Callable[[float], Awaitable[object]],
         woken: Callable[[bool], Awaitable[object]],
         slept: Callable[[], float] = asleep,
@@ -93,7 +93,7 @@ class Inhibitor:
         self._report, self._link = report, link
         self._send_all, self._woken, self._slept = send_all, woken, slept
         self._asleep = slept()
-        self._locks: dict[Mode, Held] = {}
+        self._locks: dict[Mode, InhibitorLock] = {}
         self._refused: set[Mode] = set()
         self._ending = False  # of the machine
         self._is_over = False  # before the shutdown: sending has finished, all locks are released
@@ -224,7 +224,7 @@ class Inhibitor:
             self._refused.add(mode)  # by the administrator's rules
             return
         former = self._locks.pop(mode, None)  # None if all locks were released meanwhile
-        lock = Held(reply.body[0].to_raw_fd(), why)
+        lock = InhibitorLock(reply.body[0].to_raw_fd(), why)
         if self._is_over:
             lock.release()
         else:

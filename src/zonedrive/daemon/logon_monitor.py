@@ -31,7 +31,7 @@ LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS  # … but not earlier than that
 REMIND_NS = 7 * 86_400 * SECOND_NS  # before a token ends that only a person can renew
 
 
-class Vigil:
+class LogonMonitor:
     """Logon monitor of one mount."""
 
     def __init__(self, parts: Parts, desktop: Desktop) -> None:
@@ -64,11 +64,11 @@ class Vigil:
                 with trio.move_on_after(CALM_SECONDS):  # a renewal takes less time
                     state = await link.wait_other(state)
                     continue
-                await self._tell_ended()
+                await self._notify_logged_out()
             elif state == "online":
                 await self._desktop.withdraw()
 
-    async def _tell_ended(self) -> None:
+    async def _notify_logged_out(self) -> None:
         command = self.command()
         why = self._parts.service.link.last_error
         log.info("the logon has ended: run %s", command)

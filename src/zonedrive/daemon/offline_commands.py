@@ -30,7 +30,7 @@ def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     with suppress(StoreError):  # the names cannot be read
         box = box_of(paths, settings)
         with reader(paths) as state:
-            names = zone_names(state.stores(box).tree)
+            names = zone_names(state.stores(box).inodes)
     return zone_objects(found, names)
 
 

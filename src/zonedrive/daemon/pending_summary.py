@@ -16,8 +16,8 @@ from zonedrive.daemon import lock
 from zonedrive.errors import MountError, StoreError
 from zonedrive.logon.account_data import Backlog
 from zonedrive.logon.keys import data_box, kept_key, names_box
-from zonedrive.logon.previous_account import Premises
-from zonedrive.logon.secrets import Locked, SecretStore, open_store
+from zonedrive.logon.previous_account import LocalDataQueries
+from zonedrive.logon.secrets import KeyringTimeout, SecretStore, open_store
 from zonedrive.paths import AccountPaths
 from zonedrive.state.reader import StateReader
 
@@ -122,7 +122,7 @@ def patiently(look: Callable[[], Found]) -> Found:
     while True:
         try:
             return look()
-        except Locked:
+        except KeyringTimeout:
             if time.monotonic() >= end:
                 raise
         time.sleep(1)
@@ -169,4 +169,4 @@ def is_running(paths: AccountPaths) -> bool:
     return lock.is_held(paths.lock)
 
 
-PREMISES = Premises(at_rest, lost, local, wanted, is_running, needs_key, held)
+PREMISES = LocalDataQueries(at_rest, lost, local, wanted, is_running, needs_key, held)

@@ -12,7 +12,7 @@ from zonedrive.daemon.control_server import Handler, Say
 from zonedrive.daemon.logon_monitor import logon_command
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotLoggedOn, ZonedriveError
-from zonedrive.pins.fetch import Tally
+from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import Inode
 
 SAY_SECONDS = 0.5
@@ -21,7 +21,7 @@ SAY_SECONDS = 0.5
 FIND = Callable[[str], Awaitable[Inode]]
 
 
-class Pinning:
+class PinHandlers:
     """Handlers of the pin commands."""
 
     def __init__(self, parts: Parts, find: FIND) -> None:
@@ -45,7 +45,7 @@ class Pinning:
         inodes = [await self._find(path) for path in paths]
         for inode in inodes:
             pins.add(inode)
-        tallies = [Tally() for _ in inodes]
+        tallies = [PinProgress() for _ in inodes]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_say_progress, tallies, say)
             try:
@@ -95,7 +95,7 @@ class Pinning:
         return {"pins": found}
 
 
-def _object(tally: Tally) -> dict[str, int]:
+def _object(tally: PinProgress) -> dict[str, int]:
     return {
         "files": tally.files,
         "bytes": tally.bytes,
@@ -104,10 +104,10 @@ def _object(tally: Tally) -> dict[str, int]:
     }
 
 
-async def _say_progress(tallies: list[Tally], say: Say) -> None:
+async def _say_progress(tallies: list[PinProgress], say: Say) -> None:
     while True:
         await trio.sleep(SAY_SECONDS)
-        total = Tally()
+        total = PinProgress()
         for tally in tallies:
             total.files += tally.files
             total.bytes += tally.bytes

@@ -99,7 +99,7 @@ def address(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-class Stranger(ZonedriveError):
+class ForeignSocketError(ZonedriveError):
     """Another user's program listens at the daemon's address; nothing was sent to it."""
 
     def __init__(self, path: Path, uid: int) -> None:
@@ -152,7 +152,7 @@ def connect(path: Path, seconds: float | None) -> socket.socket:
         with address(path) as name:
             connection.connect(name)
         if not is_trusted(uid := peer(connection)):
-            raise Stranger(path, uid)
+            raise ForeignSocketError(path, uid)
     except BaseException:
         connection.close()
         raise

@@ -9,7 +9,7 @@ from typing import Any
 
 from zonedrive.model import Version, Zone
 from zonedrive.state.inode import ROOT, Kind
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 from zonedrive.state.names import local_name, zone_name
 
 
@@ -18,7 +18,7 @@ def timestamp(ns: int) -> str:
     return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
 
 
-def zone_names(tree: Tree) -> dict[str, str]:
+def zone_names(tree: Inodes) -> dict[str, str]:
     """Return the names of the zones in the mount, by id."""
     return {inode.zone: inode.name for inode in tree.inodes_in(ROOT) if inode.kind is Kind.ZONE}
 

@@ -21,24 +21,24 @@ import trio
 
 from zonedrive import config, process_hardening
 from zonedrive.daemon import last_run, logs, process_control
-from zonedrive.daemon.alerts import Tidings
+from zonedrive.daemon.alerts import Alerts
 from zonedrive.daemon.compose import Parts, build
 from zonedrive.daemon.control_server import Server
 from zonedrive.daemon.handlers import ENDING, Commands
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import Lock
-from zonedrive.daemon.logon_monitor import Vigil
+from zonedrive.daemon.logon_monitor import LogonMonitor
 from zonedrive.daemon.notifications import Desktop
 from zonedrive.daemon.readiness import Pipe
 from zonedrive.daemon.sd_notify import Notifier
-from zonedrive.daemon.status_line import Bulletin
+from zonedrive.daemon.status_line import StatusLine
 from zonedrive.errors import StoreError, ZonedriveError, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.fuse.options import Options, parse
 from zonedrive.logon.account import Account
-from zonedrive.logon.secrets import Shut
+from zonedrive.logon.secrets import KeyringLocked
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.state.inode import ROOT
 from zonedrive.supervisor import Task
@@ -113,7 +113,7 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
         last_run.keep_last_sign(start.paths)
         try:
             return folder, make()
-        except Shut as shut:
+        except KeyringLocked as shut:
             if not (start.foreground and notifier.is_heard):
                 raise
             from zonedrive.daemon import keyring_wait
@@ -151,13 +151,13 @@ class Daemon:
             parts.supervisor,
         )
         self._over = trio.Event()
-        self._vigil = Vigil(parts, Desktop())
-        self._bulletin = Bulletin(
+        self._vigil = LogonMonitor(parts, Desktop())
+        self._bulletin = StatusLine(
             self._notifier, parts.service.link, parts.files.report, self._vigil.command
         )
-        self._tidings = Tidings(parts.files.report, start.paths.account)
+        self._tidings = Alerts(parts.files.report, start.paths.account)
         self._inhibitor = Inhibitor(
-            parts.files.report, parts.service.link, self._send_all, self._awake
+            parts.files.report, parts.service.link, self._send_all, self._on_resume
         )
         self._commands = Commands(parts, self._session, self._over, self._vigil.logged_on)
         self._server = Server(start.paths.control, self._commands.handlers, parts.supervisor)
@@ -182,7 +182,7 @@ class Daemon:
                 await self._mounted()
             finally:
                 self._over.set()
-                await self._farewell()
+                await self._finish_replies()
                 nursery.cancel_scope.cancel()
 
     async def _mounted(self) -> None:
@@ -191,7 +191,7 @@ class Daemon:
         lost = False
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._hang_up_in_the_end)
+                nursery.start_soon(self._abort_transfers_on_exit)
                 await nursery.start(self._parts.files.run)
                 nursery.start_soon(keep, Task.WATCHDOG, self._notifier.watchdog)
                 nursery.start_soon(keep, Task.LOGON_STATE, self._vigil.watch_state)
@@ -235,13 +235,13 @@ class Daemon:
         """Send pending changes for up to `seconds`."""
         await self._parts.files.report.sync([ROOT], seconds)
 
-    async def _awake(self, dead: bool) -> None:
+    async def _on_resume(self, dead: bool) -> None:
         """Reconnect and check the logon after a suspend."""
         log.info("awake again")
         await self._parts.service.reconnect(dead=dead)
         self._vigil.look()
 
-    async def _hang_up_in_the_end(self) -> None:
+    async def _abort_transfers_on_exit(self) -> None:
         try:
             await trio.sleep_forever()
         finally:
@@ -277,7 +277,7 @@ class Daemon:
         except (ZonedriveError, OSError) as wrong:
             log.warning("nobody can reach this daemon: %s", wrong)
 
-    async def _farewell(self) -> None:
+    async def _finish_replies(self) -> None:
         """Send the answers to the clients that wait for the end."""
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             await self._server.finish()

@@ -14,8 +14,8 @@ from zonedrive import causes
 from zonedrive.daemon.sd_notify import Notifier
 from zonedrive.daemon.wait_first import first
 from zonedrive.formatting import amount, count, saved, unsent, verb
-from zonedrive.remote.connectivity import Link
-from zonedrive.views.status_report import Report
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.views.status_report import StatusReport
 
 CALM_SECONDS = 1.0
 """Minimum interval in seconds between two lines; a logon renewal takes less."""
@@ -24,11 +24,15 @@ PROGRESS_SECONDS = 2.0
 """Interval in seconds between updates during uploads."""
 
 
-class Bulletin:
+class StatusLine:
     """Status line of one mount."""
 
     def __init__(
-        self, notifier: Notifier, link: Link, report: Report, command: Callable[[], str]
+        self,
+        notifier: Notifier,
+        link: Connectivity,
+        report: StatusReport,
+        command: Callable[[], str],
     ) -> None:
         """Set the sources; `command` returns the command to log on again."""
         self._notifier, self._link, self._report, self._command = notifier, link, report, command

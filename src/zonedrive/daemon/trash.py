@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from zonedrive.daemon.serialize import timestamp
-from zonedrive.daemon.trash_paths import Origins
+from zonedrive.daemon.trash_paths import TrashPaths
 from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
 from zonedrive.formatting import amount, count
 from zonedrive.model import Entry, Zone
@@ -24,7 +24,7 @@ from zonedrive.model import Entry, Zone
 OFFERED = 5  # of several entries of one name, in one line
 
 
-class Bin(Protocol):
+class TrashApi(Protocol):
     """Trash operations of a service; implemented by `remote.Service`."""
 
     async def zones(self) -> list[Zone]:
@@ -44,7 +44,7 @@ class Bin(Protocol):
 
 
 class Mount(Protocol):
-    """Trash-related operations of a mount; implemented by `vfs.virtual.returning.Returning`."""
+    """Trash-related operations of a mount; implemented by `vfs.virtual.returning.TrashCommands`."""
 
     async def told(self) -> None:
         """Send pending local deletions to the service first."""
@@ -62,14 +62,14 @@ class Mount(Protocol):
 class Trash:
     """Trash of all zones, or of the zone with the given name or id."""
 
-    def __init__(self, service: Bin, zone: object = None, mount: Mount | None = None) -> None:
+    def __init__(self, service: TrashApi, zone: object = None, mount: Mount | None = None) -> None:
         self._service = service
         self._zone = zone
         self._mount = mount
         self._deleted: list[tuple[Zone, Entry]] = []  # as of the last listing
         self._times: dict[str, int] = {}  # by id, when it was deleted; 0: the service does not say
         self._unseen: list[str] = []  # zones that do not show theirs
-        self._origins = Origins(service) if mount is None else Origins(service, mount.folder)
+        self._origins = TrashPaths(service) if mount is None else TrashPaths(service, mount.folder)
 
     async def answer(self) -> dict[str, Any]:
         """Return the trash entries for a command's answer, and the zones that hide theirs."""

@@ -23,7 +23,7 @@ class Asked(Protocol):
         """Return a file or folder, which may be deleted."""
 
 
-class Origins:
+class TrashPaths:
     """Folder lookup for one listing of the trash."""
 
     def __init__(

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Iterator
 
 from zonedrive.doctor import account, apparmor, folders, fuse_device, mount, profile_check, service
-from zonedrive.doctor.facts import Patient
-from zonedrive.doctor.result import Check, Finding
+from zonedrive.doctor.facts import DoctorFacts
+from zonedrive.doctor.result import Check, CheckResult
 from zonedrive.errors import ConfigError
 
 UNFORESEEN = "run 'zonedrive status', and look into daemon.log"
@@ -55,21 +55,21 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-def examine(patient: Patient) -> Iterator[dict[str, object]]:
-    """Yield the contract's objects: name, ok, detail, remedy; and `here`, see `Finding`."""
+def examine(patient: DoctorFacts) -> Iterator[dict[str, object]]:
+    """Yield the contract's objects: name, ok, detail, remedy; and `here`, see `CheckResult`."""
     for name, check in CHECKS:
         found = _in_time(check, patient)
         if found is not None:
             yield _object(name, found)
 
 
-def examine_profile(patient: Patient, file: str) -> Iterator[dict[str, object]]:
+def examine_profile(patient: DoctorFacts, file: str) -> Iterator[dict[str, object]]:
     """Yield the same objects for a deployment profile and each of its operations."""
     for name, found in profile_check.examine(patient, file):
         yield _object(name, found)
 
 
-def _object(name: str, found: Finding) -> dict[str, object]:
+def _object(name: str, found: CheckResult) -> dict[str, object]:
     return {
         "name": name,
         "ok": found.ok,
@@ -79,19 +79,19 @@ def _object(name: str, found: Finding) -> dict[str, object]:
     }
 
 
-def _in_time(check: Check, patient: Patient) -> Finding | None:
+def _in_time(check: Check, patient: DoctorFacts) -> CheckResult | None:
     """Return the finding of a check; a thread that hangs in a dead file system is abandoned."""
-    results: queue.SimpleQueue[Finding | None] = queue.SimpleQueue()
+    results: queue.SimpleQueue[CheckResult | None] = queue.SimpleQueue()
     work = threading.Thread(target=lambda: results.put(_looked(check, patient)), daemon=True)
     work.start()
     try:
         return results.get(timeout=SECONDS)
     except queue.Empty:
-        return Finding(False, f"did not answer within {SECONDS:.0f} s",
+        return CheckResult(False, f"did not answer within {SECONDS:.0f} s",
                        "look at the disks and network folders of this machine")  # fmt: skip
 
 
-def _looked(check: Check, patient: Patient) -> Finding | None:
+def _looked(check: Check, patient: DoctorFacts) -> CheckResult | None:
     try:
         return check(patient)
     except ConfigError:
@@ -100,4 +100,4 @@ def _looked(check: Check, patient: Patient) -> Finding | None:
         reason = wrong.strerror or type(wrong).__name__
     except Exception as wrong:  # its message may hold names
         reason = type(wrong).__name__
-    return Finding(False, f"cannot be looked at ({reason})", UNFORESEEN)
+    return CheckResult(False, f"cannot be looked at ({reason})", UNFORESEEN)

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from zonedrive.doctor.facts import Patient
-from zonedrive.doctor.result import Finding
+from zonedrive.doctor.facts import DoctorFacts
+from zonedrive.doctor.result import CheckResult
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import config_file
 
@@ -30,17 +30,17 @@ _DENIED = re.compile(r'apparmor="DENIED".*profile="(?:/usr/bin/)?fusermount3?"')
 _SECONDS = 5.0
 
 
-def apparmor(patient: Patient) -> Finding | None:
+def apparmor(patient: DoctorFacts) -> CheckResult | None:
     """Check that fusermount3 may mount at this account's past, present and planned folders."""
     if os.getuid() == 0 or not _is_on():
         return None  # root mounts without the helper
     denied = _denials()
     allowed = _allowed(PROFILE)
     if allowed is None:
-        return _denial() if denied else Finding(True, "on; fusermount3 is not confined")
+        return _denial() if denied else CheckResult(True, "on; fusermount3 is not confined")
     for folder in _folders(patient):
         if not any(re.fullmatch(glob, f"{folder}/") for glob in allowed):
-            return Finding(
+            return CheckResult(
                 False,
                 "the profile of fusermount3 does not allow mounts in this account's folder",
                 "mount on a folder in your home folder, or let root allow the place in"
@@ -52,11 +52,11 @@ def apparmor(patient: Patient) -> Finding | None:
             )
     if denied:
         return _denial()
-    return Finding(True, "on; fusermount3 may mount in your home folder, not everywhere")
+    return CheckResult(True, "on; fusermount3 may mount in your home folder, not everywhere")
 
 
-def _denial() -> Finding:
-    return Finding(
+def _denial() -> CheckResult:
+    return CheckResult(
         False,
         "the kernel's log says that AppArmor kept fusermount3 from something",
         "run 'journalctl -k --grep fusermount3' as root, and mount in your home folder",
@@ -100,7 +100,7 @@ def _expression(glob: str) -> str:
     return made.replace("//", "/")
 
 
-def _folders(patient: Patient) -> Iterator[Path]:
+def _folders(patient: DoctorFacts) -> Iterator[Path]:
     """Yield the requested or current mount point, and those in /etc/fstab."""
     if patient.folder is not None:
         yield patient.folder
@@ -142,7 +142,7 @@ def _in_journal() -> bool:
 # ---- allow_other ----
 
 
-def sharing(patient: Patient) -> Finding | None:
+def sharing(patient: DoctorFacts) -> CheckResult | None:
     """Check if a mount with allow_other is possible, and if one is configured."""
     if os.getuid() == 0:
         return None
@@ -150,21 +150,21 @@ def sharing(patient: Patient) -> Finding | None:
     try:
         allowed = mountpoint.may_share()
     except OSError:
-        return Finding(
+        return CheckResult(
             wanted is None,
             f"{wanted or 'nothing'} wants allow_other, and /etc/fuse.conf is closed to you",
             "run 'chmod a+r /etc/fuse.conf' as root",
         )
     if allowed:
-        return Finding(True, "allowed to users")
+        return CheckResult(True, "allowed to users")
     if wanted is None:
-        return Finding(
+        return CheckResult(
             True,
             "nothing wants it; a mount with it would be refused (no user_allow_other in"
             " /etc/fuse.conf)",
             f"to let others into a mount, {mountpoint.LET_OTHERS}",
         )
-    return Finding(
+    return CheckResult(
         False,
         f"{wanted} wants allow_other, which /etc/fuse.conf does not allow to users (it lacks"
         " user_allow_other)",
@@ -172,7 +172,7 @@ def sharing(patient: Patient) -> Finding | None:
     )
 
 
-def _wants_sharing(patient: Patient) -> str | None:
+def _wants_sharing(patient: DoctorFacts) -> str | None:
     """Return the configuration that asks for allow_other, or None."""
     account = patient.account
     if account is None:

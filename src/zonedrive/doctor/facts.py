@@ -20,10 +20,10 @@ from zonedrive.logon.bearer_auth import Bearer, load_bearer
 from zonedrive.logon.secrets import SecretStore, open_store
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote import probe
-from zonedrive.remote.probe import Glance
+from zonedrive.remote.probe import ProbeResult
 
 
-class Patient:
+class DoctorFacts:
     """Facts about one account on this machine."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Patient:
             return None
 
     @cached_property
-    def glance(self) -> Glance | ZonedriveError | None:
+    def glance(self) -> ProbeResult | ZonedriveError | None:
         """Result of a probe of the service, or its error; None without a logon."""
         if self.account is None:
             return None

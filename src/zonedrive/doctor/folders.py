@@ -18,9 +18,9 @@ from pathlib import Path
 from zonedrive.content import disk_limit
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import pending_summary, protocol
-from zonedrive.doctor.facts import Patient
-from zonedrive.doctor.result import Finding
-from zonedrive.errors import Homeless, StoreError
+from zonedrive.doctor.facts import DoctorFacts
+from zonedrive.doctor.result import CheckResult
+from zonedrive.errors import NoHomeDirectory, StoreError
 from zonedrive.formatting import amount
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
@@ -33,16 +33,16 @@ REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone"
 LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
 
 
-def home(patient: Patient) -> Finding | None:
+def home(patient: DoctorFacts) -> CheckResult | None:
     """Check that zonedrive's folders can be determined."""
     try:
         config_file(), patient.paths.state, patient.paths.cache, runtime_dir()
-    except Homeless as wrong:
-        return Finding(False, wrong.message, wrong.remedy)
+    except NoHomeDirectory as wrong:
+        return CheckResult(False, wrong.message, wrong.remedy)
     return None
 
 
-def state(patient: Patient) -> Finding | None:
+def state(patient: DoctorFacts) -> CheckResult | None:
     """Check the state folder, which holds data that must not be lost."""
     folder = patient.paths.state
     if wrong := _blocked(patient.paths.outgoing, "XDG_STATE_HOME"):
@@ -53,25 +53,25 @@ def state(patient: Patient) -> Finding | None:
     else:
         folder = next(each for each in folder.parents if each.exists())
         if not _is_writable(folder):
-            return Finding(
+            return CheckResult(
                 False, "it cannot be made: the folder above it is read-only or not yours",
                 "give it back to your user, or set XDG_STATE_HOME to a folder of yours",
                 here=f"make {folder} writable, or set XDG_STATE_HOME to a folder of yours",
             )  # fmt: skip
     kind = _kind(folder)
     if kind.startswith(REMOTE):
-        return Finding(
+        return CheckResult(
             False, f"it is on a network file system ({kind}), where databases are not safe", LOCAL
         )
     if wrong := _locks(folder):
         return wrong
     disk = os.statvfs(folder)
     if disk.f_files and not disk.f_favail:
-        return Finding(False, "its disk has no room for another file (no inodes are left)",
+        return CheckResult(False, "its disk has no room for another file (no inodes are left)",
                        "delete small files there that nobody needs")  # fmt: skip
     free = disk.f_bavail * disk.f_frsize - SPOOL_RESERVE
     if free < FIT:
-        return Finding(
+        return CheckResult(
             False,
             f"there is room for {amount(max(free, 0))} of what you save",
             "make room on that disk, or set XDG_STATE_HOME to a folder on another one",
@@ -81,14 +81,14 @@ def state(patient: Patient) -> Finding | None:
     if folder != patient.paths.state:
         return None  # the folder does not exist yet and can be created
     where = f", on {kind}" if kind else ""  # a chroot's table of mounts may not have it
-    return Finding(True, f"private{where}; there is room for {amount(free)} of what you save")
+    return CheckResult(True, f"private{where}; there is room for {amount(free)} of what you save")
 
 
-def _blocked(folder: Path, variable: str) -> Finding | None:
+def _blocked(folder: Path, variable: str) -> CheckResult | None:
     """Return a finding if a file is in the place of the folder or one of its parents."""
     if not (found := obstacle(folder)):
         return None
-    return Finding(
+    return CheckResult(
         False,
         "it cannot be made: what is in its place, or above it, is no folder",
         f"move that away, or set HOME or {variable} to a folder of yours",
@@ -96,7 +96,7 @@ def _blocked(folder: Path, variable: str) -> Finding | None:
     )
 
 
-def _locks(folder: Path) -> Finding | None:
+def _locks(folder: Path) -> CheckResult | None:
     """Check that files in the folder can be locked.
 
     Without locks, two daemons could serve one account.
@@ -108,11 +108,11 @@ def _locks(folder: Path) -> Finding | None:
     except OSError as wrong:
         if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
             return None  # another check reports this
-        return Finding(False, f"files there cannot be locked ({wrong.strerror})", LOCAL)
+        return CheckResult(False, f"files there cannot be locked ({wrong.strerror})", LOCAL)
     return None
 
 
-def runtime(patient: Patient) -> Finding | None:
+def runtime(patient: DoctorFacts) -> CheckResult | None:
     """Check the folder of the control socket."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = runtime_dir()
@@ -122,17 +122,19 @@ def runtime(patient: Patient) -> Finding | None:
     if wrong := _sockets(above) or _foreign(folder, patient.paths.control):
         return wrong
     if not given:
-        return Finding(True, "XDG_RUNTIME_DIR is not set; a folder of the state stands in for it")
+        return CheckResult(
+            True, "XDG_RUNTIME_DIR is not set; a folder of the state stands in for it"
+        )
     if folder.parent != Path(given):
-        return Finding(
+        return CheckResult(
             True,
             "XDG_RUNTIME_DIR is no folder of yours; a folder of the state stands in for it",
             "log in as the user, for instance with 'su -' or 'machinectl shell'",
         )
-    return Finding(True, "open to you alone" if folder.exists() else "not made yet")
+    return CheckResult(True, "open to you alone" if folder.exists() else "not made yet")
 
 
-def _sockets(folder: Path) -> Finding | None:
+def _sockets(folder: Path) -> CheckResult | None:
     """Check that a socket can be created in the folder."""
     path = folder / f".probe-{secrets.token_hex(6)}"
     try:
@@ -140,7 +142,7 @@ def _sockets(folder: Path) -> Finding | None:
             probe.bind(name)
         path.unlink()
     except OSError as wrong:
-        return Finding(
+        return CheckResult(
             False,
             f"no socket can be made there ({wrong.strerror})",
             "set XDG_RUNTIME_DIR to a folder of yours on a disk of this machine",
@@ -148,19 +150,19 @@ def _sockets(folder: Path) -> Finding | None:
     return None
 
 
-def _foreign(folder: Path, control: Path) -> Finding | None:
+def _foreign(folder: Path, control: Path) -> CheckResult | None:
     """Check that no other user owns the folder, or listens in place of the daemon."""
     theirs = [each for each in (folder, control) if _is_foreign(each)]
     try:
         protocol.connect(control, _ANSWER_SECONDS).close()
-    except protocol.Stranger:
+    except protocol.ForeignSocketError:
         theirs = [control]
     except OSError:
         pass  # no daemon listens; the check `daemon` decides if one should
     if not theirs:
         return None
     what = "the folder of the control socket" if theirs[0] == folder else "the control socket"
-    return Finding(
+    return CheckResult(
         False,
         f"{what} is another user's, so commands and daemon cannot meet there",
         "unmount, remove it, and mount again, or set XDG_RUNTIME_DIR to a folder of your own",
@@ -175,7 +177,7 @@ def _is_foreign(path: Path) -> bool:
     return False
 
 
-def cache(patient: Patient) -> Finding | None:
+def cache(patient: DoctorFacts) -> CheckResult | None:
     """Check the cache folder, whose content can be fetched again."""
     folder = patient.paths.cache
     if wrong := _blocked(patient.paths.content, "XDG_CACHE_HOME"):
@@ -191,13 +193,13 @@ def cache(patient: Patient) -> Finding | None:
     if fits < limit:
         detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"
         if fits == 0 and limit:
-            return Finding(False, detail, "make room on that disk, or set XDG_CACHE_HOME",
+            return CheckResult(False, detail, "make room on that disk, or set XDG_CACHE_HOME",
                            here=f"make room on the disk of {folder}, or set XDG_CACHE_HOME",
                            )  # fmt: skip
-    return Finding(True, detail)
+    return CheckResult(True, detail)
 
 
-def cache_speed(patient: Patient) -> Finding | None:
+def cache_speed(patient: DoctorFacts) -> CheckResult | None:
     """Check that the cache's disk is faster than the service."""
     folder = patient.paths.cache
     if not folder.exists() or not os.access(folder, os.W_OK):
@@ -215,15 +217,15 @@ def cache_speed(patient: Patient) -> Finding | None:
             return None  # `cache` reports this
         raise
     if speed < SLOW:
-        return Finding(
+        return CheckResult(
             False,
             f"the disk takes {speed / 1e6:.1f} MB/s",
             "set XDG_CACHE_HOME to a folder on a faster disk",
         )
-    return Finding(True, f"the disk takes {speed / 1e6:.0f} MB/s")
+    return CheckResult(True, f"the disk takes {speed / 1e6:.0f} MB/s")
 
 
-def database(patient: Patient) -> Finding | None:
+def database(patient: DoctorFacts) -> CheckResult | None:
     """Check that the database can be read, and report earlier damage."""
     path = patient.paths.database
     if not path.exists():
@@ -232,35 +234,35 @@ def database(patient: Patient) -> Finding | None:
         with pending_summary.reader(patient.paths) as state:
             state.waiting()
     except StoreError as wrong:
-        return Finding(
+        return CheckResult(
             False, "it cannot be read",
             "run 'zonedrive mount DIR', which repairs a damaged one; what waits is kept",
             here=wrong.line(),
         )  # fmt: skip
     aside = [each for each in path.parent.glob(f"{path.name}.damaged-*") if _is_main(each)]
     if aside:
-        return Finding(
+        return CheckResult(
             True,
             f"sound; {len(aside)} damaged one(s) of former times are kept in the state folder",
             "delete them once nothing is missing, and have the disk checked",
         )
-    return Finding(True, f"sound, {amount(path.stat().st_size)}")
+    return CheckResult(True, f"sound, {amount(path.stat().st_size)}")
 
 
 def _is_main(path: Path) -> bool:
     return not path.name.endswith(("-wal", "-shm"))
 
 
-def _unfit(folder: Path) -> Finding | None:
+def _unfit(folder: Path) -> CheckResult | None:
     """Return the problem of a folder that must be private and writable."""
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return Finding(
+        return CheckResult(
             False, "it cannot be written: its disk is read-only",
             "a disk that became so by itself has an error: look at 'dmesg', have it checked, and"
             " make it writable again; what waits is kept",
         )  # fmt: skip
     if not _is_writable(folder):
-        return Finding(
+        return CheckResult(
             False, "it cannot be written", "give the folder back to your user",
             here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)} && chmod -R u+rwX"
             f" {quoted(folder)}'",
@@ -270,7 +272,7 @@ def _unfit(folder: Path) -> Finding | None:
         foreign += each.st_uid != os.getuid()
         open_ones += bool(stat.S_IMODE(each.st_mode) & 0o077)
     if foreign:
-        return Finding(
+        return CheckResult(
             False,
             f"{foreign} file(s) in it belong to another user",
             "give them back to your user with chown; was zonedrive run with sudo?",
@@ -284,8 +286,8 @@ def _unfit(folder: Path) -> Finding | None:
     return None
 
 
-def _closing(folder: Path, detail: str) -> Finding:
-    return Finding(False, detail, "run 'chmod -R go=' on that folder",
+def _closing(folder: Path, detail: str) -> CheckResult:
+    return CheckResult(False, detail, "run 'chmod -R go=' on that folder",
                    here=f"run 'chmod -R go= {quoted(folder)}'")  # fmt: skip
 
 

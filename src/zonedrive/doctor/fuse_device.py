@@ -11,8 +11,8 @@ import shutil
 import stat
 from pathlib import Path
 
-from zonedrive.doctor.facts import Patient
-from zonedrive.doctor.result import Finding
+from zonedrive.doctor.facts import DoctorFacts
+from zonedrive.doctor.result import CheckResult
 
 DEVICE = Path("/dev/fuse")
 STATUS = Path("/proc/self/status")
@@ -21,7 +21,7 @@ CAP_SYS_ADMIN = 1 << 21
 _LOAD = "run 'modprobe fuse' as root; a container needs --device /dev/fuse"
 
 
-def fuse_device(patient: Patient) -> Finding:
+def fuse_device(patient: DoctorFacts) -> CheckResult:
     """Check the FUSE device by opening it as a mount does, which changes nothing."""
     try:
         descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
@@ -30,61 +30,61 @@ def fuse_device(patient: Patient) -> Finding:
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        return Finding(False, "there is no /dev/fuse", _LOAD)
+        return CheckResult(False, "there is no /dev/fuse", _LOAD)
     except OSError as wrong:
         if wrong.errno == errno.EACCES:
-            return Finding(
+            return CheckResult(
                 False, "/dev/fuse is not open to you", "run 'chmod 666 /dev/fuse' as root"
             )
         if wrong.errno == errno.EPERM:
-            return Finding(
+            return CheckResult(
                 False,
                 "/dev/fuse is there, but this container or unit may not open it",
                 "start the container with --device /dev/fuse; in a unit allow it with DeviceAllow=",
             )
-        return Finding(False, f"/dev/fuse cannot be opened ({wrong.strerror})", _LOAD)
+        return CheckResult(False, f"/dev/fuse cannot be opened ({wrong.strerror})", _LOAD)
     if not stat.S_ISCHR(found.st_mode) or found.st_rdev != NUMBER:
-        return Finding(False, "/dev/fuse is something else than the kernel's device",
+        return CheckResult(False, "/dev/fuse is something else than the kernel's device",
                        "remove it, and run 'mknod -m 666 /dev/fuse c 10 229' as root; a container"
                        " needs --device /dev/fuse")  # fmt: skip
-    return Finding(True, "there, and open to you")
+    return CheckResult(True, "there, and open to you")
 
 
-def fusermount(patient: Patient) -> Finding:
+def fusermount(patient: DoctorFacts) -> CheckResult:
     """Check the helper that mounts for users other than root."""
     found = shutil.which("fusermount3")
     if found is None:
-        return Finding(False, "is not installed",
+        return CheckResult(False, "is not installed",
                        "install the package fuse3 ('apt install fuse3' as root)")  # fmt: skip
     # Setuid root gives no more than the bounding set.
     is_root = os.getuid() == 0
     if not _capabilities("CapEff" if is_root else "CapBnd") & CAP_SYS_ADMIN:
-        return Finding(
+        return CheckResult(
             False,
             "may not mount: this container or unit takes away the right to (CAP_SYS_ADMIN)",
             "start the container with --cap-add SYS_ADMIN; in a unit add it to"
             " CapabilityBoundingSet=",
         )
     if is_root:
-        return Finding(True, "installed")
+        return CheckResult(True, "installed")
     status = Path(found).stat()
     if not (status.st_mode & stat.S_ISUID and status.st_uid == 0):
-        return Finding(
+        return CheckResult(
             False,
             "may not mount: it is not setuid root",
             "run 'apt install --reinstall fuse3' as root",
             here=f"run 'chown root {found} && chmod u+s {found}' as root",
         )
     if os.statvfs(found).f_flag & os.ST_NOSUID:
-        return Finding(False, "may not mount: it is on a file system that is mounted nosuid",
+        return CheckResult(False, "may not mount: it is on a file system that is mounted nosuid",
                        "use the one of the package fuse3, in /usr/bin")  # fmt: skip
     if "NoNewPrivs:\t1" in STATUS.read_text():
-        return Finding(
+        return CheckResult(
             False,
             "may not mount: this process and its children can gain no privileges",
             "in a systemd unit remove NoNewPrivileges= and the sandboxing options that imply it",
         )
-    return Finding(True, "installed, setuid root")
+    return CheckResult(True, "installed, setuid root")
 
 
 def _capabilities(which: str) -> int:
@@ -93,13 +93,13 @@ def _capabilities(which: str) -> int:
     return int(found[1], 16) if found else ~0
 
 
-def user(patient: Patient) -> Finding | None:
+def user(patient: DoctorFacts) -> CheckResult | None:
     """Check that this user has a name, because the helper requires one."""
     number = os.getuid()
     try:
         pwd.getpwuid(number)
     except KeyError:
-        return Finding(
+        return CheckResult(
             False,
             "your user number has no name on this machine, and fusermount3 mounts for nobody else",
             "run 'useradd --uid NUMBER NAME' as root; in a container, run as a user that it has",

@@ -12,8 +12,8 @@ from typing import Any
 
 from zonedrive import __version__, causes
 from zonedrive.daemon import last_run, pending_summary
-from zonedrive.doctor.facts import Patient
-from zonedrive.doctor.result import Finding, age
+from zonedrive.doctor.facts import DoctorFacts
+from zonedrive.doctor.result import CheckResult, age
 from zonedrive.errors import ConfigError, MountError, StoreError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mountpoint import Mount
@@ -25,20 +25,20 @@ LONG = 86_400.0  # seconds; a change that waits longer is a problem
 SHOWN = "findmnt -t fuse.zonedrive shows where"
 
 
-def point(patient: Patient) -> Finding | None:
+def point(patient: DoctorFacts) -> CheckResult | None:
     """Check that the given folder can be mounted on."""
     if patient.folder is None or mountpoint.at(patient.folder) is not None:
         return None  # `mounted` checks mounts
     try:
         mountpoint.check(os.fspath(patient.folder))
     except MountError as wrong:
-        return Finding(False, "nothing can be mounted on that folder",
+        return CheckResult(False, "nothing can be mounted on that folder",
                        "name a folder of yours that is there and empty",
                        here=wrong.line())  # fmt: skip
-    return Finding(True, "yours, and empty")
+    return CheckResult(True, "yours, and empty")
 
 
-def mounted(patient: Patient) -> Finding | None:
+def mounted(patient: DoctorFacts) -> CheckResult | None:
     """Check the mounts of this account and user in the kernel's table."""
     account = patient.account
     if account is None:
@@ -54,10 +54,14 @@ def mounted(patient: Patient) -> Finding | None:
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
-            return Finding(False, "a mount does not answer", "run 'zonedrive unmount --now DIR'",
-                           here=f"run 'zonedrive unmount --now {quoted(each.path)}'")  # fmt: skip
+            return CheckResult(
+                False,
+                "a mount does not answer",
+                "run 'zonedrive unmount --now DIR'",
+                here=f"run 'zonedrive unmount --now {quoted(each.path)}'",
+            )
         if dead:
-            return Finding(
+            return CheckResult(
                 False, f"a mount has lost its daemon ({SHOWN})",
                 "run 'zonedrive mount' there again, or 'zonedrive unmount'",
                 here=f"run '{command}', which clears it, or 'zonedrive unmount"
@@ -65,14 +69,14 @@ def mounted(patient: Patient) -> Finding | None:
             )  # fmt: skip
     if patient.running and patient.holder and patient.holder.control and not _is_at(last):
         ends = "which ends it, and mount again"
-        return Finding(
+        return CheckResult(
             False,
             "it was unmounted, but a program or a container still uses it, or its daemon hangs",
             f"run 'zonedrive unmount DIR', {ends}",
             here=f"run 'zonedrive unmount {quoted(patient.holder.mountpoint)}', {ends}",
         )
     if not found:
-        return Finding(True, "not mounted")
+        return CheckResult(True, "not mounted")
     return _living(patient, found, last)
 
 
@@ -80,23 +84,23 @@ def _is_at(folder: Path | None) -> bool:
     return folder is not None and mountpoint.at(folder) is not None
 
 
-def _living(patient: Patient, found: list[Mount], last: Path | None) -> Finding:
+def _living(patient: DoctorFacts, found: list[Mount], last: Path | None) -> CheckResult:
     """Return the finding for mounts that answer; the account's daemon has one of them."""
     own = [each for each in found if patient.running and each.path == last]
     others = len(found) - len(own)
     if not own:
-        return Finding(
+        return CheckResult(
             True,
             "not mounted; another daemon of yours (of another account or XDG_STATE_HOME) serves it",
             SHOWN,
         )
     if others:
         detail = f"mounted, and it answers; {others} more mount(s) of the same service are yours"
-        return Finding(True, detail, SHOWN)
-    return Finding(True, "mounted, and it answers")
+        return CheckResult(True, detail, SHOWN)
+    return CheckResult(True, "mounted, and it answers")
 
 
-def answering(patient: Patient) -> Finding | None:
+def answering(patient: DoctorFacts) -> CheckResult | None:
     """Check the daemon of the mount."""
     if not patient.running:
         return None
@@ -104,33 +108,33 @@ def answering(patient: Patient) -> Finding | None:
     if vitals is None:
         place = quoted(patient.holder.mountpoint) if patient.holder else "DIR"
         ends = "which ends it, and mount again; what was saved is kept"
-        return Finding(
+        return CheckResult(
             False,
             "it lives and does not answer",
             f"run 'zonedrive unmount --now DIR', {ends}",
             here=f"run 'zonedrive unmount --now {place}', {ends}",
         )
     if vitals["state"] == "logon-required":
-        return Finding(False, "the logon has ended", "run 'zonedrive logon URL' again",
+        return CheckResult(False, "the logon has ended", "run 'zonedrive logon URL' again",
                        here=f"run '{patient.logon_command}'")  # fmt: skip
     version = str(vitals.get("version", "older"))
     if version != __version__:
-        return Finding(
+        return CheckResult(
             False,
             f"it is of another version ({version}) than this command ({__version__})",
             "run 'zonedrive unmount DIR' and 'zonedrive mount DIR' when nothing uses it",
         )
-    return Finding(True, f"it answers, and is {vitals['state']}")
+    return CheckResult(True, f"it answers, and is {vitals['state']}")
 
 
-def background(patient: Patient) -> Finding | None:
+def background(patient: DoctorFacts) -> CheckResult | None:
     """Check the background tasks of the daemon."""
     if patient.vitals is None:
         return None
     failing = [str(each) for each in patient.vitals.get("failing", ())]
     if not failing:
-        return Finding(True, "none of them fails")
-    return Finding(
+        return CheckResult(True, "none of them fails")
+    return CheckResult(
         False,
         f"failing, and tried again by itself: {', '.join(failing)}",
         "run 'zonedrive doctor --report FILE' and send it with a bug report; to begin anew, unmount"
@@ -140,27 +144,27 @@ def background(patient: Patient) -> Finding | None:
     )
 
 
-def downloads(patient: Patient) -> Finding | None:
+def downloads(patient: DoctorFacts) -> CheckResult | None:
     """Check that no file failed to download recently."""
     if patient.vitals is None:
         return None
     if not (unfetched := int(patient.vitals.get("unfetched", 0))):
-        return Finding(True, "none failed in the last minutes")
-    return Finding(
+        return CheckResult(True, "none failed in the last minutes")
+    return CheckResult(
         False,
         f"{unfetched} file(s) could not be fetched in the last minutes",
         "see 'zonedrive status' for which and why, and read them again",
     )
 
 
-def last_end(patient: Patient) -> Finding | None:
+def last_end(patient: DoctorFacts) -> CheckResult | None:
     """Report the death of the last daemon, if none runs."""
     died = last_run.death(patient.paths)
     if patient.account is None or died is None:
         return None
     command = f"zonedrive mount {quoted(died.mountpoint)}{patient.paths.option}"
     again = "if it happens again, send 'zonedrive doctor --report FILE' with a bug report"
-    return Finding(
+    return CheckResult(
         False,
         f"the daemon died without unmounting: {died.public}",
         f"run 'zonedrive mount DIR'; {again}",
@@ -168,7 +172,7 @@ def last_end(patient: Patient) -> Finding | None:
     )
 
 
-def outbox(patient: Patient) -> Finding | None:
+def outbox(patient: DoctorFacts) -> CheckResult | None:
     """Check the changes that the service does not have yet."""
     try:
         if patient.account is None:
@@ -180,32 +184,32 @@ def outbox(patient: Patient) -> Finding | None:
         return None if patient.running else _at_rest(patient)
     waiting, failed = int(vitals["waiting"]), int(vitals["failed"])
     if failed:
-        return Finding(
+        return CheckResult(
             False,
             f"{failed} of {waiting} change(s) {_why(vitals, failed)}",
             "see 'zonedrive status' for what and why",
         )
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
-        return Finding(
+        return CheckResult(
             False,
             f"something was tried {vitals['tries']} times in vain, though the service answers",
             "see 'zonedrive status'",
         )
     since = _oldest(patient) if waiting > int(vitals.get("held", 0)) else 0.0
     if since > LONG:
-        return Finding(
+        return CheckResult(
             False,
             f"{waiting} change(s) wait, the oldest for {age(since)}",
             "see 'zonedrive status'; a program that has a file open keeps it waiting",
         )
     if copies := int(vitals.get("conflicts", 0)):
         word = f"{waiting} change(s) wait; " if waiting else ""
-        return Finding(
+        return CheckResult(
             True,
             f"{word}{copies} conflict cop{'y' if copies == 1 else 'ies'} to be looked through",
             "see 'zonedrive conflicts'",
         )
-    return Finding(True, f"{waiting} change(s) wait" if waiting else "empty")
+    return CheckResult(True, f"{waiting} change(s) wait" if waiting else "empty")
 
 
 def _why(vitals: Mapping[str, Any], failed: int) -> str:
@@ -216,7 +220,7 @@ def _why(vitals: Mapping[str, Any], failed: int) -> str:
     return f"failed: {causes.summary(counts, failed)}"
 
 
-def _ownerless(patient: Patient) -> Finding | None:
+def _ownerless(patient: DoctorFacts) -> CheckResult | None:
     """Report pending changes of a logon whose account file is gone."""
     left = pending_summary.at_rest(patient.paths)
     if not left.files:
@@ -224,38 +228,40 @@ def _ownerless(patient: Patient) -> Finding | None:
     detail = f"{left} wait here, of a logon whose account.json cannot be read any more"
     copy = Account.load_copy(patient.paths)
     if copy is None:
-        return Finding(False, detail, "put account.json back from a backup; what waits is kept",
+        return CheckResult(False, detail, "put account.json back from a backup; what waits is kept",
                        here=f"put {patient.paths.account_file} back from a backup; what waits is"
                        " kept")  # fmt: skip
-    return Finding(False, detail, "log on again as the same user: it is kept, and sent then",
+    return CheckResult(False, detail, "log on again as the same user: it is kept, and sent then",
                    here=f"run '{copy.logon_command()}': it is kept, and sent then")  # fmt: skip
 
 
-def _at_rest(patient: Patient) -> Finding:
+def _at_rest(patient: DoctorFacts) -> CheckResult:
     try:
         left = pending_summary.at_rest(patient.paths)
     except StoreError as wrong:
-        return Finding(
+        return CheckResult(
             False, "what waits cannot be counted: its database cannot be read now",
             "it is kept; first mend what is wrong with the state folder or its disk, see above",
             here=f"it is kept ({wrong.message}); first mend what is wrong with the state folder or"
             " its disk, see above",
         )  # fmt: skip
     if not left.files:
-        return Finding(True, "empty")
+        return CheckResult(True, "empty")
     if patient.key in ("gone", "another"):
-        return Finding(False, f"{left} wait, and cannot be sent without the data key", "see key")
+        return CheckResult(
+            False, f"{left} wait, and cannot be sent without the data key", "see key"
+        )
     here = f"run 'zonedrive mount DIR{patient.paths.option}'"
     if patient.holder:
         place = quoted(patient.holder.mountpoint)
         here = f"run 'zonedrive mount {place}{patient.paths.option}'"
     since = _oldest(patient)
     told = f", the oldest for {age(since)}" if since > LONG else ""
-    return Finding(since <= LONG, f"{left} wait until the next mount{told}",
+    return CheckResult(since <= LONG, f"{left} wait until the next mount{told}",
                    "run 'zonedrive mount DIR'", here=here)  # fmt: skip
 
 
-def _oldest(patient: Patient) -> float:
+def _oldest(patient: DoctorFacts) -> float:
     """Return the age in seconds of the oldest content that waits for upload."""
     times = []
     with contextlib.suppress(OSError), os.scandir(patient.paths.outgoing) as entries:
@@ -263,14 +269,14 @@ def _oldest(patient: Patient) -> float:
     return time.time() - min(times) if times else 0.0
 
 
-def lost_found(patient: Patient) -> Finding | None:
+def lost_found(patient: DoctorFacts) -> CheckResult | None:
     """Check for files that lost their names in a damaged database."""
     if patient.vitals is None:
         return None
     if patient.vitals["lost"]:
-        return Finding(
+        return CheckResult(
             False,
             "files lost their names when the database was damaged",
             "copy what you need from lost+found, then delete it there",
         )
-    return Finding(True, "nothing is lost")
+    return CheckResult(True, "nothing is lost")

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import trio
 
-from zonedrive.doctor.facts import Patient
-from zonedrive.doctor.result import Finding
+from zonedrive.doctor.facts import DoctorFacts
+from zonedrive.doctor.result import CheckResult
 from zonedrive.errors import (
     BadAnswer,
     ConfigError,
@@ -28,7 +28,7 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.model import Entry, Version
 from zonedrive.remote import Service, open_service
-from zonedrive.remote.endpoint_probe import Trial, Verdict, may_be_asked
+from zonedrive.remote.endpoint_probe import EndpointProbe, ProbeVerdict, may_be_asked
 from zonedrive.remote.profiles.load import load_profile, packaged
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation, Profile
 
@@ -52,27 +52,27 @@ WITHOUT = {
 }
 """Consequence of each missing table, for users."""
 
-Named = tuple[str, Finding]
+Named = tuple[str, CheckResult]
 
 
-def examine(patient: Patient, file: str) -> Iterator[Named]:
+def examine(patient: DoctorFacts, file: str) -> Iterator[Named]:
     """Yield findings on the file, then on every operation in the order of OPERATIONS."""
     try:
         profile = load_profile(file)
     except ConfigError as wrong:
         remedy = wrong.remedy or "name another file, or mend this one"
-        yield "profile", Finding(False, _unnamed(wrong, file), remedy, here=wrong.line())
+        yield "profile", CheckResult(False, _unnamed(wrong, file), remedy, here=wrong.line())
         return
     shown = profile.name if file in packaged() else "the file"
     named = f"{len(profile.operations)} tables" if profile.operations else "no table"
-    yield "profile", Finding(True, f"{shown} is sound, with {named}")
+    yield "profile", CheckResult(True, f"{shown} is sound, with {named}")
     account = patient.account
     if account is None:
-        yield "logon", Finding(False, "there is no logon, so nothing was asked",
+        yield "logon", CheckResult(False, "there is no logon, so nothing was asked",
                                "run 'zonedrive logon URL --profile FILE'")  # fmt: skip
         return
     try:
-        with Trial(account) as trial:
+        with EndpointProbe(account) as trial:
             addresses = {
                 name: trial.look(operation)
                 for name, operation in profile.operations.items()
@@ -80,7 +80,7 @@ def examine(patient: Patient, file: str) -> Iterator[Named]:
             }
         read = trio.run(_read, patient, account, profile)
     except ZonedriveError as wrong:
-        yield "service", Finding(False, f"could not be asked ({type(wrong).__name__})",
+        yield "service", CheckResult(False, f"could not be asked ({type(wrong).__name__})",
                                  "run 'zonedrive doctor' without --profile")  # fmt: skip
         return
     for name in OPERATIONS:
@@ -107,29 +107,29 @@ def _is_read(name: str, operation: Operation) -> bool:
 
 
 def _findings(
-    name: str, profile: Profile, addresses: dict[str, Verdict], read: dict[str, Finding]
+    name: str, profile: Profile, addresses: dict[str, ProbeVerdict], read: dict[str, CheckResult]
 ) -> Iterator[Named]:
     tables = [table for table in profile.operations if table.split(".")[0] == name]
     for table in tables:
         yield table, read[table] if table in read else _judged(profile, table, addresses[table])
     if tables or profile.can(name):  # moving may rename as well
         return
-    yield name, Finding(True, f"not in the profile: {WITHOUT[name]}")
+    yield name, CheckResult(True, f"not in the profile: {WITHOUT[name]}")
 
 
-def _judged(profile: Profile, table: str, verdict: Verdict) -> Finding:
+def _judged(profile: Profile, table: str, verdict: ProbeVerdict) -> CheckResult:
     operation = profile.operations[table]
     detail = f"{operation.method} {operation.path}: {verdict.value}"
-    return Finding(verdict in (Verdict.PRESENT, Verdict.OPEN), detail,
-                   "" if verdict in (Verdict.PRESENT, Verdict.OPEN) else ASK)  # fmt: skip
+    return CheckResult(verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN), detail,
+                   "" if verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN) else ASK)  # fmt: skip
 
 
 # ---- what reads is read ----
 
 
-async def _read(patient: Patient, account: Account, profile: Profile) -> dict[str, Finding]:
+async def _read(patient: DoctorFacts, account: Account, profile: Profile) -> dict[str, CheckResult]:
     """Run each reading operation on an existing object; return the findings by name."""
-    found: dict[str, Finding] = {}
+    found: dict[str, CheckResult] = {}
     wanted = {name: each for name, each in profile.operations.items() if _is_read(name, each)}
     if not wanted:
         return found
@@ -137,7 +137,7 @@ async def _read(patient: Patient, account: Account, profile: Profile) -> dict[st
     try:
         zones = [zone.id for zone in await service.zones() if zone.accessible]
         if not zones:
-            return dict.fromkeys(wanted, Finding(True, "there is no zone to try it on"))
+            return dict.fromkeys(wanted, CheckResult(True, "there is no zone to try it on"))
         file = await _some_file(service)
         versions: list[Version] = []
         for name in wanted:
@@ -148,7 +148,7 @@ async def _read(patient: Patient, account: Account, profile: Profile) -> dict[st
                 look = service.deleted if name == "deleted" else service.zone_log
                 found[name] = await _tried(wanted[name], partial(look, zones[0]))
             elif file is None:
-                found[name] = Finding(True, "there is no file to try it on")
+                found[name] = CheckResult(True, "there is no file to try it on")
             elif name == "versions":
                 found[name], versions = await _versions(service, wanted[name], file)
         if file is not None and "version_content" in wanted:
@@ -180,7 +180,7 @@ async def _some_file(service: Service) -> Entry | None:
 
 async def _versions(
     service: Service, operation: Operation, file: Entry
-) -> tuple[Finding, list[Version]]:
+) -> tuple[CheckResult, list[Version]]:
     versions: list[Version] = []
 
     async def look() -> list[Version]:
@@ -189,13 +189,16 @@ async def _versions(
 
     finding = await _tried(operation, look)
     if finding.ok and not versions:
-        finding = Finding(False, f"{finding.detail}, but names no version of a file that is there",
-                          "check 'answer' and 'fields'")  # fmt: skip
+        finding = CheckResult(
+            False,
+            f"{finding.detail}, but names no version of a file that is there",
+            "check 'answer' and 'fields'",
+        )
     elif finding.ok and not all(version.modified_ns for version in versions):
-        finding = Finding(False, f"{finding.detail}, but not when each version was made",
+        finding = CheckResult(False, f"{finding.detail}, but not when each version was made",
                           "name the member in fields.modified")  # fmt: skip
     elif finding.ok and file.size and not any(version.size for version in versions):
-        finding = Finding(
+        finding = CheckResult(
             False, f"{finding.detail}, but not how large each version is, so that .versions in the"
             " mount cannot show them", "name the member in fields.size",
         )  # fmt: skip
@@ -204,9 +207,9 @@ async def _versions(
 
 async def _content(
     service: Service, wanted: dict[str, Operation], file: Entry, versions: list[Version]
-) -> Finding:
+) -> CheckResult:
     if not versions:
-        return Finding(True, "there is no version to try it on")
+        return CheckResult(True, "there is no version to try it on")
 
     def first() -> Sequence[object]:
         transfer = service.transfer
@@ -221,22 +224,22 @@ async def _content(
 
 async def _tried(
     operation: Operation, look: Callable[[], Awaitable[Collection[object]]]
-) -> Finding:
+) -> CheckResult:
     what = f"{operation.method} {operation.path}"
     try:
         await look()
     except (NotFound, Rejected) as wrong:
-        return Finding(False, f"{what}: there is no such address (HTTP {wrong.status})", ASK)
+        return CheckResult(False, f"{what}: there is no such address (HTTP {wrong.status})", ASK)
     except Forbidden:
-        return Finding(True, f"{what}: it is there, and not open to you")
+        return CheckResult(True, f"{what}: it is there, and not open to you")
     except NotLoggedOn:
-        return Finding(False, "the logon is not accepted", "run 'zonedrive logon URL' again")
+        return CheckResult(False, "the logon is not accepted", "run 'zonedrive logon URL' again")
     except BadAnswer as wrong:
         if wrong.status:  # the status is wrong, not the content
-            return Finding(False, f"{what}: it leads elsewhere, which is never followed", ASK)
-        return Finding(False, f"{what}: the answer is not what this operation gives",
+            return CheckResult(False, f"{what}: it leads elsewhere, which is never followed", ASK)
+        return CheckResult(False, f"{what}: the answer is not what this operation gives",
                        "check 'answer': it leads to the array")  # fmt: skip
     except ZonedriveError as wrong:
-        return Finding(False, f"{what}: could not be tried ({type(wrong).__name__})",
+        return CheckResult(False, f"{what}: could not be tried ({type(wrong).__name__})",
                        "try again later; if it stays so, ask the administrator")  # fmt: skip
-    return Finding(True, f"{what}: it answers")
+    return CheckResult(True, f"{what}: it answers")

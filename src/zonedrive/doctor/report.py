@@ -24,7 +24,7 @@ import zonedrive
 from zonedrive.config import NAMES, Settings
 from zonedrive.db import SQLITE
 from zonedrive.doctor import log_redaction
-from zonedrive.doctor.facts import Patient
+from zonedrive.doctor.facts import DoctorFacts
 from zonedrive.errors import ConfigError
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.session_bus import session_bus
@@ -39,7 +39,7 @@ FLAGS = frozenset({"ro", "rw", "allow_other", "default_permissions", "noexec", "
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:[-+~.][0-9]+)*")
 
 
-def text(patient: Patient, checks: Sequence[Mapping[str, object]]) -> str:
+def text(patient: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
     """Return the whole report."""
     told = ["zonedrive: a report without names or secrets", ""]
     for title, found in (
@@ -139,7 +139,7 @@ def _yes(it_is: bool) -> str:
     return "yes" if it_is else "no"
 
 
-def _account(patient: Patient) -> Iterator[tuple[str, str]]:
+def _account(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
     try:
         account = patient.account
     except ConfigError:
@@ -155,7 +155,7 @@ def _account(patient: Patient) -> Iterator[tuple[str, str]]:
     yield "named account", _yes(account.name != "default")
 
 
-def _settings(patient: Patient) -> Iterator[tuple[str, str]]:
+def _settings(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
     try:
         settings = patient.settings
     except ConfigError:
@@ -175,7 +175,7 @@ def _settings(patient: Patient) -> Iterator[tuple[str, str]]:
     yield "all others", "as they come"
 
 
-def _daemon(patient: Patient) -> Iterator[tuple[str, str]]:
+def _daemon(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
     yield "running", _yes(patient.running)
     vitals = patient.vitals or {}
     for name in VITALS:
@@ -191,7 +191,7 @@ def _daemon(patient: Patient) -> Iterator[tuple[str, str]]:
             yield "mount options", ", ".join(sorted(FLAGS & each.options))
 
 
-def _log(patient: Patient) -> Iterator[str]:
+def _log(patient: DoctorFacts) -> Iterator[str]:
     """Yield the end of the log. In the foreground and under systemd there is no log file."""
     path = patient.paths.log
     try:

@@ -8,12 +8,12 @@ INVARIANT: detail and remedy contain no name of a person, a file, a zone or a ho
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zonedrive.doctor.facts import Patient
+from zonedrive.doctor.facts import DoctorFacts
 from zonedrive.formatting import count
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One result: a description of the state, and a remedy if something is wrong.
 
     `here` is the remedy with the names of this machine (a command with its address, a folder), for
@@ -26,7 +26,7 @@ class Finding:
     here: str = ""
 
 
-Check = Callable[[Patient], Finding | None]
+Check = Callable[[DoctorFacts], CheckResult | None]
 
 
 def age(seconds: float) -> str:

@@ -19,7 +19,7 @@ SECONDS = 0.5
 """Seconds for which the loop may be busy or blocked before each signal."""
 
 
-class Alarm(trio.abc.Instrument):
+class EintrTimer(trio.abc.Instrument):
     """Timer that runs while the event loop is awake."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ import trio
 
 from zonedrive.errors import MountError
 from zonedrive.fuse import invalidate, mountpoint, tuning
-from zonedrive.fuse.eintr_timer import Alarm
+from zonedrive.fuse.eintr_timer import EintrTimer
 from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
 from zonedrive.fuse.protocol import Verbs
@@ -88,7 +88,7 @@ class Session:
             async with trio.open_nursery() as watching:
                 watching.start_soon(self._stop_when_cancelled)
                 # Also a cancelled session ends in order, see `_tell_until_stopped`.
-                with trio.CancelScope(shield=True), Alarm():
+                with trio.CancelScope(shield=True), EintrTimer():
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._answer)
                         nursery.start_soon(self._tell_until_stopped)

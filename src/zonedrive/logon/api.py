@@ -18,11 +18,11 @@ from zonedrive.logon.server_clock import Clock
 from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.model import NewToken
 from zonedrive.remote.clients import LoopClient
-from zonedrive.remote.connectivity import Link
+from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.directory import TOKENS
 from zonedrive.remote.passwords import checked_password
 from zonedrive.remote.profiles.operations import Operation
-from zonedrive.remote.requests import Calls
+from zonedrive.remote.requests import Requests
 from zonedrive.remote.service import REQUIREMENTS, ZONES
 from zonedrive.remote.transport import tls
 from zonedrive.remote.urls import base_url
@@ -49,12 +49,12 @@ class _Given(httpx.Auth):
         self._clock.heard(response.headers.get("Date"))
 
 
-class Access:
+class LogonApi:
     """Access endpoints of one deployment."""
 
     def __init__(self, client: httpx.AsyncClient, base: str) -> None:
         """Use `base`, a base URL from `remote.address.base_url`."""
-        self._calls = Calls(client, base, Link(), connections=1)
+        self._calls = Requests(client, base, Connectivity(), connections=1)
         self._client = client
         self.clock = Clock()  # the service's time
         self._given = _Given(self.clock)
@@ -174,8 +174,8 @@ class Access:
 
 
 @asynccontextmanager
-async def open_access(url: str, ca_file: str | None) -> AsyncIterator[Access]:
+async def open_access(url: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
     """Yield the access endpoints at `url`. Raises ConfigError for an invalid address."""
     base = base_url(url)
     async with LoopClient(tls.trust(ca_file), httpx.Auth()) as client:
-        yield Access(client, base)
+        yield LogonApi(client, base)

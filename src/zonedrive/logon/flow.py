@@ -1,6 +1,6 @@
 """State machine of a logon, followed by the exchange of the session for a token.
 
-Knows nothing of terminals, files or keyrings: the caller provides credentials through `Ask`.
+Knows nothing of terminals, files or keyrings: the caller provides credentials through `CredentialPrompt`.
 
 A browser sign-on is a step like the others: its result goes to the service in place of user name
 and password.
@@ -31,7 +31,7 @@ from zonedrive.errors import (
     Rejected,
     RemoteError,
 )
-from zonedrive.logon.api import Access
+from zonedrive.logon.api import LogonApi
 from zonedrive.logon.bearer_auth import Bearer, fits_header
 from zonedrive.logon.browser.signon import Browser, Fields
 from zonedrive.logon.password_change import PasswordChange
@@ -60,7 +60,7 @@ _REFUSALS: Final = {
 }
 
 
-class Ask(Protocol):
+class CredentialPrompt(Protocol):
     """Source of credentials."""
 
     def password(self) -> Secret:
@@ -99,10 +99,10 @@ class Flow:
 
     def __init__(
         self,
-        access: Access,
+        access: LogonApi,
         username: str,
         needs: Requirements,
-        ask: Ask,
+        ask: CredentialPrompt,
         browser: Browser | None = None,
         *,
         change: PasswordChange | None = None,
@@ -304,7 +304,7 @@ def _in_a_browser(needs: Requirements) -> str:
     return f"use {ways}" if ways else "run zonedrive logon in a terminal, without --password-stdin"
 
 
-async def require_accepted(access: Access) -> None:
+async def require_accepted(access: LogonApi) -> None:
     """Raise CredentialsRefused if the service rejects the session it has just created.
 
     Other errors are ignored, because they say nothing about the session.
@@ -322,7 +322,7 @@ async def require_accepted(access: Access) -> None:
         return
 
 
-async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) -> Bearer:
+async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
     """Return a token after a test request with it; `access` carries the session afterwards.
 
     Raises RemoteError if the service creates no usable token.
@@ -342,7 +342,7 @@ async def obtain_token(access: Access, session: LoggedOn, name: str, days: int) 
     return Bearer(token.secret, "token", expires, token.id, began)
 
 
-async def leave_session(access: Access, token: Bearer) -> None:
+async def leave_session(access: LogonApi, token: Bearer) -> None:
     """End the session that `access` carries, and check that `token` stays valid.
 
     Raises CredentialsRefused if the token ended too; then no valid logon remains.
@@ -358,7 +358,7 @@ async def leave_session(access: Access, token: Bearer) -> None:
         ) from refused
 
 
-async def end_session(access: Access) -> RemoteError | None:
+async def end_session(access: LogonApi) -> RemoteError | None:
     """End the session that `access` carries; return the error, if any, instead of raising it."""
     try:
         await access.logoff()
@@ -367,7 +367,7 @@ async def end_session(access: Access) -> RemoteError | None:
     return None
 
 
-async def revoke(access: Access, profile: Profile, token: Bearer) -> bool:
+async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
     """Revoke the token that `access` carries; return True if that was possible.
 
     Returns False if the profile has no operation for it. Raises RemoteError if the service rejects

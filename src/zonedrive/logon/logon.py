@@ -1,6 +1,6 @@
 """A complete logon: checks before it, the flow, a token, and storage on this machine.
 
-Knows nothing of terminals: credentials come from an `Ask`, and messages for the user go to `tell`.
+Knows nothing of terminals: credentials come from an `CredentialPrompt`, and messages for the user go to `tell`.
 
 INVARIANT: nothing on this machine changes before the service has accepted the logon.
 INVARIANT: bytes that wait for upload are never passed to another user or service.
@@ -32,11 +32,11 @@ from zonedrive.errors import (
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import ca_copy
-from zonedrive.logon.api import Access, open_access
+from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.browser.signon import Browser, Person, Settings
 from zonedrive.logon.flow import (
-    Ask,
+    CredentialPrompt,
     Flow,
     LoggedOn,
     end_session,
@@ -45,7 +45,7 @@ from zonedrive.logon.flow import (
     require_accepted,
 )
 from zonedrive.logon.password_change import PasswordChange
-from zonedrive.logon.previous_account import MISSING_KEY, Former, Premises
+from zonedrive.logon.previous_account import MISSING_KEY, LocalDataQueries, PreviousAccount
 from zonedrive.logon.revocation import dismiss
 from zonedrive.logon.secrets import (
     PASSWORD,
@@ -66,7 +66,7 @@ LONGEST = 4 << 20  # bytes of a file of certificates; a system has 200 KB of the
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a logon as the user requested them."""
 
     url: str
@@ -77,19 +77,19 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     save_password: bool = False
 
 
-class Enrolment:
+class Logon:
     """One logon of one account."""
 
     def __init__(
         self,
         paths: AccountPaths,
-        wish: Wish,
-        ask: Ask,
+        wish: LogonRequest,
+        ask: CredentialPrompt,
         *,
-        premises: Premises,
+        premises: LocalDataQueries,
         tell: Callable[[str], None],
         store: Callable[[AccountPaths], SecretStore] = open_store,
-        access: Callable[[str, str | None], AbstractAsyncContextManager[Access]] = open_access,
+        access: Callable[[str, str | None], AbstractAsyncContextManager[LogonApi]] = open_access,
         person: Person | None = None,
         new_password: Callable[[], Secret] | None = None,
     ) -> None:
@@ -108,7 +108,7 @@ class Enrolment:
     async def run(self) -> Account:
         """Log on and store the account. Raises ZonedriveError's subclasses."""
         base = base_url(self._wish.url)
-        before = Former(self._paths, self._premises)
+        before = PreviousAccount(self._paths, self._premises)
         former = before.account
         alike = former is not None and former.base_url == base
         profile = self._profile(former.profile if former and alike else "published")
@@ -181,7 +181,7 @@ class Enrolment:
         The previous owner is determined again, because another terminal may have logged on
         meanwhile.
         """
-        before = Former(self._paths, self._premises)
+        before = PreviousAccount(self._paths, self._premises)
         with ExitStack() as stack:
             if not before.is_of(account):
                 stack.enter_context(before.hold)
@@ -215,7 +215,7 @@ class Enrolment:
 
     async def _undo(
         self,
-        access: Access,
+        access: LogonApi,
         account: Account,
         store: SecretStore,
         bearer: Bearer,
@@ -239,7 +239,7 @@ class Enrolment:
             return found if found is not None and found.secret != bearer.secret else None
         return None
 
-    async def _open_former(self, stack: AsyncExitStack, former: Account) -> Access | None:
+    async def _open_former(self, stack: AsyncExitStack, former: Account) -> LogonApi | None:
         with suppress(ConfigError, OSError):
             opened = self._open_access(former.base_url, former.ca_file)
             return await stack.enter_async_context(opened)
@@ -297,7 +297,7 @@ class Enrolment:
                 store = FileStore(self._paths.secrets_file)
         return store
 
-    async def _requirements(self, access: Access, base: str, ca_file: str | None) -> Requirements:
+    async def _requirements(self, access: LogonApi, base: str, ca_file: str | None) -> Requirements:
         try:
             return await access.requirements()
         except (NotLoggedOn, AlreadyExists) as wrong:
@@ -324,7 +324,7 @@ class Enrolment:
                 remedy=wrong.remedy or "check the base URL",
             ) from wrong
 
-    async def _bearer(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
+    async def _bearer(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
         """Return a token if it is requested and available, else the session if it is accepted.
 
         If the logon is cancelled, token and session are ended as far as they are known.
@@ -359,7 +359,7 @@ class Enrolment:
             raise
         return token
 
-    async def _session(self, access: Access, signed_on: LoggedOn, profile: str) -> Bearer:
+    async def _session(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
         """Return the session. Raises CredentialsRefused if the service does not accept it."""
         try:
             await require_accepted(access)

@@ -9,7 +9,7 @@ not assumed.
 from collections.abc import Callable
 
 from zonedrive.errors import CredentialsRefused, NotLoggedOn
-from zonedrive.logon.api import Access
+from zonedrive.logon.api import LogonApi
 from zonedrive.logon.secrets import Secret
 from zonedrive.remote.profiles.operations import Operation
 
@@ -23,7 +23,7 @@ class PasswordChange:
         """Set the profile's `operation`; `ask` returns the new password, `tell` prints lines."""
         self._operation, self._ask, self._tell = operation, ask, tell
 
-    async def carry_out(self, access: Access, user: str, old: Secret) -> Secret:
+    async def carry_out(self, access: LogonApi, user: str, old: Secret) -> Secret:
         """Change the password and return the new one; the session of `access` continues.
 
         Raises CredentialsRefused if the session ended with the old password, or `old` is wrong.

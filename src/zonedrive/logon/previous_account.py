@@ -1,6 +1,6 @@
 """The previous logon of an account, its data on this machine, and their owner.
 
-Does not talk to the service and does not read the stores: see `Premises`.
+Does not talk to the service and does not read the stores: see `LocalDataQueries`.
 
 INVARIANT: bytes that wait for upload are never sent as another user, and never dropped without a
 message.
@@ -26,7 +26,7 @@ MISSING_KEY = (
 
 
 @dataclass(frozen=True)
-class Premises:
+class LocalDataQueries:
     """Queries about an account's current state on this machine, answered by other packages."""
 
     backlog: FindBacklog
@@ -38,10 +38,10 @@ class Premises:
     hold: Callable[[AccountPaths], AbstractContextManager[None]]  # keep daemons from beginning
 
 
-class Former:
+class PreviousAccount:
     """The previous logon, if any."""
 
-    def __init__(self, paths: AccountPaths, premises: Premises) -> None:
+    def __init__(self, paths: AccountPaths, premises: LocalDataQueries) -> None:
         self._paths, self._here = paths, premises
         self.account: Account | None = None
         try:

@@ -28,7 +28,7 @@ SECONDS = 25.0  # maximum duration of a renewal
 LATER_SECONDS = 15.0  # before the next attempt if the service did not answer
 
 
-class Order(msgspec.Struct, frozen=True):
+class RenewalRequest(msgspec.Struct, frozen=True):
     """Task for the renewal process."""
 
     instead_of: str  # digest of the current bearer, "" for none
@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True):
     seconds: float = LATER_SECONDS  # for the last two: wait before the next attempt
 
 
-Run = Callable[[AccountPaths, Order], Outcome]
+Run = Callable[[AccountPaths, RenewalRequest], Outcome]
 
 
 class Renewal:
@@ -94,7 +94,7 @@ class Renewal:
             if not self.is_possible():
                 return None
             if self._may_try():
-                self.last = self._run(self._paths, Order(digest(former), ended))
+                self.last = self._run(self._paths, RenewalRequest(digest(former), ended))
                 self._not_before = self._monotonic() + self.last.seconds
                 if self.last.result == "renewed":
                     self._not_before = 0.0
@@ -119,7 +119,7 @@ def digest(bearer: Bearer | None) -> str:
     return "" if bearer is None else hashlib.sha256(bearer.secret.encode()).hexdigest()
 
 
-def in_a_process(paths: AccountPaths, order: Order) -> Outcome:
+def in_a_process(paths: AccountPaths, order: RenewalRequest) -> Outcome:
     """Run `zonedrive.logon.renewal_worker` and return its outcome."""
     try:
         ended = subprocess.run(  # noqa: S603

@@ -40,7 +40,7 @@ from zonedrive.errors import (
 )
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
-from zonedrive.logon.api import Access, open_access
+from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.flow import (
     BLOCKED,
@@ -51,7 +51,7 @@ from zonedrive.logon.flow import (
     obtain_token,
     revoke,
 )
-from zonedrive.logon.renewal import SECONDS, Order, Outcome, digest
+from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote import load_profile
@@ -62,10 +62,10 @@ LONGEST_BLOCK_SECONDS: Final = 4 * 3600.0
 DAY_NS: Final = 86_400 * 10**9
 TOKEN_DAYS: Final = 90
 UNAUTHORIZED: Final = 401
-Open = Callable[[str, str | None], AbstractAsyncContextManager[Access]]
+Open = Callable[[str, str | None], AbstractAsyncContextManager[LogonApi]]
 
 
-class Mark(msgspec.Struct, frozen=True):
+class RefusalRecord(msgspec.Struct, frozen=True):
     """Record of a password that did not work, identified by `salt` and `digest`."""
 
     salt: bytes
@@ -80,7 +80,7 @@ class Mark(msgspec.Struct, frozen=True):
         return secrets.compare_digest(self.digest, _scrypt(password, self.salt))
 
 
-class Nobody:
+class StoredPasswordPrompt:
     """Answers to credential prompts without a user: only the stored password."""
 
     def __init__(self, password: Secret) -> None:
@@ -99,14 +99,14 @@ class Nobody:
         return None
 
 
-class Again:
+class Renewer:
     """One renewal of one account."""
 
     def __init__(self, paths: AccountPaths, store: SecretStore, opened: Open = open_access) -> None:
         self._paths, self._store, self._open = paths, store, opened
         self._sent: Literal["", "logon", "token"] = ""  # purpose for which the password was sent
 
-    async def run(self, order: Order) -> Outcome:
+    async def run(self, order: RenewalRequest) -> Outcome:
         """Renew the logon, unless that has been done meanwhile or is not allowed now.
 
         Raises ZonedriveError.
@@ -144,11 +144,11 @@ class Again:
 
     async def _fresh(
         self,
-        access: Access,
+        access: LogonApi,
         account: Account,
         bearer: Bearer | None,
         password: Secret,
-        order: Order,
+        order: RenewalRequest,
     ) -> Bearer:
         """Return a new token, requested with the current bearer if valid, else with a logon."""
         days = _days(bearer)
@@ -176,13 +176,13 @@ class Again:
         return token
 
     async def _session(
-        self, access: Access, account: Account, password: Secret, former: Bearer | None = None
+        self, access: LogonApi, account: Account, password: Secret, former: Bearer | None = None
     ) -> Bearer:
         """Log on and return the new session; then end `former`."""
         access.carry(None)
         needs = await access.requirements()
         self._sent = "logon"
-        found = await Flow(access, account.username, needs, Nobody(password)).run()
+        found = await Flow(access, account.username, needs, StoredPasswordPrompt(password)).run()
         if former is not None:
             access.carry(Secret(former.secret))
             await end_session(access)
@@ -190,7 +190,7 @@ class Again:
         return found.bearer
 
     def _refused(
-        self, refused: RemoteError, password: Secret, mark: Mark | None, account: Account
+        self, refused: RemoteError, password: Secret, mark: RefusalRecord | None, account: Account
     ) -> Outcome:
         """Return the outcome for an error; record it if it concerns the password."""
         blocked = refused.code in BLOCKED
@@ -204,7 +204,9 @@ class Again:
         if not final:
             times = mark.times + 1 if mark is not None else 1
             until = time.time() + min(BLOCK_SECONDS * 2.0 ** (times - 1), LONGEST_BLOCK_SECONDS)
-        new = Mark(salt, _scrypt(password, salt), refused.message, refused.remedy, until, times)
+        new = RefusalRecord(
+            salt, _scrypt(password, salt), refused.message, refused.remedy, until, times
+        )
         self._store.set(REFUSED, Secret(msgspec.json.encode(new).decode()))
         if until:
             return _blocked(new)
@@ -214,12 +216,12 @@ class Again:
     def _refusal(self, message: str, account: Account) -> Outcome:
         return Outcome("refused", message, f"run {account.logon_command()}")
 
-    def _mark(self) -> Mark | None:
+    def _mark(self) -> RefusalRecord | None:
         kept = self._store.get(REFUSED)
         if kept is None:
             return None
         try:
-            return msgspec.json.decode(kept.reveal(), type=Mark)
+            return msgspec.json.decode(kept.reveal(), type=RefusalRecord)
         except msgspec.MsgspecError:
             raise StoreError("what is kept of an earlier refusal is damaged") from None
 
@@ -231,14 +233,14 @@ def _is_final(refused: RemoteError, *, sent: bool) -> bool:
     return sent and (refused.status == UNAUTHORIZED or refused.code in WRONG)
 
 
-async def _revoke(access: Access, account: Account, former: Bearer) -> None:
+async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:
     """Revoke a token that is no longer used, if the profile supports it; else it expires."""
     access.carry(Secret(former.secret))
     with suppress(RemoteError, ConfigError):
         await revoke(access, load_profile(account.profile), former)
 
 
-def _blocked(mark: Mark) -> Outcome:
+def _blocked(mark: RefusalRecord) -> Outcome:
     left = max(1.0, mark.until - time.time())
     at = time.strftime("%H:%M", time.localtime(mark.until))
     return Outcome("blocked", f"{mark.message}; it is left alone until {at}", seconds=left)
@@ -278,10 +280,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="zonedrive.logon.renewal_worker")
     parser.add_argument("--account", required=True)
     paths = AccountPaths(parser.parse_args().account)
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=RenewalRequest)
     try:
         with _alone(paths.renewal_lock):
-            outcome = trio.run(Again(paths, open_store(paths)).run, order)
+            outcome = trio.run(Renewer(paths, open_store(paths)).run, order)
     except ZonedriveError as wrong:
         outcome = Outcome("later", wrong.message, wrong.remedy)
     sys.stdout.buffer.write(msgspec.json.encode(outcome))

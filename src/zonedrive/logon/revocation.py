@@ -11,7 +11,7 @@ from collections.abc import Callable
 import trio
 
 from zonedrive.errors import ConfigError, NotLoggedOn, RemoteError
-from zonedrive.logon.api import Access
+from zonedrive.logon.api import LogonApi
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.flow import GOODBYE_SECONDS, end_session, revoke
 from zonedrive.logon.secrets import Secret
@@ -20,7 +20,7 @@ from zonedrive.remote.profiles.load import load_profile
 Tell = Callable[[str], None]
 
 
-async def dismiss(access: Access, profile: str, bearer: Bearer, tell: Tell, which: str) -> None:
+async def dismiss(access: LogonApi, profile: str, bearer: Bearer, tell: Tell, which: str) -> None:
     """End `bearer`, also during the cancellation of a logon; `which` describes it for the user."""
     ended = False
     with trio.move_on_after(GOODBYE_SECONDS, shield=True):
@@ -31,7 +31,7 @@ async def dismiss(access: Access, profile: str, bearer: Bearer, tell: Tell, whic
         tell(f"{which}{known} stays valid at the service{until}")
 
 
-async def _end(access: Access, profile: str, bearer: Bearer) -> bool:
+async def _end(access: LogonApi, profile: str, bearer: Bearer) -> bool:
     """Return True if the bearer is no longer valid."""
     access.carry(Secret(bearer.secret))
     try:

@@ -59,11 +59,11 @@ class Secret:
         return hash(self._text)
 
 
-class Shut(StoreError):
+class KeyringLocked(StoreError):
     """The keyring with the secrets is locked or not running; the user has to open it."""
 
 
-class Exposed(StoreError):
+class InsecurePermissions(StoreError):
     """The secrets file has unsafe permissions or another owner; its content is intact."""
 
     def __init__(self, path: Path, what: str, remedy: str) -> None:
@@ -72,7 +72,7 @@ class Exposed(StoreError):
         self.what = what
 
 
-class Locked(Shut):
+class KeyringTimeout(KeyringLocked):
     """The keyring does not answer, usually because it waits for its password."""
 
 
@@ -156,9 +156,11 @@ class FileStore:
                 f"{path} cannot be read ({wrong.strerror})", remedy="run 'zonedrive doctor'"
             ) from wrong
         if stat.S_IMODE(found.st_mode) & 0o077:
-            raise Exposed(path, "can be read by others", f"run 'chmod 600 {quoted(path)}'")
+            raise InsecurePermissions(
+                path, "can be read by others", f"run 'chmod 600 {quoted(path)}'"
+            )
         if found.st_uid != os.geteuid():
-            raise Exposed(path, "belongs to another user", "remove it and log on again")
+            raise InsecurePermissions(path, "belongs to another user", "remove it and log on again")
         return self._parsed(text, path)
 
     def _parsed(self, text: bytes, path: Path) -> dict[str, str]:
@@ -277,8 +279,10 @@ class KeyringStore:
     def _within(self, function: Callable[[], RESULT]) -> RESULT:
         with self._turn:
             if self._last is not None and self._last.is_alive():
-                raise Locked("the keyring does not answer", remedy="unlock it and try again")
-            call = Call(function)
+                raise KeyringTimeout(
+                    "the keyring does not answer", remedy="unlock it and try again"
+                )
+            call = KeyringThread(function)
             self._last = call
             return call.result(self._seconds)
 
@@ -300,14 +304,14 @@ class MissingKeyring:
         """See SecretStore."""
         raise self._missing()
 
-    def _missing(self) -> Shut:
-        return Shut(
+    def _missing(self) -> KeyringLocked:
+        return KeyringLocked(
             "the keyring that holds this account's secrets is not there",
             remedy="run this in your desktop session, with its keyring running",
         )
 
 
-class Call(threading.Thread, Generic[RESULT]):
+class KeyringThread(threading.Thread, Generic[RESULT]):
     """A function in a separate thread, because it may wait for the user."""
 
     def __init__(self, function: Callable[[], RESULT]) -> None:
@@ -336,9 +340,9 @@ class Call(threading.Thread, Generic[RESULT]):
         if self._failures:
             kind = type(self._failures[0]).__name__
             if kind in LOCKED:
-                raise Shut("the keyring is locked", remedy="unlock it and try again")
+                raise KeyringLocked("the keyring is locked", remedy="unlock it and try again")
             raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
-        raise Locked("the keyring does not answer", remedy="unlock it and try again")
+        raise KeyringTimeout("the keyring does not answer", remedy="unlock it and try again")
 
 
 def open_store(
@@ -377,7 +381,7 @@ def desktop_keyring() -> Keyring | None:
         return None
     os.environ[VARIABLE] = bus  # the library reads this variable
     with contextlib.suppress(StoreError):
-        return Call(_secret_service).result(KEYRING_SECONDS)
+        return KeyringThread(_secret_service).result(KEYRING_SECONDS)
     return None
 
 

@@ -27,12 +27,12 @@ import trio
 from zonedrive.content.source import Changed
 from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
 from zonedrive.pins.pins import Pins
-from zonedrive.pins.poll import PASS_S, TROUBLE, Rounds
+from zonedrive.pins.poll import PASS_S, TROUBLE, PinPoller
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.supervisor import Task
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: str
 
 
-class Tally(msgspec.Struct, eq=False):
+class PinProgress(msgspec.Struct, eq=False):
     """Progress of a pass over pins."""
 
     files: int = 0
@@ -80,11 +80,13 @@ class Tally(msgspec.Struct, eq=False):
         self.vain.clear()
 
 
-class Keeping:
+class PinFetcher:
     """Background fetcher of an account's pinned files."""
 
-    def __init__(self, core: Core, service: Service, folders: Folders, pins: Pins) -> None:
-        self._core = core
+    def __init__(
+        self, state: LocalState, service: Service, folders: DirectoryCache, pins: Pins
+    ) -> None:
+        self._state = state
         self._service = service
         self._folders = folders
         self._pins = pins
@@ -96,11 +98,11 @@ class Keeping:
         # By ino: the revision that did not fit, and the cache ceiling at which it may fit.
         self._hopeless: dict[int, tuple[str, int]] = {}
         self._late: set[int] = set()  # files that failed because of the service
-        half = max(1, core.settings.transfers // 2)
+        half = max(1, state.settings.transfers // 2)
         self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
-        self._rounds = Rounds(core, service, folders, pins, self._asking)
+        self._rounds = PinPoller(state, service, folders, pins, self._asking)
         pins.changes.add(self._reconsider)
-        core.listing_merged.add(self._listed)
+        state.listing_merged.add(self._listed)
 
     def _listed(self, ino: int) -> None:
         """Schedule a check of a folder whose listing was merged."""
@@ -128,10 +130,10 @@ class Keeping:
 
     def _news(self, ino: int) -> bool:
         due = trio.current_time() >= self._again.get(ino, math.inf)
-        return due or self._seen.get(ino) != self._core.tree.changes(ino)
+        return due or self._seen.get(ino) != self._state.inodes.changes(ino)
 
     def _look_into(self, folder: int) -> None:
-        self._seen[folder] = self._core.tree.changes(folder)
+        self._seen[folder] = self._state.inodes.changes(folder)
         self._again.pop(folder, None)
 
     def _forget(self) -> None:
@@ -141,7 +143,7 @@ class Keeping:
     async def run(self) -> None:
         """Keep the pinned content complete until cancelled."""
         async with trio.open_nursery() as nursery:
-            keep = self._core.supervisor.keep
+            keep = self._state.supervisor.keep
             nursery.start_soon(keep, Task.PINNED_FOLDERS, self._rounds.run)
             nursery.start_soon(keep, Task.PINNED_FILES, self._keep)
 
@@ -150,8 +152,8 @@ class Keeping:
         while True:
             if not (self._whole or self._changed):
                 await self._woken()
-            elif (state := link.state) != "online":
-                await link.wait_other(state)
+            elif (now := link.state) != "online":
+                await link.wait_other(now)
             elif not await self._pass() and link.state == "online":  # it is in trouble
                 with trio.move_on_after(PASS_S):
                     await link.wait_change()
@@ -167,7 +169,7 @@ class Keeping:
         """
         whole, self._whole = self._whole, False
         changed, self._changed = self._changed, set()
-        tally = Tally()
+        tally = PinProgress()
         try:
             self._pins.follow()
             if whole:
@@ -192,13 +194,13 @@ class Keeping:
             pinned.add(inode.ino)
         return pinned
 
-    async def bring(self, inode: Inode, tally: Tally) -> None:
+    async def bring(self, inode: Inode, tally: PinProgress) -> None:
         """Fetch the content that is pinned with this inode and record the progress in `tally`."""
         await self._bring([inode.ino], tally, deep=True, ask="all")
 
-    async def count(self, inode: Inode) -> Tally:
+    async def count(self, inode: Inode) -> PinProgress:
         """Return how much of the pinned content is local, without a request to the service."""
-        tally = Tally()
+        tally = PinProgress()
 
         def found(ino: int) -> None:
             self._is_here(ino, tally)
@@ -206,7 +208,9 @@ class Keeping:
         await self._walk([inode.ino], tally, found, deep=True, ask="none")
         return tally
 
-    async def _bring(self, inos: Iterable[int], tally: Tally, *, deep: bool, ask: Asked) -> None:
+    async def _bring(
+        self, inos: Iterable[int], tally: PinProgress, *, deep: bool, ask: Asked
+    ) -> None:
         missing, late = array("q"), array("q")  # there may be millions
 
         def found(ino: int) -> None:
@@ -225,15 +229,15 @@ class Keeping:
     async def _walk(
         self,
         inos: Iterable[int],
-        tally: Tally,
+        tally: PinProgress,
         found: Callable[[int], None],
         *,
         deep: bool,
         ask: Asked,
     ) -> None:
         """Call `found` for each file under `inos`; without `deep`, skip folders checked before."""
-        tree = self._core.tree
-        newer_than = time.monotonic_ns() - int(self._core.settings.refresh * 1e9)
+        tree = self._state.inodes
+        newer_than = time.monotonic_ns() - int(self._state.settings.refresh * 1e9)
         level: list[int] = []
 
         def sort(inode: Inode | None) -> None:
@@ -260,9 +264,9 @@ class Keeping:
                             sort(child)
                     await trio.lowlevel.checkpoint()
 
-    async def _refresh(self, ino: int, newer_than_ns: int, tally: Tally) -> None:
+    async def _refresh(self, ino: int, newer_than_ns: int, tally: PinProgress) -> None:
         """List a folder if its listing is older than `newer_than_ns` (monotonic clock)."""
-        folder = self._core.tree.find(ino)
+        folder = self._state.inodes.find(ino)
         if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
             return
         if tally.away is None:
@@ -278,12 +282,12 @@ class Keeping:
         except (ZonedriveError, OSError) as wrong:
             self._failed(folder, wrong, tally)
 
-    def _is_here(self, ino: int, tally: Tally) -> bool:
+    def _is_here(self, ino: int, tally: PinProgress) -> bool:
         """Count a file and return True if it can be read without the service."""
-        inode = self._core.tree.find(ino)
+        inode = self._state.inodes.find(ino)
         if inode is None or inode.parent == NOWHERE:
             return True
-        cache = self._core.cache
+        cache = self._state.cache
         here = (
             inode.size == 0
             or inode.is_new
@@ -296,12 +300,12 @@ class Keeping:
         tally.here_bytes += inode.size if here else 0
         return here
 
-    async def _fetch(self, ino: int, tally: Tally) -> None:
+    async def _fetch(self, ino: int, tally: PinProgress) -> None:
         """Fetch one file in the service's current version."""
-        core = self._core
+        state = self._state
         inode = None
         for _ in range(TRIES):
-            inode = core.tree.find(ino)
+            inode = state.inodes.find(ino)
             if inode is None or inode.parent == NOWHERE or inode.generation:
                 return
             tally.away = tally.away or self._away()
@@ -312,11 +316,11 @@ class Keeping:
                 self._give_up(inode, NO_ROOM, tally)
                 return
             try:
-                if size > core.cache.limit:
+                if size > state.cache.limit:
                     raise OSError(errno.ENOSPC, "larger than the cache")
-                await core.cache.complete(ino, revision, size, core.source(inode))
+                await state.cache.complete(ino, revision, size, state.source(inode))
             except Changed:
-                above = core.tree.get(inode.parent)
+                above = state.inodes.get(inode.parent)
                 await self._refresh(above.ino, time.monotonic_ns(), tally)
                 continue
             except (ZonedriveError, OSError) as wrong:
@@ -333,28 +337,28 @@ class Keeping:
     def _is_hopeless(self, inode: Inode) -> bool:
         """Return True if the cache is as small as when this version did not fit."""
         revision, needed = self._hopeless.get(inode.ino, ("", 0))
-        return revision == inode.revision and self._core.cache.ceiling < needed
+        return revision == inode.revision and self._state.cache.ceiling < needed
 
-    def _failed(self, inode: Inode, wrong: Exception, tally: Tally) -> None:
+    def _failed(self, inode: Inode, wrong: Exception, tally: PinProgress) -> None:
         if isinstance(wrong, NotLoggedOn):
             tally.away = wrong
             return
         if isinstance(wrong, Unreachable | Unavailable):
             self._late.add(inode.ino)
             self._try_again(inode)
-            tally.vain[self._core.tree.path(inode.ino)] = wrong
+            tally.vain[self._state.inodes.path(inode.ino)] = wrong
             if len(tally.vain) >= TROUBLE or self._service.link.state != "online":
                 tally.away = tally.away or wrong
             return
         said = str(wrong)
         if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
-            self._hopeless[inode.ino] = inode.revision, self._core.cache.ceiling + inode.size
+            self._hopeless[inode.ino] = inode.revision, self._state.cache.ceiling + inode.size
             said = NO_ROOM
         self._give_up(inode, said, tally)
 
-    def _give_up(self, inode: Inode, why: str, tally: Tally) -> None:
+    def _give_up(self, inode: Inode, why: str, tally: PinProgress) -> None:
         self._try_again(inode)
-        tally.failed.append(Failed(self._core.tree.path(inode.ino), why))
+        tally.failed.append(Failed(self._state.inodes.path(inode.ino), why))
 
     def _try_again(self, inode: Inode) -> None:
         """Retry at the next round, even if the folder is listed more often than that."""

@@ -15,16 +15,16 @@ import trio
 from zonedrive.errors import ZonedriveError
 from zonedrive.observers import Observers
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.pin_table import Pin, PinStore
 
 
 class Pins:
     """Pins of an account."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._store = PinStore(core.database)
+    def __init__(self, state: LocalState) -> None:
+        self._state = state
+        self._store = PinStore(state.database)
         self._roots: set[int] = set()
         self._beside: set[int] = set()  # folders of pinned files
         self._asleep = False  # True if a pinned entry is missing
@@ -43,7 +43,7 @@ class Pins:
 
     def root_of(self, ino: int) -> Inode | None:
         """Return the pinned inode: the inode itself or the nearest pinned folder above it."""
-        tree = self._core.tree
+        tree = self._state.inodes
         inode = tree.find(ino)
         while inode is not None and inode.parent != NOWHERE:
             if inode.ino in self._roots:
@@ -69,7 +69,7 @@ class Pins:
         """Return the topmost pinned folders and the folders of pinned files."""
         self.follow()
         found = {ino for ino in self._beside if ino not in self}
-        for inode in self._core.tree.get_all(self._roots):
+        for inode in self._state.inodes.get_all(self._roots):
             if inode.is_folder and (inode.ino == ROOT or inode.parent not in self):
                 found.add(inode.ino)
         return sorted(found)
@@ -85,18 +85,18 @@ class Pins:
 
     def roots(self) -> list[Inode]:
         """Return the pinned inodes that exist now, sorted by path."""
-        tree = self._core.tree
+        tree = self._state.inodes
         self.follow()
         return sorted(map(tree.get, self._roots), key=lambda inode: tree.path(inode.ino))
 
     def single(self, folders: Container[int]) -> list[Inode]:
         """Return the inodes in these folders that are pinned themselves."""
-        found = self._core.tree.get_all(self._roots)
+        found = self._state.inodes.get_all(self._roots)
         return [each for each in found if each.parent in folders and each.parent not in self]
 
     def add(self, inode: Inode) -> None:
         """Pin an inode; the caller then fetches its content."""
-        with self._core.transaction():
+        with self._state.transaction():
             self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
         self.follow()
         self._added.set()
@@ -104,7 +104,7 @@ class Pins:
 
     def remove(self, inode: Inode) -> None:
         """Remove the pin of an inode that `require` has accepted."""
-        with self._core.transaction():
+        with self._state.transaction():
             for pin in self._store.all():
                 meant = self._inode_of(pin)
                 if meant is not None and meant.ino == inode.ino:
@@ -121,13 +121,13 @@ class Pins:
         if above is None:
             raise ZonedriveError("it is not pinned")
         raise ZonedriveError(
-            f"it is kept with {self._core.tree.path(above.ino) or 'the whole mount'}",
+            f"it is kept with {self._state.inodes.path(above.ino) or 'the whole mount'}",
             remedy="unpin that",
         )
 
     def _inode_of(self, pin: Pin) -> Inode | None:
         """Return the inode of a pin, or None if it is not known."""
-        tree = self._core.tree
+        tree = self._state.inodes
         found = tree.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
         return found or tree.find(pin.ino)
 
@@ -149,14 +149,14 @@ class Pins:
                 asleep = True
         self._roots, self._asleep = roots, asleep
         self._beside = {
-            inode.parent for inode in self._core.tree.get_all(roots) if not inode.is_folder
+            inode.parent for inode in self._state.inodes.get_all(roots) if not inode.is_folder
         }
 
     def _note(self, pin: Pin, now: Pin | None) -> None:
         """Store the pin's new inode; on a full disk, a later call stores it."""
         if now == pin:
             return
-        with contextlib.suppress(OSError), self._core.transaction():
+        with contextlib.suppress(OSError), self._state.transaction():
             self._store.drop(pin.ino)
             if now is not None:
                 self._store.put(now)

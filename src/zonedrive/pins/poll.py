@@ -1,6 +1,6 @@
 """Regular listings of pinned folders, so that remote changes are noticed.
 
-Knows nothing of the use of the changes: the observers of `Core.listing_merged` handle them.
+Knows nothing of the use of the changes: the observers of `LocalState.listing_merged` handle them.
 
 A round begins every PASS_S seconds, and also at the start, when the service is online again, and
 after a suspend.  In these cases the first AT_ONCE folders are listed without pauses.  No folder is
@@ -24,8 +24,8 @@ import trio
 from zonedrive.errors import Unavailable, Unreachable
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import DirectoryCache
 
 log = logging.getLogger(__name__)
 
@@ -52,19 +52,19 @@ class Pinned(Protocol):
         """Wait until a pin exists; return True if the call had to wait."""
 
 
-class Rounds:
+class PinPoller:
     """Periodic listing of pinned folders."""
 
     def __init__(
         self,
-        core: Core,
+        state: LocalState,
         service: Service,
-        folders: Folders,
+        folders: DirectoryCache,
         pinned: Pinned,
         asking: trio.CapacityLimiter,
     ) -> None:
         """Create the rounds; `asking` is shared with all callers that list folders for pins."""
-        self._core = core
+        self._state = state
         self._service = service
         self._folders = folders
         self._pinned = pinned
@@ -72,14 +72,14 @@ class Rounds:
         self._unhindered = AT_ONCE  # number of listings without a pause
         self._failures = 0  # failures in a row
         self._asking = asking
-        self._width = max(1, min(WIDTH, core.settings.transfers // 2))
+        self._width = max(1, min(WIDTH, state.settings.transfers // 2))
 
     async def run(self) -> None:
         """List in rounds until cancelled."""
         link = self._service.link
         while True:
-            if (state := link.state) != "online":
-                await link.wait_other(state)
+            if (now := link.state) != "online":
+                await link.wait_other(now)
                 self._unhindered = AT_ONCE
                 continue
             # A pinning command lists everything itself, so the first round is the next one.
@@ -97,9 +97,9 @@ class Rounds:
         link = self._service.link
         while True:
             before = link.state
-            state = await link.wait_change()
+            now = await link.wait_change()
             late = _since_boot() - since_s >= PASS_S
-            if state == "online" and (late or before != "online"):
+            if now == "online" and (late or before != "online"):
                 return
 
     async def _safe_round(self, until: float) -> None:
@@ -125,7 +125,7 @@ class Rounds:
             del self._left[-self._width :]
             for ino in batch:
                 if ino in self._pinned:
-                    self._left += self._core.tree.folders_in(ino)
+                    self._left += self._state.inodes.folders_in(ino)
             if not goes_on:
                 return
 
@@ -152,7 +152,7 @@ class Rounds:
         return self._failures < TROUBLE and self._service.link.state == "online"
 
     async def _list_one(self, ino: int, asked_ns: int) -> None:
-        folder = self._core.tree.find(ino)
+        folder = self._state.inodes.find(ino)
         if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
             return
         try:

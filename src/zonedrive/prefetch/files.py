@@ -28,14 +28,14 @@ import trio
 from cachetools import LRUCache
 
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
-from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, Trail
+from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, ReadSequence
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.supervisor import Task
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.directory_walks import ordered
-from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.caller_policy import CallerPolicy
 
 log = logging.getLogger(__name__)
 
@@ -51,19 +51,21 @@ STEP = 2000  # names processed between checkpoints
 RESERVED = 2  # downloads reserved for content that programs wait for
 
 
-class Siblings:
+class FilePrefetch:
     """All programs that read small files one after the other."""
 
-    def __init__(self, core: Core, service: Service, folders: Folders, callers: Callers) -> None:
-        self._core = core
+    def __init__(
+        self, state: LocalState, service: Service, folders: DirectoryCache, callers: CallerPolicy
+    ) -> None:
+        self._state = state
         self._callers = callers
         self._service = service
         self._folders = folders
-        self._trails: LRUCache[int, Trail] = LRUCache(TRAILS)
+        self._trails: LRUCache[int, ReadSequence] = LRUCache(TRAILS)
         self._running: dict[int, trio.Event] = {}  # events that are set when a prefetch has ended
         self._nursery: trio.Nursery | None = None
         self._bytes = BYTES
-        if limit := core.settings.download_limit:
+        if limit := state.settings.download_limit:
             self._bytes = min(BYTES, int(limit * LIMITED_S))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -88,7 +90,7 @@ class Siblings:
         if trail is None or time.monotonic() - trail.moved_s > SOON_S:
             trail = self._arrived(inode.parent)
         ahead = trail is not None and inode.ino in trail.ahead
-        if not ahead and self._core.cache.is_complete(inode.ino, inode.revision):
+        if not ahead and self._state.cache.is_complete(inode.ino, inode.revision):
             return
         if trail is None:
             trail = self._trails[inode.parent] = self._new_trail(inode.parent)
@@ -110,17 +112,17 @@ class Siblings:
             trail.planning = True
             self._start(self._plan, trail)
 
-    def _has_just_begun(self, trail: Trail) -> bool:
+    def _has_just_begun(self, trail: ReadSequence) -> bool:
         """Return True if the program has listed the folder and then opened one file."""
         return len(trail.seen) == 1 and self._folders.was_read_lately(trail.folder)
 
-    def _start(self, work: Callable[[Trail], Awaitable[None]], trail: Trail) -> None:
+    def _start(self, work: Callable[[ReadSequence], Awaitable[None]], trail: ReadSequence) -> None:
         assert self._nursery is not None
         self._nursery.start_soon(
-            self._core.supervisor.job, Task.READING_ORDER, self._safely, work, trail
+            self._state.supervisor.job, Task.READING_ORDER, self._safely, work, trail
         )
 
-    def _arrived(self, folder: int) -> Trail | None:
+    def _arrived(self, folder: int) -> ReadSequence | None:
         """Return the trail of a program that was expected to reach the folder."""
         for trail in list(self._trails.values()):
             for place, each in enumerate(trail.following):
@@ -132,37 +134,39 @@ class Siblings:
                     return each
         return None
 
-    def _new_trail(self, folder: int) -> Trail:
+    def _new_trail(self, folder: int) -> ReadSequence:
         """Return a new trail, of a program that may have come from a neighbouring folder."""
-        tree, now = self._core.tree, time.monotonic()
+        tree, now = self._state.inodes, time.monotonic()
         here = tree.find(folder)
         for trail in self._trails.values():
             there = tree.find(trail.folder)
             if here is None or there is None or not trail.order or now - trail.moved_s > GONE_S:
                 continue
             if here.parent in (there.parent, there.ino) or there.parent == here.ino:
-                found = Trail(folder, max(FEW, trail.window // 2), trail.by_name)
+                found = ReadSequence(folder, max(FEW, trail.window // 2), trail.by_name)
                 if here.parent == there.parent and trail.is_at_end:
                     found.neighbours = trail.neighbours
                     found.goes_over = self._next_folder(found, there.ino) == folder
                 return found
-        return Trail(folder, 0)
+        return ReadSequence(folder, 0)
 
-    def _next_folder(self, trail: Trail, ino: int) -> int:
+    def _next_folder(self, trail: ReadSequence, ino: int) -> int:
         """Return the folder after `ino` in the program's order, or 0 after the last one.
 
         The program is in a folder of the same parent.
         """
         if ino not in trail.neighbours:
-            parent = self._core.tree.get(ino).parent
-            trail.neighbours = ordered(self._core.tree, parent, by_name=trail.by_name)
+            parent = self._state.inodes.get(ino).parent
+            trail.neighbours = ordered(self._state.inodes, parent, by_name=trail.by_name)
         try:
             return trail.neighbours[trail.neighbours.index(ino) + 1]
         except (IndexError, ValueError):
             return 0
 
     @staticmethod
-    async def _safely(work: Callable[..., Awaitable[None]], trail: Trail, *args: object) -> None:
+    async def _safely(
+        work: Callable[..., Awaitable[None]], trail: ReadSequence, *args: object
+    ) -> None:
         """Stop the prefetch of the trail if the work fails."""
         try:
             await work(trail, *args)
@@ -170,7 +174,7 @@ class Siblings:
             trail.stop()
             raise
 
-    async def _plan(self, trail: Trail) -> None:
+    async def _plan(self, trail: ReadSequence) -> None:
         """Determine the order in which the program reads."""
         try:
             names = await self._names(trail.folder)
@@ -191,25 +195,25 @@ class Siblings:
         self._go_on(trail)
 
     async def _names(self, folder: int) -> list[tuple[str, int]]:
-        for _ in self._core.tree.loading(folder):
+        for _ in self._state.inodes.loading(folder):
             await trio.lowlevel.checkpoint()
-        return list(self._core.tree.children(folder).items())
+        return list(self._state.inodes.children(folder).items())
 
-    def _is_first(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
+    def _is_first(self, trail: ReadSequence, names: list[tuple[str, int]]) -> bool:
         """Return True if no small file is listed before the one that the program has opened."""
         for _, ino in names[:STEP]:
-            inode = self._core.tree.find(ino)
+            inode = self._state.inodes.find(ino)
             if inode is not None and not inode.is_folder and 0 < inode.size <= SMALL:
                 return ino == trail.seen[0]
         return False
 
-    async def _goes_by_name(self, trail: Trail, names: list[tuple[str, int]]) -> bool:
+    async def _goes_by_name(self, trail: ReadSequence, names: list[tuple[str, int]]) -> bool:
         """Return True if the last files are in name order with few names between them.
 
         This check avoids an expensive sort.  A program with one file must have opened the first
         name.
         """
-        found = [inode.name for inode in self._core.tree.get_all(list(trail.seen))]
+        found = [inode.name for inode in self._state.inodes.get_all(list(trail.seen))]
         if len(found) == 1 and not trail.window:
             return not any(name < found[0] for name, _ in names)
         steps = list(pairwise(found))
@@ -222,7 +226,7 @@ class Siblings:
             await trio.lowlevel.checkpoint()
         return all(count < GAP for count in between)
 
-    def _go_on(self, trail: Trail) -> None:
+    def _go_on(self, trail: ReadSequence) -> None:
         """Fetch the next files as far as capacity allows."""
         if self._nursery is None or time.monotonic() - trail.moved_s > GONE_S:
             return
@@ -233,32 +237,32 @@ class Siblings:
             trail.crossing = True
             self._start(self._cross, trail)
 
-    def _ask_for(self, part: Trail, trail: Trail) -> bool:
+    def _ask_for(self, part: ReadSequence, trail: ReadSequence) -> bool:
         """Fetch files of one folder of the trail; return False if capacity is missing for some."""
-        core, most = self._core, min(self._bytes, self._core.cache.limit // 8)
+        state, most = self._state, min(self._bytes, self._state.cache.limit // 8)
         while part.next < len(part.order):
             if trail.all_ahead >= trail.window or self._spare() <= 0:
                 return False
-            inode = core.tree.find(part.order[part.next])
+            inode = state.inodes.find(part.order[part.next])
             if inode is not None and self._wanted(inode):
                 if trail.bytes_ahead + inode.size > most or self._nursery is None:
                     return False
                 part.ahead[inode.ino] = inode.size
                 self._running[inode.ino] = trio.Event()
                 self._nursery.start_soon(
-                    core.supervisor.job, Task.SIBLING_AHEAD, self._safely, self._fetch, part, inode
+                    state.supervisor.job, Task.SIBLING_AHEAD, self._safely, self._fetch, part, inode
                 )
             part.next += 1
         return True
 
-    async def _cross(self, trail: Trail) -> None:
+    async def _cross(self, trail: ReadSequence) -> None:
         """List the folder after the last one of the trail, and add its files."""
         last = trail.following[-1] if trail.following else trail
-        folder = self._core.tree.find(self._next_folder(trail, last.folder))
+        folder = self._state.inodes.find(self._next_folder(trail, last.folder))
         if folder is None or not await self._folders.list_ahead(folder):
             trail.goes_over = False
             return
-        following = Trail(folder.ino, 0)
+        following = ReadSequence(folder.ino, 0)
         names = await self._names(folder.ino)
         order = await _sorted(names) if trail.by_name else [ino for _, ino in names]
         following.take(order, 0, by_name=trail.by_name)
@@ -270,28 +274,28 @@ class Siblings:
             self._go_on(trail)
 
     def _wanted(self, inode: Inode) -> bool:
-        core = self._core
+        state = self._state
         return (
             not inode.is_folder
             and 0 < inode.size <= SMALL
             and not (inode.is_new or inode.generation or inode.attributes.read_protected)
             and inode.ino not in self._running
-            and inode.ino not in core.opened
-            and not core.cache.is_complete(inode.ino, inode.revision)
+            and inode.ino not in state.opened
+            and not state.cache.is_complete(inode.ino, inode.revision)
         )
 
     def _spare(self) -> int:
         """Return how many files may be requested now."""
-        core = self._core
+        state = self._state
         if self._service.link.state != "online":
             return 0
-        if core.settings.download_limit:
-            return core.settings.transfers - len(self._running) - RESERVED
+        if state.settings.download_limit:
+            return state.settings.transfers - len(self._running) - RESERVED
         return self._service.places - max(len(self._running), self._service.underway) - RESERVED
 
-    async def _fetch(self, trail: Trail, inode: Inode) -> None:
+    async def _fetch(self, trail: ReadSequence, inode: Inode) -> None:
         try:
-            if self._core.settings.download_limit:
+            if self._state.settings.download_limit:
                 await self._fill(inode)
             else:
                 await self._bring(inode)
@@ -307,8 +311,8 @@ class Siblings:
 
     async def _fill(self, inode: Inode) -> None:
         """Fetch the file through the normal read path."""
-        cache = self._core.cache
-        reader = cache.open(inode.ino, inode.revision, inode.size, self._core.source(inode))
+        cache = self._state.cache
+        reader = cache.open(inode.ino, inode.revision, inode.size, self._state.source(inode))
         try:
             await reader.fill()
         finally:
@@ -316,25 +320,25 @@ class Siblings:
 
     async def _bring(self, inode: Inode) -> None:
         """Fetch the whole file in one request, and put it into the cache."""
-        core, ino, revision, size = self._core, inode.ino, inode.revision, inode.size
+        state, ino, revision, size = self._state, inode.ino, inode.revision, inode.size
         data = await self._service.content(inode.zone, inode.remote_id or "", size)
         if len(data) != size or inode.revision != revision or inode.generation:
             return  # the file has another version now
-        if ino in core.opened or core.cache.put(ino, revision, data):
+        if ino in state.opened or state.cache.put(ino, revision, data):
             return
-        if core.cache.is_complete(ino, revision):
+        if state.cache.is_complete(ino, revision):
             return
-        core.spool.require_room(size)
-        generation = core.next_generation()
-        file = core.spool.create(ino, generation)
+        state.spool.require_room(size)
+        generation = state.next_generation()
+        file = state.spool.create(ino, generation)
         try:
             file.pwrite(0, data)
             file.flush()
             taken = file.allocated
             file.close()
-            await core.cache.take(file.path, ino, revision, size, file.manifest(final=True), taken)
+            await state.cache.take(file.path, ino, revision, size, file.manifest(final=True), taken)
         finally:
-            core.spool.delete(ino, generation)  # no effect if the cache has taken the file
+            state.spool.delete(ino, generation)  # no effect if the cache has taken the file
 
 
 def _batched(names: list[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:

@@ -13,7 +13,7 @@ FEW = 8  # first number of files ahead; doubled with each opened file
 MOST = 96
 
 
-class Trail:
+class ReadSequence:
     """One program that reads the files of a folder one after the other."""
 
     def __init__(self, folder: int, grown: int, by_name: bool = False) -> None:
@@ -24,7 +24,7 @@ class Trail:
         self.folder = folder
         self.goes_over = False  # the program came from the end of the former folder
         # Trails of the following folders, with the files ahead in them.
-        self.following: list[Trail] = []
+        self.following: list[ReadSequence] = []
         self.neighbours: list[int] = []  # inos of the neighbouring folders, in the program's order
         self.crossing = False  # the next folder is being listed
         self.seen: deque[int] = deque(maxlen=ENOUGH)  # inos of opened files, newest last

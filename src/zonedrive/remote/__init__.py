@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         Zone,
     )
     from zonedrive.remote.client import Client, Credentials
-    from zonedrive.remote.connectivity import Link as Link
+    from zonedrive.remote.connectivity import Connectivity as Connectivity
     from zonedrive.remote.connectivity import State as State
     from zonedrive.remote.directory import Directory
     from zonedrive.remote.profiles.load import Profile as Profile
@@ -54,7 +54,7 @@ __all__ = [
 _HOMES = {
     "client": ("Client", "Credentials"),
     "directory": ("Directory",),
-    "connectivity": ("Link", "State"),
+    "connectivity": ("Connectivity", "State"),
     "profiles.load": ("Profile", "load_profile"),
     "service": ("Service", "open_service"),
     "transfer": ("Cancelled", "Download", "Transfer"),

@@ -24,7 +24,7 @@ FEW = 2  # so few concurrent requests do not slow each other down
 SETTLING = 8  # so many such requests adapt the shortest time to a longer round trip
 
 
-class Pace:
+class ConcurrencyLimit:
     """Adaptive limit on concurrent requests."""
 
     def __init__(self, most: int) -> None:

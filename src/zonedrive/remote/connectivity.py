@@ -48,7 +48,7 @@ class Probe(Protocol):
         """Send one request. Its result goes to the link; no error is raised."""
 
 
-class Link:
+class Connectivity:
     """State of the connection to one service; initially `online`."""
 
     def __init__(

@@ -20,7 +20,7 @@ from zonedrive.errors import (
 )
 from zonedrive.model import Group, Level, NewToken, Scope, Token
 from zonedrive.remote.passwords import change_with_password
-from zonedrive.remote.requests import Calls
+from zonedrive.remote.requests import Requests
 from zonedrive.remote.urls import fill_path
 from zonedrive.remote.wire import directory
 from zonedrive.remote.wire.directory import Record
@@ -40,7 +40,7 @@ class Directory:
     Every method raises subclasses of errors.RemoteError.
     """
 
-    def __init__(self, requests: Calls, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, requests: Requests, bounds: Bounds = BOUNDS) -> None:
         self._calls = requests
         self._bounds = bounds
         self._pagination = {path: Pagination() for path in (TOKENS, USERS)}

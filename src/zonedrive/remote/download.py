@@ -13,7 +13,7 @@ from typing import Protocol, Self
 import httpx
 
 from zonedrive.errors import BadAnswer
-from zonedrive.remote.connectivity import Link
+from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.transport.transports import BODY, Body
 
 Buffer = bytes | memoryview
@@ -25,7 +25,7 @@ class Owner(Protocol):
     """Interface to the object that opened the download."""
 
     @property
-    def link(self) -> Link:
+    def link(self) -> Connectivity:
         """Link to notify about an answer that does not match its announcement."""
 
     def chunks(self, response: httpx.Response, download: "Download") -> Iterator[Buffer]:

@@ -47,7 +47,7 @@ def may_be_asked(operation: Operation) -> bool:
     return _GUARDED.match(operation.path) is not None
 
 
-class Verdict(Enum):
+class ProbeVerdict(Enum):
     """Result of the check of one address."""
 
     PRESENT = "it is there"
@@ -58,7 +58,7 @@ class Verdict(Enum):
     OPEN = "cannot be told without doing it"
 
 
-class Trial:
+class EndpointProbe:
     """Checker of the addresses of one deployment; blocking, a context manager."""
 
     def __init__(self, deployment: Deployment, seconds: float = SECONDS) -> None:
@@ -70,42 +70,42 @@ class Trial:
         self._client = BlockingClient(tls.trust(deployment.ca_file), timeout=seconds)
         self._nobody: dict[str, httpx.Response] = {}
 
-    def __enter__(self) -> "Trial":
+    def __enter__(self) -> "EndpointProbe":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def look(self, operation: Operation) -> Verdict:
+    def look(self, operation: Operation) -> ProbeVerdict:
         """Return the verdict on an operation's address and method.
 
         Raises RemoteError's subclasses if the service does not answer.
         """
         path = operation.request(_made_up()).path
         told = self._by_options(operation.method, path)
-        if told is Verdict.OPEN and may_be_asked(operation):
+        if told is ProbeVerdict.OPEN and may_be_asked(operation):
             told = self._by_method(operation.method, path)
         return told
 
-    def _by_options(self, method: str, path: str) -> Verdict:
+    def _by_options(self, method: str, path: str) -> ProbeVerdict:
         answer, nobody = self._asked("OPTIONS", path), self._at_nobodys("OPTIONS")
         allowed = _allowed(answer)
         if not allowed or _allowed(nobody) == allowed:
-            return Verdict.OPEN
-        return Verdict.PRESENT if method in allowed else Verdict.WRONG_METHOD
+            return ProbeVerdict.OPEN
+        return ProbeVerdict.PRESENT if method in allowed else ProbeVerdict.WRONG_METHOD
 
-    def _by_method(self, method: str, path: str) -> Verdict:
+    def _by_method(self, method: str, path: str) -> ProbeVerdict:
         answer = self._asked(method, path)
         if answer.is_redirect:
-            return Verdict.ELSEWHERE
+            return ProbeVerdict.ELSEWHERE
         if answer.is_success:
-            return Verdict.UNGUARDED
+            return ProbeVerdict.UNGUARDED
         if answer.status_code in _NOBODY:
-            return Verdict.ABSENT
+            return ProbeVerdict.ABSENT
         if answer.status_code == 405:
-            return Verdict.WRONG_METHOD
+            return ProbeVerdict.WRONG_METHOD
         same = answer.status_code == self._at_nobodys(method).status_code
-        return Verdict.OPEN if same or answer.status_code >= 500 else Verdict.PRESENT
+        return ProbeVerdict.OPEN if same or answer.status_code >= 500 else ProbeVerdict.PRESENT
 
     def _at_nobodys(self, method: str) -> httpx.Response:
         """Return the response for a random address, cached per method."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from zonedrive.errors import CredentialsRefused, Forbidden, NotLoggedOn, RemoteError
-from zonedrive.remote.requests import Calls
+from zonedrive.remote.requests import Requests
 
 TRIED: Final = "/api/zones"
 """Path of the request that checks the logon; a limited logon gets 403, which is also valid."""
@@ -24,7 +24,7 @@ _BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
 
 
 async def change_with_password(
-    calls: Calls,
+    calls: Requests,
     method: str,
     path: str,
     query: Mapping[str, str] | None,

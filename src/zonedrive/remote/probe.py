@@ -22,7 +22,7 @@ SECONDS = 15.0
 
 
 @dataclass(frozen=True)
-class Glance:
+class ProbeResult:
     """Result of a probe."""
 
     seconds: float  # from the first packet to the answer
@@ -30,7 +30,7 @@ class Glance:
     certificate_days: float | None  # until it ends; None: not known
 
 
-def look(deployment: Deployment, seconds: float = SECONDS) -> Glance:
+def look(deployment: Deployment, seconds: float = SECONDS) -> ProbeResult:
     """Request the logon requirements once, without a logon. Blocks.
 
     The connection, TLS and the whole answer take at most `seconds` each. Raises RemoteError's
@@ -55,7 +55,7 @@ def look(deployment: Deployment, seconds: float = SECONDS) -> Glance:
         )
     if answer.status_code >= 300:
         raise error_mapping.refusal(answer.status_code, body, doing)
-    return Glance(took, ahead, days)
+    return ProbeResult(took, ahead, days)
 
 
 def _days(answer: httpx.Response) -> float | None:

@@ -28,8 +28,8 @@ from zonedrive.errors import (
 )
 from zonedrive.remote import response_limits
 from zonedrive.remote.clients import LoopClient
-from zonedrive.remote.concurrency_limit import Pace
-from zonedrive.remote.connectivity import Link
+from zonedrive.remote.concurrency_limit import ConcurrencyLimit
+from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.response_limits import CHANGED, LISTING, SMALL, Limits, TooLong
 from zonedrive.remote.retry import Backoff, retry_after, worth_another
 from zonedrive.remote.transport.exchange import EARLY, EFFECT, SENT, TARGET
@@ -52,7 +52,7 @@ _PLAIN = re.compile(r"/[\w.~!$&'()*+,;=:@%/-]*", re.ASCII)  # nothing of a path 
 OVERLOADED = (429, 503)  # statuses of a service that has too much to do
 
 
-class Calls:
+class Requests:
     """Metadata requests of one service.
 
     At most `places` run at once; the others wait for their turn within their deadline.
@@ -62,7 +62,7 @@ class Calls:
         self,
         client: httpx.AsyncClient,
         base_url: str,
-        link: Link,
+        link: Connectivity,
         *,
         connections: int = 8,
         read_seconds: float = READ_SECONDS,
@@ -78,7 +78,7 @@ class Calls:
         self._headers = httpx.Headers({"Host": self._origin.netloc.decode(), **client.headers})
         self._host = host_of(base_url)
         self._link = link
-        self._pace = Pace(connections)
+        self._pace = ConcurrencyLimit(connections)
         self._turns = trio.CapacityLimiter(self._pace.allowed)
         self._read_seconds = read_seconds
         self._change_seconds = change_seconds

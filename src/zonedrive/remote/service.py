@@ -16,13 +16,13 @@ from zonedrive.config import Settings
 from zonedrive.errors import BadAnswer
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.clients import BlockingClient, LoopClient
-from zonedrive.remote.connectivity import Link, State
+from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.passwords import change_with_password
 from zonedrive.remote.profiles.load import OPERATIONS, Profile
 from zonedrive.remote.profiles.move import Mover
 from zonedrive.remote.profiles.trash import DOING, Deletions
-from zonedrive.remote.requests import Calls
+from zonedrive.remote.requests import Requests
 from zonedrive.remote.transfer import (
     ANSWER_SECONDS,
     CONTENT,
@@ -59,9 +59,9 @@ class Service:
     def __init__(
         self,
         client: httpx.AsyncClient,
-        requests: Calls,
+        requests: Requests,
         transfer: Transfer,
-        link: Link,
+        link: Connectivity,
         profile: Profile,
         bounds: Bounds = pagination.BOUNDS,
     ) -> None:
@@ -360,11 +360,11 @@ def open_service(
     """
     base = base_url(deployment.base_url)
     trust = tls.trust(deployment.ca_file)
-    link = Link()
+    link = Connectivity()
     client = LoopClient(trust, auth)
     return Service(
         client,
-        Calls(client, base, link, connections=settings.connections),
+        Requests(client, base, link, connections=settings.connections),
         Transfer(
             BlockingClient(trust, auth),
             base,

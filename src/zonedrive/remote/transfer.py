@@ -23,7 +23,7 @@ from zonedrive.errors import (
 )
 from zonedrive.model import Entry
 from zonedrive.remote.clients import BlockingClient
-from zonedrive.remote.connectivity import Link
+from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.download import Buffer, Download, extent, pieces
 from zonedrive.remote.profiles.load import Profile
 from zonedrive.remote.rate_limit import TokenBucket
@@ -59,7 +59,7 @@ class Transfer:
         self,
         client: httpx.Client,
         base_url: str,
-        link: Link,
+        link: Connectivity,
         profile: Profile,
         *,
         upload_limit: int = 0,

@@ -7,7 +7,7 @@ meaning.
 FOLDERS = 20_000  # most folders with a counter of their own
 
 
-class Changes:
+class ChangeCounter:
     """Change counters by folder."""
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ def end_with_inodes(connection: sqlite3.Connection) -> None:
     )
 
 
-class Conflicts:
+class ConflictLog:
     """Table of conflict copies."""
 
     def __init__(self, database: Database, box: Box) -> None:
@@ -83,7 +83,7 @@ class Conflicts:
             for ino, original, by, at_ns in rows
         ]
 
-    def untold(self) -> set[int]:
+    def unacknowledged(self) -> set[int]:
         """Return the inodes of copies that the user has not been told about."""
         return {
             ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE NOT told")

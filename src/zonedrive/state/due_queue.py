@@ -14,7 +14,7 @@ from typing import Protocol
 FAR_NS = 86_400_000_000_000  # due in more than a day: the clock was set back; treat as due
 
 
-class Dated(Protocol):
+class DueItem(Protocol):
     """Fields of an intent that the agenda needs."""
 
     @property
@@ -29,12 +29,12 @@ class Dated(Protocol):
     def due_ns(self) -> int: ...
 
 
-def is_name(intent: Dated) -> bool:
+def is_name(intent: DueItem) -> bool:
     """Return True if the intent concerns a name and can therefore block other intents."""
     return intent.place or intent.gone or intent.parked
 
 
-class Agenda:
+class DueQueue:
     """Inode numbers of the intents, by kind and by due time."""
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class Agenda:
         self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
         self._heap: list[tuple[int, int]] = []  # (due, ino), some out of date
         self._ripe: dict[int, None] = {}  # due contents, in the order in which they fell due
-        self._looked = 0  # time of the last call of `ripe`
+        self._looked = 0  # time of the last call of `due_items`
 
-    def note(self, ino: int, intent: Dated | None) -> None:
+    def note(self, ino: int, intent: DueItem | None) -> None:
         """Replace the intent of an inode; None means that the intent was deleted."""
         named = intent is not None and is_name(intent)
         if named or ino in self.names:
@@ -59,7 +59,7 @@ class Agenda:
             self._ripe.pop(ino, None)
             heapq.heappush(self._heap, (intent.due_ns, ino))
 
-    def ripe(self, now_ns: int) -> Mapping[int, None]:
+    def due_items(self, now_ns: int) -> Mapping[int, None]:
         """Return the due contents, the longest waiting first."""
         if now_ns < self._looked:  # the clock was set back
             self._heap = [(due, ino) for ino, due in self._due.items() if ino not in self._ripe]
@@ -74,7 +74,7 @@ class Agenda:
         return self._ripe
 
     def next_due(self) -> int | None:
-        """Return when the next content falls due (wall clock, ns), or None.  Call `ripe` before."""
+        """Return when the next content falls due (wall clock, ns), or None.  Call `due_items` before."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -17,7 +17,7 @@ from zonedrive.state.inode import Inode
 RECENT = 6144  # at least this many recently used inodes are cached, at most twice as many
 
 
-class Held:
+class InodeCache:
     """Cached inodes by number."""
 
     def __init__(self, recent: int = RECENT) -> None:

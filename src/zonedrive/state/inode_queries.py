@@ -9,24 +9,24 @@ from itertools import islice
 
 from zonedrive.cipher import Box
 from zonedrive.db import Database
-from zonedrive.state.change_counter import Changes
+from zonedrive.state.change_counter import ChangeCounter
 from zonedrive.state.dirents import Dirents
 from zonedrive.state.drafts import Drafts
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
-from zonedrive.state.inode_cache import Held
+from zonedrive.state.inode_cache import InodeCache
 from zonedrive.state.inode_table import BATCH, InodeStore
 
 
-class TreeReader(ABC):
+class InodeQueries(ABC):
     """Inodes by number and by name, read-only."""
 
     def __init__(self, database: Database, box: Box) -> None:
         """Prepare the caches; load no inodes yet."""
         self._store = InodeStore(database, box)
-        self._held = Held()
+        self._held = InodeCache()
         self._dirents = Dirents()
         self._drafts = Drafts()
-        self._changes = Changes()
+        self._changes = ChangeCounter()
 
     @abstractmethod
     def _adopt(self, stored: Inode) -> Inode:

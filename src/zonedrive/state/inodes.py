@@ -18,10 +18,10 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.state import orphans
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.inode_queries import TreeReader
+from zonedrive.state.inode_queries import InodeQueries
 from zonedrive.state.inode_table import INDEXED, InodeStore, unreadable
-from zonedrive.state.lookup_counts import Lookups
-from zonedrive.state.recent_writes import Settled
+from zonedrive.state.lookup_counts import LookupCounts
+from zonedrive.state.recent_writes import RecentWrites
 
 _PLACE_SAID = ("zone", "remote_id", "remote_parent", "remote_name")
 SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attributes"))
@@ -30,15 +30,15 @@ _PLACE = frozenset(("parent", "name", "local"))
 _UNSEALED = frozenset(("listed", "seen"))
 
 
-class Tree(TreeReader):
+class Inodes(InodeQueries):
     """Inodes for reading and changing."""
 
     def __init__(self, database: Database, box: Box) -> None:
         """Create the root if it does not exist; load no other inodes yet."""
         super().__init__(database, box)
         self._database = database
-        self._lookups = Lookups()
-        self.settled = Settled()  # entries changed by us; older listings of them are stale
+        self._lookups = LookupCounts()
+        self.settled = RecentWrites()  # entries changed by us; older listings of them are stale
         self._next_ino = self._store.next_ino()
 
     @classmethod

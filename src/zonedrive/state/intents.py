@@ -28,7 +28,7 @@ from zonedrive.model import Revision
 from zonedrive.observers import Observers
 from zonedrive.state import conflict_log
 from zonedrive.state.column_crypto import opened, sealed
-from zonedrive.state.due_queue import Agenda
+from zonedrive.state.due_queue import DueQueue
 
 _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
@@ -117,7 +117,7 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
     return True
 
 
-class Journal:
+class IntentTable:
     """Intents, in memory and in their table."""
 
     def __init__(self, database: Database, box: Box | None = None) -> None:
@@ -126,8 +126,8 @@ class Journal:
         self._box = box or Clear()
         self._intents: dict[int, Intent] = {}
         self.changes: Observers[[]] = Observers()
-        self.agenda = Agenda()
-        self.conflicts = conflict_log.Conflicts(database, self._box)
+        self.agenda = DueQueue()
+        self.conflicts = conflict_log.ConflictLog(database, self._box)
         self.changed_at = float("-inf")  # time of the last local change (monotonic, s)
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
@@ -214,7 +214,7 @@ class Journal:
         if old is not None and (old.held != held or old.due_ns != due_ns):
             self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
 
-    def hold_back(self, ino: int) -> None:
+    def withhold(self, ino: int) -> None:
         """Block the upload of an intent's content until `let_go`.
 
         Changes memory only, not the row.
@@ -267,7 +267,7 @@ class Journal:
             due_ns=due_ns,
         )  # fmt: skip
 
-    def rebase(self, ino: int, base: Revision | None) -> None:
+    def set_base(self, ino: int, base: Revision | None) -> None:
         """Replace the version that the content is based on."""
         old = self._intents.get(ino)
         if old is not None and old.base != base:
@@ -310,7 +310,7 @@ class Journal:
                 )
             )
 
-    def hurry(self, ino: int, now_ns: int) -> None:
+    def expedite(self, ino: int, now_ns: int) -> None:
         """Make an intent due at once, also after a failure, because a caller waits for it.
 
         Changes memory only, not the row, so that a full disk does not block the caller.  A restart

@@ -13,7 +13,7 @@ import errno
 
 from zonedrive.state.attributes import Attr
 from zonedrive.state.inode import Inode
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 from zonedrive.state.open_file import OpenFile
 
 STEP = 1 << 40  # greater than any inode number of a tree
@@ -41,7 +41,7 @@ class KernelInodes:
         """Return the kernel number of the current content."""
         return self._numbers.get(ino, ino)
 
-    def inode(self, tree: Tree, number: int) -> Inode:
+    def inode(self, tree: Inodes, number: int) -> Inode:
         """Return the inode whose current content has this number.
 
         Raises OSError (ESTALE) for other numbers: the kernel then looks the name up again.

@@ -22,15 +22,15 @@ from zonedrive.model import Entry, Revision
 from zonedrive.observers import Observers
 from zonedrive.state.attributes import Attr, Owner, Rules, attr_of
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
-from zonedrive.state.inodes import Tree
-from zonedrive.state.intents import Intent, Journal, due_in
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.state.kernel_inodes import KernelInodes
 from zonedrive.state.merge_types import Local, Merged
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
 from zonedrive.state.open_file import Content, OpenFile, content_of
-from zonedrive.state.pending_requests import Doubt, Doubts
-from zonedrive.state.rejected_changes import Refusals
+from zonedrive.state.pending_requests import PendingRequest, PendingRequests
+from zonedrive.state.rejected_changes import RejectedChanges
 from zonedrive.state.status import path_of
 from zonedrive.supervisor import Supervisor
 
@@ -46,13 +46,13 @@ COPIES = 10_000
 
 
 @dataclass(eq=False)
-class Core:
+class LocalState:
     """Shared context of the vfs modules; the daemon creates one instance."""
 
     database: Database
-    tree: Tree
-    journal: Journal
-    doubts: Doubts
+    inodes: Inodes
+    intents: IntentTable
+    requests: PendingRequests
     spool: Spool
     cache: Cache
     settings: Settings
@@ -64,9 +64,15 @@ class Core:
     kernel: KernelInodes = field(default_factory=KernelInodes)
     in_flight: set[int] = field(default_factory=set)  # inodes with an outbox step in progress
     listing_merged: Observers[[int]] = field(default_factory=Observers)  # notified with the ino
-    suspect: set[tuple[int, int]] = field(default_factory=set)  # (ino, generation), perhaps torn
-    refusals: Refusals = field(default_factory=Refusals)  # refused and rolled-back renames
-    called_back: set[int] = field(default_factory=set)  # inodes whose uploads are to be cancelled
+    unverified_after_crash: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # (ino, generation), perhaps torn
+    refusals: RejectedChanges = field(
+        default_factory=RejectedChanges
+    )  # refused and rolled-back renames
+    cancelled_uploads: set[int] = field(
+        default_factory=set
+    )  # inodes whose uploads are to be cancelled
     opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
     # Access times that a program has set, by ino; other inodes report their modification time.
     atimes: LRUCache[int, int] = field(default_factory=lambda: LRUCache(ATIMES))
@@ -96,7 +102,7 @@ class Core:
 
     def local(self, ino: int) -> Local:
         """Return which local changes of the inode the service does not know yet."""
-        intent = self.journal.get(ino)
+        intent = self.intents.get(ino)
         opened = self.opened.get(ino)
         found = Local.NOTHING
         if (opened is not None and opened.session) or (intent is not None and intent.generation):
@@ -112,7 +118,7 @@ class Core:
 
         The caller holds a transaction.
         """
-        self.tree.update(
+        self.inodes.update(
             inode,
             generation=0,
             revision=found.revision,
@@ -126,9 +132,9 @@ class Core:
         copied = self.copies.get((inode.ino, inode.generation))
         return copied is not None and copied == (inode.remote_id, base)
 
-    def drop_copy(self, inode: Inode) -> None:
+    def revert_to_remote(self, inode: Inode) -> None:
         """Delete local bytes that only copy the service's version; readers fetch that version."""
-        intent, opened = self.journal.get(inode.ino), self.opened.get(inode.ino)
+        intent, opened = self.intents.get(inode.ino), self.opened.get(inode.ino)
         wanted = intent is not None and intent.generation == inode.generation
         if wanted or not self.is_copy(inode, inode.revision):
             return
@@ -139,7 +145,7 @@ class Core:
             opened.close_local()
         with self.transaction():
             self.drop_bytes(inode.ino, inode.generation)
-            self.tree.update(inode, generation=0)
+            self.inodes.update(inode, generation=0)
 
     def same_bytes(self, inode: Inode, content: Content) -> None:
         """Give the inode's bytes a new content identity; open readers continue with them."""
@@ -163,7 +169,7 @@ class Core:
         if opened is None or not opened.is_settled:
             return False
         content = content_of(inode)
-        if opened.content == content and not opened.is_spoilt:
+        if opened.content == content and not opened.is_version_gone:
             return False
         if not opened.may_be_read:
             opened.close()
@@ -242,7 +248,7 @@ class Core:
         Raises FileNotFoundError otherwise: what is written there is deleted together with the
         folder as soon as the service has processed the removal.
         """
-        while inode.ino != ROOT and (above := self.tree.find(inode.parent)) is not None:
+        while inode.ino != ROOT and (above := self.inodes.find(inode.parent)) is not None:
             if above.parent == NOWHERE and above.ino != ROOT:
                 raise FileNotFoundError(errno.ENOENT, "its folder has been removed")
             inode = above
@@ -257,28 +263,28 @@ class Core:
             raise OSError(errno.ENAMETOOLONG, "the name is longer than 255 bytes")
         return shown
 
-    def outdated(self, intent: Intent) -> bool:
+    def is_superseded(self, intent: Intent) -> bool:
         """Return True if newer bytes or a removal supersede the intent.  Thread-safe."""
-        now = self.journal.get(intent.ino)
+        now = self.intents.get(intent.ino)
         return now is None or now.generation != intent.generation
 
-    def overtaken(self, intent: Intent) -> bool:
+    def changed_since(self, intent: Intent) -> bool:
         """Return True if the inode has changed locally since the intent was read."""
-        now = self.journal.get(intent.ino)
+        now = self.intents.get(intent.ino)
         return now is None or now.seq != intent.seq
 
     def in_use(self, inode: Inode) -> bool:
         """Return True if the inode has local bytes or local changes."""
         return bool(inode.generation or self.local(inode.ino))
 
-    def try_again_in(self, folder: int) -> None:
+    def retry_failed_in(self, folder: int) -> None:
         """Retry failed changes in a folder at once, after the folder has changed on the service."""
-        for intent in self.journal.pending():
-            inode = self.tree.find(intent.ino) if intent.failed else None
+        for intent in self.intents.pending():
+            inode = self.inodes.find(intent.ino) if intent.failed else None
             if inode is not None and inode.parent == folder:
-                self.journal.hurry(inode.ino, time.time_ns())
+                self.intents.expedite(inode.ino, time.time_ns())
 
-    def announce(self, merged: Merged) -> None:
+    def queue_invalidations(self, merged: Merged) -> None:
         """Report a listing's changes to the kernel, and delete local copies of replaced versions.
 
         New names are not reported.  The kernel caches no missing names, and when the report
@@ -290,7 +296,7 @@ class Core:
         for parent, name in merged.moved:
             self.invalidations.put(EntryChanged(parent, name.encode()))
         for ino in merged.content:
-            if (inode := self.tree.find(ino)) is not None:
+            if (inode := self.inodes.find(ino)) is not None:
                 self.content_changed(inode)
         for ino, generation in merged.copies:
             self.drop_bytes(ino, generation)
@@ -299,9 +305,9 @@ class Core:
 
     def named_bytes(self) -> set[tuple[int, int]]:
         """Return each (ino, generation) in the spool that a database row refers to."""
-        named = set(self.tree.with_bytes().items())
-        named |= {(each.ino, each.generation) for each in self.journal.all() if each.generation}
-        return named | {(each.bytes_ino, each.generation) for each in self.doubts.all()}
+        named = set(self.inodes.with_bytes().items())
+        named |= {(each.ino, each.generation) for each in self.intents.all() if each.generation}
+        return named | {(each.bytes_ino, each.generation) for each in self.requests.all()}
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
         """Delete local bytes that no row refers to any more."""
@@ -315,31 +321,31 @@ class Core:
         """
 
         def drop() -> None:
-            if not self.doubts.keeps(ino, generation):
+            if not self.requests.keeps(ino, generation):
                 self.spool.delete(ino, generation)
 
         self.database.after_commit(drop)
 
-    def resolved(self, doubt: Doubt) -> None:
+    def resolved(self, doubt: PendingRequest) -> None:
         """Delete a pending request whose outcome is known, and the bytes that were kept for it."""
         with self.transaction():
-            self.doubts.drop(doubt.ino)
+            self.requests.drop(doubt.ino)
         ino, generation = doubt.bytes_ino, doubt.generation
-        inode, intent, opened = self.tree.find(ino), self.journal.get(ino), self.opened.get(ino)
+        inode, intent, opened = self.inodes.find(ino), self.intents.get(ino), self.opened.get(ino)
         needed = {0, inode.generation if inode else 0, intent.generation if intent else 0}
         if opened is not None and opened.session is not None:
             needed.add(opened.session.generation)
         if generation not in needed:
             self.drop_bytes(ino, generation)
 
-    def reap(self, inode: Inode) -> None:
+    def release_if_unreferenced(self, inode: Inode) -> None:
         """Release an unlinked inode once no program and no kernel reference uses it."""
         if inode.parent != NOWHERE or inode.ino in self.opened:
             return
-        if inode.generation and self.journal.get(inode.ino) is None:
+        if inode.generation and self.intents.get(inode.ino) is None:
             self.discard_bytes(inode)
             inode.generation = 0
-        if not self.tree.remembered(inode.ino):
-            self.tree.release(inode.ino)
+        if not self.inodes.remembered(inode.ino):
+            self.inodes.release(inode.ino)
             if inode.remote_id is None:
                 self.cache.drop(inode.ino)

@@ -12,7 +12,7 @@ _PAGE = 1 << _BITS
 _ZEROS = bytes(4 * _PAGE)
 
 
-class Lookups:
+class LookupCounts:
     """Lookup counts by inode number."""
 
     def __init__(self) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 
 from zonedrive.model import Entry, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.inodes import Tree
-from zonedrive.state.merge_types import Answer, Local, Merged, Ours
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.merge_types import Local, LocalView, Merged, RawListing
 from zonedrive.state.names import fits, local_name, safe, shows, zone_name
-from zonedrive.state.prune import STEP, Sweep
+from zonedrive.state.prune import STEP, Prune
 
 SORTED = 5000  # entries sorted in one go
 
@@ -28,7 +28,7 @@ SORTED = 5000  # entries sorted in one go
 class Merge:
     """Merge of one listing into one folder."""
 
-    def __init__(self, tree: Tree, folder: Inode, asked_ns: int, ours: Ours) -> None:
+    def __init__(self, tree: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:
         """Prepare a merge; `asked_ns` is the time of the request (monotonic)."""
         self._tree = tree
         self._folder = folder
@@ -37,11 +37,11 @@ class Merge:
         self._ours = ours
         self._seen: set[int] = set()
         self.result = Merged()
-        self._sweep = Sweep(tree, folder, asked_ns, ours, self._seen, self.result)
+        self._sweep = Prune(tree, folder, asked_ns, ours, self._seen, self.result)
 
     # ---- the entries of a folder ----
 
-    def entries(self, answer: Answer) -> Iterator[None]:
+    def entries(self, answer: RawListing) -> Iterator[None]:
         """Apply a listing of the folder, one step at a time.
 
         Does nothing if the folder is removed meanwhile.
@@ -96,7 +96,7 @@ class Merge:
 
     def _compare(
         self,
-        answer: Answer,
+        answer: RawListing,
         numbers: Sequence[int],
         changed: list[int],
         elsewhere: list[int],
@@ -122,7 +122,7 @@ class Merge:
 
     def _step(
         self,
-        answer: Answer,
+        answer: RawListing,
         numbers: Sequence[int],
         left: Sequence[int],
         later: list[int] | None = None,
@@ -163,7 +163,7 @@ class Merge:
                 tree.update(folder, listed=True)
 
     def _look(
-        self, answer: Answer, numbers: Sequence[int], *, empty: bool
+        self, answer: RawListing, numbers: Sequence[int], *, empty: bool
     ) -> tuple[list["_Met"], list[tuple[int, Entry]]]:
         """Return the entries that have an inode and the entries that have none."""
         tree, folder = self._tree, self._folder
@@ -209,7 +209,7 @@ class Merge:
         self.result.unshown += 1
         self.result.hidden[entry.name] = entry
 
-    def _add(self, answer: Answer, fresh: list[tuple[int, Entry]]) -> None:
+    def _add(self, answer: RawListing, fresh: list[tuple[int, Entry]]) -> None:
         tree, folder = self._tree, self._folder
         added, names = dict[str, dict[str, Any]](), _Names(tree, folder.ino)
         for number, entry in fresh:
@@ -370,7 +370,7 @@ _Met = tuple[int, Inode, Entry]  # number in the answer
 class _Names(Container[str]):
     """Names in a folder, loaded or not, plus the names in `given`."""
 
-    def __init__(self, tree: Tree, folder: int) -> None:
+    def __init__(self, tree: Inodes, folder: int) -> None:
         self._tree = tree
         self._folder = folder
         self.given: set[str] = set()

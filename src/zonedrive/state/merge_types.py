@@ -21,7 +21,7 @@ class Local(Flag):
     GONE = auto()
 
 
-class Answer(Protocol):
+class RawListing(Protocol):
     """Raw listing; each entry has a number."""
 
     @property
@@ -87,13 +87,13 @@ class Merged(msgspec.Struct, eq=False):
         return bool(self.gone or self.moved or self.appeared or self.attributes)
 
 
-class Ours(Protocol):
+class LocalView(Protocol):
     """Interface to the local changes that the service does not have yet."""
 
     def local(self, ino: int) -> Local:
         """Return the local changes of an inode."""
 
-    def laden(self) -> Iterable[int]:
+    def with_local_changes(self) -> Iterable[int]:
         """Return the inodes for which `local` may return a change."""
 
     def in_doubt(self, remote_id: str) -> Container[str]:

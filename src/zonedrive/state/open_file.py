@@ -106,9 +106,9 @@ class OpenFile:
         return self.pages and any(handle.readable for handle in self.by_handle)
 
     @property
-    def is_spoilt(self) -> bool:
+    def is_version_gone(self) -> bool:
         """Return True if reads fail because the service no longer has this version."""
-        return self.reader is not None and self.reader[1].spoilt
+        return self.reader is not None and self.reader[1].version_gone
 
     def replaced(self, content: Content, by: Content) -> None:
         """Change the identity of the same bytes, so that open handles continue with them."""

@@ -21,7 +21,7 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 
 
-class Doubt(msgspec.Struct, frozen=True):
+class PendingRequest(msgspec.Struct, frozen=True):
     """Request that may have taken effect."""
 
     ino: int  # inode that the outcome concerns now
@@ -74,31 +74,31 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
     return True
 
 
-class Doubts:
+class PendingRequests:
     """Pending requests, in memory and in their table."""
 
     def __init__(self, database: Database, box: Box) -> None:
         """Load the rows of an earlier daemon."""
         self._database = database
         self._box = box
-        self._doubts: dict[int, Doubt] = {}
+        self._doubts: dict[int, PendingRequest] = {}
         decode = msgspec.msgpack.Decoder(_Sealed).decode
         rows = database.execute("SELECT ino, bytes_ino, generation, size, sealed FROM doubts")
         for ino, bytes_ino, generation, size, blob in rows:
             where = decode(box.open(blob, _context(bytes_ino, generation)))
-            self._doubts[ino] = Doubt(
+            self._doubts[ino] = PendingRequest(
                 ino, bytes_ino, generation, size, *msgspec.structs.astuple(where)
             )
 
-    def get(self, ino: int) -> Doubt | None:
+    def get(self, ino: int) -> PendingRequest | None:
         """Return the pending request of an inode, or None."""
         return self._doubts.get(ino)
 
-    def all(self) -> list[Doubt]:
+    def all(self) -> list[PendingRequest]:
         """Return all pending requests."""
         return list(self._doubts.values())
 
-    def moved_to(self, folder: str, name: str) -> list[Doubt]:
+    def moved_to(self, folder: str, name: str) -> list[PendingRequest]:
         """Return the pending moves to the given folder and name."""
         return [
             each
@@ -120,7 +120,7 @@ class Doubts:
         doubts = self._doubts.values()
         return any(sent == (it.bytes_ino, it.generation) for it in doubts if it.generation)
 
-    def note(self, doubt: Doubt) -> None:
+    def note(self, doubt: PendingRequest) -> None:
         """Record a request before it is sent."""
         self._remember(doubt.ino)
         where = _Sealed(doubt.zone, doubt.folder, doubt.name, doubt.remote_id)

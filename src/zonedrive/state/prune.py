@@ -13,21 +13,21 @@ from itertools import islice
 
 from zonedrive.model import Revision
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
-from zonedrive.state.inodes import Tree
-from zonedrive.state.merge_types import Merged, Ours
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.merge_types import LocalView, Merged
 
 STEP = 500  # entries of one transaction: some ten milliseconds
 
 
-class Sweep:
+class Prune:
     """Removals of one merge."""
 
     def __init__(
         self,
-        tree: Tree,
+        tree: Inodes,
         folder: Inode,
         asked_ns: int,
-        ours: Ours,
+        ours: LocalView,
         named: Container[int],
         result: Merged,
     ) -> None:
@@ -113,7 +113,7 @@ class Sweep:
         if self._above_ours is None:
             tree = self._tree
             self._above_ours = set()
-            for ino in {*tree.with_bytes(), *self._ours.laden()}:
+            for ino in {*tree.with_bytes(), *self._ours.with_local_changes()}:
                 each = tree.find(ino)
                 while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
                     if each.ino == ino and not (each.generation or self._ours.local(ino)):

@@ -14,9 +14,9 @@ from zonedrive.cipher import Box
 from zonedrive.db import DOCTOR, Database, is_damage
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.state import inspect, intents, repair
-from zonedrive.state.inodes import Tree
-from zonedrive.state.intents import Intent, Journal
-from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.schema import SCHEMAS
 
 REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
@@ -87,10 +87,10 @@ class Stores:
     """Stores of an account, with decrypted names."""
 
     def __init__(self, database: Database, box: Box) -> None:
-        self.tree = Tree(database, box)
-        self.journal = Journal(database, box)
-        self.doubts = Doubts(database, box)
+        self.inodes = Inodes(database, box)
+        self.intents = IntentTable(database, box)
+        self.requests = PendingRequests(database, box)
 
     def pending(self) -> list[Intent]:
         """Return the pending changes; without a daemon, none of their files is open."""
-        return [msgspec.structs.replace(one, held=False) for one in self.journal.pending()]
+        return [msgspec.structs.replace(one, held=False) for one in self.intents.pending()]

@@ -13,7 +13,7 @@ STALE_LISTING_S = 120
 RECENT = 100_000
 
 
-class Settled:
+class RecentWrites:
     """Times of changes (monotonic ns) by zone and entry."""
 
     def __init__(self) -> None:

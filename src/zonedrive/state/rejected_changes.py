@@ -14,7 +14,7 @@ import msgspec
 MOST = 1000  # number of newest refusals to keep
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RejectedChange(msgspec.Struct, frozen=True):
     """Refused change."""
 
     number: int
@@ -24,18 +24,18 @@ class Refusal(msgspec.Struct, frozen=True):
     said: str  # what was done, and why
 
 
-class Refusals:
+class RejectedChanges:
     """Refusals that were not reported yet."""
 
     def __init__(self) -> None:
-        self._untold: deque[Refusal] = deque(maxlen=MOST)
+        self._untold: deque[RejectedChange] = deque(maxlen=MOST)
         self._number = 0
 
     def add(self, zone: str, remote_id: str, path: str, said: str) -> None:
         """Add a refusal; only the last one of each entry is kept."""
         self.over(zone, remote_id)
         self._number += 1
-        self._untold.append(Refusal(self._number, zone, remote_id, path, said))
+        self._untold.append(RejectedChange(self._number, zone, remote_id, path, said))
 
     def over(self, zone: str, remote_id: str) -> None:
         """Remove the refusals of an entry after a successful change."""
@@ -44,11 +44,11 @@ class Refusals:
                 [one for one in self._untold if (one.zone, one.remote_id) == (zone, remote_id)]
             )
 
-    def untold(self) -> list[Refusal]:
+    def unacknowledged(self) -> list[RejectedChange]:
         """Return all unreported refusals, the oldest first."""
         return list(self._untold)
 
-    def told(self, these: list[Refusal]) -> None:
+    def told(self, these: list[RejectedChange]) -> None:
         """Remove refusals that were reported to a person."""
         for one in these:
             if one in self._untold:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import unreadable
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 from zonedrive.state.names import (
     WANTED,
     fits,
@@ -28,7 +28,7 @@ def mark_names(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
 
 
-def names(tree: Tree) -> None:
+def names(tree: Inodes) -> None:
     """Rename entries to the current rule of `zonedrive.state.names`, once after an upgrade.
 
     Takes some seconds for a million entries.
@@ -49,7 +49,7 @@ def names(tree: Tree) -> None:
         tree.rows.write(tree.get(ROOT))
 
 
-def _show(tree: Tree, inode: Inode) -> None:
+def _show(tree: Inodes, inode: Inode) -> None:
     if inode.parent == NOWHERE or inode.ino == ROOT or unreadable(inode):
         return
     name = renewed(inode.name, inode.remote_name, zone=inode.kind is Kind.ZONE)
@@ -64,7 +64,7 @@ def _show(tree: Tree, inode: Inode) -> None:
             tree.move(inode, inode.parent, name)
 
 
-def rows(tree: Tree) -> Iterator[None]:
+def rows(tree: Inodes) -> Iterator[None]:
     """Rewrite rows of earlier schemas in the current form, one step at a time."""
     while numbers := tree.rows.unmarked():
         with tree.transaction():

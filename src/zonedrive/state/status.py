@@ -13,9 +13,9 @@ from zonedrive import causes
 from zonedrive.causes import Cause
 from zonedrive.state import repair
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.inodes import Tree
-from zonedrive.state.intents import Intent, Journal
-from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.state.pending_requests import PendingRequests
 
 LOST_FOUND = "lost+found"
 URGENCY = ("failed", "uploading", "conflict", "pending")
@@ -26,15 +26,15 @@ class State(Protocol):
     """Local state of an account."""
 
     @property
-    def tree(self) -> Tree:
+    def inodes(self) -> Inodes:
         """Tree of all known entries."""
 
     @property
-    def journal(self) -> Journal:
+    def intents(self) -> IntentTable:
         """Journal of the changes that are to be sent to the service."""
 
     @property
-    def doubts(self) -> Doubts:
+    def requests(self) -> PendingRequests:
         """Pending requests with an unknown outcome."""
 
 
@@ -82,7 +82,7 @@ class Status:
             shown = heapq.nsmallest(
                 most, intents, key=lambda one: (URGENCY.index(states[one.ino]), one.seq)
             )
-        entries, folders = self._state.tree.counts()
+        entries, folders = self._state.inodes.counts()
         notice = "; ".join(each for each in notices if each)
         return {
             "state": state,
@@ -111,12 +111,12 @@ class Status:
 
     def copies(self) -> set[int]:
         """Return the inodes of all conflict copies."""
-        return {conflict.ino for conflict in self._state.journal.conflicts.all()}
+        return {conflict.ino for conflict in self._state.intents.conflicts.all()}
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return the existing conflict copies: path, original, by and at_ns of each."""
-        tree, found = self._state.tree, []
-        for conflict in self._state.journal.conflicts.all():
+        tree, found = self._state.inodes, []
+        for conflict in self._state.intents.conflicts.all():
             copy = tree.find(conflict.ino)
             if copy is None or copy.parent == NOWHERE:
                 continue
@@ -158,7 +158,7 @@ class Status:
 
     def _said(self, intent: Intent) -> dict[str, Any]:
         """Return the additional fields of an upload in output for people."""
-        inode = self._state.tree.find(intent.ino)
+        inode = self._state.inodes.find(intent.ino)
         return {
             "change": intent.change(is_new=inode is not None and inode.is_new),
             "cause": causes.label(intent.cause or self._passing(intent)),
@@ -177,16 +177,16 @@ def state_of(intent: Intent, running: Container[int], copies: Container[int]) ->
 def path_of(state: State, ino: int) -> str:
     """Return the path of an inode; for an entry removed locally, its path on the service."""
     parts = list[str]()
-    inode = state.tree.find(ino)
+    inode = state.inodes.find(ino)
     while inode is not None and inode.ino != ROOT:
         if inode.parent != NOWHERE:
             parts.append(inode.name)
-            inode = state.tree.find(inode.parent)
+            inode = state.inodes.find(inode.parent)
             continue
-        doubt = state.doubts.get(inode.ino)
+        doubt = state.requests.get(inode.ino)
         above = inode.remote_parent or (doubt.folder if doubt else "")
         parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
-        inode = state.tree.by_remote(inode.zone, above)
+        inode = state.inodes.by_remote(inode.zone, above)
     return "/".join(reversed(parts))
 
 
@@ -213,7 +213,7 @@ def staying(
     `under` limits the count to these folders.  Files in lost+found, which are reported separately,
     and the inodes in `but` are not counted.
     """
-    tree, journal = state.tree, state.journal
+    tree, journal = state.inodes, state.intents
     waiting = {intent.ino for intent in journal.pending()}
     parked = {intent.ino for intent in journal.all() if intent.parked}
     roots = None if under is None else set(under)
@@ -228,7 +228,7 @@ def staying(
     return {"files": len(found), "path": tree.path(found[0].ino) if found else ""}
 
 
-def _counts(tree: Tree, inode: Inode, roots: set[int] | None) -> bool:
+def _counts(tree: Inodes, inode: Inode, roots: set[int] | None) -> bool:
     """Return True if the inode is below one of `roots` and not in lost+found."""
     below = roots is None
     above: Inode | None = inode

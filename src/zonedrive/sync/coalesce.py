@@ -34,7 +34,7 @@ Place = tuple[int, str]
 """Inode number of a folder, and the service's name in it."""
 
 
-class Subject(msgspec.Struct, frozen=True):
+class InodeView(msgspec.Struct, frozen=True):
     """Facts about an inode with an intent that folding needs."""
 
     ino: int
@@ -72,7 +72,7 @@ class Step(msgspec.Struct, frozen=True):
 
 def fold(
     intents: Iterable[Intent],
-    subjects: Mapping[int, Subject],
+    subjects: Mapping[int, InodeView],
     being_written: Collection[Place] = frozenset(),
 ) -> list[Step]:
     """Return the next step of every intent that has one, including steps that must wait.
@@ -112,15 +112,15 @@ def fold(
     return _ordered(steps, subjects, leaving)
 
 
-def _leaves(intent: Intent, subject: Subject) -> bool:
+def _leaves(intent: Intent, subject: InodeView) -> bool:
     """Return True if the entry is to be deleted or moved away from its origin."""
     return intent.gone or intent.place or (subject.new and subject.origin != subject.place)
 
 
 def _step(
     intent: Intent,
-    subject: Subject,
-    inherited: Mapping[Place, Subject],
+    subject: InodeView,
+    inherited: Mapping[Place, InodeView],
     wanted: Collection[Place],
 ) -> Step | None:
     """Return the step for one intent, apart from steps that must wait for others."""
@@ -152,7 +152,7 @@ def _step(
 
 
 def _ordered(
-    steps: Sequence[Step], subjects: Mapping[int, Subject], leaving: Mapping[Place, Subject]
+    steps: Sequence[Step], subjects: Mapping[int, InodeView], leaving: Mapping[Place, InodeView]
 ) -> list[Step]:
     """Return the steps with their dependencies; one move of a circle becomes ASIDE."""
     by_ino = {step.ino: step for step in steps}
@@ -190,15 +190,15 @@ def _waiting(step: Step, others: set[int]) -> Step:
     return msgspec.structs.replace(step, after=frozenset(others)) if others else step
 
 
-def _may_have_arrived(subject: Subject) -> bool:
+def _may_have_arrived(subject: InodeView) -> bool:
     return subject.new and subject.origin is not None
 
 
 def _in_the_way(
     step: Step,
     held_by: Mapping[int, set[int]],
-    subjects: Mapping[int, Subject],
-    leaving: Mapping[Place, Subject],
+    subjects: Mapping[int, InodeView],
+    leaving: Mapping[Place, InodeView],
 ) -> set[int]:
     """Return the inodes that must leave the step's place, or the folder that the step deletes."""
     subject = subjects[step.ino]
@@ -212,7 +212,7 @@ def _in_the_way(
 
 
 def _folders_first(
-    step: Step, by_ino: Mapping[int, Step], subjects: Mapping[int, Subject]
+    step: Step, by_ino: Mapping[int, Step], subjects: Mapping[int, InodeView]
 ) -> set[int]:
     """Return the steps on the target folder, and on folders in between, that must end first."""
     subject = subjects[step.ino]
@@ -229,7 +229,7 @@ def _folders_first(
     return {parent.ino} if step.ino in subjects[parent.ino].inside else set()
 
 
-def _takes_a_place(step: Step, subject: Subject) -> bool:
+def _takes_a_place(step: Step, subject: InodeView) -> bool:
     if step.action is Action.MOVE:
         return True
     return subject.new and step.action in (Action.MAKE, Action.UPLOAD)

@@ -10,25 +10,25 @@ import trio
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import Damaged
 from zonedrive.remote.service import Service
-from zonedrive.state.local_state import Core
-from zonedrive.state.pending_requests import Doubt
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.pending_requests import PendingRequest
 
 
-class Comparison:
+class ContentComparison:
     """Comparison of versions on the service with bytes of the spool."""
 
-    def __init__(self, core: Core, service: Service) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, service: Service) -> None:
+        self._state = state
         self._service = service
         # Separate threads, so that others do not wait for the service as well.
-        self._threads = trio.CapacityLimiter(core.settings.transfers)
+        self._threads = trio.CapacityLimiter(state.settings.transfers)
 
     async def is_what_was_sent(
-        self, doubt: Doubt, file_id: str, version: str | None = None
+        self, doubt: PendingRequest, file_id: str, version: str | None = None
     ) -> bool:
         """Return True if a version on the service has the bytes of this client's request."""
         try:
-            file = self._core.spool.open(doubt.bytes_ino, doubt.generation)
+            file = self._state.spool.open(doubt.bytes_ino, doubt.generation)
         except (FileNotFoundError, Damaged):
             return False
         try:

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from zonedrive.model import Entry, Revision
 
 
-class Verdict(Enum):
+class Decision(Enum):
     """Decision about local content."""
 
     SEND = auto()  # no other version was added since
@@ -18,22 +18,22 @@ class Verdict(Enum):
     LOST = auto()  # the file was deleted on the service: create it again and report that
 
 
-def on_version(base: Revision | None, size: int, found: Entry | None) -> Verdict:
+def on_version(base: Revision | None, size: int, found: Entry | None) -> Decision:
     """Return the verdict for content based on `base`; `found` is the service's current entry."""
     if found is None:
-        return Verdict.LOST
+        return Decision.LOST
     if found.revision == base:
-        return Verdict.SEND
-    return Verdict.COMPARE if found.size == size else Verdict.CONFLICT
+        return Decision.SEND
+    return Decision.COMPARE if found.size == size else Decision.CONFLICT
 
 
-def on_new_name(size: int, found: Entry | None) -> Verdict:
+def on_new_name(size: int, found: Entry | None) -> Decision:
     """Return the verdict for a new file, with `found` as the service's entry of that name."""
     if found is None:
-        return Verdict.SEND
+        return Decision.SEND
     if found.folder or found.unsure:
-        return Verdict.CONFLICT
-    return Verdict.COMPARE if found.size == size else Verdict.CONFLICT
+        return Decision.CONFLICT
+    return Decision.COMPARE if found.size == size else Decision.CONFLICT
 
 
 def copy_mark(user: str, host: str, when: datetime) -> str:

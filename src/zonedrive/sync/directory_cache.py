@@ -26,14 +26,14 @@ from zonedrive.formatting import count, verb
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge
 from zonedrive.state.merge_types import Merged
 from zonedrive.supervisor import Task
-from zonedrive.sync.directory_walks import Walks
-from zonedrive.sync.listing_batches import Merging
-from zonedrive.sync.local_changes import Unsent
-from zonedrive.sync.moved_files import Following
+from zonedrive.sync.directory_walks import DirectoryWalks
+from zonedrive.sync.listing_batches import ListingBatches
+from zonedrive.sync.local_changes import LocalChanges
+from zonedrive.sync.moved_files import MovedFiles
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +66,13 @@ class _Flight:
         self.awaited = False  # True if a program waits for it
 
 
-class Folders:
+class DirectoryCache:
     """Content of folders, kept in sync with the service."""
 
-    def __init__(self, core: Core, service: Service) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, service: Service) -> None:
+        self._state = state
         self._service = service
-        self.following = Following(core, service)
+        self.following = MovedFiles(state, service)
         self._asked_ns: dict[int, int] = {}  # by ino: when the newest merged listing was requested
         self._aged_from_ns: dict[int, int] = {}  # the same moment on the clock of `_since_boot_ns`
         self._took_s: dict[int, float] = {}  # from the request until the merge
@@ -82,11 +82,13 @@ class Folders:
         self._unshown: dict[int, int] = {}  # number of hidden entries by ino
         self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
-        self._merging = Merging(core, service, self._tell)
+        self._merging = ListingBatches(state, service, self._tell)
         self._listing_tops = False
         self._closed: set[int] = set()  # zones that refused a listing and are not prefetched again
         self._sluggish_until = self._quiet_until = 0.0  # monotonic seconds
-        self._walks = Walks(core.tree, wanted=self._wanted, ask=self._flight, spare=self._spare)
+        self._walks = DirectoryWalks(
+            state.inodes, wanted=self._wanted, ask=self._flight, spare=self._spare
+        )
         self.was_read_lately = self._walks.was_read_lately
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -98,13 +100,13 @@ class Folders:
 
     def trusted_for(self, ino: int) -> float:
         """Return the seconds that the kernel may cache a folder's content."""
-        folder = self._core.tree.find(ino)
+        folder = self._state.inodes.find(ino)
         if folder is None or folder.is_new:
-            return self._core.settings.refresh
+            return self._state.settings.refresh
         # A stale answer is given while the service is slow or unreachable.  Without a minimum, the
         # kernel would look up each name of a large folder again.  Changes are announced to the
         # kernel anyway.
-        least = min(STALE_S, self._core.settings.refresh)
+        least = min(STALE_S, self._state.settings.refresh)
         return max(least, self._trust(ino) - self._age(ino))
 
     async def ensure(self, folder: Inode) -> None:
@@ -117,7 +119,7 @@ class Folders:
         if folder.listed and (left := self._trust(folder.ino) - self._age(folder.ino)) > 0:
             if self._walks.expects(folder.ino):
                 self._walks.used(folder, listed=True)
-            if left < self._core.settings.refresh * RENEWED and self._spare() > 0:
+            if left < self._state.settings.refresh * RENEWED and self._spare() > 0:
                 self._flight(folder)
             return
         if not folder.listed:
@@ -144,7 +146,9 @@ class Folders:
         self._walks.reading(ino)
         if ino == ROOT and not self._listing_tops and self._nursery is not None:
             self._listing_tops = True
-            self._nursery.start_soon(self._core.supervisor.job, Task.LISTING_AHEAD, self._list_tops)
+            self._nursery.start_soon(
+                self._state.supervisor.job, Task.LISTING_AHEAD, self._list_tops
+            )
 
     async def list_ahead(self, folder: Inode) -> bool:
         """Prefetch the listing of a folder; return False if that is not possible now."""
@@ -157,7 +161,7 @@ class Folders:
 
     def _holds_ours(self, folder: Inode) -> bool:
         """Return True if the folder holds local changes, readable also without access."""
-        return any(self._core.in_use(inode) for inode in self._core.tree.below(folder.ino))
+        return any(self._state.in_use(inode) for inode in self._state.inodes.below(folder.ino))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
@@ -171,7 +175,7 @@ class Folders:
             flight = self._awaited(folder)
             await flight.landed.wait()
             if isinstance(flight.error, NotFound) and folder.ino != ROOT:
-                await self.refresh(self._core.tree.get(folder.parent), flight.asked_ns)
+                await self.refresh(self._state.inodes.get(folder.parent), flight.asked_ns)
                 if folder.parent == NOWHERE or folder.is_new:
                     return
             if flight.error is not None:
@@ -196,7 +200,7 @@ class Folders:
 
     def notice(self) -> str:
         """Return one line about entries that cannot be shown, or ""."""
-        tree = self._core.tree
+        tree = self._state.inodes
         unshown = {
             ino: number
             for ino, number in self._unshown.items()
@@ -223,7 +227,7 @@ class Folders:
             if self._nursery is None:
                 raise AssertionError("the vfs is not running")
             flight = self._flights[folder.ino] = _Flight()
-            job = self._core.supervisor.job
+            job = self._state.supervisor.job
             self._nursery.start_soon(job, Task.LISTING, self._fetch, folder, flight)
         return flight
 
@@ -260,7 +264,7 @@ class Folders:
         if folder.parent == NOWHERE or folder.is_new:
             return False
         left = self._trust(folder.ino) - self._age(folder.ino)
-        return not folder.listed or left < self._core.settings.refresh * RENEWED
+        return not folder.listed or left < self._state.settings.refresh * RENEWED
 
     def _spare(self) -> int:
         """Return how many listings may start that no program waits for."""
@@ -279,7 +283,7 @@ class Folders:
         try:
             if (flight := self._flights.get(ROOT)) is not None:
                 await flight.landed.wait()
-            for zone in [*self._core.tree.inodes_in(ROOT)][:TOPS]:
+            for zone in [*self._state.inodes.inodes_in(ROOT)][:TOPS]:
                 if zone.kind is not Kind.ZONE or zone.listed or zone.ino in self._closed:
                     continue
                 while not self._is_calm():
@@ -306,7 +310,7 @@ class Folders:
         return quiet and not max(len(self._flights), service.underway)
 
     async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
-        core = self._core
+        state = self._state
         wrong: ZonedriveError | None = None
         async with trio.open_nursery() as nursery:  # both requests run at the same time
             nursery.start_soon(self._fetch_levels)
@@ -317,14 +321,14 @@ class Folders:
                 nursery.cancel_scope.cancel()
         if wrong is not None:
             raise wrong
-        merge = Merge(core.tree, root, flight.asked_ns, Unsent(core, self._service))
+        merge = Merge(state.inodes, root, flight.asked_ns, LocalChanges(state, self._service))
         merged = merge.zones(listed.zones, unsure=listed.unsure, complete=listed.complete)
         self._merged(ROOT, flight)
-        core.announce(merged)
+        state.queue_invalidations(merged)
 
     async def _fetch_levels(self) -> None:
         """Fetch the zones in which the user may only add; on an error the known levels stay."""
-        core = self._core
+        state = self._state
         if not self._service.can("levels"):
             return
         with trio.move_on_after(LEVELS_S):
@@ -334,10 +338,10 @@ class Folders:
                 log.info("the levels in zones cannot be read: %s", wrong)
                 return
             add_only = frozenset(zone for zone, level in levels.items() if level == ADD)
-            core.rules = msgspec.structs.replace(core.rules, add_only=add_only)
+            state.rules = msgspec.structs.replace(state.rules, add_only=add_only)
 
     async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
-        core = self._core
+        state = self._state
         try:
             listed = await self._service.listed(folder.zone, folder.entry_id)
         except NotFound:
@@ -352,15 +356,15 @@ class Folders:
         await self._merging.merge(folder, flight.asked_ns, listed, urgent=flight.awaited)
         if self._nursery is not None and self._merging.claim_checkpoint():
             work = self._merging.checkpoint
-            self._nursery.start_soon(core.supervisor.job, Task.DATABASE_LOG, work)
+            self._nursery.start_soon(state.supervisor.job, Task.DATABASE_LOG, work)
         self._merged(folder.ino, flight)
         before, self._listed = self._listed, self._listed + len(listed.ids)
         if before // LARGE < self._listed // LARGE and self._nursery is not None:
-            self._nursery.start_soon(core.supervisor.job, Task.FREED_MEMORY, _give_back)
+            self._nursery.start_soon(state.supervisor.job, Task.FREED_MEMORY, _give_back)
 
     def _tell(self, folder: int, merged: Merged) -> None:
         """Report the changes of a merged listing to the kernel, the outbox and the log."""
-        core = self._core
+        state = self._state
         if merged.unsure and merged.unsure != self._unsure.get(folder):
             log.warning("of %d entries of a folder the service does not say what they are;"
                         " what was known of them stays", merged.unsure)  # fmt: skip
@@ -373,27 +377,27 @@ class Folders:
         else:
             self._unshown.pop(folder, None)
         self._hidden[folder] = merged.hidden
-        core.announce(merged)
+        state.queue_invalidations(merged)
         if merged.changed:
-            core.try_again_in(folder)
+            state.retry_failed_in(folder)
         for _, _, ino in merged.gone:
-            inode = core.tree.find(ino)
+            inode = state.inodes.find(ino)
             if inode is not None:
-                core.reap(inode)
+                state.release_if_unreferenced(inode)
 
     def _trust(self, ino: int) -> float:
         """Return the maximum age (s) of a listing; a listing that took long is trusted longer."""
-        return max(self._core.settings.refresh, 2 * self._took_s.get(ino, 0.0))
+        return max(self._state.settings.refresh, 2 * self._took_s.get(ino, 0.0))
 
     def _merged(self, ino: int, flight: _Flight) -> None:
         self._asked_ns[ino] = flight.asked_ns
         self._aged_from_ns[ino] = flight.aged_from_ns
         self._took_s[ino] = (_since_boot_ns() - flight.aged_from_ns) / 1e9
-        self._core.listing_merged.notify(ino)
+        self._state.listing_merged.notify(ino)
 
     async def _vanished(self, folder: Inode) -> None:
         """Mark the parent's listing as out of date: the service has no such folder."""
-        above = self._core.tree.find(folder.parent)
+        above = self._state.inodes.find(folder.parent)
         if above is not None and above.ino != folder.ino and above.ino not in self._flights:
             self._asked_ns.pop(above.ino, None)
 

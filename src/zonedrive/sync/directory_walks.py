@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from cachetools import TTLCache
 
 from zonedrive.state.inode import ROOT, Inode
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 
 SOON_S = 3.0  # a walk needs two folders of one parent within this time
 AT_ONCE_S = 0.5  # maximum time between a folder and its subfolder; people are slower
@@ -56,11 +56,11 @@ class _Level:
         return len(self.key) < len(position) and position[: len(self.key)] == self.key
 
 
-class Walk:
+class DirectoryWalk:
     """One program's walk through the folders below `top`."""
 
     def __init__(
-        self, tree: Tree, top: int, *, deep: bool, window: int, by_name: bool = False
+        self, tree: Inodes, top: int, *, deep: bool, window: int, by_name: bool = False
     ) -> None:
         """Start a walk; with `deep` it enters the folders that it lists.
 
@@ -175,7 +175,7 @@ class Walk:
         self._coming = {ino: key for ino, key in self._coming.items() if key >= self._position}
 
 
-def ordered(tree: Tree, parent: int, *, by_name: bool) -> list[int]:
+def ordered(tree: Inodes, parent: int, *, by_name: bool) -> list[int]:
     """Return the subfolders that are on the service, in the order of a walk."""
     inos = tree.folders_in(parent)
     if by_name and len(inos) <= SORTED:
@@ -183,12 +183,12 @@ def ordered(tree: Tree, parent: int, *, by_name: bool) -> list[int]:
     return inos
 
 
-class Walks:
+class DirectoryWalks:
     """Walks of all programs."""
 
     def __init__(
         self,
-        tree: Tree,
+        tree: Inodes,
         *,
         wanted: Callable[[Inode], bool],
         ask: Callable[[Inode], object],
@@ -200,7 +200,7 @@ class Walks:
         """
         self._tree = tree
         self._wanted, self._ask, self._spare = wanted, ask, spare
-        self._walks: list[Walk] = []  # the last active walk first
+        self._walks: list[DirectoryWalk] = []  # the last active walk first
         self._used: TTLCache[int, int] = TTLCache(REMEMBERED, SOON_S, _now)  # by parent
         self._read: TTLCache[int, float] = TTLCache(REMEMBERED, SOON_S, _now)  # by ino
 
@@ -244,7 +244,7 @@ class Walks:
             if now - walk.moved_s < GONE_S:
                 self._ask_for(walk)
 
-    def _ask_for(self, walk: Walk) -> None:
+    def _ask_for(self, walk: DirectoryWalk) -> None:
         if len(walk.ahead) >= walk.window or self._spare() <= 0:
             return
         for step, (ino, key) in enumerate(walk.following()):
@@ -257,7 +257,7 @@ class Walks:
             if len(walk.ahead) >= walk.window or step >= STEPS or self._spare() <= 0:
                 return
 
-    def _walk(self, folder: Inode) -> Walk | None:
+    def _walk(self, folder: Inode) -> DirectoryWalk | None:
         """Return the walk that the folder belongs to, perhaps a new one, or None."""
         now = _now()
         self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
@@ -279,7 +279,7 @@ class Walks:
         begun = self._begun(folder, deep=True, window=0) if went_in else None
         return begun if begun is not None and begun.begins_with(folder) else None
 
-    def _turned(self, walk: Walk, folder: Inode) -> Walk:
+    def _turned(self, walk: DirectoryWalk, folder: Inode) -> DirectoryWalk:
         """Return the walk, replaced by one in the other order if the program follows that order."""
         before = self._used.get(folder.parent, folder.ino)
         if before == folder.ino:
@@ -291,7 +291,7 @@ class Walks:
             steps.append(order.index(folder.ino) - order.index(before) if known else 0)
         if steps[0] == 1 or steps[1] != 1:
             return walk
-        turned = Walk(
+        turned = DirectoryWalk(
             self._tree,
             folder.parent,
             deep=walk.deep,
@@ -303,8 +303,8 @@ class Walks:
 
     def _begun(
         self, folder: Inode, *, deep: bool, window: int, by_name: bool = False
-    ) -> Walk | None:
-        walk = Walk(self._tree, folder.parent, deep=deep, window=window, by_name=by_name)
+    ) -> DirectoryWalk | None:
+        walk = DirectoryWalk(self._tree, folder.parent, deep=deep, window=window, by_name=by_name)
         return walk if walk.knows(folder) else None
 
     def _above(self, ino: int) -> set[int]:

@@ -1,6 +1,6 @@
 """Dispatcher: runs the steps concurrently, in order, when they are due, with retries.
 
-Knows nothing of the work of a step; the `Carrier` does it and updates journal and tree.
+Knows nothing of the work of a step; the `StepExecutor` does it and updates journal and tree.
 
 INVARIANT: an inode has at most one running step.
 
@@ -20,10 +20,10 @@ import trio
 from zonedrive.causes import Cause, cause_of, line_of
 from zonedrive.errors import StoreError
 from zonedrive.state.due_queue import FAR_NS
-from zonedrive.state.intents import Intent, Journal, due_in
+from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.sync.coalesce import Action, Step
-from zonedrive.sync.planner import Planner, Subjects
+from zonedrive.sync.planner import InodeViews, Planner
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others 
 CALM = 4.0  # times the duration of a check: pause until the next one
 
 
-class Carrier(Subjects, Protocol):
+class StepExecutor(InodeViews, Protocol):
     """Interface to the inodes and the service."""
 
     async def ready(self) -> bool:
@@ -69,8 +69,8 @@ class Dispatcher:
 
     def __init__(
         self,
-        journal: Journal,
-        carrier: Carrier,
+        journal: IntentTable,
+        carrier: StepExecutor,
         places: int,
         quiet: float = 0.0,
         supervisor: Supervisor | None = None,
@@ -133,7 +133,7 @@ class Dispatcher:
         """Return once the inode has no running step."""
         await self.wait_until(lambda: ino not in self._running)
 
-    def stuck(self, vain: int | None = None) -> bool:
+    def is_stalled(self, vain: int | None = None) -> bool:
         """Return True if every remaining step failed or waits for a failed step.
 
         With `vain`, steps that failed this many times in a row with a temporary error count, too.
@@ -148,11 +148,11 @@ class Dispatcher:
             for step in self._planner.everything()
         )
 
-    def hurry(self, inos: Iterable[int]) -> None:
+    def expedite(self, inos: Iterable[int]) -> None:
         """Make the intents due at once."""
         now = time.time_ns()
         for ino in inos:
-            self._journal.hurry(ino, now)
+            self._journal.expedite(ino, now)
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
@@ -168,7 +168,7 @@ class Dispatcher:
         """Retry steps with temporary errors at once, because a request succeeded."""
         if self._faltering:
             faltering, self._faltering = self._faltering, set()
-            self.hurry(faltering)
+            self.expedite(faltering)
 
     def failure(self, ino: int) -> Exception | None:
         """Return the error of the inode's last delivery, or None."""
@@ -185,7 +185,7 @@ class Dispatcher:
             self._wake = trio.Event()
             try:
                 if await self._carrier.ready():
-                    self.hurry(intent.ino for intent in self._journal.all())
+                    self.expedite(intent.ino for intent in self._journal.all())
                 begun = time.perf_counter()
                 self._look()
             except OSError as full:  # what is to be noted first cannot be: look again soon
@@ -200,7 +200,7 @@ class Dispatcher:
         if len(self._running) >= self._most():
             self._pause = float("inf")
             return
-        unquiet = self._unquiet()
+        unquiet = self._quiet_time_left()
         if unquiet and time.monotonic() < self._looked + LOOK_S:
             self._pause = unquiet
             return
@@ -235,7 +235,7 @@ class Dispatcher:
         assert self._nursery is not None
         busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
         sizes = [step.intent.size for step in self._running.values()]
-        overdue = time.time_ns() - OVERDUE_NS if self._unquiet() else None
+        overdue = time.time_ns() - OVERDUE_NS if self._quiet_time_left() else None
         most = self._most()
         passed: list[Step] = []
         while self._queue and len(self._running) < most and len(passed) < LOOK_AHEAD:
@@ -247,7 +247,7 @@ class Dispatcher:
                 or (step.other and step.other in busy)
                 or (overdue is not None and step.intent.due_ns > overdue)
                 or not self._has_place(step.intent.size, sizes)
-                or (step.action is not Action.UPLOAD and self._planner.outdated(step))
+                or (step.action is not Action.UPLOAD and self._planner.is_superseded(step))
             ):
                 passed.append(step)
                 continue
@@ -258,7 +258,7 @@ class Dispatcher:
             self._nursery.start_soon(self._supervisor.job, Task.UPLOAD, self._deliver, step)
         self._queue.extendleft(reversed(passed))
 
-    def _unquiet(self) -> float:
+    def _quiet_time_left(self) -> float:
         """Return the seconds until the quiet time after the last local change ends."""
         if self._impatient:
             return 0.0
@@ -266,7 +266,7 @@ class Dispatcher:
 
     def _most(self) -> int:
         """Return how many steps may run now."""
-        return FOR_OVERDUE if self._unquiet() else self._in_all
+        return FOR_OVERDUE if self._quiet_time_left() else self._in_all
 
     def _has_place(self, size: int, running: list[int]) -> bool:
         """Return True if an upload of this size may start now."""

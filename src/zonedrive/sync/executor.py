@@ -10,53 +10,53 @@ from zonedrive.failpoint import reached
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import due_in
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.sync import remote_binding
-from zonedrive.sync.coalesce import Action, Place, Step, Subject
-from zonedrive.sync.conflict_copy import Conflicts
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.coalesce import Action, InodeView, Place, Step
+from zonedrive.sync.conflict_copy import ConflictCopies
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import materialize
 from zonedrive.sync.planner import Chains
-from zonedrive.sync.reconcile import Resolution
-from zonedrive.sync.remote_namespace import Placement
-from zonedrive.sync.upload import Uploads
+from zonedrive.sync.reconcile import Reconciler
+from zonedrive.sync.remote_namespace import RemoteNamespace
+from zonedrive.sync.upload import Uploader
 
 MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
 """Causes of failures after which the known remote state may be wrong."""
 
 
-class Delivery:
-    """Implementation of `outbox.dispatch.Carrier`."""
+class Executor:
+    """Implementation of `outbox.dispatch.StepExecutor`."""
 
-    def __init__(self, core: Core, service: Service, folders: Folders) -> None:
-        conflicts = self._conflicts = Conflicts(core, folders)
-        self._core = core
+    def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
+        conflicts = self._conflicts = ConflictCopies(state, folders)
+        self._state = state
         self._service = service
         self._folders = folders
         # Inodes whose last step failed because of the known remote state.
         self._mistaken: set[int] = set()
-        self._resolution = Resolution(core, service, folders)
-        self._placement = Placement(core, service, folders, conflicts, self._resolution)
-        self.uploads = Uploads(core, service, folders, conflicts, self._resolution)
+        self._resolution = Reconciler(state, service, folders)
+        self._placement = RemoteNamespace(state, service, folders, conflicts, self._resolution)
+        self.uploads = Uploader(state, service, folders, conflicts, self._resolution)
 
-    def describe(self, ino: int, chains: Chains) -> Subject | None:
+    def describe(self, ino: int, chains: Chains) -> InodeView | None:
         """Return the facts about an inode that the outbox needs to plan, or None."""
-        core = self._core
-        inode = core.tree.find(ino)
-        doubt = core.doubts.get(ino)
+        state = self._state
+        inode = state.inodes.find(ino)
+        doubt = state.requests.get(ino)
         if inode is None or (inode.parent == NOWHERE and inode.is_new and doubt is None):
             return None
         inside = self._inside(inode, chains)
         origin = (inside[0], inode.remote_name) if inside and inode.remote_name else None
         if inode.is_new and doubt is not None:
-            folder = core.tree.by_remote(doubt.zone, doubt.folder)
+            folder = state.inodes.by_remote(doubt.zone, doubt.folder)
             origin = (folder.ino, doubt.name) if folder is not None else None
-        above = core.tree.find(inode.parent) if inode.is_folder and not inode.is_new else None
-        return Subject(
+        above = state.inodes.find(inode.parent) if inode.is_folder and not inode.is_new else None
+        return InodeView(
             ino=ino,
             folder=inode.is_folder,
             new=inode.is_new,
-            place=(inode.parent, core.remote_name(inode)),
+            place=(inode.parent, state.remote_name(inode)),
             origin=origin,
             inside=inside,
             toward=() if above is None else self._inside(above, chains),
@@ -68,31 +68,31 @@ class Delivery:
             return ()
         which = (inode.zone, inode.remote_parent)
         if which not in chains:
-            folder = self._core.tree.by_remote(*which)
+            folder = self._state.inodes.by_remote(*which)
             chains[which] = () if folder is None else (folder.ino, *self._inside(folder, chains))
         return chains[which]
 
     def being_written(self) -> set[Place]:
         """Return the places of new files that programs have open for writing."""
-        core, places = self._core, set()
-        for opened in core.opened.values():
+        state, places = self._state, set()
+        for opened in state.opened.values():
             if opened.session is None:
                 continue
-            inode = core.tree.find(opened.ino)
+            inode = state.inodes.find(opened.ino)
             if inode is not None and inode.is_new and inode.parent != NOWHERE and not inode.local:
-                places.add((inode.parent, core.remote_name(inode)))
+                places.add((inode.parent, state.remote_name(inode)))
         return places
 
     def in_doubt(self) -> list[int]:
         """Return the inodes of requests with an unknown outcome."""
-        return [doubt.ino for doubt in self._core.doubts.all()]
+        return [doubt.ino for doubt in self._state.requests.all()]
 
     def occupant(self, place: Place) -> int:
         """Return the new file at a local place, or 0."""
-        folder = self._core.tree.find(place[0])
+        folder = self._state.inodes.find(place[0])
         if folder is None or folder.parent == NOWHERE:
             return 0
-        inode = self._core.tree.child(*place)
+        inode = self._state.inodes.child(*place)
         return inode.ino if inode is not None and inode.is_new and not inode.is_folder else 0
 
     async def ready(self) -> bool:
@@ -105,8 +105,8 @@ class Delivery:
 
     async def carry(self, step: Step) -> None:
         """Perform one step."""
-        inode = self._core.tree.find(step.ino)
-        if inode is None or self._core.journal.get(step.ino) is None:
+        inode = self._state.inodes.find(step.ino)
+        if inode is None or self._state.intents.get(step.ino) is None:
             return
         for ino in (step.other, step.ino, *self._perhaps_at(inode)):
             if ino and await self._resolution.settle(ino):
@@ -128,15 +128,15 @@ class Delivery:
         An error of the service is ignored here, because the next attempt gets it with a better
         message.
         """
-        core = self._core
-        for inode in core.tree.get_all({step.ino, step.other} - {0}):
+        state = self._state
+        for inode in state.inodes.get_all({step.ino, step.other} - {0}):
             if inode.remote_id is not None and not inode.is_folder:
                 with suppress(NotFound, Forbidden, Rejected):
                     found = await self._service.entry(inode.zone, inode.remote_id)
                     await self._folders.following.follow(inode, found)
             for folder in (
-                core.tree.find(inode.parent),
-                core.tree.by_remote(inode.zone, inode.remote_parent or ""),
+                state.inodes.find(inode.parent),
+                state.inodes.by_remote(inode.zone, inode.remote_parent or ""),
             ):
                 if folder is not None and folder.ino != ROOT:
                     with suppress(NotFound, Forbidden, Rejected):
@@ -161,35 +161,35 @@ class Delivery:
 
     def _perhaps_at(self, inode: Inode) -> list[int]:
         """Return other inodes that an unanswered move may have moved to this inode's place."""
-        core = self._core
-        folder = core.tree.find(inode.parent)
+        state = self._state
+        folder = state.inodes.find(inode.parent)
         if folder is None or folder.remote_id is None:
             return []
-        moves = core.doubts.moved_to(folder.remote_id, core.remote_name(inode))
+        moves = state.requests.moved_to(folder.remote_id, state.remote_name(inode))
         return [each.ino for each in moves if each.ino != inode.ino]
 
     async def _withdraw(self, step: Step, parked: Inode) -> None:
         """Turn a parked file into a local file, because its place on the service is needed."""
-        core = self._core
+        state = self._state
         known = parked.revision
         if not parked.generation:
             try:
-                await materialize(core, self._service, parked)
+                await materialize(state, self._service, parked)
             except NotFound:
                 self._vanished(parked)
                 return
-        intent = core.journal.get(parked.ino)
-        if intent is None or core.overtaken(step.intent):
-            core.drop_copy(parked)
+        intent = state.intents.get(parked.ino)
+        if intent is None or state.changed_since(step.intent):
+            state.revert_to_remote(parked)
             return
-        with core.transaction():
+        with state.transaction():
             # A coworker's later version must not be deleted unnoticed.
-            core.tree.update(parked, revision=intent.base or known)
-            remote_binding.give_up(core, parked, due_in(0))
+            state.inodes.update(parked, revision=intent.base or known)
+            remote_binding.detach_and_delete_remote(state, parked, due_in(0))
 
     def _vanished(self, inode: Inode) -> None:
         """Handle an entry that the service no longer has: only local edits of it are kept."""
-        intent = self._core.journal.get(inode.ino)
+        intent = self._state.intents.get(inode.ino)
         if intent is not None:
             self._conflicts.vanished(intent, inode)
 
@@ -203,24 +203,24 @@ class Delivery:
 
     async def _adopt(self, step: Step, new: Inode) -> None:
         """Give the new file the remote entry of a file that was deleted or renamed."""
-        core = self._core
-        old = core.tree.find(step.other)
-        old_intent = core.journal.get(step.other)
+        state = self._state
+        old = state.inodes.find(step.other)
+        old_intent = state.intents.get(step.other)
         if old is None or old_intent is None or old.is_new:
             return
         stays = not old_intent.gone
-        opened = core.opened.get(old.ino)
+        opened = state.opened.get(old.ino)
         # Open handles continue to read the old content.
         read_on = opened is not None and opened.session is None
         known, there = old.revision, True
         try:
             if (stays or read_on) and not old.generation:
-                await materialize(core, self._service, old)
+                await materialize(state, self._service, old)
             there = stays or await self._is_there(old)
         except NotFound:
             there = False
-        if core.journal.get(step.other) != old_intent or core.journal.get(new.ino) != step.intent:
-            core.drop_copy(old)
+        if state.intents.get(step.other) != old_intent or state.intents.get(new.ino) != step.intent:
+            state.revert_to_remote(old)
             return
         # Deleted by a coworker, or by this client with a lost answer: the new file stays new.
         if not there:
@@ -231,32 +231,32 @@ class Delivery:
             name: getattr(old, name)
             for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
         }
-        with core.transaction():
+        with state.transaction():
             if stays:
-                core.tree.update(old, remote_id=None, remote_parent=None, remote_name=None)
+                state.inodes.update(old, remote_id=None, remote_parent=None, remote_name=None)
             else:
-                core.tree.unlink(old)
-                core.journal.drop(old.ino)
-            core.tree.update(new, **taken)
-            core.journal.rebase(new.ino, base)
-            opened = core.opened.get(new.ino)
+                state.inodes.unlink(old)
+                state.intents.drop(old.ino)
+            state.inodes.update(new, **taken)
+            state.intents.set_base(new.ino, base)
+            opened = state.opened.get(new.ino)
             if opened is not None and opened.session is not None:
                 opened.session.base = base  # begun after the step was planned
-            sending = core.journal.get(new.ino)
+            sending = state.intents.get(new.ino)
             # The content is that of the remote version.
-            if sending is not None and core.is_copy(new, base):
-                core.journal.done(sending, content=True)
-                core.drop_copy(new)
+            if sending is not None and state.is_copy(new, base):
+                state.intents.done(sending, content=True)
+                state.revert_to_remote(new)
             if stays:
-                local = core.stays_local(core.tree.get(old.parent), old.name)
-                core.tree.update(old, local=local)
+                local = state.stays_local(state.inodes.get(old.parent), old.name)
+                state.inodes.update(old, local=local)
                 if local:
-                    core.journal.drop(old.ino)
+                    state.intents.drop(old.ino)
                 else:
-                    core.journal.done(old_intent, place=True)
-                    core.journal.content(
+                    state.intents.done(old_intent, place=True)
+                    state.intents.content(
                         old.ino, old.generation, old.size, base=None, held=False, due_ns=due_in(0)
                     )
             reached(Failpoint.IDENTITY_INSIDE)
         reached(Failpoint.IDENTITY_ADOPTED)
-        core.reap(old)
+        state.release_if_unreferenced(old)

@@ -11,24 +11,24 @@ done after a plain rename: then both files continue with their own histories.
 from zonedrive.model import Revision
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import Inode
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.sync import remote_binding
 from zonedrive.sync.materialize import materialize
 
 
-class Succession:
+class HistoryTransfer:
     """Successors and the transfer of histories to them."""
 
-    def __init__(self, core: Core, service: Service) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, service: Service) -> None:
+        self._state = state
         self._service = service
 
     def former(self, folder: Inode, name: str) -> Inode | None:
         """Return the file that the service still has under a name, if removed or parked here."""
-        for intent in self._core.journal.leaving():
+        for intent in self._state.intents.leaving():
             if intent.final or not (intent.gone or intent.parked):
                 continue
-            inode = self._core.tree.find(intent.ino)
+            inode = self._state.inodes.find(intent.ino)
             if inode is None or inode.is_folder or inode.remote_name != name:
                 continue
             if (inode.zone, inode.remote_parent) == (folder.zone, folder.remote_id):
@@ -37,12 +37,12 @@ class Succession:
 
     def heir(self, inode: Inode) -> Inode | None:
         """Return the file that was moved to the place where the service still has the inode."""
-        core = self._core
-        folder = core.tree.by_remote(inode.zone, inode.remote_parent or "")
-        heir = core.tree.child(folder.ino, inode.remote_name or "") if folder else None
+        state = self._state
+        folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
+        heir = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
         if heir is None or heir is inode or heir.is_folder or heir.is_new:
             return None
-        intent = core.journal.get(heir.ino)
+        intent = state.intents.get(heir.ino)
         return heir if intent is not None and intent.place else None
 
     async def bring_bytes(self, heir: Inode | None, former: Inode | None) -> None:
@@ -51,31 +51,31 @@ class Succession:
             return
         if heir.is_new or heir.is_folder or heir.generation:
             return
-        if self._core.cache.is_complete(heir.ino, heir.revision):
-            await materialize(self._core, self._service, heir)
+        if self._state.cache.is_complete(heir.ino, heir.revision):
+            await materialize(self._state, self._service, heir)
 
     def succeed(self, heir: Inode) -> None:
         """Turn the successor into a new file if its bytes are local, so that it gets the identity.
 
         In a transaction.
         """
-        core = self._core
+        state = self._state
         if heir.is_new:
-            remote_binding.disown(core, heir)
+            remote_binding.orphan_pending_request(state, heir)
         elif heir.generation:
-            remote_binding.give_up(core, heir, core.due_for_names())
+            remote_binding.detach_and_delete_remote(state, heir, state.due_for_names())
             self.send_content(heir, None)
 
     def send_content(self, inode: Inode, base: Revision | None) -> None:
         """Schedule the upload of the local bytes on top of version `base`.  In a transaction."""
-        core = self._core
-        opened = core.opened.get(inode.ino)
-        core.journal.content(
+        state = self._state
+        opened = state.opened.get(inode.ino)
+        state.intents.content(
             inode.ino,
             inode.generation,
             inode.size,
             base=base,
             held=opened is not None and opened.session is not None,
-            due_ns=core.due(),
+            due_ns=state.due(),
         )
-        core.journal.rebase(inode.ino, base)
+        state.intents.set_base(inode.ino, base)

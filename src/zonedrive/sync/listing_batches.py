@@ -16,10 +16,10 @@ import trio
 
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import Inode
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge
-from zonedrive.state.merge_types import Answer, Merged
-from zonedrive.sync.local_changes import Unsent
+from zonedrive.state.merge_types import Merged, RawListing
+from zonedrive.sync.local_changes import LocalChanges
 
 TOGETHER = 200  # entries of one transaction: a few milliseconds
 GATHER_S = 0.02
@@ -29,7 +29,7 @@ ROWS = 500  # changed since the last checkpoint: about half of the pages of `db.
 class _Arrived:
     """Small listing that waits to be merged."""
 
-    def __init__(self, folder: Inode, asked_ns: int, answer: Answer) -> None:
+    def __init__(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
         self.folder = folder
         self.asked_ns = asked_ns
         self.answer = answer
@@ -38,16 +38,18 @@ class _Arrived:
         self.done = trio.Event()
 
 
-class Merging:
+class ListingBatches:
     """Merger of folder listings."""
 
-    def __init__(self, core: Core, service: Service, tell: Callable[[int, Merged], None]) -> None:
+    def __init__(
+        self, state: LocalState, service: Service, tell: Callable[[int, Merged], None]
+    ) -> None:
         """Create the merger; it passes each folder's ino and listing changes to `tell`."""
-        self._core = core
+        self._state = state
         self._service = service
         self._tell = tell
         self._waiting: list[_Arrived] = []
-        self._checkpointed = core.database.changes
+        self._checkpointed = state.database.changes
 
     @property
     def waiting(self) -> int:
@@ -56,7 +58,7 @@ class Merging:
 
     def claim_checkpoint(self) -> bool:
         """Return True to one caller if enough was written that `checkpoint` is due."""
-        changes = self._core.database.changes
+        changes = self._state.database.changes
         if changes - self._checkpointed < ROWS:
             return False
         self._checkpointed = changes
@@ -64,10 +66,10 @@ class Merging:
 
     async def checkpoint(self) -> None:
         """Shorten the database's log, so that no commit waits for the disk."""
-        await trio.to_thread.run_sync(self._core.database.checkpoint)
+        await trio.to_thread.run_sync(self._state.database.checkpoint)
 
     async def merge(
-        self, folder: Inode, asked_ns: int, answer: Answer, *, urgent: bool = True
+        self, folder: Inode, asked_ns: int, answer: RawListing, *, urgent: bool = True
     ) -> None:
         """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
 
@@ -99,7 +101,7 @@ class Merging:
         if arrived.error is not None:
             raise arrived.error
 
-    def _has_room(self, answer: Answer) -> bool:
+    def _has_room(self, answer: RawListing) -> bool:
         """Return True if the answer fits in one transaction with the waiting listings."""
         entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
         return entries + len(answer.ids) <= TOGETHER
@@ -109,7 +111,7 @@ class Merging:
         while self._waiting:
             self._merge_some()
 
-    async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: Answer) -> None:
+    async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
         merge = self._begun(folder, asked_ns, answer)
         try:
             for _ in merge.entries(answer):
@@ -117,8 +119,8 @@ class Merging:
         finally:
             self._tell(folder.ino, merge.result)
 
-    def _begun(self, folder: Inode, asked_ns: int, answer: Answer) -> Merge:
-        return Merge(self._core.tree, folder, asked_ns, Unsent(self._core, self._service))
+    def _begun(self, folder: Inode, asked_ns: int, answer: RawListing) -> Merge:
+        return Merge(self._state.inodes, folder, asked_ns, LocalChanges(self._state, self._service))
 
     def _merge_some(self) -> None:
         """Merge the oldest waiting listings, up to the size of one transaction."""
@@ -144,7 +146,7 @@ class Merging:
             each.done.set()
 
     def _merge_all(self, batch: list[_Arrived]) -> None:
-        with self._core.transaction():
+        with self._state.transaction():
             for each in batch:
                 merge = self._begun(each.folder, each.asked_ns, each.answer)
                 for _ in merge.entries(each.answer):

@@ -3,13 +3,13 @@
 from zonedrive.errors import Changed, NotFound
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import Inode
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge_types import Local
 
 TRIES = 5  # downloads of one file that each find a newer version than the last
 
 
-async def materialize(core: Core, service: Service, inode: Inode) -> None:
+async def materialize(state: LocalState, service: Service, inode: Inode) -> None:
     """Copy the bytes of the service's version into the spool, as a local generation.
 
     If a program writes in the meantime, its bytes are kept instead.  If the service has a newer
@@ -18,29 +18,29 @@ async def materialize(core: Core, service: Service, inode: Inode) -> None:
     """
     overtaken = 0
     while not inode.generation:
-        core.spool.require_room(inode.size)
-        generation, revision = core.next_generation(), inode.revision
-        path = core.spool.path(inode.ino, generation)
-        source = core.source(inode)
+        state.spool.require_room(inode.size)
+        generation, revision = state.next_generation(), inode.revision
+        path = state.spool.path(inode.ino, generation)
+        source = state.source(inode)
         try:
-            file = await core.cache.export(inode.ino, revision, inode.size, source, path)
+            file = await state.cache.export(inode.ino, revision, inode.size, source, path)
         except Changed:
             overtaken += 1
-            if overtaken == TRIES or not await look_anew(core, service, inode):
+            if overtaken == TRIES or not await refresh_version(state, service, inode):
                 raise
             continue
         file.close()
         if inode.generation or inode.revision != revision:
-            core.spool.delete(inode.ino, generation)
+            state.spool.delete(inode.ino, generation)
             continue
-        core.same_bytes(inode, generation)
-        core.copies[inode.ino, generation] = (inode.remote_id, revision)
-        with core.transaction():
-            core.spool.record(inode.ino, generation, file)
-            core.tree.update(inode, generation=generation)
+        state.same_bytes(inode, generation)
+        state.copies[inode.ino, generation] = (inode.remote_id, revision)
+        with state.transaction():
+            state.spool.record(inode.ino, generation, file)
+            state.inodes.update(inode, generation=generation)
 
 
-async def look_anew(core: Core, service: Service, inode: Inode) -> bool:
+async def refresh_version(state: LocalState, service: Service, inode: Inode) -> bool:
     """Fetch the file's current version number from the service and use it from now on.
 
     Return False if it has not changed.  Raises NotFound if the file is gone.
@@ -51,9 +51,9 @@ async def look_anew(core: Core, service: Service, inode: Inode) -> bool:
         raise NotFound("the file was deleted on the service")
     if inode.revision != known:
         return True
-    if found.revision == known or inode.generation or core.local(inode.ino) & Local.CONTENT:
+    if found.revision == known or inode.generation or state.local(inode.ino) & Local.CONTENT:
         return False
-    with core.transaction():
-        core.follow(inode, found)
-    core.content_changed(inode)
+    with state.transaction():
+        state.follow(inode, found)
+    state.content_changed(inode)
     return True

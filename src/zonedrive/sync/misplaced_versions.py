@@ -15,44 +15,48 @@ from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.state.conflict_log import Conflict
 from zonedrive.state.inode import Inode
-from zonedrive.state.local_state import Core
-from zonedrive.state.pending_requests import Doubt
-from zonedrive.sync.compare import Comparison
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.pending_requests import PendingRequest
+from zonedrive.sync.compare import ContentComparison
+from zonedrive.sync.directory_cache import DirectoryCache
 
 log = logging.getLogger(__name__)
 
 LOOK_BACK = 6  # maximum number of versions on top of one with a lost answer
 
 
-class Elsewhere:
+class MisplacedVersions:
     """Finder of such versions; those in another file are listed as conflict copies."""
 
     def __init__(
-        self, core: Core, service: Service, folders: Folders, comparison: Comparison
+        self,
+        state: LocalState,
+        service: Service,
+        folders: DirectoryCache,
+        comparison: ContentComparison,
     ) -> None:
-        self._core = core
+        self._state = state
         self._service = service
         self._folders = folders
         self._comparison = comparison
 
-    async def find(self, doubt: Doubt) -> Entry | None:
+    async def find(self, doubt: PendingRequest) -> Entry | None:
         """Return the other file of that name whose current version was sent by this client."""
-        core = self._core
+        state = self._state
         try:
             entries = await self._service.listing(doubt.zone, doubt.folder)
         except NotFound:
             return None
         for entry in entries:
             named = entry.name == doubt.name and entry.id != doubt.remote_id
-            ours = entry.modified_by == core.user and entry.size == doubt.size
+            ours = entry.modified_by == state.user and entry.size == doubt.size
             if not named or not ours or entry.folder or entry.unsure:
                 continue
             if await self._comparison.is_what_was_sent(doubt, entry.id):
                 return entry
         return None
 
-    async def present(self, doubt: Doubt) -> Entry | None:
+    async def present(self, doubt: PendingRequest) -> Entry | None:
         """Return the service's current entry that was to get the version, or None."""
         try:
             found = await self._service.entry(doubt.zone, doubt.remote_id or "")
@@ -60,43 +64,43 @@ class Elsewhere:
             return None
         return None if found.deleted else found
 
-    async def note(self, inode: Inode, doubt: Doubt, entry: Entry, present: Entry) -> None:
+    async def note(self, inode: Inode, doubt: PendingRequest, entry: Entry, present: Entry) -> None:
         """Record that the version is in another entry; the file shows the service's version."""
-        core = self._core
+        state = self._state
         log.warning("inode %d: a coworker renamed the file while it was sent: the version is in"
                     " another file of that name", inode.ino)  # fmt: skip
-        opened, intent = core.opened.get(inode.ino), core.journal.get(inode.ino)
-        with core.transaction():
-            core.doubts.drop(inode.ino)
+        opened, intent = state.opened.get(inode.ino), state.intents.get(inode.ino)
+        with state.transaction():
+            state.requests.drop(inode.ino)
             if intent is not None and intent.generation == doubt.generation and not intent.gone:
-                core.journal.done(intent, content=True)
-            left = core.journal.get(inode.ino)
+                state.intents.done(intent, content=True)
+            left = state.intents.get(inode.ino)
             edited = (left is not None and left.generation) or (opened and opened.session)
             if not edited and inode.generation == doubt.generation:
-                core.follow(inode, present)
-        core.content_changed(inode)
-        core.resolved(doubt)
+                state.follow(inode, present)
+        state.content_changed(inode)
+        state.resolved(doubt)
         self._folders.forget_all()
         await self._tell(inode, doubt, entry, present.modified_by)
 
-    async def _tell(self, inode: Inode, doubt: Doubt, entry: Entry, by: str) -> None:
-        core = self._core
-        folder = core.tree.by_remote(doubt.zone, doubt.folder)
+    async def _tell(self, inode: Inode, doubt: PendingRequest, entry: Entry, by: str) -> None:
+        state = self._state
+        folder = state.inodes.by_remote(doubt.zone, doubt.folder)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
-        copy = core.tree.by_remote(doubt.zone, entry.id)
+        copy = state.inodes.by_remote(doubt.zone, entry.id)
         if copy is not None and copy is not inode:
-            with core.transaction():
-                core.journal.conflicts.add(Conflict(copy.ino, inode.ino, by, time.time_ns()))
+            with state.transaction():
+                state.intents.conflicts.add(Conflict(copy.ino, inode.ino, by, time.time_ns()))
 
-    async def is_below_another(self, inode: Inode, doubt: Doubt) -> bool:
+    async def is_below_another(self, inode: Inode, doubt: PendingRequest) -> bool:
         """Return True if the sent version is in the history below a coworker's version.
 
         Then nothing is left to be sent.
         """
-        core = self._core
+        state = self._state
         knows = self._service.can("versions") and self._service.can("version_content")
-        intent = core.journal.get(inode.ino)
+        intent = state.intents.get(inode.ino)
         if doubt.remote_id is None or not knows or intent is None:
             return False
         if intent.generation != doubt.generation or doubt.bytes_ino != inode.ino:
@@ -109,20 +113,20 @@ class Elsewhere:
         if found.deleted or found.revision == intent.base:
             return False
         for version in versions[1:LOOK_BACK]:
-            ours = version.modified_by == core.user and version.size == doubt.size
+            ours = version.modified_by == state.user and version.size == doubt.size
             if ours and await self._comparison.is_what_was_sent(doubt, found.id, version.version):
                 self._give_way_to(inode, doubt, found)
                 return True
         return False
 
-    def _give_way_to(self, inode: Inode, doubt: Doubt, found: Entry) -> None:
-        core = self._core
-        intent = core.journal.get(inode.ino)
-        if intent is None or core.doubts.get(inode.ino) != doubt or intent.held:
+    def _give_way_to(self, inode: Inode, doubt: PendingRequest, found: Entry) -> None:
+        state = self._state
+        intent = state.intents.get(inode.ino)
+        if intent is None or state.requests.get(inode.ino) != doubt or intent.held:
             return
-        with core.transaction():
-            core.doubts.drop(inode.ino)
-            core.journal.done(intent, content=True)
-            core.follow(inode, found)
-        core.content_changed(inode)
-        core.resolved(doubt)
+        with state.transaction():
+            state.requests.drop(inode.ino)
+            state.intents.done(intent, content=True)
+            state.follow(inode, found)
+        state.content_changed(inode)
+        state.resolved(doubt)

@@ -15,7 +15,7 @@ from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.invalidation import EntryChanged, EntryGone
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import fields_of
 from zonedrive.state.merge_types import Local
 from zonedrive.state.names import local_name
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 DEEPEST = 64  # maximum number of nested folders to look up
 
 
-class Following:
+class MovedFiles:
     """Tracker of edited files that coworkers move: moves them to their new places."""
 
-    def __init__(self, core: Core, service: Service) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, service: Service) -> None:
+        self._state = state
         self._service = service
 
     async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
@@ -48,13 +48,13 @@ class Following:
                 return
 
     def _missing(self, folder: Inode, listed: Sequence[str]) -> list[Inode]:
-        core = self._core
-        edited = core.journal.edited()
-        edited += [ino for ino, opened in core.opened.items() if opened.session is not None]
+        state = self._state
+        edited = state.intents.edited()
+        edited += [ino for ino, opened in state.opened.items() if opened.session is not None]
         if not edited:
             return []
         named = set(listed)
-        found = (core.tree.find(ino) for ino in dict.fromkeys(edited))
+        found = (state.inodes.find(ino) for ino in dict.fromkeys(edited))
         return [
             inode
             for inode in found
@@ -68,7 +68,7 @@ class Following:
 
     def _may_follow(self, inode: Inode) -> bool:
         """Return True if only the content of the inode has local changes."""
-        local = self._core.local(inode.ino)
+        local = self._state.local(inode.ino)
         return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
 
     async def follow(self, inode: Inode, found: Entry) -> bool:
@@ -76,7 +76,7 @@ class Following:
 
         Return False if it stays.  Raises the service's error.
         """
-        core, remote_id = self._core, inode.remote_id
+        state, remote_id = self._state, inode.remote_id
         above = found.parent_id or inode.remote_parent or ""
         if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
             return False
@@ -85,22 +85,24 @@ class Following:
         if folder is None or gone or not self._may_follow(inode):
             return False
         old, former = inode.parent, inode.name
-        others = {name for name, ino in core.tree.children(folder.ino).items() if ino != inode.ino}
+        others = {
+            name for name, ino in state.inodes.children(folder.ino).items() if ino != inode.ino
+        }
         name = local_name(found.name, found.id, others)
-        with core.transaction():
-            core.tree.move(inode, folder.ino, name)
-            core.tree.update(inode, remote_parent=above, remote_name=found.name)
-        core.invalidations.put(EntryGone(old, former.encode(), inode.ino))
-        core.invalidations.put(EntryChanged(folder.ino, name.encode()))
-        core.journal.changes.notify()
+        with state.transaction():
+            state.inodes.move(inode, folder.ino, name)
+            state.inodes.update(inode, remote_parent=above, remote_name=found.name)
+        state.invalidations.put(EntryGone(old, former.encode(), inode.ino))
+        state.invalidations.put(EntryChanged(folder.ino, name.encode()))
+        state.intents.changes.notify()
         log.info("inode %d: follows a coworker's move of the file that is edited here", inode.ino)
         return True
 
     async def _folder(self, zone: str, remote_id: str) -> Inode | None:
         """Return the local folder of a remote id, and add unknown folders above it to the tree."""
-        core, above = self._core, remote_id
+        state, above = self._state, remote_id
         unknown: list[Entry] = []
-        while (known := core.tree.by_remote(zone, above)) is None:
+        while (known := state.inodes.by_remote(zone, above)) is None:
             if len(unknown) == DEEPEST:
                 return None
             found = await self._service.entry(zone, above)
@@ -110,11 +112,11 @@ class Following:
             above = found.parent_id
         if known.parent == NOWHERE:
             return None
-        with core.transaction():
+        with state.transaction():
             for entry in reversed(unknown):
-                present = core.tree.by_remote(zone, entry.id)
+                present = state.inodes.by_remote(zone, entry.id)
                 if present is None:
-                    name = local_name(entry.name, entry.id, core.tree.children(known.ino))
-                    present = core.tree.add(known.ino, name, **fields_of(entry, known))
+                    name = local_name(entry.name, entry.id, state.inodes.children(known.ino))
+                    present = state.inodes.add(known.ino, name, **fields_of(entry, known))
                 known = present
         return known if known.parent != NOWHERE else None

@@ -11,8 +11,8 @@ Knows nothing of what a step does.  Nothing here is `async`.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from zonedrive.state.intents import Intent, Journal
-from zonedrive.sync.coalesce import Place, Step, Subject, fold
+from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.sync.coalesce import InodeView, Place, Step, fold
 
 BATCH = 200  # contents folded at a time
 LARGE = 256 << 10  # bytes
@@ -23,10 +23,10 @@ Chains = dict[tuple[str, str], tuple[int, ...]]
 """Inodes of a folder and of its parents on the service, by zone and remote id of the folder."""
 
 
-class Subjects(Protocol):
+class InodeViews(Protocol):
     """Interface to the inodes."""
 
-    def describe(self, ino: int, chains: Chains) -> Subject | None:
+    def describe(self, ino: int, chains: Chains) -> InodeView | None:
         """Return the facts that folding needs, or None if the inode no longer exists.
 
         `chains` caches results for other inodes in the same round; the method uses it and adds to
@@ -46,7 +46,7 @@ class Subjects(Protocol):
 class Planner:
     """Selects and folds intents, and remembers which steps are blocked."""
 
-    def __init__(self, journal: Journal, subjects: Subjects) -> None:
+    def __init__(self, journal: IntentTable, subjects: InodeViews) -> None:
         self._journal = journal
         self._subjects = subjects
         self._epoch = -1  # of the agenda, at the newest folding
@@ -71,10 +71,10 @@ class Planner:
             self._blocked.clear()
             self._blocks.clear()
         self._epoch = agenda.epoch
-        subjects: dict[int, Subject | None] = {}
+        subjects: dict[int, InodeView | None] = {}
         chains: Chains = {}
         related = self._related(subjects, chains)
-        batch, more = self._batch(agenda.ripe(now_ns), busy)
+        batch, more = self._batch(agenda.due_items(now_ns), busy)
         chosen = {intent.ino: intent for intent in (*related, *batch)}
         in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
         steps = self._fold(in_order, subjects, chains)
@@ -92,7 +92,7 @@ class Planner:
         """Record that a step of the inode ended, and unblock the contents that waited for it."""
         self._blocked -= self._blocks.pop(ino, set())
 
-    def outdated(self, step: Step) -> bool:
+    def is_superseded(self, step: Step) -> bool:
         """Return True if folding again could give a different step that concerns a name."""
         if self._epoch != self._journal.agenda.epoch:
             return True
@@ -101,7 +101,7 @@ class Planner:
         known = self._origins.get(step.ino)
         return known is not None and self._subjects.occupant(known[0]) != known[1]
 
-    def _related(self, subjects: dict[int, Subject | None], chains: Chains) -> list[Intent]:
+    def _related(self, subjects: dict[int, InodeView | None], chains: Chains) -> list[Intent]:
         """Return all intents that concern names, and the contents that they may depend on."""
         journal = self._journal
         found = {intent.ino: intent for intent in journal.names()}
@@ -119,10 +119,10 @@ class Planner:
                 found[heir] = intent
         return list(found.values())
 
-    def _batch(self, ripe: Iterable[int], busy: Collection[int]) -> tuple[list[Intent], bool]:
+    def _batch(self, due_items: Iterable[int], busy: Collection[int]) -> tuple[list[Intent], bool]:
         batch: list[Intent] = []
         large = 0
-        for ino in ripe:
+        for ino in due_items:
             intent = self._journal.get(ino)
             if intent is None or ino in busy or ino in self._blocked:
                 continue
@@ -136,7 +136,7 @@ class Planner:
         return batch, False
 
     def _fold(
-        self, intents: Iterable[Intent], described: Mapping[int, Subject | None], chains: Chains
+        self, intents: Iterable[Intent], described: Mapping[int, InodeView | None], chains: Chains
     ) -> list[Step]:
         found, subjects = [], {}
         for intent in intents:

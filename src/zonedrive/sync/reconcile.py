@@ -24,12 +24,12 @@ from zonedrive.state.conflict_log import Conflict
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryGone
-from zonedrive.state.local_state import Core
-from zonedrive.state.pending_requests import Doubt
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync import remote_binding
-from zonedrive.sync.compare import Comparison
-from zonedrive.sync.directory_cache import Folders
-from zonedrive.sync.misplaced_versions import Elsewhere
+from zonedrive.sync.compare import ContentComparison
+from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.sync.misplaced_versions import MisplacedVersions
 
 log = logging.getLogger(__name__)
 
@@ -45,15 +45,15 @@ class Sent(msgspec.Struct, frozen=True):
     content: bytes | None  # the bytes, if they are in memory
 
 
-class Resolution:
+class Reconciler:
     """Resolution of pending requests, by an answer or by looking at the service."""
 
-    def __init__(self, core: Core, service: Service, folders: Folders) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
+        self._state = state
         self._service = service
         self._folders = folders
-        self.comparison = Comparison(core, service)
-        self._elsewhere = Elsewhere(core, service, folders, self.comparison)
+        self.comparison = ContentComparison(state, service)
+        self._elsewhere = MisplacedVersions(state, service, folders, self.comparison)
         self._under_way: dict[tuple[str, str], trio.Event] = {}  # by folder id and name
 
     # ---- one request to one place at a time ----
@@ -67,14 +67,14 @@ class Resolution:
         return True
 
     @contextmanager
-    def sending(self, doubt: Doubt) -> Iterator[None]:
+    def sending(self, doubt: PendingRequest) -> Iterator[None]:
         """Record a pending request and keep others for the same folder and name waiting.
 
         Uploads, moves and new folders have an unknown outcome from here until their answer is
         recorded.
         """
-        with self._core.transaction():
-            self._core.doubts.note(doubt)
+        with self._state.transaction():
+            self._state.requests.note(doubt)
         self._under_way[doubt.folder, doubt.name] = trio.Event()
         try:
             yield
@@ -82,7 +82,7 @@ class Resolution:
             self._under_way.pop((doubt.folder, doubt.name)).set()
 
     @contextmanager
-    def asking(self, doubt: Doubt) -> Iterator[None]:
+    def asking(self, doubt: PendingRequest) -> Iterator[None]:
         """Wrap the request; an error that proves no effect ends the pending request."""
         try:
             yield
@@ -92,18 +92,18 @@ class Resolution:
             self._without_effect(doubt)
             raise
 
-    def _without_effect(self, sent: Doubt) -> None:
+    def _without_effect(self, sent: PendingRequest) -> None:
         doubt = self.present(sent)
         if doubt is not None:
-            self._core.resolved(doubt)
+            self._state.resolved(doubt)
 
-    def present(self, sent: Doubt) -> Doubt | None:
+    def present(self, sent: PendingRequest) -> PendingRequest | None:
         """Return the current record of the pending request, which may belong to another inode.
 
         The same bytes may be in two pending requests: sent as a new file, which then was renamed
         over another file, and as a version of that file.
         """
-        doubts = self._core.doubts
+        doubts = self._state.requests
         if doubts.get(sent.ino) == sent:
             return sent
         passed_on = msgspec.structs.replace
@@ -113,13 +113,13 @@ class Resolution:
 
     async def settle(self, ino: int) -> bool:
         """Determine the outcome of the inode's last request; return True if plans may change."""
-        core = self._core
-        doubt = core.doubts.get(ino)
+        state = self._state
+        doubt = state.requests.get(ino)
         if doubt is None:
             return False
         await self.wait_for(doubt.folder, doubt.name)
-        inode = core.tree.find(ino)
-        if core.doubts.get(ino) != doubt:
+        inode = state.inodes.find(ino)
+        if state.requests.get(ino) != doubt:
             return True
         if doubt.is_move:
             await self._locate(doubt)
@@ -130,13 +130,13 @@ class Resolution:
             if await self._elsewhere.is_below_another(inode, doubt):
                 return True
             other = await self._elsewhere.find(doubt)
-        if core.doubts.get(ino) != doubt:
+        if state.requests.get(ino) != doubt:
             return True
         if inode is not None and other is not None:
             await self._arrived_elsewhere(inode, doubt, other)
             return True
         if inode is None or found is None:
-            core.resolved(doubt)
+            state.resolved(doubt)
             self._show(doubt)
             if inode is not None and inode.is_new and inode.parent == NOWHERE:
                 self._let_go(inode)
@@ -145,38 +145,40 @@ class Resolution:
         await self.arrived(doubt, found)
         return True
 
-    async def _locate(self, doubt: Doubt) -> None:
+    async def _locate(self, doubt: PendingRequest) -> None:
         """Record where the service has an entry after a move without an answer."""
-        core = self._core
+        state = self._state
         try:
             entry = await self._service.entry(doubt.zone, doubt.remote_id or "")
         except NotFound:
             entry = None
-        inode = core.tree.find(doubt.ino)
-        if core.doubts.get(doubt.ino) != doubt:
+        inode = state.inodes.find(doubt.ino)
+        if state.requests.get(doubt.ino) != doubt:
             return
-        with core.transaction():
-            core.doubts.drop(doubt.ino)
+        with state.transaction():
+            state.requests.drop(doubt.ino)
             if inode is None or entry is None or inode.remote_id != doubt.remote_id:
                 return
             above = doubt.folder if entry.name == doubt.name else inode.remote_parent
-            core.tree.update(inode, remote_parent=entry.parent_id or above, remote_name=entry.name)
-            core.tree.settled.add(inode.zone, entry.id)
-            intent = core.journal.get(inode.ino)
+            state.inodes.update(
+                inode, remote_parent=entry.parent_id or above, remote_name=entry.name
+            )
+            state.inodes.settled.add(inode.zone, entry.id)
+            intent = state.intents.get(inode.ino)
             if intent is None or not (intent.place or intent.gone):
                 self.note_place(inode)
             elif not (intent.gone or intent.parked or self._is_elsewhere(inode)):
-                core.journal.done(intent, place=True)
+                state.intents.done(intent, place=True)
 
-    async def _find(self, inode: Inode, doubt: Doubt) -> Entry | None:
+    async def _find(self, inode: Inode, doubt: PendingRequest) -> Entry | None:
         """Return the entry that the request created or changed, or None."""
-        core = self._core
+        state = self._state
         if doubt.remote_id is not None:
             try:
                 found = await self._service.entry(doubt.zone, doubt.remote_id)
             except NotFound:
                 return None
-            intent = core.journal.get(inode.ino)
+            intent = state.intents.get(inode.ino)
             known = {inode.revision} | ({intent.base} if intent is not None else set())
             if found.deleted or found.revision in known:
                 return None
@@ -188,10 +190,10 @@ class Resolution:
             found = named[0]
             if found.unsure:
                 raise BadAnswer("the service does not say what it has under this name")
-            other = core.tree.by_remote(doubt.zone, found.id)
-            if other is not None and other is not inode and core.in_use(other):
+            other = state.inodes.by_remote(doubt.zone, found.id)
+            if other is not None and other is not inode and state.in_use(other):
                 return None  # a program uses that inode, so it is a separate file
-        if found.folder != inode.is_folder or found.modified_by != core.user:
+        if found.folder != inode.is_folder or found.modified_by != state.user:
             return None
         if inode.is_folder:
             return found
@@ -200,37 +202,37 @@ class Resolution:
 
     # ---- noting ----
 
-    async def arrived(self, sent: Doubt, entry: Entry, known: Sent | None = None) -> None:
+    async def arrived(self, sent: PendingRequest, entry: Entry, known: Sent | None = None) -> None:
         """Record that the service has the content as a new version, file or folder.
 
         `known` describes the uploaded file if it has just been read.
         """
-        core = self._core
+        state = self._state
         doubt = self.present(sent)
-        inode = None if doubt is None else core.tree.find(doubt.ino)
+        inode = None if doubt is None else state.inodes.find(doubt.ino)
         if doubt is None or inode is None:
             return
         if doubt.remote_id is not None and inode.remote_id != doubt.remote_id:
-            core.resolved(doubt)
+            state.resolved(doubt)
             return
         if doubt.remote_id is not None and entry.id != doubt.remote_id:
             found = await self._find(inode, doubt)  # some services answer with a different id
-            if core.doubts.get(inode.ino) != doubt:
+            if state.requests.get(inode.ino) != doubt:
                 return
             if found is None:
                 await self._arrived_elsewhere(inode, doubt, entry)
                 return
             entry = found
-        other = core.tree.by_remote(inode.zone, entry.id)
-        if other is not None and other is not inode and core.in_use(other):
+        other = state.inodes.by_remote(inode.zone, entry.id)
+        if other is not None and other is not inode and state.in_use(other):
             # A listing was faster, and a program uses the inode that it created.
             self._leave_to(inode, doubt)
             return
-        with core.transaction():
-            core.doubts.drop(doubt.ino)
-            intent = core.journal.get(inode.ino)
+        with state.transaction():
+            state.requests.drop(doubt.ino)
+            intent = state.intents.get(inode.ino)
             self._note_version(inode, doubt, entry, intent)
-            left = core.journal.get(inode.ino)
+            left = state.intents.get(inode.ino)
             settled = (
                 doubt.bytes_ino == inode.ino
                 and doubt.generation != 0
@@ -239,15 +241,15 @@ class Resolution:
             )
             bytes_go = settled and not inode.local
             if bytes_go:
-                core.same_bytes(inode, entry.revision)
+                state.same_bytes(inode, entry.revision)
             self._identify(inode, doubt, entry, **({"generation": 0} if bytes_go else {}))
             if intent is not None and not intent.gone:
                 self.note_place(inode)
             elif intent is None and inode.parent == NOWHERE:
-                core.journal.gone(inode.ino, due_in(0))
+                state.intents.gone(inode.ino, due_in(0))
             reached(Place.ARRIVAL_INSIDE)
         reached(Place.ARRIVED)
-        opened = core.opened.get(inode.ino)
+        opened = state.opened.get(inode.ino)
         if opened is not None and opened.session is not None:
             opened.session.base = entry.revision
         if inode.parent == NOWHERE and not self._service.can("delete", folder=inode.is_folder):
@@ -256,13 +258,13 @@ class Resolution:
             await self._to_cache(doubt, inode, entry, known)
             reached(Place.CACHED)
         else:
-            core.resolved(doubt)
+            state.resolved(doubt)
 
-    async def _arrived_elsewhere(self, inode: Inode, doubt: Doubt, entry: Entry) -> None:
+    async def _arrived_elsewhere(self, inode: Inode, doubt: PendingRequest, entry: Entry) -> None:
         """Record that an upload for one entry became another entry with its name."""
-        core = self._core
+        state = self._state
         present = await self._elsewhere.present(doubt)
-        if core.doubts.get(inode.ino) != doubt:
+        if state.requests.get(inode.ino) != doubt:
             return
         if present is not None:
             await self._elsewhere.note(inode, doubt, entry, present)
@@ -270,33 +272,33 @@ class Resolution:
         log.warning("inode %d: deleted on the service while it was sent: a new file there has the"
                     " version", inode.ino)  # fmt: skip
         made = msgspec.structs.replace(doubt, remote_id=None)
-        with core.transaction():
-            core.doubts.note(made)
-            core.tree.update(inode, remote_id=None, remote_parent=None, remote_name=None)
-            core.journal.conflicts.add(Conflict(inode.ino, inode.ino, "", time.time_ns()))
+        with state.transaction():
+            state.requests.note(made)
+            state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+            state.intents.conflicts.add(Conflict(inode.ino, inode.ino, "", time.time_ns()))
         await self.arrived(made, entry)
 
-    def _leave_to(self, inode: Inode, doubt: Doubt) -> None:
+    def _leave_to(self, inode: Inode, doubt: PendingRequest) -> None:
         """Remove the inode if another inode represents the uploaded entry."""
-        core = self._core
-        core.resolved(doubt)
-        intent = core.journal.get(inode.ino)
+        state = self._state
+        state.resolved(doubt)
+        intent = state.intents.get(inode.ino)
         if inode.parent != NOWHERE:
             if inode.is_folder or intent is None or intent.generation != doubt.generation:
                 return
             self._folders.forget(inode.parent)
-            core.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
+            state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
         self._let_go(inode)
 
     def _note_version(
-        self, inode: Inode, doubt: Doubt, entry: Entry, intent: Intent | None
+        self, inode: Inode, doubt: PendingRequest, entry: Entry, intent: Intent | None
     ) -> None:
         """Mark the sent content as done, and base the remaining changes on the new version.
 
         The remaining change may be a removal: the file that takes its place is based on this
         version, too.
         """
-        journal = self._core.journal
+        journal = self._state.intents
         if intent is None:
             return
         if not intent.gone:
@@ -306,12 +308,14 @@ class Resolution:
                 journal.done(intent, place=True)
         left = journal.get(inode.ino)
         if left is not None and not (intent.generation and not left.generation):
-            journal.rebase(inode.ino, entry.revision)
+            journal.set_base(inode.ino, entry.revision)
 
-    def _identify(self, inode: Inode, doubt: Doubt, entry: Entry, **changes: object) -> None:
+    def _identify(
+        self, inode: Inode, doubt: PendingRequest, entry: Entry, **changes: object
+    ) -> None:
         """Bind the inode to the service's entry."""
-        core = self._core
-        remote_binding.claim(core, inode, entry.id)
+        state = self._state
+        remote_binding.claim(state, inode, entry.id)
         if doubt.remote_id is None:
             changes |= {
                 "remote_id": entry.id,
@@ -321,7 +325,7 @@ class Resolution:
         elif (doubt.folder, doubt.name) != (inode.remote_parent, inode.remote_name):
             # A coworker renamed or moved the entry: the listings will tell.
             self._folders.forget_all()
-        core.tree.update(
+        state.inodes.update(
             inode,
             revision=entry.revision,
             modified_by=entry.modified_by,
@@ -330,68 +334,70 @@ class Resolution:
             attributes=entry.attributes,
             **changes,
         )
-        core.tree.settled.add(inode.zone, entry.id)
+        state.inodes.settled.add(inode.zone, entry.id)
 
-    def _show(self, doubt: Doubt) -> None:
+    def _show(self, doubt: PendingRequest) -> None:
         """Let the next listing show the entry with that name, because it is not this client's."""
-        folder = self._core.tree.by_remote(doubt.zone, doubt.folder)
+        folder = self._state.inodes.by_remote(doubt.zone, doubt.folder)
         if folder is not None:
             self._folders.forget(folder.ino)
 
     def note_place(self, inode: Inode) -> None:
         """Schedule a move if the inode was renamed while the request was running."""
-        core = self._core
-        intent = core.journal.get(inode.ino)
+        state = self._state
+        intent = state.intents.get(inode.ino)
         if inode.parent == NOWHERE or (intent is not None and intent.parked):
             return
         if self._is_elsewhere(inode):
-            core.journal.place(inode.ino, due_in(0))
+            state.intents.place(inode.ino, due_in(0))
 
     def _is_elsewhere(self, inode: Inode) -> bool:
         """Return True if the local folder or name differs from the service's."""
-        core = self._core
-        folder = core.tree.get(inode.parent)
-        return (folder.remote_id, core.remote_name(inode)) != (
+        state = self._state
+        folder = state.inodes.get(inode.parent)
+        return (folder.remote_id, state.remote_name(inode)) != (
             inode.remote_parent,
             inode.remote_name,
         )
 
     def _let_go(self, inode: Inode) -> None:
         """Forget a removed inode for which the service has nothing left to do."""
-        core = self._core
+        state = self._state
         if inode.remote_id is not None:
             log.warning("a file that was removed during its upload stays on the service")
             self._folders.forget_all()
-        intent = core.journal.get(inode.ino)
-        with core.transaction():
-            core.tree.unlink(inode)
-            core.journal.drop(inode.ino)
-        core.discard_bytes(inode, intent)
-        core.reap(inode)
+        intent = state.intents.get(inode.ino)
+        with state.transaction():
+            state.inodes.unlink(inode)
+            state.intents.drop(inode.ino)
+        state.discard_bytes(inode, intent)
+        state.release_if_unreferenced(inode)
 
-    async def _to_cache(self, doubt: Doubt, inode: Inode, entry: Entry, known: Sent | None) -> None:
+    async def _to_cache(
+        self, doubt: PendingRequest, inode: Inode, entry: Entry, known: Sent | None
+    ) -> None:
         """Move the uploaded bytes into the cache, as those of the service's version."""
-        core, which = self._core, (inode.ino, doubt.generation)
-        opened = core.opened.get(inode.ino)
+        state, which = self._state, (inode.ino, doubt.generation)
+        opened = state.opened.get(inode.ino)
         async with opened.preparing if opened else nullcontext():  # waits for a running copy
             if opened is not None:
                 opened.close_local()
-            if core.doubts.keeps(inode.ino, doubt.generation):
+            if state.requests.keeps(inode.ino, doubt.generation):
                 return  # another pending request has sent the same bytes
             if opened is not None or known is None or not self._put(inode, entry, known):
                 with suppress(Damaged):  # the next read fetches the content again
-                    manifest = known.manifest if known else core.spool.manifest(*which)
-                    await core.cache.take(
-                        core.spool.path(*which),
+                    manifest = known.manifest if known else state.spool.manifest(*which)
+                    await state.cache.take(
+                        state.spool.path(*which),
                         inode.ino,
                         entry.revision,
                         doubt.size,
                         manifest,
                         known.taken if known else None,
                     )
-            core.spool.delete(*which)
+            state.spool.delete(*which)
 
     def _put(self, inode: Inode, entry: Entry, known: Sent) -> bool:
         """Store small content in the cache of small files; return False for other content."""
         content = known.content
-        return content is not None and self._core.cache.put(inode.ino, entry.revision, content)
+        return content is not None and self._state.cache.put(inode.ino, entry.revision, content)

@@ -5,7 +5,7 @@ unreachable service or a lock, is not a rejection: the change is retried later.
 
 INVARIANT: no local data is lost: waiting bytes are uploaded under the former name.
 INVARIANT: a restored entry is reachable: it is neither in a removed folder nor below itself.
-INVARIANT: each rolled-back change becomes a `Refusal`, which the user is told of.
+INVARIANT: each rolled-back change becomes a `RejectedChange`, which the user is told of.
 """
 
 import logging
@@ -15,9 +15,9 @@ from zonedrive.errors import Forbidden, NotSupported, Rejected, ZonedriveError
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import fits, safe
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 
 log = logging.getLogger(__name__)
 
@@ -40,22 +40,22 @@ def is_aside(name: str | None) -> bool:
     return bool(_ASIDE.fullmatch(name or ""))
 
 
-class Reversal:
+class Rollback:
     """Rollback of local name changes."""
 
-    def __init__(self, core: Core, folders: Folders) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, folders: DirectoryCache) -> None:
+        self._state = state
         self._folders = folders
 
     def keep(self, inode: Inode, intent: Intent) -> None:
         """Keep a locally removed entry on the service; the next listing shows it again."""
-        core = self._core
-        above = core.tree.by_remote(inode.zone, inode.remote_parent or "")
-        with core.transaction():
-            core.tree.unlink(inode)
-            core.journal.drop(inode.ino)
-        core.discard_bytes(inode, intent)
-        core.reap(inode)
+        state = self._state
+        above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
+        with state.transaction():
+            state.inodes.unlink(inode)
+            state.intents.drop(inode.ino)
+        state.discard_bytes(inode, intent)
+        state.release_if_unreferenced(inode)
         if inode.is_folder or above is None or above.parent == NOWHERE:
             self._folders.forget_all()  # the folder's content may be new as well
         else:
@@ -63,53 +63,55 @@ class Reversal:
 
     def removal(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> None:
         """Roll back a removal that the service rejects."""
-        core = self._core
-        if core.overtaken(intent):
+        state = self._state
+        if state.changed_since(intent):
             return
         log.warning("inode %d: a removal was refused and is taken back: %s", inode.ino, refused)
-        which = inode.zone, inode.remote_id or "", core.path(inode.ino)
+        which = inode.zone, inode.remote_id or "", state.path(inode.ino)
         self.keep(inode, intent)
         said = f"it could not be removed, and is here again: {refused.line()}"
-        core.refusals.add(*which, said)
-        core.journal.changes.notify()
+        state.refusals.add(*which, said)
+        state.intents.changes.notify()
 
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """Roll back a rename or move; return False if the former place is in use."""
-        core = self._core
-        if core.overtaken(intent):
+        state = self._state
+        if state.changed_since(intent):
             return True
-        above = core.tree.get(inode.parent).remote_id
-        if (above, core.remote_name(inode)) == (inode.remote_parent, inode.remote_name):
-            with core.transaction():
+        above = state.inodes.get(inode.parent).remote_id
+        if (above, state.remote_name(inode)) == (inode.remote_parent, inode.remote_name):
+            with state.transaction():
                 # An earlier request succeeded without an answer.
-                core.journal.done(intent, place=True)
+                state.intents.done(intent, place=True)
             return True
         way = self._way(inode)
         if way is None:
             return False
         log.warning("inode %d: a rename was refused and is taken back: %s", inode.ino, refused)
         before = {ino: (each.parent, each.name) for ino, (each, _, _) in way.items()}
-        with core.transaction():
+        with state.transaction():
             for each, _, _ in way.values():
-                core.tree.move(each, each.parent, f"/{each.ino}")  # a name that no entry can have
+                state.inodes.move(
+                    each, each.parent, f"/{each.ino}"
+                )  # a name that no entry can have
             for each, folder, name in way.values():
-                core.tree.move(each, folder.ino, name)
-                placed = core.journal.get(each.ino)
+                state.inodes.move(each, folder.ino, name)
+                placed = state.intents.get(each.ino)
                 if is_aside(each.remote_name):
-                    core.journal.place(each.ino, due_in(0))
+                    state.intents.place(each.ino, due_in(0))
                 elif placed is not None:
-                    core.journal.done(placed, place=True)
+                    state.intents.done(placed, place=True)
         for ino, (each, folder, name) in way.items():
             parent, former = before[ino]
-            core.invalidations.put(EntryChanged(parent, former.encode()))
-            core.invalidations.put(EntryChanged(folder.ino, name.encode()))
+            state.invalidations.put(EntryChanged(parent, former.encode()))
+            state.invalidations.put(EntryChanged(folder.ino, name.encode()))
             again = "has its former name" if parent == folder.ino else "is in its former place"
             if is_aside(each.remote_name):
                 again = "is here"
             said = f"{former!r} {again} again: {refused.line()}"
-            path = core.tree.path(ino)
-            core.refusals.add(each.zone, each.remote_id or "", path, said)
-        core.journal.changes.notify()
+            path = state.inodes.path(ino)
+            state.refusals.add(each.zone, each.remote_id or "", path, said)
+        state.intents.changes.notify()
         return True
 
     def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
@@ -118,12 +120,12 @@ class Reversal:
         Return the remote ids of the folders above its former place, topmost first: after they are
         listed, `move` may move the inode back.  The list is empty if no such folder was removed.
         """
-        core = self._core
+        state = self._state
         removed: list[tuple[Inode, Intent]] = []
         above = inode.remote_parent or ""
-        while (folder := core.tree.by_remote(inode.zone, above)) is not None:
-            intent = core.journal.get(folder.ino)
-            if intent is None or not intent.gone or folder.ino in core.in_flight:
+        while (folder := state.inodes.by_remote(inode.zone, above)) is not None:
+            intent = state.intents.get(folder.ino)
+            if intent is None or not intent.gone or folder.ino in state.in_flight:
                 break
             removed.append((folder, intent))
             above = folder.remote_parent or ""
@@ -142,7 +144,7 @@ class Reversal:
         An inode with a temporary remote name gets the place that becomes free, or in a circle its
         current one.  None if one of the places is in use or gone.
         """
-        core, tree = self._core, self._core.tree
+        state, tree = self._state, self._state.inodes
         if is_aside(inode.remote_name):
             return None  # another entry has its place now
         way: Way = {}
@@ -159,11 +161,11 @@ class Reversal:
             other = tree.child(folder.ino, name)
             if other is None or other.ino in way:
                 continue
-            intent = core.journal.get(other.ino)
+            intent = state.intents.get(other.ino)
             moved = intent is not None and intent.place and not (intent.gone or intent.parked)
-            if other.is_new or not moved or other.ino in core.in_flight:
+            if other.is_new or not moved or other.ino in state.in_flight:
                 return None
-            if core.doubts.get(other.ino) is not None:
+            if state.requests.get(other.ino) is not None:
                 return None  # its move may have succeeded
             ahead.append(other)
         return way if self._leads_up(way) else None
@@ -176,7 +178,7 @@ class Reversal:
             while above is not None and above.ino != ROOT and above.ino not in passed:
                 passed.add(above.ino)
                 above = (
-                    way[above.ino][1] if above.ino in way else self._core.tree.find(above.parent)
+                    way[above.ino][1] if above.ino in way else self._state.inodes.find(above.parent)
                 )
             if above is None or above.ino != ROOT:
                 return False

@@ -21,18 +21,18 @@ from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge_types import Local
 from zonedrive.state.names import may_show, safe
-from zonedrive.state.pending_requests import Doubt
+from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync import remote_binding
-from zonedrive.sync.conflict_check import Verdict, on_new_name, on_version
-from zonedrive.sync.conflict_copy import Conflicts
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.conflict_check import Decision, on_new_name, on_version
+from zonedrive.sync.conflict_copy import ConflictCopies
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import TINY
-from zonedrive.sync.reconcile import Resolution, Sent
+from zonedrive.sync.reconcile import Reconciler, Sent
 from zonedrive.sync.rollback import is_aside
-from zonedrive.transfer_slots import Turn
+from zonedrive.transfer_slots import TransferSlot
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Body:
         self.sent = 0  # bytes that have passed the limit and were accepted by the connection
 
     def __iter__(self) -> Iterator[bytes]:
-        self.sent, turn = 0, Turn()
+        self.sent, turn = 0, TransferSlot()
         memory = memoryview(bytearray(min(self._piece, self._size)))
         try:
             while self.sent < self._size:
@@ -73,18 +73,18 @@ class Body:
             turn.end()
 
 
-class Uploads:
+class Uploader:
     """Upload of local generations as new versions."""
 
     def __init__(
         self,
-        core: Core,
+        state: LocalState,
         service: Service,
-        folders: Folders,
-        conflicts: Conflicts,
-        resolution: Resolution,
+        folders: DirectoryCache,
+        conflicts: ConflictCopies,
+        resolution: Reconciler,
     ) -> None:
-        self._core = core
+        self._state = state
         self._service = service
         self._folders = folders
         self._conflicts = conflicts
@@ -107,7 +107,7 @@ class Uploads:
         try:
             file = await self._whole(intent)
         except FileNotFoundError as wrong:
-            if self._core.outdated(intent):
+            if self._state.is_superseded(intent):
                 return
             raise StoreError("the outgoing bytes are gone") from wrong
         try:
@@ -117,7 +117,7 @@ class Uploads:
 
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
         if inode.is_new:
-            if await self._overtook(inode):
+            if await self._wait_for_rival(inode):
                 return
             folder_id, name, found = await self._look_for_name(intent, inode)
             verdict = on_new_name(intent.size, found)
@@ -131,9 +131,9 @@ class Uploads:
             if found is not None:
                 await self._folders.following.follow(inode, found)
                 await self._require_only_one(inode, folder_id, name)
-        if self._decided_anew(intent):
+        if self._intent_changed(intent):
             return
-        doubt = Doubt(
+        doubt = PendingRequest(
             ino=inode.ino,
             bytes_ino=inode.ino,
             generation=intent.generation,
@@ -144,32 +144,32 @@ class Uploads:
             remote_id=inode.remote_id,
         )
         reached(Place.UPLOAD_JUDGED)
-        if verdict is Verdict.COMPARE:
+        if verdict is Decision.COMPARE:
             assert found is not None
             same = await self._resolution.comparison.same_bytes(file, doubt.zone, found.id)
-            if self._decided_anew(intent):
+            if self._intent_changed(intent):
                 return
             if same:
-                with self._core.transaction():
-                    self._core.doubts.note(doubt)
+                with self._state.transaction():
+                    self._state.requests.note(doubt)
                 await self._resolution.arrived(doubt, found)
                 return
-            verdict = Verdict.CONFLICT
-        if verdict is Verdict.LOST:
-            self._conflicts.make_anew(intent, inode)
-        elif verdict is Verdict.CONFLICT:
+            verdict = Decision.CONFLICT
+        if verdict is Decision.LOST:
+            self._conflicts.recreate(intent, inode)
+        elif verdict is Decision.CONFLICT:
             assert found is not None
             self._conflicts.set_aside(intent, inode, found)
         elif not await self._resolution.wait_for(folder_id, name):
             await self._send(intent, inode, doubt, file)
 
-    def _decided_anew(self, intent: Intent) -> bool:
+    def _intent_changed(self, intent: Intent) -> bool:
         """Return True if the base of the edit has changed since the step was planned.
 
         A rename, for instance, can change the base; the conflict check would then take this
         client's own version for a coworker's.
         """
-        now = self._core.journal.get(intent.ino)
+        now = self._state.intents.get(intent.ino)
         return now is None or (now.seq, now.base) != (intent.seq, intent.base)
 
     async def _whole(self, intent: Intent) -> ContentFile:
@@ -177,15 +177,15 @@ class Uploads:
 
         Raises Damaged, and FileNotFoundError if the bytes are gone.
         """
-        core, which = self._core, (intent.ino, intent.generation)
+        state, which = self._state, (intent.ino, intent.generation)
         try:
-            file = core.spool.open(*which)
+            file = state.spool.open(*which)
             try:
                 if file.size < intent.size:
                     raise Damaged("a part of the outgoing bytes is missing")
-                if which in core.suspect:
+                if which in state.unverified_after_crash:
                     await trio.to_thread.run_sync(lambda: deque(file.blocks(), maxlen=0))
-                    core.suspect.discard(which)
+                    state.unverified_after_crash.discard(which)
             except BaseException:
                 file.close()
                 raise
@@ -193,16 +193,18 @@ class Uploads:
             raise _damaged(wrong) from wrong
         return file
 
-    async def _overtook(self, inode: Inode) -> bool:
+    async def _wait_for_rival(self, inode: Inode) -> bool:
         """Wait for another upload to the same name; return True if one was running."""
-        folder = self._core.tree.get(inode.parent)
-        name = self._core.remote_name(inode)
+        folder = self._state.inodes.get(inode.parent)
+        name = self._state.remote_name(inode)
         return await self._resolution.wait_for(folder.remote_id or "", name)
 
-    async def _send(self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile) -> None:
+    async def _send(
+        self, intent: Intent, inode: Inode, doubt: PendingRequest, file: ContentFile
+    ) -> None:
         """Send the bytes and record the answer."""
-        core, resolution = self._core, self._resolution
-        if core.outdated(intent) or inode.remote_id != doubt.remote_id:
+        state, resolution = self._state, self._resolution
+        if state.is_superseded(intent) or inode.remote_id != doubt.remote_id:
             return
         with resolution.sending(doubt):
             reached(Place.DOUBT_NOTED)
@@ -217,21 +219,21 @@ class Uploads:
             await resolution.arrived(doubt, entry, known if file.size == intent.size else None)
 
     async def _transfer(
-        self, intent: Intent, inode: Inode, doubt: Doubt, file: ContentFile
+        self, intent: Intent, inode: Inode, doubt: PendingRequest, file: ContentFile
     ) -> tuple[Entry, bytes | None]:
         """Send the bytes; return the new entry, and the bytes if they are in memory."""
-        core = self._core
-        body = Body(file, intent.size, core.settings.upload_limit)
+        state = self._state
+        body = Body(file, intent.size, state.settings.upload_limit)
 
         def cancelled() -> bool:
             return (
-                core.outdated(intent)
-                or core.doubts.get(inode.ino) != doubt
-                or inode.ino in core.called_back
+                state.is_superseded(intent)
+                or state.requests.get(inode.ino) != doubt
+                or inode.ino in state.cancelled_uploads
             )
 
         try:
-            if intent.size <= TINY and not core.settings.upload_limit:
+            if intent.size <= TINY and not state.settings.upload_limit:
                 content = b"".join(body)
                 entry = await self._service.upload(inode.zone, doubt.folder, doubt.name, content)
                 return entry, content
@@ -252,15 +254,15 @@ class Uploads:
 
         Raises Changed and AmbiguousName.
         """
-        core = self._core
-        folder = core.tree.by_remote(inode.zone, folder_id)
+        state = self._state
+        folder = state.inodes.by_remote(inode.zone, folder_id)
         if folder is None or folder.parent == NOWHERE:
             return
         if folder.listed and not await self._others_named(inode, folder, name):
             return
         await self._folders.refresh(folder, time.monotonic_ns())  # entries may have been renamed
         others = await self._others_named(inode, folder, name)
-        if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
+        if any(state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
             raise Changed("another file is about to leave this name")
         for each in others:
             # In this order, because the name may pass from one to the other.
@@ -278,7 +280,7 @@ class Uploads:
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
         """Return other inodes of the folder with that remote name, whatever their local names."""
-        tree, fits = self._core.tree, may_show(name)
+        tree, fits = self._state.inodes, may_show(name)
         if folder.parent == NOWHERE:
             return []
         for _ in tree.loading(folder.ino):
@@ -287,7 +289,7 @@ class Uploads:
         # Inodes with a mark in the local name, and the one without.
         inos = {names[local] for local in names if "~" in local and fits(local)}
         inos.add(names.get(safe(name), inode.ino))
-        inos |= {intent.ino for intent in self._core.journal.leaving()}
+        inos |= {intent.ino for intent in self._state.intents.leaving()}
         return [
             each
             for each in tree.get_all(inos - {inode.ino})
@@ -307,7 +309,7 @@ class Uploads:
 
         The entry must have the same name and the same revision as the base.
         """
-        core, folder, name = self._core, inode.remote_parent or "", inode.remote_name
+        state, folder, name = self._state, inode.remote_parent or "", inode.remote_name
         if not intent.base or not folder:
             return None
         try:
@@ -315,12 +317,12 @@ class Uploads:
         except NotFound:
             return None
         found = [one for one in entries if one.name == name and one.revision == intent.base]
-        if len(found) != 1 or found[0].folder or self._decided_anew(intent):
+        if len(found) != 1 or found[0].folder or self._intent_changed(intent):
             return None
         log.warning("inode %d: the service has it under another id than it said", inode.ino)
-        with core.transaction():
-            remote_binding.claim(core, inode, found[0].id)
-            core.tree.update(inode, remote_id=found[0].id)
+        with state.transaction():
+            remote_binding.claim(state, inode, found[0].id)
+            state.inodes.update(inode, remote_id=found[0].id)
         return found[0]
 
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
@@ -330,9 +332,9 @@ class Uploads:
         earlier attempt with unknown outcome.  It is also recent: one listing serves all waiting
         files.
         """
-        core = self._core
-        folder = core.tree.get(inode.parent)
-        name = core.remote_name(inode)
+        state = self._state
+        folder = state.inodes.get(inode.parent)
+        name = state.remote_name(inode)
         since_due_ns = time.time_ns() - intent.due_ns
         recent_ns = int(max(RECENT_S, CALM * self._took_s.get(folder.ino, 0.0)) * 1e9)
         begun = time.monotonic_ns()
@@ -351,9 +353,9 @@ class Uploads:
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
         """Return the service's entry with that name if its inode has another local name."""
-        core = self._core
+        state = self._state
         others = await self._others_named(inode, folder, name)
-        if any(core.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
+        if any(state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
             raise Changed("another file is about to leave this name")
         for other in others:
             found = await self._look_at(other)

@@ -21,7 +21,7 @@ CUT = 15  # bytes of a name that the kernel stores as `comm`
 DELETED = " (deleted)"  # suffix from the kernel if the program was upgraded
 
 
-class Callers:
+class CallerPolicy:
     """Check for guarded programs."""
 
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:

@@ -14,9 +14,9 @@ import msgspec
 from zonedrive.content.cache import Cache
 from zonedrive.errors import BadAnswer, NotLoggedOn, RemoteError, Unavailable, Unreachable
 from zonedrive.formatting import count
-from zonedrive.remote.connectivity import Link
+from zonedrive.remote.connectivity import Connectivity
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,11 @@ class FetchFailures:
     """Failed downloads of the last REMEMBERED_S seconds, by file."""
 
     def __init__(
-        self, tree: Tree, cache: Cache, link: Link, clock: Callable[[], float] = time.monotonic
+        self,
+        tree: Inodes,
+        cache: Cache,
+        link: Connectivity,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tree, self._cache, self._link, self._clock = tree, cache, link, clock
         self._failures: dict[int, _Failure] = {}  # by inode, the oldest first

@@ -21,13 +21,13 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import Inode
 from zonedrive.state.invalidation import InodeChanged
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Handle, Opened, OpenFile, Session
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs import open_checks
-from zonedrive.vfs.caller_policy import Callers
-from zonedrive.vfs.write_sessions import Sessions
+from zonedrive.vfs.caller_policy import CallerPolicy
+from zonedrive.vfs.write_sessions import WriteSessions
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +40,15 @@ class Files:
 
     def __init__(
         self,
-        core: Core,
+        state: LocalState,
         service: Service,
-        folders: Folders,
+        folders: DirectoryCache,
         dispatcher: Dispatcher,
-        callers: Callers,
+        callers: CallerPolicy,
     ) -> None:
-        self._core = core
+        self._state = state
         self._callers = callers
-        self._sessions = Sessions(core, service, folders, dispatcher)
+        self._sessions = WriteSessions(state, service, folders, dispatcher)
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
         # Revision and generation that the kernel's cached pages of an inode were read from.
@@ -56,7 +56,7 @@ class Files:
 
     @property
     def _settings(self) -> Settings:
-        return self._core.settings
+        return self._state.settings
 
     # ---- open and close ----
 
@@ -67,16 +67,16 @@ class Files:
         """
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
-        core = self._core
+        state = self._state
         writable = bool(flags & open_checks.WRITE_FLAGS)
-        open_checks.require_reachable(core, inode)
-        open_checks.require_permitted(core, inode, flags)
+        open_checks.require_reachable(state, inode)
+        open_checks.require_permitted(state, inode, flags)
         if writable:
-            core.require_folders(inode)
-        core.supersede(inode)
-        number = core.kernel.number(inode.ino)
-        state = (inode.revision, inode.generation)
-        keep = self._paged.get(number) == state
+            state.require_folders(inode)
+        state.supersede(inode)
+        number = state.kernel.number(inode.ino)
+        shown = (inode.revision, inode.generation)
+        keep = self._paged.get(number) == shown
         if flags & os.O_TRUNC and not writable:
             await self.truncate(inode, 0)
             keep = False
@@ -101,7 +101,7 @@ class Files:
                     await self.release(opened.handle)
                     raise
         if handle.file.pages:
-            self._paged[number] = state
+            self._paged[number] = shown
         return opened
 
     def create(self, inode: Inode, flags: int) -> Opened:
@@ -157,7 +157,7 @@ class Files:
             reached(Place.BYTES_SYNCED)
             if session.dirty and opened.session is session:
                 self._sessions.keep_all(opened)
-        await trio.to_thread.run_sync(self._core.database.flush)
+        await trio.to_thread.run_sync(self._state.database.flush)
         reached(Place.RECORD_SYNCED)
         if session is not None and self._settings.fsync == "service":
             await self._sessions.delivered(opened)
@@ -171,9 +171,9 @@ class Files:
         """
         which = self._handles[handle]
         opened = which.file
-        inode = self._core.tree.get(opened.ino)
+        inode = self._state.inodes.get(opened.ino)
         if not opened.superseded:
-            self._core.supersede(inode)
+            self._state.supersede(inode)
         if not opened.pages:
             opened.pages = True
             self._paged[opened.number] = inode.revision, inode.generation
@@ -194,7 +194,7 @@ class Files:
         if data is not None:
             return data
         which = self._handles[handle]
-        opened, inode = which.file, self._core.tree.get(which.file.ino)
+        opened, inode = which.file, self._state.inodes.get(which.file.ino)
         reader = self._reader(opened, inode)
         # `available` found damaged bytes, which have to be fetched.
         open_checks.require_unguarded(self._callers, which, reader)
@@ -219,7 +219,7 @@ class Files:
         open_checks.require_fitting(offset + len(data))
         session.written = True
         try:
-            self._core.spool.require_room(len(data))
+            self._state.spool.require_room(len(data))
             session.changed(offset)
             session.file.pwrite(offset, data)
         except (OSError, StoreError) as wrong:
@@ -227,24 +227,24 @@ class Files:
             raise
         session.refused = 0
         if which.number != which.file.number:  # the kernel wrote into pages of the former version
-            self._core.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
+            self._state.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
         reached(Place.BYTES_WRITTEN)
         return len(data)
 
     async def truncate(self, inode: Inode, size: int) -> None:
         """Set the size of the file, with zeros where it grows."""
-        open_checks.require_reachable(self._core, inode)
-        open_checks.require_permitted(self._core, inode, os.O_WRONLY)
-        self._core.require_folders(inode)
-        opened = self._core.opened.get(inode.ino)
+        open_checks.require_reachable(self._state, inode)
+        open_checks.require_permitted(self._state, inode, os.O_WRONLY)
+        self._state.require_folders(inode)
+        opened = self._state.opened.get(inode.ino)
         before = inode.size if opened is None or opened.session is None else opened.session.size
         open_checks.require_fitting(size)
         if size == before:  # same bytes, so no new version; the times change
-            with self._core.transaction():
+            with self._state.transaction():
                 if not self.touch(inode, now := time.time_ns()):
-                    self._core.tree.update(inode, mtime_ns=now, ctime_ns=now)
+                    self._state.inodes.update(inode, mtime_ns=now, ctime_ns=now)
             return
-        opened = opened or self._core.new_open_file(inode)
+        opened = opened or self._state.new_open_file(inode)
         opened.handles += 1
         try:
             await self._sessions.begin(opened, truncate=size == 0)
@@ -259,7 +259,7 @@ class Files:
 
     def touch(self, inode: Inode, mtime_ns: int) -> bool:
         """Set the time of a file that is being written; return False if nothing is to be stored."""
-        opened = self._core.opened.get(inode.ino)
+        opened = self._state.opened.get(inode.ino)
         if opened is None or opened.session is None:
             return False
         opened.session.mtime_ns = mtime_ns
@@ -268,7 +268,7 @@ class Files:
 
     def changed(self, inode: Inode) -> bool:
         """Set the change time of a file that is being written; returns as `touch`."""
-        opened = self._core.opened.get(inode.ino)
+        opened = self._state.opened.get(inode.ino)
         if opened is None or opened.session is None:
             return False
         opened.session.ctime_ns = time.time_ns()
@@ -279,7 +279,7 @@ class Files:
 
         This takes at most KEEP_S seconds.  Missing content then reads as ESTALE.
         """
-        opened = self._core.opened.get(inode.ino)
+        opened = self._state.opened.get(inode.ino)
         if opened is None or opened.session or inode.generation or inode.is_new:
             return
         try:
@@ -291,23 +291,23 @@ class Files:
             log.info("what has a replaced file open may not read all of it (%s)", wrong)
 
     async def keep(self) -> None:
-        """Run the periodic store of written bytes, see `Sessions.keep`."""
+        """Run the periodic store of written bytes, see `WriteSessions.keep`."""
         await self._sessions.keep()
 
     def is_open(self, ino: int) -> bool:
         """Return True if a program has the inode open."""
-        return ino in self._core.opened
+        return ino in self._state.opened
 
     def close_all(self) -> None:
         """Store unsaved bytes and close all files at the end of the mount."""
         reached(Place.CLOSING)
-        for opened in [*self._core.opened.values(), *self._core.kernel.former.values()]:
+        for opened in [*self._state.opened.values(), *self._state.kernel.former.values()]:
             # Logged by `_end`; the other files must still be closed.
             with contextlib.suppress(Exception):
                 self._end(opened)
             opened.close()
-        self._core.opened.clear()
-        self._core.kernel.former.clear()
+        self._state.opened.clear()
+        self._state.kernel.former.clear()
         self._handles.clear()
 
     # ---- inside ----
@@ -344,7 +344,7 @@ class Files:
         self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False, pid: int = 0
     ) -> Opened:
         writable = writable or bool(flags & open_checks.WRITE_FLAGS)
-        opened = self._core.opened.get(inode.ino) or self._core.new_open_file(inode)
+        opened = self._state.opened.get(inode.ino) or self._state.new_open_file(inode)
         opened.pages = opened.pages or keep_cache
         opened.handles += 1
         opened.writers += writable
@@ -363,26 +363,26 @@ class Files:
 
     def _detach(self, opened: OpenFile) -> None:
         """Close the file after the last handle."""
-        core = self._core
+        state = self._state
         opened.close()
         if opened.superseded:
-            del core.kernel.former[opened.number]
+            del state.kernel.former[opened.number]
         else:
-            del core.opened[opened.ino]
-        inode = core.tree.find(opened.ino)
+            del state.opened[opened.ino]
+        inode = state.inodes.find(opened.ino)
         if inode is None or opened.superseded:
             return
-        intent = core.journal.get(opened.ino)
+        intent = state.intents.get(opened.ino)
         if intent is not None and intent.gone and intent.held:
-            with core.transaction():
-                core.journal.hold(opened.ino, False, core.due())
-        core.reap(inode)
+            with state.transaction():
+                state.intents.hold(opened.ino, False, state.due())
+        state.release_if_unreferenced(inode)
 
     def _local(self, opened: OpenFile, generation: int) -> ContentFile:
         if opened.local is None or opened.local[0] != generation:
             open_checks.require_current(opened)
             opened.close_local()
-            opened.local = generation, self._core.spool.open(opened.ino, generation)
+            opened.local = generation, self._state.spool.open(opened.ino, generation)
         return opened.local[1]
 
     def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
@@ -390,11 +390,11 @@ class Files:
         if opened.reader is not None and opened.reader[0] == opened.content:
             return opened.reader[1]
         open_checks.require_current(opened)
-        core = self._core
+        state = self._state
         # A program is about to edit the version that it has read.
         if inode.revision != opened.content:
             raise OSError(errno.ESTALE, "changed on the service, open it again")
         opened.close()
-        reader = core.cache.open(inode.ino, inode.revision, inode.size, core.source(inode))
+        reader = state.cache.open(inode.ino, inode.revision, inode.size, state.source(inode))
         opened.reader = inode.revision, reader
         return reader

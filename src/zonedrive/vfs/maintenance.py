@@ -9,7 +9,7 @@ import trio
 
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.state import orphans, repair, row_upgrade
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 
 log = logging.getLogger(__name__)
 
@@ -17,24 +17,24 @@ QUIET_S = 60.0  # seconds after the start that the disk is left to readers
 PAUSE_S = 0.05  # seconds between two steps, so that programs come first
 
 
-async def upkeep(core: Core) -> None:
+async def upkeep(state: LocalState) -> None:
     """Upgrade rows of former schemas and check for damage."""
     try:
-        for _ in row_upgrade.rows(core.tree):
+        for _ in row_upgrade.rows(state.inodes):
             await trio.sleep(PAUSE_S)
     except (OSError, StoreError, Damaged) as wrong:
         log.warning("rows of an earlier version stay as they are for now: %s", wrong)
     await trio.sleep(QUIET_S)
-    await _drop_dangling(core)
-    path = core.database.path
+    await _drop_dangling(state)
+    path = state.database.path
     await trio.to_thread.run_sync(repair.inspect, path, abandon_on_cancel=True)
 
 
-async def _drop_dangling(core: Core) -> None:
+async def _drop_dangling(state: LocalState) -> None:
     """Delete cached content of inodes that do not exist any more."""
-    inos = core.cache.inos()
-    known = orphans.known(core.database, inos)
+    inos = state.cache.inos()
+    known = orphans.known(state.database, inos)
     for ino in inos:
-        if ino not in known and ino not in core.opened:
-            core.cache.drop(ino)
+        if ino not in known and ino not in state.opened:
+            state.cache.drop(ino)
             await trio.sleep(PAUSE_S)

@@ -19,12 +19,12 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state.attributes import MODE_BITS, Attr, Rules
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_respelled
 from zonedrive.state.open_file import Opened
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.sync.history_transfer import Succession
+from zonedrive.sync.history_transfer import HistoryTransfer
 from zonedrive.vfs.files import Files
 
 CALL_BACK_S = 10.0  # seconds that a name change waits for the file's upload to end
@@ -71,14 +71,14 @@ class Namespace:
 
     def __init__(
         self,
-        core: Core,
+        state: LocalState,
         service: Service,
-        folders: Folders,
+        folders: DirectoryCache,
         files: Files,
         dispatcher: Dispatcher,
-        succession: Succession,
+        succession: HistoryTransfer,
     ) -> None:
-        self._core = core
+        self._state = state
         self._service = service
         self._folders = folders
         self._files = files
@@ -95,7 +95,7 @@ class Namespace:
 
     async def folder(self, ino: int) -> Inode:
         """Return a folder with a known listing.  Raises NotADirectoryError, FileNotFoundError."""
-        inode = self._core.tree.get(ino)
+        inode = self._state.inodes.get(ino)
         if not inode.is_folder:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.parent == NOWHERE:
@@ -107,25 +107,25 @@ class Namespace:
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
         """Look up a name and increment the kernel's lookup count.  Raises FileNotFoundError."""
-        core = self._core
-        wanted = core.checked_name(name)
+        state = self._state
+        wanted = state.checked_name(name)
         folder = await self.folder(parent)
-        inode = core.tree.child(folder.ino, wanted)
+        inode = state.inodes.child(folder.ino, wanted)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
-        core.tree.remember(inode.ino)
+        state.inodes.remember(inode.ino)
         return self.attr(inode)
 
     def attr(self, inode: Inode) -> Attr:
         """Return the stat fields with the time that the kernel may cache them."""
-        return self._core.attr(inode, self._folders.trusted_for(inode.parent))
+        return self._state.attr(inode, self._folders.trusted_for(inode.parent))
 
     async def getattr(self, ino: int) -> Attr:
         """Return the stat fields after refreshing the parent's listing if needed."""
-        core = self._core
-        inode = core.tree.get(ino)
-        if inode.ino != ROOT and inode.parent != NOWHERE and not core.local(ino):
-            await self._folders.ensure(core.tree.get(inode.parent))
+        state = self._state
+        inode = state.inodes.get(ino)
+        if inode.ino != ROOT and inode.parent != NOWHERE and not state.local(ino):
+            await self._folders.ensure(state.inodes.get(inode.parent))
         return self.attr(inode)
 
     # ---- listing ----
@@ -133,7 +133,7 @@ class Namespace:
     async def opendir(self, ino: int) -> int:
         """Return a handle for reading the folder's names."""
         folder = await self.folder(ino)
-        for _ in self._core.tree.loading(folder.ino):  # loads a large folder in steps
+        for _ in self._state.inodes.loading(folder.ino):  # loads a large folder in steps
             await trio.lowlevel.checkpoint()
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._listings[handle] = Listing(folder.ino)
@@ -147,7 +147,7 @@ class Namespace:
         where the kernel must not cache all names (see `attr_of`).
         """
         listing = self._listings[handle]
-        folder = self._core.tree.get(listing.folder)
+        folder = self._state.inodes.get(listing.folder)
         stamp = self._stamp(folder)
         if start == 0 or listing.names is None:
             listing.names, respelled = self._names(folder, stamp)
@@ -162,7 +162,7 @@ class Namespace:
         Entries that were removed since then are left out.  An entry that took over a name replaces
         the former entry.
         """
-        tree, core = self._core.tree, self._core
+        tree, state = self._state.inodes, self._state
         listing = self._listings[handle]
         folder = tree.get(listing.folder)
         present = self._present(folder)
@@ -170,7 +170,7 @@ class Namespace:
         names = listing.names or DOTS
         for number in range(start, min(len(DOTS), len(names))):
             ino = folder.ino if number == 0 else folder.parent or folder.ino
-            yield names[number].encode(), core.attr(tree.get(ino), timeout), number + 1
+            yield names[number].encode(), state.attr(tree.get(ino), timeout), number + 1
         for first in range(max(start, len(DOTS)), len(names), TOGETHER):
             numbers = range(first, min(first + TOGETHER, len(names)))
             inos = [present.get(names[number], NOWHERE) for number in numbers]
@@ -178,7 +178,7 @@ class Namespace:
             for number, ino in zip(numbers, inos, strict=True):
                 if ino in inodes:
                     name = names[number].encode()
-                    yield name, core.attr(inodes[ino], timeout), number + 1
+                    yield name, state.attr(inodes[ino], timeout), number + 1
 
     def _names(self, folder: Inode, stamp: object) -> tuple[list[str], bool]:
         """Return the folder's current names, and True if a name has a second spelling.
@@ -194,15 +194,15 @@ class Namespace:
         return names, respelled
 
     def _present(self, folder: Inode) -> Mapping[str, int]:
-        return self._core.tree.children(folder.ino) if folder.parent != NOWHERE else {}
+        return self._state.inodes.children(folder.ino) if folder.parent != NOWHERE else {}
 
     def _stamp(self, folder: Inode) -> object:
-        core = self._core
-        for opened in core.opened.values():
-            inode = core.tree.find(opened.ino) if opened.session is not None else None
+        state = self._state
+        for opened in state.opened.values():
+            inode = state.inodes.find(opened.ino) if opened.session is not None else None
             if inode is not None and inode.parent == folder.ino:
                 return None
-        return core.tree.changes(folder.ino), folder.parent, core.kernel.renewals
+        return state.inodes.changes(folder.ino), folder.parent, state.kernel.renewals
 
     def releasedir(self, handle: int) -> None:
         """Close the directory handle."""
@@ -215,44 +215,44 @@ class Namespace:
 
         Without O_EXCL, open a file that was created since the kernel's lookup.
         """
-        core = self._core
+        state = self._state
         if not flags & os.O_EXCL:
             folder = await self.folder(parent)
-            made = core.tree.child(folder.ino, core.checked_name(name))
+            made = state.inodes.child(folder.ino, state.checked_name(name))
             if made is not None:
                 opened = await self._files.open(made, flags)
-                core.tree.remember(made.ino)
+                state.inodes.remember(made.ino)
                 return opened, self.attr(made)
         folder, wanted = await self._free_place(parent, name)
-        with core.transaction():
-            inode = core.tree.draft(
+        with state.transaction():
+            inode = state.inodes.draft(
                 folder.ino,
                 wanted,
                 zone=folder.zone,
                 mode=mode & MODE_BITS,
-                local=core.stays_local(folder, wanted),
+                local=state.stays_local(folder, wanted),
             )
             now = time.time_ns()
-            core.tree.note_times(folder, mtime_ns=now, ctime_ns=now)
+            state.inodes.note_times(folder, mtime_ns=now, ctime_ns=now)
         reached(Place.FILE_NAMED)
         try:
             opened = self._files.create(inode, flags)
         except OSError:
-            with core.transaction():
-                core.tree.unlink(inode)
+            with state.transaction():
+                state.inodes.unlink(inode)
             raise
-        core.tree.remember(inode.ino)
+        state.inodes.remember(inode.ino)
         return opened, self.attr(inode)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
         """Create a folder."""
-        core = self._core
+        state = self._state
         folder, wanted = await self._free_place(parent, name)
-        local = core.stays_local(folder, wanted)
+        local = state.stays_local(folder, wanted)
         if not local and not self._service.can("make_folder"):
             raise NotSupported("the deployment's profile cannot make folders")
-        with core.transaction():
-            inode = core.tree.add(
+        with state.transaction():
+            inode = state.inodes.add(
                 folder.ino,
                 wanted,
                 Kind.FOLDER,
@@ -263,122 +263,122 @@ class Namespace:
             )
             self.touch(folder)
             if not local:
-                core.journal.place(inode.ino, core.due())
+                state.intents.place(inode.ino, state.due())
         reached(Place.FOLDER_NAMED)
-        core.tree.remember(inode.ino)
+        state.inodes.remember(inode.ino)
         return self.attr(inode)
 
     # ---- removing ----
 
     async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
         """Remove a file; a `final` removal has no successor, see `Intent.final`."""
-        core = self._core
+        state = self._state
         folder = await self.folder(parent)
-        inode = self.named(folder, core.checked_name(name))
+        inode = self.named(folder, state.checked_name(name))
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         require_writable(folder, inode)
-        require_changeable(core.rules, inode)
-        await self.call_back(inode, "delete")
+        require_changeable(state.rules, inode)
+        await self.cancel_upload(inode, "delete")
         self.require_removable(inode)
         heir = None if inode.is_new or final else self._succession.heir(inode)
         await self._succession.bring_bytes(heir, inode)
         if self.named(folder, inode.name) is not inode:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
-        with core.transaction():
+        with state.transaction():
             self.remove(inode, final=final)
             if heir is not None and heir is self._succession.heir(inode):
                 self._succession.succeed(heir)
             self.touch(folder)
         reached(Place.NAME_REMOVED)
-        core.reap(inode)
+        state.release_if_unreferenced(inode)
 
-    async def call_back(self, inode: Inode, operation: str) -> None:
+    async def cancel_upload(self, inode: Inode, operation: str) -> None:
         """Cancel the upload of a new file that could not be renamed or deleted on the service.
 
         Raises OSError (EBUSY) if the upload does not end in time.  If the upload completes first,
         the service has the file and the operation is refused.
         """
-        core = self._core
-        if not inode.is_new or inode.ino not in core.in_flight:
+        state = self._state
+        if not inode.is_new or inode.ino not in state.in_flight:
             return
         if self._service.can(operation, folder=inode.is_folder):
             return
-        core.called_back.add(inode.ino)
+        state.cancelled_uploads.add(inode.ino)
         try:
             with trio.move_on_after(CALL_BACK_S):
                 await self._dispatcher.wait_until_idle(inode.ino)
         finally:
-            core.called_back.discard(inode.ino)
-        if inode.ino in core.in_flight:
+            state.cancelled_uploads.discard(inode.ino)
+        if inode.ino in state.in_flight:
             raise OSError(errno.EBUSY, "it is just being uploaded")
 
     async def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty folder."""
-        core = self._core
+        state = self._state
         folder = await self.folder(parent)
-        inode = self.named(folder, core.checked_name(name))
+        inode = self.named(folder, state.checked_name(name))
         if not inode.is_folder:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
         require_writable(folder, inode)
-        require_changeable(core.rules, inode)
+        require_changeable(state.rules, inode)
         self.require_removable(inode)
         await self.require_empty(inode)
-        with core.transaction():
+        with state.transaction():
             self.remove(inode)
             self.touch(folder)
-        core.reap(inode)
+        state.release_if_unreferenced(inode)
 
     def remove(self, inode: Inode, *, final: bool = False) -> None:
         """Remove the name; an entry on the service is deleted there later.
 
         Raises OSError (ENOTEMPTY) if the folder has entries.
         """
-        core = self._core
-        if inode.is_folder and core.tree.children(inode.ino):
+        state = self._state
+        if inode.is_folder and state.inodes.children(inode.ino):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
-        intent = core.journal.get(inode.ino)
-        core.journal.conflicts.drop(inode.ino)
+        intent = state.intents.get(inode.ino)
+        state.intents.conflicts.drop(inode.ino)
         self.note_removal(inode)
-        if inode.is_new and core.doubts.get(inode.ino) is None:
-            core.tree.unlink(inode)
-            core.journal.drop(inode.ino)
+        if inode.is_new and state.requests.get(inode.ino) is None:
+            state.inodes.unlink(inode)
+            state.intents.drop(inode.ino)
         else:
-            due = core.due() if inode.is_new else core.due_for_names()
-            core.tree.unlink(inode, tombstone=True)
-            core.journal.gone(inode.ino, due, final=final)
+            due = state.due() if inode.is_new else state.due_for_names()
+            state.inodes.unlink(inode, tombstone=True)
+            state.intents.gone(inode.ino, due, final=final)
             if self._files.is_open(inode.ino):
-                core.journal.hold(inode.ino, True, due)
+                state.intents.hold(inode.ino, True, due)
         if intent is not None and intent.generation and not self._files.is_open(inode.ino):
-            core.discard_bytes(inode, intent)
-            core.tree.update(inode, generation=0)
+            state.discard_bytes(inode, intent)
+            state.inodes.update(inode, generation=0)
 
     def note_removal(self, inode: Inode) -> None:
         """Mark an open file as removed by name: programs that have it open keep it."""
-        if (opened := self._core.opened.get(inode.ino)) is not None:
+        if (opened := self._state.opened.get(inode.ino)) is not None:
             opened.removed_here = True
 
     # ---- refusals ----
 
     def named(self, folder: Inode, name: str) -> Inode:
         """Return the entry with that name.  Raises FileNotFoundError."""
-        inode = self._core.tree.child(folder.ino, name)
+        inode = self._state.inodes.child(folder.ino, name)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return inode
 
     async def _free_place(self, parent: int, name: bytes) -> tuple[Inode, str]:
-        core = self._core
-        wanted = core.checked_name(name)
+        state = self._state
+        wanted = state.checked_name(name)
         folder = await self.folder(parent)
         if folder.ino == ROOT:
             raise PermissionError(errno.EPERM, "zones are made on the service, not here")
-        if core.tree.child(folder.ino, wanted) is not None:
+        if state.inodes.child(folder.ino, wanted) is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         require_writable(folder)
-        core.require_folders(folder)
+        state.require_folders(folder)
         return folder, wanted
 
     def require_removable(self, inode: Inode) -> None:
@@ -389,10 +389,10 @@ class Namespace:
     async def require_empty(self, folder: Inode) -> None:
         """Raise OSError (ENOTEMPTY) if the folder has entries."""
         await self._folders.ensure(folder)
-        if self._core.tree.children(folder.ino):
+        if self._state.inodes.children(folder.ino):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
 
     def touch(self, folder: Inode) -> None:
         """Set the folder's times after a change of its names."""
         now = time.time_ns()
-        self._core.tree.update(folder, mtime_ns=now, ctime_ns=now)
+        self._state.inodes.update(folder, mtime_ns=now, ctime_ns=now)

@@ -9,21 +9,21 @@ from typing import NoReturn
 
 from zonedrive.content.reader import Reader
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Handle, OpenFile
-from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.caller_policy import CallerPolicy
 
 LARGEST = 16 << 40  # maximum bytes of a file; as on ext4, and far more than any local disk
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 
-def require_reachable(core: Core, inode: Inode) -> None:
+def require_reachable(state: LocalState, inode: Inode) -> None:
     """Raise OSError (ESTALE) if the inode was removed or replaced before it could be opened.
 
     The kernel then looks the name up again and opens or creates the current file.  A file that one
     program has removed while another has it open can be opened by /proc/self/fd.
     """
-    opened = core.opened.get(inode.ino)
+    opened = state.opened.get(inode.ino)
     if inode.parent == NOWHERE and not (opened is not None and opened.removed_here):
         raise OSError(errno.ESTALE, "removed, or replaced by another one")
 
@@ -34,12 +34,12 @@ def require_current(opened: OpenFile) -> None:
         raise OSError(errno.ESTALE, "changed on the service, open it again")
 
 
-def require_permitted(core: Core, inode: Inode, flags: int) -> None:
+def require_permitted(state: LocalState, inode: Inode, flags: int) -> None:
     """Raise PermissionError (EACCES) if the service's protection forbids the access.
 
     The kernel's own permission check does not stop root.
     """
-    if flags & WRITE_FLAGS and core.rules.are_against(inode):
+    if flags & WRITE_FLAGS and state.rules.are_against(inode):
         raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
     if flags & WRITE_FLAGS and inode.attributes.write_protected:
         raise PermissionError(errno.EACCES, "write-protected on the service")
@@ -53,7 +53,7 @@ def require_fitting(size: int) -> None:
         raise OSError(errno.EFBIG, "larger than a file can be")
 
 
-def require_unguarded(callers: Callers, handle: Handle, reader: Reader) -> None:
+def require_unguarded(callers: CallerPolicy, handle: Handle, reader: Reader) -> None:
     """Raise PermissionError (EACCES) if a program of `guard` would cause a download.
 
     Such a program may read files that are completely local.  The open is refused, not the read: a

@@ -27,9 +27,9 @@ from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import due_in
 from zonedrive.state.invalidation import EntryGone, InodeChanged
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile, Session, content_of
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 
 log = logging.getLogger(__name__)
@@ -38,13 +38,13 @@ KEEP_S = 30.0  # seconds between commits of files that are appended to
 KEEP_NEW_S = 300.0  # seconds; a new file that is written for longer is a log, not a running copy
 
 
-class Sessions:
+class WriteSessions:
     """Write sessions of open files."""
 
     def __init__(
-        self, core: Core, service: Service, folders: Folders, dispatcher: Dispatcher
+        self, state: LocalState, service: Service, folders: DirectoryCache, dispatcher: Dispatcher
     ) -> None:
-        self._core = core
+        self._state = state
         self._service = service
         self._folders = folders
         self._dispatcher = dispatcher
@@ -52,8 +52,8 @@ class Sessions:
 
     def begin_new(self, opened: OpenFile) -> None:
         """Begin the session of a file that was just created: empty, and stored at the close."""
-        generation = self._core.next_generation()
-        file = self._core.spool.create(opened.ino, generation)
+        generation = self._state.next_generation()
+        file = self._state.spool.create(opened.ino, generation)
         reached(Place.SPOOL_MADE)
         opened.session = Session(generation, file, None, time.time_ns(), opened.content)
         opened.session.changed(0)
@@ -66,14 +66,14 @@ class Sessions:
         The file gets no session if the service has a different version, which supersedes `opened`.
         With `append`, a file that the service no longer has is created again.
         """
-        core = self._core
+        state = self._state
         try:
             await self._begin(opened, truncate)
         except (Changed, NotFound) as wrong:
-            inode = core.tree.get(opened.ino)
+            inode = state.inodes.get(opened.ino)
             place = inode.parent, inode.name
             await self.catch_up(inode)
-            core.supersede(inode)
+            state.supersede(inode)
             if inode.parent == NOWHERE and append:
                 self._make_again(opened, inode, *place)
             elif isinstance(wrong, NotFound):
@@ -88,20 +88,20 @@ class Sessions:
             raise OSError(errno.ESTALE, "changed on the service") from wrong
 
     async def _begin(self, opened: OpenFile, truncate: bool) -> None:
-        core = self._core
+        state = self._state
         async with opened.preparing:
-            inode = core.tree.get(opened.ino)
+            inode = state.inodes.get(opened.ino)
             old = opened.session
             if opened.superseded or (old is not None and not old.frozen):
                 return
             if inode.parent == NOWHERE and old is None and not opened.removed_here:
                 raise OSError(errno.ESTALE, "removed on the service")
-            generation = core.next_generation()
+            generation = state.next_generation()
             base = inode.revision
             if old is not None:
                 old.file.flush()
             if truncate or inode.size == 0:
-                file = core.spool.create(inode.ino, generation)
+                file = state.spool.create(inode.ino, generation)
                 reached(Place.SPOOL_EMPTIED)
             elif inode.generation:
                 file = await self._copy_of_generation(inode, generation)
@@ -124,43 +124,43 @@ class Sessions:
 
         Raises OSError (ESTALE) if the folder is gone or another file has the name.
         """
-        core = self._core
-        folder = core.tree.find(parent)
-        if folder is None or folder.parent == NOWHERE or core.tree.has_name(parent, name):
+        state = self._state
+        folder = state.inodes.find(parent)
+        if folder is None or folder.parent == NOWHERE or state.inodes.has_name(parent, name):
             raise OSError(errno.ESTALE, "removed on the service")
-        with core.transaction():
-            core.tree.move(inode, parent, name)
-            core.tree.update(
+        with state.transaction():
+            state.inodes.move(inode, parent, name)
+            state.inodes.update(
                 inode, size=0, revision=Revision(""), remote_parent=None, remote_name=None
             )
         opened.close()
         opened.content = content_of(inode)
-        core.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+        state.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     async def _copy_of_generation(self, inode: Inode, generation: int) -> ContentFile:
         """Return a copy of locally saved bytes for editing."""
-        core = self._core
-        core.spool.require_room(inode.size)
-        source = core.spool.open(inode.ino, inode.generation)
+        state = self._state
+        state.spool.require_room(inode.size)
+        source = state.spool.open(inode.ino, inode.generation)
         try:
-            return await trio.to_thread.run_sync(core.spool.copy, source, inode.ino, generation)
+            return await trio.to_thread.run_sync(state.spool.copy, source, inode.ino, generation)
         finally:
             source.close()
 
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
         """Return a copy of the service's bytes for editing."""
-        core = self._core
-        core.spool.require_room(inode.size)
-        path = core.spool.path(inode.ino, generation)
-        copy = await core.cache.export(
-            inode.ino, inode.revision, inode.size, core.source(inode), path
+        state = self._state
+        state.spool.require_room(inode.size)
+        path = state.spool.path(inode.ino, generation)
+        copy = await state.cache.export(
+            inode.ino, inode.revision, inode.size, state.source(inode), path
         )
         reached(Place.VERSION_COPIED)
-        return core.spool.adopt(copy)
+        return state.spool.adopt(copy)
 
     async def catch_up(self, inode: Inode) -> None:
         """Refresh the parent's listing after the service has changed the file's version."""
-        folder = self._core.tree.find(inode.parent)
+        folder = self._state.inodes.find(inode.parent)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
 
@@ -174,7 +174,7 @@ class Sessions:
             await self._begun.wait()
             await trio.sleep(KEEP_S)
             self._begun = trio.Event()
-            for opened in list(self._core.opened.values()):
+            for opened in list(self._state.opened.values()):
                 session = opened.session
                 if session is None:
                     continue
@@ -191,7 +191,7 @@ class Sessions:
             await trio.to_thread.run_sync(session.file.sync)
 
     async def _keep_safe(self, opened: OpenFile, session: Session) -> None:
-        inode = self._core.tree.get(opened.ino)
+        inode = self._state.inodes.get(opened.ino)
         if inode.is_new and inode.generation == 0 and session.age < KEEP_NEW_S:
             return
         try:
@@ -213,23 +213,23 @@ class Sessions:
 
     def _record_cut(self, opened: OpenFile, session: Session, size: int) -> None:
         """Shrink the record before the file, because a record must not name missing bytes."""
-        core = self._core
-        inode = core.tree.get(opened.ino)
+        state = self._state
+        inode = state.inodes.get(opened.ino)
         if inode.generation != session.generation or inode.size <= size:
             return
-        with core.transaction():
-            core.tree.update(inode, size=size)
-            intent = core.journal.get(opened.ino)
+        with state.transaction():
+            state.inodes.update(inode, size=size)
+            intent = state.intents.get(opened.ino)
             if intent is not None and intent.generation == session.generation:
-                core.journal.content(
+                state.intents.content(
                     opened.ino,
                     session.generation,
                     size,
                     base=session.base,
                     held=True,
-                    due_ns=core.due(),
+                    due_ns=state.due(),
                 )
-            core.spool.record(opened.ino, session.generation, session.file, size=size)
+            state.spool.record(opened.ino, session.generation, session.file, size=size)
 
     def keep_all(self, opened: OpenFile) -> None:
         """Commit the session, unless a write of the session has failed.
@@ -249,40 +249,40 @@ class Sessions:
 
     def commit(self, opened: OpenFile, *, held: bool) -> None:
         """Flush the bytes, then record them in one transaction."""
-        core, session = self._core, opened.session
+        state, session = self._state, opened.session
         assert session is not None
         session.file.flush()
         reached(Place.BYTES_FLUSHED)
-        inode = core.tree.get(opened.ino)
+        inode = state.inodes.get(opened.ino)
         former = inode.generation
-        with core.transaction():
-            core.tree.update(
+        with state.transaction():
+            state.inodes.update(
                 inode,
                 generation=session.generation,
                 size=session.size,
                 mtime_ns=session.mtime_ns,
                 ctime_ns=max(inode.ctime_ns, session.ctime_ns),
             )
-            core.spool.record(inode.ino, session.generation, session.file)
+            state.spool.record(inode.ino, session.generation, session.file)
             if not inode.local and inode.parent != NOWHERE:
-                core.journal.content(
+                state.intents.content(
                     inode.ino,
                     session.generation,
                     session.size,
                     base=session.base,
                     held=held,
-                    due_ns=core.due(),
+                    due_ns=state.due(),
                 )
             reached(Place.RECORD_INSIDE)
         reached(Place.RECORDED)
         session.dirty, session.refused = False, 0
         if former and former != session.generation:
-            core.drop_bytes(inode.ino, former)
+            state.drop_bytes(inode.ino, former)
             reached(Place.FORMER_DELETED)
 
     def end(self, opened: OpenFile) -> None:
         """End the session after the last writer has closed; the generation never changes again."""
-        core, session = self._core, opened.session
+        state, session = self._state, opened.session
         assert session is not None
         if session.dirty:
             self.commit(opened, held=True)
@@ -290,9 +290,9 @@ class Sessions:
         opened.session = None
         reached(Place.FILE_CLOSED)
         self._drop_unnamed(opened.ino, session)
-        intent = core.journal.get(opened.ino)
+        intent = state.intents.get(opened.ino)
         if intent is not None and intent.generation:
-            core.journal.let_go(opened.ino, core.due())
+            state.intents.let_go(opened.ino, state.due())
             reached(Place.INTENT_FREED)
 
     def abandon(self, opened: OpenFile) -> None:
@@ -301,10 +301,10 @@ class Sessions:
         A new file becomes empty.  Content that was committed during the session counts as former
         content.
         """
-        core, session = self._core, opened.session
+        state, session = self._state, opened.session
         if session is None:
             return
-        inode = core.tree.get(opened.ino)
+        inode = state.inodes.get(opened.ino)
         try:
             if inode.is_new and not inode.generation and inode.parent != NOWHERE:
                 self._empty(opened, inode)
@@ -322,41 +322,41 @@ class Sessions:
             self._drop_unnamed(inode.ino, session)
             if inode.generation != session.generation:
                 opened.content = session.former
-            core.content_changed(inode)
+            state.content_changed(inode)
             # A caller that waits for all uploads need not wait for this file.
             self._dispatcher.wake()
 
     def _empty(self, opened: OpenFile, inode: Inode) -> None:
         """Make a new file empty, as local disks do; if that fails, remove the file."""
-        core, gone = self._core, EntryGone(inode.parent, inode.name.encode(), inode.ino)
+        state, gone = self._state, EntryGone(inode.parent, inode.name.encode(), inode.ino)
         try:
             self.cut(opened, 0)
             self.end(opened)
         except (OSError, StoreError):
-            with core.transaction():
-                core.tree.unlink(inode)
-            core.invalidations.put(gone)
+            with state.transaction():
+                state.inodes.unlink(inode)
+            state.invalidations.put(gone)
             raise
 
     def _drop_unnamed(self, ino: int, session: Session) -> None:
         """Delete the session's bytes if they were never committed."""
-        inode, intent = self._core.tree.find(ino), self._core.journal.get(ino)
+        inode, intent = self._state.inodes.find(ino), self._state.intents.get(ino)
         named = {inode.generation if inode else 0, intent.generation if intent else 0}
         if session.generation not in named:
-            self._core.drop_bytes(ino, session.generation)
+            self._state.drop_bytes(ino, session.generation)
 
     async def delivered(self, opened: OpenFile) -> None:
         """Wait until the committed version is on the service.  Raises the upload's error."""
-        core, session = self._core, opened.session
-        intent = core.journal.get(opened.ino)
+        state, session = self._state, opened.session
+        intent = state.intents.get(opened.ino)
         if session is None or intent is None or not intent.generation:
             return
         session.frozen = True
-        with core.transaction():
-            core.journal.hold(opened.ino, False, due_in(0))
+        with state.transaction():
+            state.intents.hold(opened.ino, False, due_in(0))
 
         def over() -> bool:
-            now = core.journal.get(opened.ino)
+            now = state.intents.get(opened.ino)
             return (
                 now is None
                 or now.generation != intent.generation
@@ -366,7 +366,7 @@ class Sessions:
 
         with self._dispatcher.waited_for():
             await self._dispatcher.wait_until(over)
-        now = core.journal.get(opened.ino)
+        now = state.intents.get(opened.ino)
         if now is not None and now.generation == intent.generation:
             if self._service.link.state == "logon-required":
                 raise NotLoggedOn("the logon has ended; the version stays in the outbox")

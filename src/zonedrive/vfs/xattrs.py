@@ -4,32 +4,32 @@ import errno
 from collections.abc import Mapping
 
 from zonedrive.state.inode import Inode, Kind
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 
 PREFIX = "user.zonedrive."
 
 
-def state_of(core: Core, inode: Inode) -> str:
+def state_of(state: LocalState, inode: Inode) -> str:
     """Return remote, cached, pending, uploading, failed, conflict or local."""
     if inode.local:
         return "local"
-    intent = core.journal.get(inode.ino)
+    intent = state.intents.get(inode.ino)
     if intent is not None:
         if intent.failed:
             return "failed"
-        return "uploading" if inode.ino in core.in_flight else "pending"
-    opened = core.opened.get(inode.ino)
+        return "uploading" if inode.ino in state.in_flight else "pending"
+    opened = state.opened.get(inode.ino)
     if opened is not None and opened.session is not None:
         return "pending"
-    if any(each.ino == inode.ino for each in core.journal.conflicts.all()):
+    if any(each.ino == inode.ino for each in state.intents.conflicts.all()):
         return "conflict"
     if inode.kind is not Kind.FILE:
         return "cached" if inode.listed else "remote"
-    complete = inode.size == 0 or core.cache.is_complete(inode.ino, inode.revision)
+    complete = inode.size == 0 or state.cache.is_complete(inode.ino, inode.revision)
     return "cached" if complete else "remote"
 
 
-def values(core: Core, inode: Inode, version: str) -> dict[str, str]:
+def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
     """Return all attributes of an inode, by full name; empty if the service gives none.
 
     `version` is the number of its version, or "" if unknown.
@@ -37,7 +37,7 @@ def values(core: Core, inode: Inode, version: str) -> dict[str, str]:
     known = {
         "id": inode.remote_id or "",
         "zone": inode.zone,
-        "state": state_of(core, inode),
+        "state": state_of(state, inode),
         "modified_by": inode.modified_by,
         "type": inode.type,
         "sync": inode.sync,

@@ -23,10 +23,10 @@ from typing import NoReturn
 
 from zonedrive.state.inode import ROOT
 from zonedrive.state.invalidation import EntryChanged
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.vfs.rename import NOREPLACE
-from zonedrive.views.nodes import Content, File, Folder, Node, Standing, number
-from zonedrive.views.trash import Gone, Trashing
+from zonedrive.views.nodes import Content, File, Folder, Node, SyncState, number
+from zonedrive.views.trash import TrashedEntry, TrashOperations
 
 SHOWN = 10_000  # maximum number of entries and of notes; the oldest are hidden first
 NOTE_BYTES = 64 << 10
@@ -34,18 +34,18 @@ NOTE = "stays on this machine: a note of a file manager's, kept until the mount 
 PRIVATE = 0o700  # the mode that file managers require for this folder
 
 
-class Wastebasket:
+class DesktopTrash:
     """Door to the virtual folder `.Trash-UID`."""
 
-    def __init__(self, core: Core, trashing: Trashing) -> None:
-        self.name = f".Trash-{core.owner.uid}"
+    def __init__(self, state: LocalState, trashing: TrashOperations) -> None:
+        self.name = f".Trash-{state.owner.uid}"
         self._trashing = trashing
-        self._top = _Fixed(core, "top")
+        self._top = _Fixed(state, "top")
         self._top.entries = {
-            "files": _Files(core, trashing),
-            "info": _Notes(core, "info"),
+            "files": _Files(state, trashing),
+            "info": _Notes(state, "info"),
             # Programs move entries here before they remove them.
-            "expunged": _Shelf(core, "expunged"),
+            "expunged": _Shelf(state, "expunged"),
         }
 
     def open(self, folder: int) -> Folder | None:
@@ -58,18 +58,18 @@ class _Fixed(Folder):
 
     mode = stat.S_IFDIR | PRIVATE
 
-    def __init__(self, core: Core, word: str) -> None:
-        super().__init__(number(core.database.identity, "wastebasket", word))
+    def __init__(self, state: LocalState, word: str) -> None:
+        super().__init__(number(state.database.identity, "wastebasket", word))
         self.entries: dict[str, Node] = {}
         self.mtime_ns = time.time_ns()
 
     async def children(self) -> Mapping[str, Node]:
         return self.entries
 
-    def standing(self) -> Standing:
+    def standing(self) -> SyncState:
         """Return the state of all entries that were put in."""
         inos = [ino for node in self.entries.values() for ino in node.standing().inos]
-        return Standing("what was deleted here; for all of it: zonedrive trash", inos=tuple(inos))
+        return SyncState("what was deleted here; for all of it: zonedrive trash", inos=tuple(inos))
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
         """Accept the mode that the folder has, because programs set it.  Raises PermissionError."""
@@ -120,17 +120,17 @@ class _Shelf(_Fixed):
 class _Notes(_Shelf):
     """Folder `info`: the notes of programs about trashed entries, kept in memory."""
 
-    def __init__(self, core: Core, word: str) -> None:
-        super().__init__(core, word)
-        self._core = core
+    def __init__(self, state: LocalState, word: str) -> None:
+        super().__init__(state, word)
+        self._state = state
 
-    def standing(self) -> Standing:
-        return Standing(NOTE, here_only=True)
+    def standing(self) -> SyncState:
+        return SyncState(NOTE, here_only=True)
 
     async def create(self, name: str, mode: int) -> File:
         if name in self.entries:
             raise FileExistsError(errno.EEXIST, "the name is taken")
-        note = _Note(_new_number(self._core))
+        note = _Note(_new_number(self._state))
         self.put(name, note)
         return note
 
@@ -145,8 +145,8 @@ class _Note(File):
         self._data = bytearray()
         self.mtime_ns = time.time_ns()
 
-    def standing(self) -> Standing:
-        return Standing(NOTE, here_only=True)
+    def standing(self) -> SyncState:
+        return SyncState(NOTE, here_only=True)
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
         """Change size or modification time; the permissions stay as they are."""
@@ -190,12 +190,12 @@ class _Deleted(File):
 
     mode = stat.S_IFREG | 0o400
 
-    def __init__(self, ino: int, gone: Gone) -> None:
+    def __init__(self, ino: int, gone: TrashedEntry) -> None:
         super().__init__(ino)
         self.gone = gone
         self.size, self.mtime_ns = gone.size, gone.mtime_ns
 
-    def standing(self) -> Standing:
+    def standing(self) -> SyncState:
         return _deleted(self.gone)
 
     async def open(self, flags: int, pid: int) -> NoReturn:
@@ -207,12 +207,12 @@ class _DeletedFolder(Folder):
 
     mode = stat.S_IFDIR | PRIVATE  # a folder without write permission cannot be moved
 
-    def __init__(self, ino: int, gone: Gone) -> None:
+    def __init__(self, ino: int, gone: TrashedEntry) -> None:
         super().__init__(ino)
         self.gone = gone
         self.mtime_ns = gone.mtime_ns
 
-    def standing(self) -> Standing:
+    def standing(self) -> SyncState:
         return _deleted(self.gone)
 
     async def children(self) -> Mapping[str, Node]:
@@ -222,9 +222,9 @@ class _DeletedFolder(Folder):
 class _Files(_Shelf):
     """Folder `files`: the trashed entries, and the way to restore them."""
 
-    def __init__(self, core: Core, trashing: Trashing) -> None:
-        super().__init__(core, "files")
-        self._core = core
+    def __init__(self, state: LocalState, trashing: TrashOperations) -> None:
+        super().__init__(state, "files")
+        self._state = state
         self._trashing = trashing
 
     async def children(self) -> Mapping[str, Node]:
@@ -237,34 +237,34 @@ class _Files(_Shelf):
     async def child(self, name: str) -> Node | None:
         return self.entries.get(name)
 
-    async def take_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
+    async def move_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
         self._check(flags)
         if name in self.entries:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         gone = await self._trashing.delete(parent, old_name)
         kind = _DeletedFolder if gone.folder else _Deleted
-        self.put(name, kind(_new_number(self._core), gone))
+        self.put(name, kind(_new_number(self._state), gone))
         # The kernel has moved its own dentry here.
-        self._core.invalidations.put(EntryChanged(self.ino, name.encode()))
+        self._state.invalidations.put(EntryChanged(self.ino, name.encode()))
 
-    async def hand_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
+    async def move_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
         self._check(flags)
         node = self.named(name)
         assert isinstance(node, _Deleted | _DeletedFolder)
         await self._trashing.bring_back(node.gone, parent, new_name)
         if self.entries.get(name) is node:
             self.drop(name)
-        self._core.invalidations.put(EntryChanged(parent, new_name.encode()))
+        self._state.invalidations.put(EntryChanged(parent, new_name.encode()))
 
     def _check(self, flags: int) -> None:
         if flags & ~NOREPLACE:
             raise OSError(errno.EINVAL, "flags that are not supported")
 
 
-def _deleted(gone: Gone) -> Standing:
+def _deleted(gone: TrashedEntry) -> SyncState:
     what = "a folder" if gone.folder else "a file"
-    return Standing(f"{what} that was deleted; for all of them: zonedrive trash", inos=(gone.ino,))
+    return SyncState(f"{what} that was deleted; for all of them: zonedrive trash", inos=(gone.ino,))
 
 
-def _new_number(core: Core) -> int:
-    return number(core.database.identity, "wastebasket", "entry", str(core.next_generation()))
+def _new_number(state: LocalState) -> int:
+    return number(state.database.identity, "wastebasket", "entry", str(state.next_generation()))

@@ -2,7 +2,7 @@
 
 A folder of the mount may have a door: a name that no listing shows but that leads to virtual
 folders and files.  `virtual` has the operations on them.  To add a kind of virtual entry, write a
-Door and its nodes, and add the door where `filesystem` creates its `Virtual`.
+Door and its nodes, and add the door where `filesystem` creates its `VirtualVerbs`.
 
 Knows nothing of the tree, the service or the kernel.
 
@@ -46,7 +46,7 @@ def refuse() -> NoReturn:
     raise OSError(errno.EROFS, "read-only")
 
 
-class Standing(msgspec.Struct, frozen=True):
+class SyncState(msgspec.Struct, frozen=True):
     """Description of a virtual entry for the question whether the entry is on the service."""
 
     words: str  # text for the user
@@ -75,7 +75,7 @@ class Node:
         """Return the extended attributes by their short names."""
         return {}
 
-    def standing(self) -> Standing:
+    def standing(self) -> SyncState:
         """Return the description of the entry and where its data is."""
         raise NotImplementedError
 
@@ -138,11 +138,11 @@ class Folder(Node):
         """Remove an entry as unlink(2) does or, with `folder`, as rmdir(2) does."""
         refuse()
 
-    async def take_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
+    async def move_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
         """Move an entry of the tree into this folder, as rename(2)."""
         refuse()
 
-    async def hand_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
+    async def move_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
         """Move an entry of this folder into a folder of the tree, as rename(2)."""
         refuse()
 
@@ -168,7 +168,7 @@ def refuse_writing(flags: int) -> None:
         refuse()
 
 
-class Door(Protocol):
+class VirtualRoot(Protocol):
     """Name in folders of the tree that leads to virtual entries."""
 
     @property

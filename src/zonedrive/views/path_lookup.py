@@ -12,12 +12,12 @@ from pathlib import PurePosixPath
 import msgspec
 
 from zonedrive.state.inode import ROOT, Inode
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import typed
 from zonedrive.state.status import LOST_FOUND, staying
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.views.nodes import Folder, Node
-from zonedrive.views.verbs import Virtual
+from zonedrive.views.verbs import VirtualVerbs
 
 NOT_YET = "it is not there yet"
 
@@ -40,11 +40,11 @@ class Place(msgspec.Struct, frozen=True):
         return self.stays or NOT_YET
 
 
-class Places:
+class PathLookup:
     """Lookup of the entries at paths."""
 
-    def __init__(self, core: Core, folders: Folders, virtual: Virtual) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, folders: DirectoryCache, virtual: VirtualVerbs) -> None:
+        self._state = state
         self._folders = folders
         self._virtual = virtual
 
@@ -53,7 +53,7 @@ class Places:
 
         Raises FileNotFoundError, NotADirectoryError, or the error of a listing.
         """
-        found: Inode | Node = self._core.tree.get(ROOT)
+        found: Inode | Node = self._state.inodes.get(ROOT)
         for part in PurePosixPath(path).parts:
             child = await self._child(found, typed(part))
             if child is None:
@@ -62,7 +62,7 @@ class Places:
         if isinstance(found, Node):
             return self._virtual_place(path, found)
         return Place(
-            path=self._core.tree.path(found.ino),
+            path=self._state.inodes.path(found.ino),
             inos=(found.ino,),
             inode=found,
             file=None if found.is_folder else found,
@@ -77,7 +77,7 @@ class Places:
         if not above.is_folder:
             raise NotADirectoryError(name)
         await self._folders.ensure(above)
-        return self._core.tree.child(above.ino, name) or self._virtual.door(
+        return self._state.inodes.child(above.ino, name) or self._virtual.door(
             above.ino, name.encode()
         )
 
@@ -86,7 +86,7 @@ class Places:
         return Place(
             path=path,
             inos=standing.inos,
-            file=self._core.tree.find(standing.file) if standing.file else None,
+            file=self._state.inodes.find(standing.file) if standing.file else None,
             what=standing.words,
             stays=standing.words if standing.here_only else "",
         )
@@ -97,12 +97,12 @@ class Places:
         """Return why the inode is never uploaded, or "" if it is on the service or will be."""
         if not inode.local:
             return ""
-        tree, top = self._core.tree, inode
+        tree, top = self._state.inodes, inode
         while (above := tree.get(top.parent)).local:
             top = above
         if top.parent == ROOT and top.name == LOST_FOUND:
             return "stays on this machine, saved from damage; copy it to where it belongs"
-        globs = self._core.settings.local_only
+        globs = self._state.settings.local_only
         glob = next((one for one in globs if fnmatchcase(top.name, one)), None)
         whose = "its name" if top is inode else f"the name of {top.name!r}"
         why = f"{whose} matches {glob!r}, of local_only" if glob else f"{whose} was in local_only"
@@ -115,7 +115,7 @@ class Places:
 
     def _there(self, inode: Inode) -> str:
         """Return the path of the inode on the service."""
-        tree = self._core.tree
+        tree = self._state.inodes
         folder = tree.by_remote(inode.zone, inode.remote_parent or "")
         above = f"{tree.path(folder.ino)}/" if folder is not None else ""
         return f"{above}{inode.remote_name or inode.name}"
@@ -124,4 +124,4 @@ class Places:
         self, under: Iterable[int] | None = None, but: Container[int] = ()
     ) -> dict[str, int | str]:
         """See `status.staying`."""
-        return staying(self._core, under, but)
+        return staying(self._state, under, but)

@@ -14,35 +14,35 @@ import trio
 from zonedrive.content.content_file import Buffer
 from zonedrive.errors import ZonedriveError
 from zonedrive.failpoint import Place, reached
-from zonedrive.pins.fetch import Keeping
+from zonedrive.pins.fetch import PinFetcher
 from zonedrive.pins.pins import Pins
-from zonedrive.prefetch.files import Siblings
+from zonedrive.prefetch.files import FilePrefetch
 from zonedrive.remote.service import Service
 from zonedrive.state.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.state.inode import NOWHERE, ROOT
 from zonedrive.state.kernel_inodes import ino_of
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Opened
 from zonedrive.supervisor import Task
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.sync.executor import Delivery
-from zonedrive.sync.history_transfer import Succession
+from zonedrive.sync.executor import Executor
+from zonedrive.sync.history_transfer import HistoryTransfer
 from zonedrive.vfs import xattrs
-from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.maintenance import upkeep
 from zonedrive.vfs.namespace import Listed, Namespace
-from zonedrive.vfs.rename import Renaming
-from zonedrive.views.desktop_trash import Wastebasket
+from zonedrive.vfs.rename import Rename
+from zonedrive.views.desktop_trash import DesktopTrash
 from zonedrive.views.nodes import VIRTUAL, refuse
-from zonedrive.views.path_lookup import Places
-from zonedrive.views.restore import Returning
-from zonedrive.views.status_report import Report
-from zonedrive.views.trash import Trashing
-from zonedrive.views.verbs import Virtual
-from zonedrive.views.version_list import Histories
+from zonedrive.views.path_lookup import PathLookup
+from zonedrive.views.restore import TrashCommands
+from zonedrive.views.status_report import StatusReport
+from zonedrive.views.trash import TrashOperations
+from zonedrive.views.verbs import VirtualVerbs
+from zonedrive.views.version_list import VersionLists
 from zonedrive.views.versions import Versions
 
 BLOCK = 4096
@@ -63,79 +63,79 @@ class StatFs(msgspec.Struct, frozen=True):
 class FileSystem:
     """File system of one mounted account."""
 
-    def __init__(self, core: Core, service: Service) -> None:
+    def __init__(self, state: LocalState, service: Service) -> None:
         """Create the parts of the mount; no task runs yet, and `core` has been recovered."""
-        self._core = core
+        self._state = state
         self._service = service
-        callers = Callers(core.settings.guard)
-        self._folders = Folders(core, service)
-        self._delivery = Delivery(core, service, self._folders)
-        core.cache.pinned = self.pins = Pins(core)
-        self.keeping = Keeping(core, service, self._folders, self.pins)
+        callers = CallerPolicy(state.settings.guard)
+        self._folders = DirectoryCache(state, service)
+        self._delivery = Executor(state, service, self._folders)
+        state.cache.pinned = self.pins = Pins(state)
+        self.keeping = PinFetcher(state, service, self._folders, self.pins)
         # Metadata and content have pools of their own; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
-            core.journal,
+            state.intents,
             self._delivery,
-            core.settings.transfers,
-            quiet=min(QUIET_S, core.settings.settle),
-            supervisor=core.supervisor,
-            in_flight=core.in_flight,
+            state.settings.transfers,
+            quiet=min(QUIET_S, state.settings.settle),
+            supervisor=state.supervisor,
+            in_flight=state.in_flight,
             # With a limit, tiny files have threads as well, of which there are only so many.
-            most=0 if core.settings.upload_limit else core.settings.connections,
+            most=0 if state.settings.upload_limit else state.settings.connections,
         )
-        self._siblings = Siblings(core, service, self._folders, callers)
-        self._files = Files(core, service, self._folders, self._dispatcher, callers)
-        succession = Succession(core, service)
+        self._siblings = FilePrefetch(state, service, self._folders, callers)
+        self._files = Files(state, service, self._folders, self._dispatcher, callers)
+        succession = HistoryTransfer(state, service)
         self._names = Namespace(
-            core, service, self._folders, self._files, self._dispatcher, succession
+            state, service, self._folders, self._files, self._dispatcher, succession
         )
-        self._renaming = Renaming(core, service, self._names, self._files, succession)
-        self._histories = Histories(core, service, self._folders)
+        self._renaming = Rename(state, service, self._names, self._files, succession)
+        self._histories = VersionLists(state, service, self._folders)
         # Names that lead to virtual entries, see `nodes`.
-        versions = Versions(core, service, self._folders, self._histories, callers)
-        trashing = Trashing(
-            core, service, self._folders, self._dispatcher, self._names, self._renaming
+        versions = Versions(state, service, self._folders, self._histories, callers)
+        trashing = TrashOperations(
+            state, service, self._folders, self._dispatcher, self._names, self._renaming
         )
-        self._virtual = Virtual(core, [versions, Wastebasket(core, trashing)])
-        self.places = Places(core, self._folders, self._virtual)
-        self.returning = Returning(core, service, self._folders, self._dispatcher)
-        self.report = Report(
-            core,
+        self._virtual = VirtualVerbs(state, [versions, DesktopTrash(state, trashing)])
+        self.places = PathLookup(state, self._folders, self._virtual)
+        self.returning = TrashCommands(state, service, self._folders, self._dispatcher)
+        self.report = StatusReport(
+            state,
             service,
             self._folders,
             self._dispatcher,
             self._delivery.uploads,
             self._histories,
-            FetchFailures(core.tree, core.cache, service.link),
+            FetchFailures(state.inodes, state.cache, service.link),
         )
-        self.invalidations = core.invalidations.receive
+        self.invalidations = state.invalidations.receive
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the background tasks until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._folders.run)
-            await nursery.start(self._core.cache.run)
+            await nursery.start(self._state.cache.run)
             await nursery.start(self._siblings.run)
             nursery.start_soon(self._dispatcher.run)
             nursery.start_soon(self.keeping.run)
-            keep, core = self._core.supervisor.keep, self._core
+            keep, state = self._state.supervisor.keep, self._state
             probe = partial(self._service.link.run, self._service)
             nursery.start_soon(keep, Task.CONNECTION_CHECK, probe)
             nursery.start_soon(keep, Task.CONNECTION_CHANGES, self._watch_link)
             nursery.start_soon(keep, Task.OPEN_LOGS, self._files.keep)
-            nursery.start_soon(keep, Task.ZONE_LIST, self._look_once)
-            nursery.start_soon(keep, Task.UPKEEP, partial(upkeep, core))
+            nursery.start_soon(keep, Task.ZONE_LIST, self._list_zones_at_start)
+            nursery.start_soon(keep, Task.UPKEEP, partial(upkeep, state))
             task_status.started()
 
-    async def _look_once(self) -> None:
+    async def _list_zones_at_start(self) -> None:
         """List the zones at the start, to learn the connection state before the first request."""
-        self._expect_a_reader()
+        self._preconnect()
         with contextlib.suppress(ZonedriveError, OSError):
-            await self._folders.refresh(self._core.tree.get(ROOT), time.monotonic_ns())
+            await self._folders.refresh(self._state.inodes.get(ROOT), time.monotonic_ns())
 
-    def _expect_a_reader(self) -> None:
+    def _preconnect(self) -> None:
         """Open a connection for content in advance, as this takes as long as several answers."""
-        self._core.cache.expect(self._service.transfer.prepare)
+        self._state.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:
         """Wake tasks that wait for uploads when the service becomes unreachable or is back."""
@@ -147,10 +147,10 @@ class FileSystem:
         """Store unsaved bytes and close everything after the end of the mount."""
         self._files.close_all()
         self._virtual.close_all()
-        self._core.spool.tidy()
-        await self._core.cache.aclose()
+        self._state.spool.tidy()
+        await self._state.cache.aclose()
         await self._service.aclose()
-        self._core.invalidations.close()
+        self._state.invalidations.close()
         reached(Place.CLOSED)
 
     # ---- names ----
@@ -171,26 +171,26 @@ class FileSystem:
         """Decrement the kernel's lookup count of an inode by `count`."""
         if ino >= VIRTUAL:
             self._virtual.forget(ino, count)
-        elif self._core.tree.forget(ino_of(ino), count):
-            inode = self._core.tree.find(ino_of(ino))
+        elif self._state.inodes.forget(ino_of(ino), count):
+            inode = self._state.inodes.find(ino_of(ino))
             if inode is not None:
-                self._core.reap(inode)
+                self._state.release_if_unreferenced(inode)
 
     def remember(self, inos: Sequence[int]) -> None:
         """Increment the lookup counts of inodes that the kernel received in a listing."""
         if inos and inos[0] >= VIRTUAL:
             self._virtual.remember(inos)
-        elif self._core.kernel.renewals:
-            self._core.tree.remember_all([ino_of(number) for number in inos])
+        elif self._state.kernel.renewals:
+            self._state.inodes.remember_all([ino_of(number) for number in inos])
         else:
-            self._core.tree.remember_all(inos)
+            self._state.inodes.remember_all(inos)
 
     async def opendir(self, ino: int) -> int:
         """Open a folder for reading, see `Namespace.opendir`."""
         if ino >= VIRTUAL:
             return await self._virtual.opendir(ino)
         self._folders.reading(ino)
-        self._expect_a_reader()  # while the listing is on its way
+        self._preconnect()  # while the listing is on its way
         return await self._names.opendir(ino)
 
     def listed(self, handle: int, start: int) -> Listed | None:
@@ -214,7 +214,7 @@ class FileSystem:
 
     async def fsyncdir(self, handle: int) -> None:
         """Make earlier name changes survive a power cut."""
-        await trio.to_thread.run_sync(self._core.database.flush)
+        await trio.to_thread.run_sync(self._state.database.flush)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
         """Create a folder, see `Namespace.mkdir`."""
@@ -239,7 +239,7 @@ class FileSystem:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """Rename an entry, see `Renaming.rename`."""
+        """Rename an entry, see `Rename.rename`."""
         places = (old_parent, old_name, new_parent, new_name)
         virtual = self._virtual.concerns
         if virtual(old_parent, old_name) or virtual(new_parent, new_name):
@@ -256,7 +256,7 @@ class FileSystem:
         """
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
-        kernel = self._core.kernel
+        kernel = self._state.kernel
         former = kernel.former.get(ino)
         attr = await self._names.getattr(ino_of(ino)) if former is None else former.told
         return attr if attr.ino == ino else kernel.told(ino)
@@ -279,11 +279,11 @@ class FileSystem:
         the service cannot store them.  Raises PermissionError (EPERM) for another owner, for the
         root, and for permissions that the service's protection forbids.
         """
-        core = self._core
+        state = self._state
         if ino >= VIRTUAL:
             return await self._virtual.setattr(ino, size=size, mode=mode, mtime_ns=mtime_ns)
-        inode = self._core.kernel.inode(self._core.tree, ino)
-        owner = core.owner
+        inode = self._state.kernel.inode(self._state.inodes, ino)
+        owner = state.owner
         if uid not in (None, owner.uid) or gid not in (None, owner.gid):
             raise PermissionError(errno.EPERM, "the owner cannot be changed")
         if inode.ino == ROOT and (mode, mtime_ns, atime_ns) != (None, None, None):
@@ -294,25 +294,25 @@ class FileSystem:
             await self._files.truncate(inode, size)
         changes: dict[str, int] = {}
         if mode is not None:
-            if mode & ~allowed(inode, core.rules):
+            if mode & ~allowed(inode, state.rules):
                 raise PermissionError(errno.EPERM, "protected on the service")
             changes["mode"] = mode & MODE_BITS
         if atime_ns is not None:
-            core.atimes[inode.ino] = atime_ns
+            state.atimes[inode.ino] = atime_ns
         if mtime_ns is not None and not self._files.touch(inode, mtime_ns):
             changes["mtime_ns"] = mtime_ns
         if size is None and (changes or not self._files.changed(inode)):
             changes["ctime_ns"] = time.time_ns()
         if changes:  # one row, as programs that unpack set all of them for each file
-            with core.transaction():
-                core.tree.update(inode, **changes)
+            with state.transaction():
+                state.inodes.update(inode, **changes)
         return self._names.attr(inode)
 
     async def access(self, ino: int, mode: int) -> bool:
         """Return True if access(2) with `mode` succeeds for the user of the daemon."""
         if ino >= VIRTUAL:
             return self._virtual.permits(ino, mode)
-        bits = permissions(self._core.tree.get(ino_of(ino)), self._core.rules) >> 6
+        bits = permissions(self._state.inodes.get(ino_of(ino)), self._state.rules) >> 6
         return mode & ~bits & 7 == 0
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
@@ -326,8 +326,8 @@ class FileSystem:
     def _xattrs(self, ino: int) -> dict[str, str]:
         if ino >= VIRTUAL:
             return self._virtual.xattrs(ino)
-        inode = self._core.tree.get(ino_of(ino))
-        return xattrs.values(self._core, inode, self._histories.present(inode))
+        inode = self._state.inodes.get(ino_of(ino))
+        return xattrs.values(self._state, inode, self._histories.present(inode))
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
         """Raise OSError (ENOTSUP), because the service cannot store attributes."""
@@ -343,11 +343,11 @@ class FileSystem:
 
     async def statfs(self) -> StatFs:
         """Return the local disk space for uploads, because the service reports no quota."""
-        disk = shutil.disk_usage(self._core.database.path.parent)
+        disk = shutil.disk_usage(self._state.database.path.parent)
         return StatFs(
             block_size=BLOCK,
             blocks=disk.total // BLOCK,
-            free=self._core.spool.room() // BLOCK,
+            free=self._state.spool.room() // BLOCK,
             files=0,  # as file systems do that make inodes on demand
             free_files=0,
         )
@@ -358,12 +358,12 @@ class FileSystem:
         """Open a file, see `Files.open`."""
         if ino >= VIRTUAL:
             return await self._virtual.open(ino, flags, pid)
-        inode = self._core.kernel.inode(self._core.tree, ino)
-        if inode.parent != NOWHERE and not self._core.local(inode.ino):
-            await self._folders.ensure(self._core.tree.get(inode.parent))
+        inode = self._state.kernel.inode(self._state.inodes, ino)
+        if inode.parent != NOWHERE and not self._state.local(inode.ino):
+            await self._folders.ensure(self._state.inodes.get(inode.parent))
         await self._siblings.arriving(inode.ino)
-        self._core.supersede(inode)
-        self._core.kernel.inode(self._core.tree, ino)
+        self._state.supersede(inode)
+        self._state.kernel.inode(self._state.inodes, ino)
         opened = await self._files.open(inode, flags, pid)
         if flags & os.O_ACCMODE == os.O_RDONLY:
             self._siblings.opened(inode, pid, flags)

@@ -13,33 +13,33 @@ from zonedrive.remote.service import Service
 from zonedrive.state import lost_found
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.status import Status, Work, damage_notice
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher, is_blocked
-from zonedrive.sync.upload import Uploads
+from zonedrive.sync.upload import Uploader
 from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.xattrs import state_of
-from zonedrive.views.version_list import Histories
+from zonedrive.views.version_list import VersionLists
 
 VAIN = 7  # failed attempts in a row; with the pauses between them most of a minute
 WRITTEN = 0  # sequence number of bytes that are not in the journal yet
 
 
-class Report:
+class StatusReport:
     """Answers of the vfs to status queries, as plain values that JSON can encode."""
 
     def __init__(
         self,
-        core: Core,
+        state: LocalState,
         service: Service,
-        folders: Folders,
+        folders: DirectoryCache,
         dispatcher: Dispatcher,
-        uploads: Uploads,
-        histories: Histories,
+        uploads: Uploader,
+        histories: VersionLists,
         fetch_failures: FetchFailures,
     ) -> None:
-        self._core = core
+        self._state = state
         self._service = service
         self._folders = folders
         self._dispatcher = dispatcher
@@ -47,17 +47,17 @@ class Report:
         self._histories = histories
         self._fetch_failures = fetch_failures
         self._status = Status(
-            core, Work(lambda: dispatcher.running, dispatcher.failure, uploads.sent)
+            state, Work(lambda: dispatcher.running, dispatcher.failure, uploads.sent)
         )
 
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
         """Return `Status.answer`; `under` limits the uploads to these folders."""
-        core = self._core
+        state = self._state
         return self._status.answer(
             self._below(under),
             most,
             state=self._service.link.state,
-            cache=(core.cache.usage(), core.cache.ceiling),
+            cache=(state.cache.usage(), state.cache.ceiling),
             notices=(
                 self._damage(),
                 self._taken_back(),
@@ -73,14 +73,14 @@ class Report:
         These files are at the top of the mount, so the number is 0 if `under` does not contain the
         root.  For the path of a single file, `Place.stays` has the answer.
         """
-        return lost_found.count(self._core) if under is None or ROOT in under else 0
+        return lost_found.count(self._state) if under is None or ROOT in under else 0
 
     def _damage(self) -> str:
-        return damage_notice(self._core.database.path, lost_found.count(self._core))
+        return damage_notice(self._state.database.path, lost_found.count(self._state))
 
     def _taken_back(self) -> str:
         """Return one line about rolled-back changes that `sync` has not reported yet."""
-        every = self._core.refusals.untold()
+        every = self._state.refusals.unacknowledged()
         if not every:
             return ""
         more = f" (and {len(every) - 1} more like it)" if len(every) > 1 else ""
@@ -88,10 +88,10 @@ class Report:
 
     def vitals(self) -> dict[str, Any]:
         """Return the values that `zonedrive doctor` checks, without any file name."""
-        intents = self._core.journal.pending()
+        intents = self._state.intents.pending()
         return {
             "state": self._service.link.state,
-            "encrypt": self._core.settings.encrypt,
+            "encrypt": self._state.settings.encrypt,
             "waiting": len(intents),
             "failed": sum(intent.failed for intent in intents),
             "causes": causes.count(intent.cause for intent in intents),
@@ -139,8 +139,8 @@ class Report:
 
     def waiting(self) -> set[int]:
         """Return inodes with pending changes, and the negated numbers of rolled-back changes."""
-        taken_back = {-each.number for each in self._core.refusals.untold()}
-        return {intent.ino for intent in self._core.journal.pending()} | taken_back
+        taken_back = {-each.number for each in self._state.refusals.unacknowledged()}
+        return {intent.ino for intent in self._state.intents.pending()} | taken_back
 
     def failures(self) -> dict[int, str]:
         """Return the error texts of the changes in `waiting` that failed since the daemon started.
@@ -149,26 +149,26 @@ class Report:
         """
         return {
             intent.ino: intent.error
-            for intent in self._core.journal.pending()
+            for intent in self._state.intents.pending()
             if intent.failed and self._dispatcher.failure(intent.ino) is not None
-        } | {-each.number: each.said for each in self._core.refusals.untold()}
+        } | {-each.number: each.said for each in self._state.refusals.unacknowledged()}
 
     def copies(self) -> set[int]:
         """Return the inodes of the existing conflict copies."""
         return self._status.copies()
 
-    def untold(self) -> set[int]:
+    def unacknowledged(self) -> set[int]:
         """Return the conflict copies that were not reported to the user yet."""
-        return self._core.journal.conflicts.untold()
+        return self._state.intents.conflicts.unacknowledged()
 
     def tell(self, copies: Iterable[int]) -> None:
         """Store that these copies were reported to the user.  Raises OSError, StoreError."""
-        with self._core.transaction():
-            self._core.journal.conflicts.tell(copies)
+        with self._state.transaction():
+            self._state.intents.conflicts.tell(copies)
 
     def state(self, ino: int) -> str:
         """Return the sync state of one entry, as its extended attribute shows it."""
-        return state_of(self._core, self._core.tree.get(ino))
+        return state_of(self._state, self._state.inodes.get(ino))
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return the existing conflict copies: path, original, by and at_ns of each."""
@@ -183,9 +183,9 @@ class Report:
         roots = list(under)
         started = time.time_ns()
         vain = VAIN if timeout is None else None
-        asked, newest = self._below(roots), self._core.journal.newest
+        asked, newest = self._below(roots), self._state.intents.newest
         written = {intent.ino for intent in asked if intent.held}
-        self._dispatcher.hurry(intent.ino for intent in asked)
+        self._dispatcher.expedite(intent.ino for intent in asked)
 
         def over() -> bool:
             # A refused change gets one more attempt; it is over once it is postponed again.
@@ -198,12 +198,12 @@ class Report:
                 if (intent.seq <= newest or intent.ino in written)
                 and not (intent.held or intent.attempts or intent.due_ns <= now)
             ]:
-                self._dispatcher.hurry(settling)
+                self._dispatcher.expedite(settling)
             if any(intent.seq == WRITTEN for intent in left):
                 return False
-            if any(self._core.journal.get(ino) is None for ino in self._dispatcher.running):
+            if any(self._state.intents.get(ino) is None for ino in self._dispatcher.running):
                 return False  # removed here during its upload; may need an undo
-            return self._dispatcher.stuck(vain) or all(
+            return self._dispatcher.is_stalled(vain) or all(
                 is_blocked(intent, vain)
                 and intent.due_ns > now
                 and intent.ino not in self._dispatcher.running
@@ -223,15 +223,15 @@ class Report:
             "conflicts": [each for each in self.conflicts() if each["at_ns"] >= started],
         }
 
-    def tell_taken_back(self, roots: Collection[int]) -> list[dict[str, str]]:
+    def take_rejected(self, roots: Collection[int]) -> list[dict[str, str]]:
         """Return path and error of refused changes below these inodes that were rolled back.
 
         Each change is returned only once, because the caller shows it to a person.  With ROOT, this
         also works while the stores are closed.
         """
-        below = self._core.refusals.untold()
+        below = self._state.refusals.unacknowledged()
         if below and ROOT not in roots:
-            asked = [*self._core.tree.get_all(roots)]
+            asked = [*self._state.inodes.get_all(roots)]
             entries = {(each.zone, each.remote_id) for each in asked}
             inside = tuple(f"{self.path(each.ino)}/" for each in asked)
             below = [
@@ -239,7 +239,7 @@ class Report:
                 for each in below
                 if each.path.startswith(inside) or (each.zone, each.remote_id) in entries
             ]
-        self._core.refusals.told(below)
+        self._state.refusals.told(below)
         return [{"path": one.path, "error": one.said} for one in below]
 
     def _waiting(self) -> list[Intent]:
@@ -248,18 +248,18 @@ class Report:
         Unclosed writes without an intent in the journal are included as intents that are `held` and
         have the sequence number WRITTEN.
         """
-        core = self._core
+        state = self._state
         written = [
             Intent(ino, WRITTEN, opened.session.generation, opened.session.size, held=True)
-            for ino, opened in core.opened.items()
+            for ino, opened in state.opened.items()
             if opened.session is not None
             and opened.session.dirty
-            and core.journal.get(ino) is None
-            and (inode := core.tree.find(ino)) is not None
+            and state.intents.get(ino) is None
+            and (inode := state.inodes.find(ino)) is not None
             and inode.parent != NOWHERE
             and not inode.local
         ]
-        return written + core.journal.pending()
+        return written + state.intents.pending()
 
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
         """Return the intents of these inodes and of everything below them."""
@@ -271,21 +271,21 @@ class Report:
 
     def _ancestors(self, ino: int) -> Iterable[int]:
         """Yield an inode and its parent folders; for a deleted inode, its former folders."""
-        core = self._core
-        inode = core.tree.find(ino)
+        state = self._state
+        inode = state.inodes.find(ino)
         while inode is not None and inode.ino != ROOT:
             yield inode.ino
             if inode.parent == NOWHERE:
-                inode = core.tree.by_remote(inode.zone, inode.remote_parent or "")
+                inode = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
             else:
-                inode = core.tree.find(inode.parent)
+                inode = state.inodes.find(inode.parent)
 
     def path(self, ino: int) -> str:
-        """Return `Core.path`; a negative number stands for a rolled-back change."""
-        for each in self._core.refusals.untold() if ino < 0 else ():
+        """Return `LocalState.path`; a negative number stands for a rolled-back change."""
+        for each in self._state.refusals.unacknowledged() if ino < 0 else ():
             if each.number == -ino:
                 return each.path
-        return self._core.path(ino)
+        return self._state.path(ino)
 
     async def versions(self, inode: Inode) -> list[Any]:
         """Return the versions of a file, newest first.  Raises NotSupported."""

@@ -19,17 +19,17 @@ from zonedrive.errors import NotSupported
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, Inode, Kind
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.subtree import is_below
 from zonedrive.vfs.namespace import Namespace, require_changeable, require_writable
-from zonedrive.vfs.rename import NOREPLACE, Renaming
+from zonedrive.vfs.rename import NOREPLACE, Rename
 
 PATIENCE_S = 10.0  # seconds that a program waits for pending uploads
 
 
-class Gone(msgspec.Struct, frozen=True):
+class TrashedEntry(msgspec.Struct, frozen=True):
     """Facts about a deleted entry."""
 
     ino: int
@@ -43,19 +43,19 @@ class Gone(msgspec.Struct, frozen=True):
     mtime_ns: int
 
 
-class Trashing:
+class TrashOperations:
     """Deletion of entries into the service's trash, and their restore."""
 
     def __init__(
         self,
-        core: Core,
+        state: LocalState,
         service: Service,
-        folders: Folders,
+        folders: DirectoryCache,
         dispatcher: Dispatcher,
         names: Namespace,
-        renaming: Renaming,
+        renaming: Rename,
     ) -> None:
-        self._core = core
+        self._state = state
         self._service = service
         self._folders = folders
         self._dispatcher = dispatcher
@@ -66,7 +66,7 @@ class Trashing:
         """Return True if the profile can delete."""
         return self._service.can("delete")
 
-    async def delete(self, parent: int, name: str) -> Gone:
+    async def delete(self, parent: int, name: str) -> TrashedEntry:
         """Delete the entry with that name and everything in it.
 
         Raises OSError: EXDEV if some of it is only local or is rejected by the service (programs
@@ -79,14 +79,14 @@ class Trashing:
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
         require_writable(folder, inode)
-        require_changeable(self._core.rules, inode)
+        require_changeable(self._state.rules, inode)
         if inode.is_folder:
             await self._folders.ensure(inode)
         await self._all_sent(inode)
         names.require_removable(inode)
         if names.named(folder, name) is not inode:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
-        gone = Gone(
+        gone = TrashedEntry(
             inode.ino, inode.name, inode.zone,
             inode.remote_id or "", inode.remote_parent or "", inode.remote_name or "",
             inode.is_folder, inode.size, inode.mtime_ns,
@@ -95,20 +95,20 @@ class Trashing:
             self._unlink_whole(folder, inode)
         else:
             await names.unlink(parent, name.encode(), final=True)
-        self._dispatcher.hurry([inode.ino])
+        self._dispatcher.expedite([inode.ino])
         return gone
 
     def _unlink_whole(self, parent: Inode, folder: Inode) -> None:
-        core = self._core
-        with core.transaction():
-            core.tree.unlink(folder, tombstone=True)
-            core.journal.gone(folder.ino, time.time_ns(), final=True)
+        state = self._state
+        with state.transaction():
+            state.inodes.unlink(folder, tombstone=True)
+            state.intents.gone(folder.ino, time.time_ns(), final=True)
             self._names.touch(parent)
         reached(Place.TRASHED)
 
     async def _all_sent(self, inode: Inode) -> None:
         """Wait until everything in it is uploaded or has been rejected once more."""
-        self._dispatcher.hurry(each.ino for each in self._unsent(inode))
+        self._dispatcher.expedite(each.ino for each in self._unsent(inode))
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
                 lambda: (
@@ -126,7 +126,7 @@ class Trashing:
 
     def _is_refused(self, inode: Inode) -> bool:
         """Return True if the last upload of a part of it was rejected and no retry is running."""
-        intents = [self._core.journal.get(each.ino) for each in self._unsent(inode)]
+        intents = [self._state.intents.get(each.ino) for each in self._unsent(inode)]
         return any(
             intent.failed
             and intent.due_ns > time.time_ns()
@@ -137,13 +137,13 @@ class Trashing:
 
     def _unsent(self, inode: Inode) -> list[Inode]:
         """Return the inodes in it that are not fully uploaded.  Raises OSError, see `delete`."""
-        core = self._core
-        suspects = {*core.tree.without_origin(), *(each.ino for each in core.journal.all())}
-        written = {ino for ino, opened in core.opened.items() if opened.writers}
+        state = self._state
+        suspects = {*state.inodes.without_origin(), *(each.ino for each in state.intents.all())}
+        written = {ino for ino, opened in state.opened.items() if opened.writers}
         found = [
             each
-            for each in core.tree.get_all(suspects | written)
-            if is_below(core.tree, each, inode)
+            for each in state.inodes.get_all(suspects | written)
+            if is_below(state.inodes, each, inode)
         ]
         if any(each.local for each in found):
             raise OSError(errno.EXDEV, "something in it is on this machine only")
@@ -151,34 +151,34 @@ class Trashing:
             raise OSError(errno.EBUSY, "a program has something in it open for writing")
         return found
 
-    def is_back(self, gone: Gone) -> bool:
+    def is_back(self, gone: TrashedEntry) -> bool:
         """Return True if the deleted entry exists in the tree again."""
-        inode = self._core.tree.by_remote(gone.zone, gone.remote_id)
+        inode = self._state.inodes.by_remote(gone.zone, gone.remote_id)
         return inode is not None and inode.parent != NOWHERE
 
-    async def bring_back(self, gone: Gone, parent: int, name: str) -> None:
+    async def bring_back(self, gone: TrashedEntry, parent: int, name: str) -> None:
         """Restore an entry on the service and move it to a free place.
 
         The service restores the entry in its former place; from there it is moved if needed.
         Raises OSError (EEXIST, also if its former name is in use; EXDEV for another zone; EBUSY;
         ENETUNREACH), NotSupported and the service's errors.
         """
-        core, names = self._core, self._names
+        state, names = self._state, self._names
         folder = await names.folder(parent)
-        if core.tree.child(folder.ino, name) is not None:
+        if state.inodes.child(folder.ino, name) is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         if folder.zone != gone.zone:
             raise OSError(errno.EXDEV, "zones are separate compartments")
         if not self._service.can("restore", folder=gone.folder):
             raise NotSupported("the deployment's profile cannot restore")
         await self._told(gone)
-        above = core.tree.by_remote(gone.zone, gone.remote_parent)
-        if above is not None and core.tree.child(above.ino, gone.name) is not None:
+        above = state.inodes.by_remote(gone.zone, gone.remote_parent)
+        if above is not None and state.inodes.child(above.ino, gone.name) is not None:
             raise FileExistsError(errno.EEXIST, "its former name is in use")
         entry = await self._service.restore(gone.zone, gone.remote_id, folder=gone.folder)
-        above = core.tree.by_remote(gone.zone, entry.parent_id) or folder
+        above = state.inodes.by_remote(gone.zone, entry.parent_id) or folder
         await self._folders.refresh(above, time.monotonic_ns())
-        inode = core.tree.by_remote(gone.zone, gone.remote_id)
+        inode = state.inodes.by_remote(gone.zone, gone.remote_id)
         if inode is None or inode.parent == NOWHERE:
             raise OSError(errno.EBUSY, "it is back, and something else has just taken its name")
         if (inode.parent, inode.name) == (folder.ino, name):
@@ -187,19 +187,19 @@ class Trashing:
             inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
         )
 
-    async def _told(self, gone: Gone) -> None:
+    async def _told(self, gone: TrashedEntry) -> None:
         """Wait until the service knows the deletion and all other changes that free the name."""
-        core, place = self._core, (gone.zone, gone.remote_parent, gone.remote_name)
+        state, place = self._state, (gone.zone, gone.remote_parent, gone.remote_name)
 
         def leaving() -> list[int]:
-            pending = [each.ino for each in core.journal.leaving() if not each.parked]
+            pending = [each.ino for each in state.intents.leaving() if not each.parked]
             return [
                 each.ino
-                for each in core.tree.get_all(pending)
+                for each in state.inodes.get_all(pending)
                 if (each.zone, each.remote_parent, each.remote_name) == place
             ]
 
-        self._dispatcher.hurry(leaving())
+        self._dispatcher.expedite(leaving())
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
                 lambda: not leaving() or self._service.link.state != "online"

@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 
 from zonedrive.state.attributes import FOLDER_SIZE, Attr
 from zonedrive.state.inode import NOWHERE
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Opened
 from zonedrive.vfs.xattrs import PREFIX
-from zonedrive.views.nodes import VIRTUAL, Content, Door, File, Folder, Node, refuse
+from zonedrive.views.nodes import VIRTUAL, Content, File, Folder, Node, VirtualRoot, refuse
 
 DOTS = (".", "..")
 
@@ -28,11 +28,11 @@ class _Listing:
         self.entries = entries
 
 
-class Virtual:
+class VirtualVerbs:
     """Virtual entries of a mount."""
 
-    def __init__(self, core: Core, doors: Sequence[Door]) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, doors: Sequence[VirtualRoot]) -> None:
+        self._state = state
         self._doors = {door.name.encode(): door for door in doors}
         self._known: WeakValueDictionary[int, Node] = WeakValueDictionary()
         self._held: dict[int, tuple[Node, int]] = {}  # each node with its kernel lookup count
@@ -47,10 +47,10 @@ class Virtual:
         door = self._doors.get(name)
         if door is None:
             return None
-        folder = self._core.tree.find(parent)
+        folder = self._state.inodes.find(parent)
         if folder is None or not folder.is_folder or folder.parent == NOWHERE:
             return None
-        if self._core.tree.has_name(parent, door.name):
+        if self._state.inodes.has_name(parent, door.name):
             return None
         return door.open(parent)
 
@@ -68,7 +68,7 @@ class Virtual:
 
         Raises FileNotFoundError.
         """
-        node = await self._folder(parent).child(self._core.checked_name(name))
+        node = await self._folder(parent).child(self._state.checked_name(name))
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return self._hold(node)
@@ -144,20 +144,20 @@ class Virtual:
         """Remove an entry as unlink(2) and rmdir(2) do; a door cannot be removed."""
         if parent < VIRTUAL:
             refuse()
-        await self._folder(parent).remove(self._core.checked_name(name), folder=folder)
+        await self._folder(parent).remove(self._state.checked_name(name), folder=folder)
 
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
         """Rename an entry where the source or the target is virtual."""
-        core = self._core
+        state = self._state
         if self.door(old_parent, old_name) or self.door(new_parent, new_name):
             refuse()
-        source, wanted = core.checked_name(old_name), core.checked_name(new_name)
+        source, wanted = state.checked_name(old_name), state.checked_name(new_name)
         if old_parent < VIRTUAL:
-            await self._folder(new_parent).take_in(old_parent, source, wanted, flags)
+            await self._folder(new_parent).move_in(old_parent, source, wanted, flags)
         elif new_parent < VIRTUAL:
-            await self._folder(old_parent).hand_out(source, new_parent, wanted, flags)
+            await self._folder(old_parent).move_out(source, new_parent, wanted, flags)
         else:
             into = self._folder(new_parent)
             await self._folder(old_parent).move(source, into, wanted, flags)
@@ -208,7 +208,7 @@ class Virtual:
         """Return the virtual folder and the checked name.  Raises FileExistsError for a door."""
         if parent < VIRTUAL:
             raise FileExistsError(errno.EEXIST, "the name is taken")
-        return self._folder(parent), self._core.checked_name(name)
+        return self._folder(parent), self._state.checked_name(name)
 
     def _same(self, node: Node) -> Node:
         """Return the node object in use for this entry: the first one, while it is referenced."""
@@ -220,7 +220,7 @@ class Virtual:
         return self._attr(node)
 
     def _attr(self, node: Node) -> Attr:
-        owner, size, mtime_ns = self._core.owner, node.size, node.mtime_ns
+        owner, size, mtime_ns = self._state.owner, node.size, node.mtime_ns
         return Attr(
             ino=node.ino,
             mode=node.mode,

@@ -19,14 +19,14 @@ from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, Zo
 from zonedrive.model import Version
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import DirectoryCache
 
 PATIENCE_S = 3.0  # seconds that a caller with an older history waits for the answer
 KEPT = 50_000  # versions of recently requested histories
 
 
-class Past:
+class VersionList:
     """History of one file as reported by the service; immutable."""
 
     def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
@@ -48,27 +48,27 @@ class _Flight:
     def __init__(self) -> None:
         self.lock = trio.Lock()
         self.ended_s = -1.0
-        self.result: Past | Exception | None = None
+        self.result: VersionList | Exception | None = None
 
 
-class Histories:
+class VersionLists:
     """Cached histories of files."""
 
-    def __init__(self, core: Core, service: Service, folders: Folders) -> None:
-        self._core = core
+    def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
+        self._state = state
         self._service = service
         self._folders = folders
-        self._kept: LRUCache[tuple[str, str], Past] = LRUCache(
+        self._kept: LRUCache[tuple[str, str], VersionList] = LRUCache(
             KEPT, lambda past: min(len(past.versions) + 1, KEPT)
         )
         self._flights: WeakValueDictionary[tuple[str, str], _Flight] = WeakValueDictionary()
 
     def file(self, zone: str, file_id: str) -> Inode | None:
         """Return the file of a history, or None if it does not exist any more."""
-        inode = self._core.tree.by_remote(zone, file_id)
+        inode = self._state.inodes.by_remote(zone, file_id)
         return None if inode is None or inode.parent == NOWHERE else inode
 
-    def known(self, zone: str, file_id: str) -> Past | None:
+    def known(self, zone: str, file_id: str) -> VersionList | None:
         """Return the cached history."""
         return self._kept.get((zone, file_id))
 
@@ -80,12 +80,12 @@ class Histories:
         newest = past.versions[0]
         return newest.version if newest.revision == inode.revision else ""
 
-    async def past(self, file: Inode) -> Past:
+    async def past(self, file: Inode) -> VersionList:
         """Return the history of a file, at most `refresh` seconds old if the service answers."""
         zone, file_id = file.zone, file.remote_id or ""
         past, now = self.known(zone, file_id), _now_s()
         if past is not None:
-            if past.serves(file.revision, self._core.settings.refresh):
+            if past.serves(file.revision, self._state.settings.refresh):
                 return past
             if self._service.link.state != "online":
                 return past
@@ -94,7 +94,7 @@ class Histories:
             if flight.ended_s < now:  # otherwise another caller has just got the answer
                 flight.result = await self._ask(file, past)
                 flight.ended_s = _now_s()
-        if isinstance(flight.result, Past):
+        if isinstance(flight.result, VersionList):
             return flight.result
         raise flight.result or AssertionError("a flight without an end")
 
@@ -105,10 +105,10 @@ class Histories:
         """
         asked_s, revision = _now_s(), file.revision
         versions = await self._service.versions(file.zone, file.remote_id or "")
-        self._told(file, Past(versions, revision, asked_s))
+        self._told(file, VersionList(versions, revision, asked_s))
         return versions
 
-    async def _ask(self, file: Inode, past: Past | None) -> Past | Exception:
+    async def _ask(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
         zone, file_id, asked_s = file.zone, file.remote_id or "", _now_s()
         revision, versions = file.revision, None
         try:
@@ -123,11 +123,11 @@ class Histories:
             return wrong
         if versions is None:
             return past or AssertionError("nobody is patient for ever")
-        told = Past(versions, revision, asked_s)
+        told = VersionList(versions, revision, asked_s)
         self._told(file, told)
         return told
 
-    def _told(self, file: Inode, past: Past) -> None:
+    def _told(self, file: Inode, past: VersionList) -> None:
         if past.versions and past.versions[0].revision != past.revision:
             # The listing must show the same version as the history.
             self._folders.forget(file.parent)

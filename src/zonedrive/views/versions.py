@@ -29,13 +29,13 @@ from zonedrive.model import Version
 from zonedrive.remote.service import Service
 from zonedrive.state import names
 from zonedrive.state.inode import NOWHERE, Inode, Kind
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.remote_source import VersionSource
 from zonedrive.vfs import open_checks
-from zonedrive.vfs.caller_policy import Callers
-from zonedrive.views.nodes import File, Folder, Node, ReadOnly, Standing, number, refuse_writing
-from zonedrive.views.version_list import Histories, Past
+from zonedrive.vfs.caller_policy import CallerPolicy
+from zonedrive.views.nodes import File, Folder, Node, ReadOnly, SyncState, number, refuse_writing
+from zonedrive.views.version_list import VersionList, VersionLists
 
 log = logging.getLogger(__name__)
 
@@ -85,21 +85,26 @@ class Versions:
     name = NAME
 
     def __init__(
-        self, core: Core, service: Service, folders: Folders, histories: Histories, callers: Callers
+        self,
+        state: LocalState,
+        service: Service,
+        folders: DirectoryCache,
+        histories: VersionLists,
+        callers: CallerPolicy,
     ) -> None:
-        self.core = core
+        self.state = state
         self.service = service
         self.callers = callers
         self.folders = folders
         self.histories = histories
         # By entry: the history, the extension, and the names derived from them.
-        self._named: LRUCache[tuple[str, str], tuple[Past, str, dict[str, Version]]] = LRUCache(
-            NAMED
+        self._named: LRUCache[tuple[str, str], tuple[VersionList, str, dict[str, Version]]] = (
+            LRUCache(NAMED)
         )
 
     def open(self, folder: int) -> Folder | None:
         """Return `.versions` of a folder of a zone, or None."""
-        service, inode = self.service, self.core.tree.get(folder)
+        service, inode = self.service, self.state.inodes.get(folder)
         if inode.kind is Kind.ROOT or inode.local:
             return None
         if not (service.can("versions") and service.can("version_content")):
@@ -108,9 +113,9 @@ class Versions:
 
     def number(self, *what: str) -> int:
         """Return an inode number for a virtual entry."""
-        return number(self.core.database.identity, *what)
+        return number(self.state.database.identity, *what)
 
-    def named(self, file: Inode, past: Past) -> Mapping[str, Version]:
+    def named(self, file: Inode, past: VersionList) -> Mapping[str, Version]:
         """Return the versions of a file by name, the oldest first."""
         entry, extension = (file.zone, file.remote_id or ""), extension_of(file.name)
         before, made_for, named = self._named.get(entry, (None, "", {}))
@@ -131,30 +136,30 @@ class _Files(Folder):
     def __init__(self, door: Versions, folder: int) -> None:
         super().__init__(door.number("versions", str(folder)))
         self._door = door
-        self._core = door.core
+        self._state = door.state
         self._folder = folder
 
     @property
     def mtime_ns(self) -> int:  # type: ignore[override]
-        folder = self._core.tree.find(self._folder)
+        folder = self._state.inodes.find(self._folder)
         return folder.mtime_ns if folder is not None else 0
 
     def xattrs(self) -> dict[str, str]:
-        return {"id": "", "zone": self._core.tree.get(self._folder).zone, "state": "local"}
+        return {"id": "", "zone": self._state.inodes.get(self._folder).zone, "state": "local"}
 
-    def standing(self) -> Standing:
-        return Standing("versions, which the service has")
+    def standing(self) -> SyncState:
+        return SyncState("versions, which the service has")
 
     async def child(self, name: str) -> Node | None:
         folder = await self._listed()
-        inode = self._core.tree.child(folder.ino, name)
+        inode = self._state.inodes.child(folder.ino, name)
         return None if inode is None else self._history(inode)
 
     async def children(self) -> Mapping[str, Node]:
         folder = await self._listed()
-        for _ in self._core.tree.loading(folder.ino):
+        for _ in self._state.inodes.loading(folder.ino):
             await trio.lowlevel.checkpoint()
-        inodes = self._core.tree.get_all(self._core.tree.children(folder.ino).values())
+        inodes = self._state.inodes.get_all(self._state.inodes.children(folder.ino).values())
         found = ((inode.name, self._history(inode)) for inode in inodes)
         return {name: history for name, history in found if history is not None}
 
@@ -164,7 +169,7 @@ class _Files(Folder):
         return _History(self._door, inode.zone, inode.remote_id)
 
     async def _listed(self) -> Inode:
-        folder = self._core.tree.find(self._folder)
+        folder = self._state.inodes.find(self._folder)
         if folder is not None:
             await self._door.folders.ensure(folder)
         if folder is None or folder.parent == NOWHERE:
@@ -189,12 +194,12 @@ class _History(Folder):
 
     def xattrs(self) -> dict[str, str]:
         known = self._histories.known(self._zone, self._file_id)
-        state = "remote" if known is None else "cached"
-        return {"id": self._file_id, "zone": self._zone, "state": state}
+        kept = "remote" if known is None else "cached"
+        return {"id": self._file_id, "zone": self._zone, "state": kept}
 
-    def standing(self) -> Standing:
+    def standing(self) -> SyncState:
         file = self._histories.file(self._zone, self._file_id)
-        return Standing("versions, which the service has", file=file.ino if file else 0)
+        return SyncState("versions, which the service has", file=file.ino if file else 0)
 
     async def child(self, name: str) -> Node | None:
         known = self._histories.known(self._zone, self._file_id)
@@ -230,9 +235,9 @@ class _FormerVersion(File):
         told = (version.version, version.id, str(version.size), str(version.modified_ns))
         super().__init__(door.number("version", zone, file_id, *told))
         self.size, self.mtime_ns = version.size, version.modified_ns
-        self.timeout = door.core.settings.refresh
+        self.timeout = door.state.settings.refresh
         self._histories = door.histories
-        self._core = door.core
+        self._state = door.state
         self._door = door
         self._zone = zone
         self._file_id = file_id
@@ -245,7 +250,7 @@ class _FormerVersion(File):
         return stat.S_IFREG | (0 if protected else 0o444)
 
     def xattrs(self) -> dict[str, str]:
-        version, cache = self._version, self._core.cache
+        version, cache = self._version, self._state.cache
         here = not version.size or cache.is_complete(self.ino, version.id) or self._whole_file()
         return {
             "id": version.id,
@@ -255,9 +260,9 @@ class _FormerVersion(File):
             "version": version.version,
         }
 
-    def standing(self) -> Standing:
+    def standing(self) -> SyncState:
         file = self._histories.file(self._zone, self._file_id)
-        return Standing("a version, which the service has", file=file.ino if file else 0)
+        return SyncState("a version, which the service has", file=file.ino if file else 0)
 
     async def open(self, flags: int, pid: int) -> "_Reading":
         refuse_writing(flags)
@@ -271,21 +276,21 @@ class _FormerVersion(File):
         return _Reading(reader)
 
     def _reader(self) -> Reader:
-        core, version = self._core, self._version
+        state, version = self._state, self._version
         file = self._whole_file()
         if file is not None:
-            return core.cache.open(file.ino, file.revision, version.size, core.source(file))
+            return state.cache.open(file.ino, file.revision, version.size, state.source(file))
         source = VersionSource(
             self._door.service.transfer, self._zone, self._file_id, version.version
         )
-        return core.cache.open(self.ino, version.id, version.size, source)
+        return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
         """Return the file if this is its current version and is completely cached."""
         file = self._histories.file(self._zone, self._file_id)
         if file is None or not file.revision or file.revision != self._version.revision:
             return None
-        return file if self._core.cache.is_complete(file.ino, file.revision) else None
+        return file if self._state.cache.is_complete(file.ino, file.revision) else None
 
     def _require_size(self) -> None:
         """Refuse to open versions of a service that reports no sizes, as they would look empty.

@@ -15,7 +15,7 @@ import trio.testing
 
 from tests.harness.waiting import eventually
 from zonedrive.cli import browser, start_page
-from zonedrive.cli.browser import Seat, browser_commands
+from zonedrive.cli.browser import BrowserPrompt, browser_commands
 from zonedrive.logon.wire import Offer
 
 
@@ -76,7 +76,7 @@ async def test_the_first_browser_that_starts_is_taken(
     monkeypatch.setattr(subprocess, "Popen", Looked)
     fails, stays = program(tmp_path, "fails", "exit 3"), program(tmp_path, "stays", "exec sleep 30")
     monkeypatch.setenv("BROWSER", f"{fails} -a:{stays} --at=%s:{program(tmp_path, 'last')}")
-    seat = Seat(None, here=True, seconds=1, username=str)
+    seat = BrowserPrompt(None, here=True, seconds=1, username=str)
     assert seat.here
     pages: list[str] = []
 
@@ -99,7 +99,7 @@ async def test_no_browser_that_starts(
 ) -> None:
     """The address is shown, to be opened by hand."""
     monkeypatch.setenv("BROWSER", str(program(tmp_path, "fails", "exit 3")))
-    seat = Seat(None, here=True, seconds=1, username=str)
+    seat = BrowserPrompt(None, here=True, seconds=1, username=str)
     await seat.show("corp", "http://127.0.0.1:1/x", trio.lowlevel.checkpoint)
     assert "No browser could be started; open this address: http://127.0.0.1:1/x" in (
         capsys.readouterr().err
@@ -138,7 +138,7 @@ async def test_only_a_yes_confirms(
     with os.fdopen(theirs) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         os.write(ours, b"y\n")
-        seat = Seat(None, here=True, seconds=1, username=str)
+        seat = BrowserPrompt(None, here=True, seconds=1, username=str)
         assert seat.can_confirm
         answers = []
 
@@ -162,7 +162,7 @@ async def test_a_machine_without_a_desktop(
     """It is as with --no-browser, and said."""
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    seat = Seat(None, here=True, seconds=1, username=str)
+    seat = BrowserPrompt(None, here=True, seconds=1, username=str)
     assert not seat.here
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
@@ -176,7 +176,7 @@ async def test_a_machine_without_a_desktop(
 def test_without_a_terminal_nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What must be chosen is an error with all ways, what may be is a password."""
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    seat = Seat(None, here=False, seconds=1, username=str)
+    seat = BrowserPrompt(None, here=False, seconds=1, username=str)
     offers = [Offer("idp", "a b"), Offer("personal-id", "c")]
     with pytest.raises(Exception, match="--idp 'a b' or --personal-id c"):
         seat.choose(offers)
@@ -195,7 +195,7 @@ class Typist:
 
     async def guide(self) -> None:
         """Until what is taken begins with http."""
-        seat = Seat(None, here=False, seconds=1, username=str)
+        seat = BrowserPrompt(None, here=False, seconds=1, username=str)
         await seat.guide("corp", "https://idp.example/y", "http://127.0.0.1:1/", self._take)
 
     def _take(self, line: str) -> str:
@@ -248,12 +248,12 @@ async def test_a_line_of_a_pipe_or_file(tmp_path: Path) -> None:
     """Lines of what is no terminal are read as they are; its end is no line."""
     (tmp_path / "file").write_text("http://x/#y\n")
     with (tmp_path / "file").open("rb") as file:
-        lines = browser.Lines(file.fileno())
+        lines = browser.RawLineReader(file.fileno())
         assert [await lines.next(), await lines.next()] == ["http://x/#y", None]
     reading, writing = os.pipe()
     os.write(writing, b"http://x/#y")
     os.close(writing)
-    assert await browser.Lines(reading).next() == "http://x/#y"
+    assert await browser.RawLineReader(reading).next() == "http://x/#y"
     os.close(reading)
 
 

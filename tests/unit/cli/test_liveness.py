@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zonedrive.cli import liveness
-from zonedrive.cli.liveness import Patience, connect
+from zonedrive.cli.liveness import Liveness, connect
 from zonedrive.daemon import process_control
 
 NOBODY = -1  # the number of no process
@@ -59,12 +59,12 @@ def test_what_comes_is_cut_into_lines(line: Line) -> None:
     line.theirs.sendall(b"one\ntw")
     line.theirs.sendall(b"o\nthr")
     line.theirs.close()
-    assert list(Patience(line.ours, line.gone, NOBODY).lines(None)) == [b"one", b"two"]
+    assert list(Liveness(line.ours, line.gone, NOBODY).lines(None)) == [b"one", b"two"]
 
 
 def test_one_that_answers_beside_is_only_slow(line: Line) -> None:
     """It is asked again and again, and given up at the limit alone."""
-    waiting = Patience(line.ours, line.answering, NOBODY)
+    waiting = Liveness(line.ours, line.answering, NOBODY)
     with pytest.raises(TimeoutError):
         next(waiting.lines(0.2))
     assert waiting.is_slow
@@ -74,7 +74,7 @@ def test_one_that_answers_beside_is_only_slow(line: Line) -> None:
 def test_one_that_does_not_is_given_up(line: Line) -> None:
     """Long before the limit, and also without one."""
     for longest in (None, 1000.0):
-        waiting = Patience(line.ours, line.silent, NOBODY)
+        waiting = Liveness(line.ours, line.silent, NOBODY)
         with pytest.raises(TimeoutError):
             next(waiting.lines(longest))
         assert not waiting.is_slow
@@ -89,11 +89,11 @@ def test_one_that_is_closing_has_time_for_it(line: Line, monkeypatch: pytest.Mon
         return line.gone()
 
     with pytest.raises(TimeoutError):
-        next(Patience(line.ours, gone, NOBODY).lines(None))
+        next(Liveness(line.ours, gone, NOBODY).lines(None))
     assert len(asked) == 7
     monkeypatch.setattr(process_control, "is_stopped", lambda pid: True)
     with pytest.raises(TimeoutError):
-        next(Patience(line.ours, gone, NOBODY).lines(None))
+        next(Liveness(line.ours, gone, NOBODY).lines(None))
     assert len(asked) == 8
 
 

@@ -15,7 +15,7 @@ import trio
 from tests.unit.content.mounts import read_only, small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content
 from zonedrive.content.cache import Cache
-from zonedrive.content.cache_index import Index
+from zonedrive.content.cache_index import CacheIndex
 from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.reader import Reader
 from zonedrive.errors import Unreachable
@@ -469,12 +469,12 @@ async def test_rows_that_somebody_made_count_for_nothing(tmp_path: Path) -> None
     source = Script(content(2 * MIB))
     async with running(tmp_path, KEY) as cache:
         await fetched(cache, 1, source)
-    index = Index(tmp_path / "index.db", KEY, lambda: None)
+    index = CacheIndex(tmp_path / "index.db", KEY, lambda: None)
     index.open()
     (row,) = index.everything()
     index.close()
     for forger in (None, bytes(32)):
-        index = Index(tmp_path / "index.db", forger, lambda: None)
+        index = CacheIndex(tmp_path / "index.db", forger, lambda: None)
         index.open()
         assert index.put(row)
         index.close()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zonedrive.content.chunk_crypto import CHUNK, SLOT
 from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.content_file import Buffer, ContentFile
-from zonedrive.content.encrypted_file import SealedFile
+from zonedrive.content.encrypted_file import EncryptedFile
 from zonedrive.content.header import MAX_HOLES
 from zonedrive.content.redo_log import place_of
 from zonedrive.errors import Damaged, StoreError
@@ -245,7 +245,7 @@ def test_more_holes_than_the_head_can_list(tmp_path: Path) -> None:
 def test_small_writes_are_not_amplified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing 4 KiB pieces one after the other puts each byte on the disk about once."""
     file = create_file(tmp_path / "file", KEY)
-    assert isinstance(file, SealedFile)
+    assert isinstance(file, EncryptedFile)
     stored: list[int] = []
     store = file._store
 
@@ -335,7 +335,7 @@ def test_a_long_write_that_does_not_fit_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several chunks are written at once: where the disk is full, none of them remain."""
-    file = SealedFile.create(tmp_path / "file", KEY)
+    file = EncryptedFile.create(tmp_path / "file", KEY)
     file.pwrite(0, b"a" * (3 * CHUNK))
     file.flush()
     taken, write = (tmp_path / "file").stat().st_size, os.pwrite
@@ -359,8 +359,8 @@ def test_cached_chunks_written_at_once_are_missing_where_the_disk_was_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of content that can be fetched again, a failed write is never taken for bytes."""
-    file = SealedFile.create(tmp_path / "file", KEY)
-    file.without_journal()
+    file = EncryptedFile.create(tmp_path / "file", KEY)
+    file.disable_redo_log()
     file.truncate(8 * CHUNK)
     write, calls = os.pwrite, 0
 

@@ -14,12 +14,12 @@ from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
 from zonedrive.content.cache import Cache
 from zonedrive.content.content_file import Buffer
 from zonedrive.content.download_worker import Download
-from zonedrive.content.encrypted_file import SealedFile
+from zonedrive.content.encrypted_file import EncryptedFile
 from zonedrive.content.fetcher import Engine, Fetcher
 from zonedrive.content.reader import Reader
 from zonedrive.content.redo_log import place_of
 from zonedrive.content.source import Changed
-from zonedrive.content.waiting_readers import LEAST, Pace, Waiter
+from zonedrive.content.waiting_readers import LEAST, Pace, WaitingReader
 from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
 from zonedrive.transfer_slots import TURNS
 
@@ -569,13 +569,13 @@ async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
     )  # fmt: skip
     pace = Pace(25.0, 0)
     await trio.sleep(24)
-    fetcher._came, waiter = LEAST, Waiter(0, 1, None)
+    fetcher._came, waiter = LEAST, WaitingReader(0, 1, None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fetcher._until, waiter, pace)
         await trio.sleep(5)
         waiter.event.set()
     with pytest.raises(TimedOut, match="no byte came for 10 seconds"):
-        await fetcher._until(Waiter(0, 1, None), pace)
+        await fetcher._until(WaitingReader(0, 1, None), pace)
 
 
 async def test_few_connections_serve_many_files(cache: Cache) -> None:
@@ -613,14 +613,14 @@ class SlowDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
         self.reached = threading.Event()
-        write = SealedFile.pwrite
+        write = EncryptedFile.pwrite
 
-        def slow(file: SealedFile, offset: int, data: Buffer) -> int:
+        def slow(file: EncryptedFile, offset: int, data: Buffer) -> int:
             self.reached.set()
             assert self.go.wait(90)
             return write(file, offset, data)
 
-        monkeypatch.setattr(SealedFile, "pwrite", slow)
+        monkeypatch.setattr(EncryptedFile, "pwrite", slow)
 
     async def is_reached(self) -> None:
         """Wait until a write waits."""
@@ -697,10 +697,10 @@ async def test_what_a_full_disk_refuses_is_read_from_memory(
     """A chunk that was read before the disk refused it can be read afterwards, too."""
     source = Script(content(512 * KIB))
 
-    def refuse(_file: SealedFile, _offset: int, _data: Buffer) -> int:
+    def refuse(_file: EncryptedFile, _offset: int, _data: Buffer) -> int:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(SealedFile, "pwrite", refuse)
+    monkeypatch.setattr(EncryptedFile, "pwrite", refuse)
     reader = cache.open(7, "r", len(source.data), source)
     assert await read_all(reader) == source.data
     assert await read_all(reader) == source.data

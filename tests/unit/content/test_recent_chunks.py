@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.content.scripted import KIB, content
-from zonedrive.content.recent_chunks import Recent
+from zonedrive.content.recent_chunks import RecentChunks
 
 DATA = content(300 * KIB)
 PIECES = st.lists(
@@ -25,7 +25,7 @@ def test_recent_bytes_are_the_right_ones(
     The memory of chunks that made room is written over at once, as downloads do.  A chunk that is
     stored nowhere else is there in any case.
     """
-    recent = Recent(capacity=200 * KIB)
+    recent = RecentChunks(capacity=200 * KIB)
     for start, size, is_stored in pieces:
         chunk = bytearray(DATA[start : start + size])
         recent.put(start, memoryview(chunk))
@@ -43,7 +43,7 @@ def test_recent_bytes_are_the_right_ones(
 
 def test_what_came_last_is_there_across_chunks() -> None:
     """A reader just behind the download needs no disk."""
-    recent = Recent()
+    recent = RecentChunks()
     for start in range(0, 256 * KIB, 64 * KIB):
         recent.put(start, DATA[start : start + 64 * KIB])
     assert recent.get(60 * KIB, 140 * KIB) == DATA[60 * KIB : 200 * KIB]
@@ -54,7 +54,7 @@ def test_what_came_last_is_there_across_chunks() -> None:
 
 def test_at_rest_only_what_is_not_stored_stays() -> None:
     """Memory is given back once nothing comes any more, that of the rest when it is stored."""
-    recent = Recent()
+    recent = RecentChunks()
     recent.put(0, DATA[:KIB])
     recent.put(KIB, DATA[KIB : 2 * KIB])
     recent.stored(0)
@@ -67,7 +67,7 @@ def test_at_rest_only_what_is_not_stored_stays() -> None:
 
 def test_memory_is_bounded() -> None:
     """Never more than the capacity, nor more than a few small chunks, once they are stored."""
-    recent, held = Recent(capacity=200 * KIB), 0
+    recent, held = RecentChunks(capacity=200 * KIB), 0
     for number, size in enumerate([64 * KIB] * 100 + [1] * 1000):
         recent.put(number * 64 * KIB, bytes(size))
         recent.stored(number * 64 * KIB)
@@ -79,7 +79,7 @@ def test_memory_is_bounded() -> None:
 
 def test_a_chunk_stays_until_it_is_stored() -> None:
     """The only copy of a chunk does not make room for others, however slow the disk is."""
-    recent = Recent(capacity=100 * KIB)
+    recent = RecentChunks(capacity=100 * KIB)
     for number in range(4):
         recent.put(number * 64 * KIB, DATA[: 64 * KIB])
     assert list(recent.unstored) == [(n * 64 * KIB, (n + 1) * 64 * KIB) for n in range(4)]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.content.scripted import content
-from zonedrive.content.cache_entry import Entry
-from zonedrive.content.stream_buffer import CELL, Windows
+from zonedrive.content.cache_entry import CacheEntry
+from zonedrive.content.stream_buffer import CELL, StreamBuffers
 
 DATA = content(6 * CELL)
 PIECES = st.lists(
@@ -23,7 +23,7 @@ def test_uncached_bytes_are_the_right_ones(
     pieces: list[tuple[int, int]], offset: int, length: int
 ) -> None:
     """Streams cut in any way overlap in memory: what came is there, nothing else is."""
-    window, there = Windows().new(), bytearray(9 * CELL)
+    window, there = StreamBuffers().new(), bytearray(9 * CELL)
     for start, size in pieces:
         window.pwrite(start, DATA[start : start + size])
         size = len(DATA[start : start + size])
@@ -37,7 +37,7 @@ def test_uncached_bytes_are_the_right_ones(
 
 def test_memory_is_bounded() -> None:
     """However much passes through, only the latest bytes are held, and the rest is told."""
-    window = Windows(4 * CELL).new()
+    window = StreamBuffers(4 * CELL).new()
     for start in range(0, 100 * CELL, CELL):
         window.pwrite(start, bytes(CELL))
     assert window.pread(99 * CELL, CELL) == bytes(CELL)
@@ -47,7 +47,7 @@ def test_memory_is_bounded() -> None:
 
 def test_all_together_hold_no_more_than_one_may() -> None:
     """However many files are open: what nobody uses gives way, the others share."""
-    windows = Windows(8 * CELL)
+    windows = StreamBuffers(8 * CELL)
     idle, first, second = windows.new(), windows.new(), windows.new()
     idle.pwrite(0, DATA[: 4 * CELL])
     windows.rest()
@@ -67,7 +67,7 @@ def test_all_together_hold_no_more_than_one_may() -> None:
 
 def test_the_slow_keep_their_part_beside_the_fast() -> None:
     """A film is not fetched again and again because others copy big files."""
-    windows = Windows(8 * CELL)
+    windows = StreamBuffers(8 * CELL)
     slow, fast = windows.new(), windows.new()
     slow.pwrite(0, DATA[: 3 * CELL])
     for start in range(0, 100 * CELL, CELL):
@@ -78,7 +78,7 @@ def test_the_slow_keep_their_part_beside_the_fast() -> None:
 
 def test_nothing_is_left_of_the_closed_and_the_idle() -> None:
     """Their memory is free for others."""
-    windows = Windows()
+    windows = StreamBuffers()
     closed, idle = windows.new(), windows.new()
     for window in (closed, idle):
         window.pwrite(5, DATA[: 4 * CELL])
@@ -96,8 +96,8 @@ FULL = SimpleNamespace(allow=lambda _entry, _need, _want: False)
 
 def test_what_has_just_come_outlives_what_gave_way_before_it(tmp_path: Path) -> None:
     """Bytes that are fetched once more count from the moment they come, stored or not."""
-    windows = Windows(2 * CELL)
-    entry = Entry(1, "stamp", 4 * CELL, tmp_path / "file", None, windows, cast(Any, FULL))
+    windows = StreamBuffers(2 * CELL)
+    entry = CacheEntry(1, "stamp", 4 * CELL, tmp_path / "file", None, windows, cast(Any, FULL))
     for number in range(4):  # the first two give way, which the loop has not seen yet
         entry.store(number * CELL, bytes([number]) * CELL, lambda: None)
     again = []

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from zonedrive.daemon.alerts import RESAY_SECONDS, Tidings
+from zonedrive.daemon.alerts import RESAY_SECONDS, Alerts
 from zonedrive.daemon.notifications import Desktop
-from zonedrive.views.status_report import Report
+from zonedrive.views.status_report import StatusReport
 
 
 class Outbox:
@@ -33,7 +33,7 @@ class Outbox:
         """Conflicts."""
         return set(self.beside)
 
-    def untold(self) -> set[int]:
+    def unacknowledged(self) -> set[int]:
         """Those that nobody heard of."""
         return self.beside - self.kept
 
@@ -84,8 +84,8 @@ class Told:
 
     def start(self) -> None:
         """As a daemon that begins does."""
-        self.tidings = Tidings(
-            cast(Report, self.outbox),
+        self.tidings = Alerts(
+            cast(StatusReport, self.outbox),
             self.account,
             cast(Desktop, self.failures),
             cast(Desktop, self.conflicts),

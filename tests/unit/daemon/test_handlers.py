@@ -24,7 +24,7 @@ FOLDER = Path("/home/me/Zones")
 NOTHING = {"files": 0, "changes": 0, "bytes": 0}
 
 
-class Link:
+class Connectivity:
     """The state of the way to the service."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Report:
     def lost(self, under: list[int]) -> int:
         return self.saved if ROOT in under else 0
 
-    def tell_taken_back(self, under: list[int]) -> list[dict[str, str]]:
+    def take_rejected(self, under: list[int]) -> list[dict[str, str]]:
         given, self.taken_back = self.taken_back, []
         return given
 
@@ -82,7 +82,7 @@ class Report:
         return {"files": len(waits), "changes": 0, "bytes": sum(one["size"] for one in waits)}
 
 
-class Returning:
+class TrashCommands:
     """Shows what comes back."""
 
     async def told(self) -> None:
@@ -98,7 +98,7 @@ class Returning:
         return f"shown/{entry.name}"
 
 
-class Places:
+class PathLookup:
     """A file, and one that stays here."""
 
     async def find(self, path: str) -> Place:
@@ -113,11 +113,11 @@ class Service:
     """Zones and what was deleted in them."""
 
     def __init__(self) -> None:
-        self.link = Link()
+        self.link = Connectivity()
         self.restored: list[str] = []
 
     async def zones(self) -> list[Zone]:
-        return [Zone("z1", "One", "r1"), Zone("z2", "Shut", "r2", accessible=False)]
+        return [Zone("z1", "One", "r1"), Zone("z2", "KeyringLocked", "r2", accessible=False)]
 
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
         assert zone_id == "z1"
@@ -137,7 +137,9 @@ class Daemon:
         self.stopped = 0
         self.session = SimpleNamespace(folder=FOLDER, stop=self._stop, ended=trio.Event())
         parts = SimpleNamespace(
-            files=SimpleNamespace(report=self.report, places=Places(), returning=Returning()),
+            files=SimpleNamespace(
+                report=self.report, places=PathLookup(), returning=TrashCommands()
+            ),
             service=self.service,
             paths=SimpleNamespace(
                 account="work", account_file=FOLDER / "none", option=" --account work"

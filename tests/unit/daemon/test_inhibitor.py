@@ -15,8 +15,8 @@ from tests.harness.bus import Bus, Logind
 from zonedrive.daemon import inhibitor
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.errors import Unreachable
-from zonedrive.remote.connectivity import Link
-from zonedrive.views.status_report import Report
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.views.status_report import StatusReport
 
 NOTHING = {"files": 0, "changes": 0, "bytes": 0, "sent": 0, "uploading": 0, "failed": 0, "open": 0}
 
@@ -43,19 +43,23 @@ class Watched:
     """An inhibitor at work."""
 
     def __init__(self) -> None:
-        self.outbox, self.link = Outbox(), Link()
+        self.outbox, self.link = Outbox(), Connectivity()
         self.sent: list[float] = []  # how many seconds there were
         self.woken: list[bool] = []
         self.slept = 0.0
         self.inhibitor = Inhibitor(
-            cast(Report, self.outbox), self.link, self._send_all, self._awake, lambda: self.slept
+            cast(StatusReport, self.outbox),
+            self.link,
+            self._send_all,
+            self._on_resume,
+            lambda: self.slept,
         )
 
     async def _send_all(self, seconds: float) -> None:
         self.sent.append(seconds)
         self.outbox.become()
 
-    async def _awake(self, dead: bool) -> None:
+    async def _on_resume(self, dead: bool) -> None:
         self.woken.append(dead)
 
 

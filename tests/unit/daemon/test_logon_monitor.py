@@ -14,14 +14,14 @@ import trio.testing
 from tests.harness.bus import Bus, Screen
 from tests.unit.logon.test_bearer_auth import Memory
 from zonedrive.daemon.compose import Parts
-from zonedrive.daemon.logon_monitor import Vigil
+from zonedrive.daemon.logon_monitor import LogonMonitor
 from zonedrive.daemon.notifications import Desktop
 from zonedrive.errors import CredentialsRefused, NotLoggedOn
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, BearerAuth, save_bearer
 from zonedrive.logon.server_clock import Clock
 from zonedrive.paths import AccountPaths
-from zonedrive.remote.connectivity import Link
+from zonedrive.remote.connectivity import Connectivity
 
 DAY = 86_400.0
 BEGAN = 1_800_000_000
@@ -80,7 +80,7 @@ class Watched:
         time, start = trio.lowlevel.current_clock().current_time, trio.current_time()
         renewal.now = lambda: time() - start
         self.auth.clock = Clock(lambda: int((BEGAN + time() - start) * 1e9))
-        self.link, self.desktop, self.renewal = Link(), Shown(), renewal
+        self.link, self.desktop, self.renewal = Connectivity(), Shown(), renewal
         parts = SimpleNamespace(
             auth=self.auth,
             renewal=renewal,
@@ -88,7 +88,7 @@ class Watched:
             paths=paths,
             service=SimpleNamespace(link=self.link),
         )
-        self.vigil = Vigil(cast(Parts, parts), cast(Desktop, self.desktop))
+        self.vigil = LogonMonitor(cast(Parts, parts), cast(Desktop, self.desktop))
 
     async def go_by(self, days: float) -> None:
         """Let time pass."""

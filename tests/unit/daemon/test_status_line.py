@@ -6,10 +6,10 @@ import trio
 import trio.testing
 
 from zonedrive.daemon.sd_notify import Notifier
-from zonedrive.daemon.status_line import Bulletin
+from zonedrive.daemon.status_line import StatusLine
 from zonedrive.errors import NotLoggedOn, Unreachable
-from zonedrive.remote.connectivity import Link
-from zonedrive.views.status_report import Report
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.views.status_report import StatusReport
 
 COMMAND = "zonedrive logon https://zones.example --username alice"
 DONE = "everything is on the service"
@@ -61,9 +61,12 @@ class Watched:
     """A bulletin over all that."""
 
     def __init__(self, *, is_heard: bool = True) -> None:
-        self.manager, self.link, self.outbox = Manager(is_heard=is_heard), Link(), Outbox()
-        self.bulletin = Bulletin(
-            cast(Notifier, self.manager), self.link, cast(Report, self.outbox), lambda: COMMAND
+        self.manager, self.link, self.outbox = Manager(is_heard=is_heard), Connectivity(), Outbox()
+        self.bulletin = StatusLine(
+            cast(Notifier, self.manager),
+            self.link,
+            cast(StatusReport, self.outbox),
+            lambda: COMMAND,
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from zonedrive.daemon.lock import Holder
 from zonedrive.doctor import apparmor
-from zonedrive.doctor.result import Finding
+from zonedrive.doctor.result import CheckResult
 from zonedrive.fuse import mountpoint
 
 # In the form of the profile that AppArmor 4 brings along.
@@ -62,7 +62,7 @@ def patient(folder: str = "/home/alice/Zones") -> Any:
     return SimpleNamespace(holder=Holder(1, Path(folder)), folder=None, account=account)
 
 
-def finding(folder: str) -> Finding:
+def finding(folder: str) -> CheckResult:
     """What is found for a mount at `folder`."""
     found = apparmor.apparmor(patient(folder))
     assert found is not None

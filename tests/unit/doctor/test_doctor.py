@@ -14,12 +14,12 @@ from zonedrive import __version__, doctor
 from zonedrive.config import Settings
 from zonedrive.daemon.lock import Holder
 from zonedrive.doctor import folders, fuse_device, mount, service
-from zonedrive.doctor.facts import Patient
-from zonedrive.doctor.result import Finding, age
+from zonedrive.doctor.facts import DoctorFacts
+from zonedrive.doctor.result import CheckResult, age
 from zonedrive.errors import StoreError, TimedOut, Unreachable
 from zonedrive.fuse import mountpoint
 from zonedrive.remote import probe
-from zonedrive.remote.probe import Glance
+from zonedrive.remote.probe import ProbeResult
 
 
 def patient(**facts: Any) -> Any:
@@ -53,7 +53,7 @@ def home(tmp_path: Path) -> Any:
 )
 def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
     """Within a minute one-time codes and times are as expected."""
-    found = service.clock(patient(glance=Glance(0.1, ahead, 100)))
+    found = service.clock(patient(glance=ProbeResult(0.1, ahead, 100)))
     assert found is not None and found.ok == ok
 
 
@@ -69,7 +69,7 @@ def test_the_clock_is_read_off_an_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])
 def test_a_certificate_that_ends_soon_is_said(days: float, ok: bool) -> None:
     """While there is time to renew it."""
-    found = service.certificate(patient(glance=Glance(0.1, 0.0, days)))
+    found = service.certificate(patient(glance=ProbeResult(0.1, 0.0, days)))
     assert found is not None and found.ok == ok
 
 
@@ -224,19 +224,19 @@ def test_a_daemon_of_before_an_upgrade(home: Any, version: str | None, ok: bool)
 def test_a_check_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it stumbled over stays private."""
 
-    def store(patient: Patient) -> Finding:
+    def store(patient: DoctorFacts) -> CheckResult:
         raise StoreError("/home/alice is damaged")
 
-    def system(patient: Patient) -> Finding:
+    def system(patient: DoctorFacts) -> CheckResult:
         raise OSError(errno.EACCES, "Permission denied", "/home/alice")
 
-    def bug(patient: Patient) -> Finding:
+    def bug(patient: DoctorFacts) -> CheckResult:
         raise KeyError("alice")
 
-    def good(patient: Patient) -> Finding:
-        return Finding(True, "well")
+    def good(patient: DoctorFacts) -> CheckResult:
+        return CheckResult(True, "well")
 
-    def nothing(patient: Patient) -> None:
+    def nothing(patient: DoctorFacts) -> None:
         return None
 
     checks = (("a", store), ("b", system), ("c", bug), ("d", nothing), ("e", good))
@@ -252,11 +252,11 @@ def test_a_check_that_never_ends_holds_up_no_other(monkeypatch: pytest.MonkeyPat
     """A dead network folder answers nobody."""
     over = threading.Event()
 
-    def hung(patient: Patient) -> Finding:
+    def hung(patient: DoctorFacts) -> CheckResult:
         over.wait()
-        return Finding(True, "late")
+        return CheckResult(True, "late")
 
-    checks = (("a", hung), ("b", lambda patient: Finding(True, "well")))
+    checks = (("a", hung), ("b", lambda patient: CheckResult(True, "well")))
     monkeypatch.setattr(doctor, "CHECKS", checks)
     monkeypatch.setattr(doctor, "SECONDS", 0.5)
     looking = doctor.examine(patient())

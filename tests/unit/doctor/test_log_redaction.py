@@ -23,10 +23,10 @@ def told(*log: str) -> list[str]:
          "INFO zonedrive.daemon.serve: SIGTERM: unmounting"),
         ("WARNING zonedrive.fuse.deadline: lookup took longer than 30 s",
          "WARNING zonedrive.fuse.deadline: … took longer than 30 s"),
-        ("WARNING zonedrive.content.cache_store: file content cannot be cached (No space left on device);"
-         " reads go on uncached",
-         "WARNING zonedrive.content.cache_store: file content cannot be cached (No space left on device);"
-         " reads go on uncached"),
+        ("WARNING zonedrive.content.cache_store: file content cannot be cached (No space left on"
+         " device); reads go on uncached",
+         "WARNING zonedrive.content.cache_store: file content cannot be cached (No space left on"
+         " device); reads go on uncached"),
         ("INFO zonedrive.remote.connectivity: the service is offline, was online: alice Plan 4711",
          "INFO zonedrive.remote.connectivity: the service is offline, was online: …"),
         ("ERROR zonedrive.state.repair: /home/alice/4711 is damaged (secret): it is mended at"

@@ -6,7 +6,7 @@ import signal
 import trio
 
 from tests.harness.waiting import eventually
-from zonedrive.fuse.eintr_timer import SECONDS, Alarm
+from zonedrive.fuse.eintr_timer import SECONDS, EintrTimer
 
 
 async def test_the_signal_comes_only_while_the_loop_is_awake() -> None:
@@ -17,7 +17,7 @@ async def test_the_signal_comes_only_while_the_loop_is_awake() -> None:
     def asleep() -> bool:
         return signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
-    with Alarm():
+    with EintrTimer():
         for _ in range(3):
             left, again = signal.getitimer(signal.ITIMER_REAL)
             assert 0 < left <= SECONDS == again
@@ -29,7 +29,7 @@ async def test_the_signal_comes_only_while_the_loop_is_awake() -> None:
 async def test_a_loop_that_is_stuck_is_interrupted() -> None:
     """A system call that would block for ever ends after a moment."""
     reading, writing = os.pipe()
-    with Alarm():
+    with EintrTimer():
         # Python itself would try again after a signal: a handler that writes shows that it came.
         signal.signal(signal.SIGALRM, lambda number, _frame: os.write(writing, b"x"))
         assert os.read(reading, 1) == b"x"

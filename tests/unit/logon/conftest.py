@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from zonedrive.errors import CredentialsRefused
-from zonedrive.logon.api import Access
+from zonedrive.logon.api import LogonApi
 from zonedrive.logon.secrets import Secret
 
 BASE = "https://zones.example"
@@ -62,9 +62,9 @@ class Desk:
         """A client that talks to it."""
         return httpx.AsyncClient(transport=httpx.MockTransport(self.handle))
 
-    def access(self) -> Access:
+    def access(self) -> LogonApi:
         """The access endpoints."""
-        return Access(self.client(), BASE)
+        return LogonApi(self.client(), BASE)
 
 
 def say(status: int, value: object = None, **headers: str) -> httpx.Response:

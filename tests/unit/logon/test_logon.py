@@ -26,10 +26,10 @@ from zonedrive import errors
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import Backlog
-from zonedrive.logon.api import Access
-from zonedrive.logon.logon import Enrolment, Wish
-from zonedrive.logon.previous_account import Premises
-from zonedrive.logon.secrets import CredentialsStore, FileStore, Locked, Secret, SecretStore
+from zonedrive.logon.api import LogonApi
+from zonedrive.logon.logon import Logon, LogonRequest
+from zonedrive.logon.previous_account import LocalDataQueries
+from zonedrive.logon.secrets import CredentialsStore, FileStore, KeyringTimeout, Secret, SecretStore
 from zonedrive.paths import AccountPaths
 
 
@@ -49,10 +49,10 @@ class Office:
         self.kept = ""
 
     @asynccontextmanager
-    async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[Access]:
+    async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
         self.opened.append((base, ca_file))
         async with self.desk.client() as client:
-            yield Access(client, base)
+            yield LogonApi(client, base)
 
     @contextmanager
     def _hold(self, paths: AccountPaths) -> Iterator[None]:
@@ -61,11 +61,11 @@ class Office:
 
     async def log_on(self, url: str = BASE, username: str = "alice", **more: Any) -> Account:
         """One logon."""
-        enrolment = Enrolment(
+        enrolment = Logon(
             self.paths,
-            Wish(url=url, username=username, **more),
+            LogonRequest(url=url, username=username, **more),
             self.person,
-            premises=Premises(
+            premises=LocalDataQueries(
                 backlog=lambda paths: self.backlog,
                 lost=lambda paths: self.lost,
                 local=lambda paths: 0,
@@ -331,13 +331,13 @@ async def test_a_logon_in_another_terminal_is_noticed(office: Office) -> None:
     await office.log_on()
     bob = msgspec.structs.replace(Account.load(office.paths), username="bob", user_id="bob")
 
-    class Slow(Person):
+    class DaemonTimeout(Person):
         def password(self) -> Secret:
             bob.save(office.paths)
             office.paths.database.write_bytes(b"x")
             return super().password()
 
-    office.person, office.meanwhile = Slow(), Backlog(1, 7)
+    office.person, office.meanwhile = DaemonTimeout(), Backlog(1, 7)
     with pytest.raises(errors.ConfigError, match=r"1 file .* of bob at"):
         await office.log_on()
     assert Account.load(office.paths) == bob
@@ -399,7 +399,7 @@ async def test_a_keyring_is_used_silently(office: Office) -> None:
 async def test_a_locked_keyring_gives_way_to_a_file(office: Office) -> None:
     """Said aloud, once the logon has worked."""
     ring = Ring()
-    ring.fail = Locked("locked")
+    ring.fail = KeyringTimeout("locked")
     office.store = ring
     await office.log_on()
     assert office.paths.secrets_file.exists()
@@ -411,9 +411,9 @@ async def test_a_locked_keyring_with_the_key_to_kept_data_is_waited_for(office: 
     await office.log_on()
     office.paths.database.write_bytes(b"x")
     ring = Ring()
-    ring.fail = Locked("locked")
+    ring.fail = KeyringTimeout("locked")
     office.store = ring
-    with pytest.raises(Locked):
+    with pytest.raises(KeyringTimeout):
         await office.log_on()
 
 

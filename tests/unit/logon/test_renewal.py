@@ -8,7 +8,7 @@ from tests.unit.logon.test_bearer_auth import Memory, Times
 from zonedrive.errors import CredentialsRefused
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
-from zonedrive.logon.renewal import Order, Outcome, Renewal, digest, in_a_process
+from zonedrive.logon.renewal import Outcome, Renewal, RenewalRequest, digest, in_a_process
 from zonedrive.paths import AccountPaths
 
 OLD = Bearer("old", "session")
@@ -19,9 +19,9 @@ class Worker:
     """Does the work, with the outcomes that it was given."""
 
     def __init__(self, *outcomes: Outcome) -> None:
-        self.outcomes, self.orders = list(outcomes), list[Order]()
+        self.outcomes, self.orders = list(outcomes), list[RenewalRequest]()
 
-    def __call__(self, paths: AccountPaths, order: Order) -> Outcome:
+    def __call__(self, paths: AccountPaths, order: RenewalRequest) -> Outcome:
         self.orders.append(order)
         return self.outcomes.pop(0)
 
@@ -44,7 +44,7 @@ def test_another_bearer_comes_from_the_store(paths: AccountPaths) -> None:
     save_bearer(store, NEW)
     renewal = Renewal(paths, store, worker)
     assert renewal(OLD) == renewal.ahead(OLD) == NEW
-    assert worker.orders == [Order(digest(OLD), True), Order(digest(OLD), False)]
+    assert worker.orders == [RenewalRequest(digest(OLD), True), RenewalRequest(digest(OLD), False)]
     assert "old" not in repr(worker.orders)
     assert digest(None) == ""
 
@@ -110,6 +110,6 @@ def test_a_process_that_fails_is_tried_later(
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
     monkeypatch.setattr("zonedrive.logon.renewal.sys.executable", str(program))
-    found = in_a_process(paths, Order("", True))
+    found = in_a_process(paths, RenewalRequest("", True))
     assert found.result == "later"
     assert "failed" in found.message

@@ -12,10 +12,10 @@ from tests.unit.logon.conftest import BASE, GOOD, PASSWORD, SESSION, TOKEN, Desk
 from tests.unit.logon.test_bearer_auth import Memory
 from zonedrive.logon import renewal_worker
 from zonedrive.logon.account import Account
-from zonedrive.logon.api import Access
+from zonedrive.logon.api import LogonApi
 from zonedrive.logon.bearer_auth import Bearer, load_bearer, save_bearer
-from zonedrive.logon.renewal import Order, Outcome, digest
-from zonedrive.logon.renewal_worker import Again
+from zonedrive.logon.renewal import Outcome, RenewalRequest, digest
+from zonedrive.logon.renewal_worker import Renewer
 from zonedrive.logon.secrets import Secret
 from zonedrive.paths import AccountPaths
 
@@ -41,14 +41,14 @@ class Counter:
         save_bearer(self.store, KEPT[kind])
 
     @asynccontextmanager
-    async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[Access]:
+    async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
         async with self.desk.client() as client:
-            yield Access(client, base)
+            yield LogonApi(client, base)
 
     async def renew(self, *, ended: bool = True) -> Outcome:
         """One try."""
-        order = Order(digest(load_bearer(self.store)), ended)
-        return await Again(self.paths, self.store, self._access).run(order)
+        order = RenewalRequest(digest(load_bearer(self.store)), ended)
+        return await Renewer(self.paths, self.store, self._access).run(order)
 
     def logons(self) -> int:
         """How often the password was sent to log on."""
@@ -103,8 +103,8 @@ async def test_a_session_follows_a_session(counter: Counter) -> None:
 async def test_what_was_renewed_meanwhile_is_taken(counter: Counter) -> None:
     """Nothing is asked of the service."""
     counter.keep("token")
-    order = Order(digest(Bearer("older", "token")), True)
-    outcome = await Again(counter.paths, counter.store, counter._access).run(order)
+    order = RenewalRequest(digest(Bearer("older", "token")), True)
+    outcome = await Renewer(counter.paths, counter.store, counter._access).run(order)
     assert outcome == Outcome("renewed")
     assert counter.desk.asked == []
 
@@ -284,4 +284,4 @@ async def test_without_a_password_a_person_is_asked(counter: Counter) -> None:
 def test_an_outcome_holds_no_secret() -> None:
     """It goes through a pipe and into a log."""
     assert set(Outcome.__struct_fields__) == {"result", "message", "remedy", "seconds"}
-    assert json.dumps(PASSWORD) not in repr(Order(digest(KEPT["token"]), True))
+    assert json.dumps(PASSWORD) not in repr(RenewalRequest(digest(KEPT["token"]), True))

@@ -14,7 +14,7 @@ from zonedrive.logon.secrets import (
     FileStore,
     Keyring,
     KeyringStore,
-    Locked,
+    KeyringTimeout,
     Secret,
     SecretStore,
     open_store,
@@ -223,7 +223,7 @@ def test_a_locked_keyring_does_not_hang() -> None:
 
     store = KeyringStore(Waiting(), "work", seconds=0.05)
     for _ in range(3):
-        with pytest.raises(Locked):
+        with pytest.raises(KeyringTimeout):
             store.get("bearer")
     eventually(lambda: asked == ["work/bearer"], what="it is asked")
     door.set()

@@ -9,11 +9,11 @@ import trio
 from tests.unit.state.disk import zone_of
 from tests.unit.sync.way import Way
 from zonedrive.model import Revision
-from zonedrive.pins.fetch import Keeping
+from zonedrive.pins.fetch import PinFetcher
 from zonedrive.pins.pins import Pins
 from zonedrive.state.inode import Inode, Kind
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import DirectoryCache
 
 
 class Shelf:
@@ -45,33 +45,33 @@ class Shelf:
 class Office:
     """Pins over a real tree; listings and downloads are only noted."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, state: LocalState) -> None:
         self.way = Way()
         service = cast(Any, SimpleNamespace(link=self.way))
-        core.settings = msgspec.structs.replace(core.settings, refresh=0.0)
-        core.cache = cast(Any, Shelf())
-        self.core = core
-        self.shelf = cast(Shelf, core.cache)
+        state.settings = msgspec.structs.replace(state.settings, refresh=0.0)
+        state.cache = cast(Any, Shelf())
+        self.state = state
+        self.shelf = cast(Shelf, state.cache)
         self.listed: list[int] = []
         self.bad: dict[int, Exception] = {}  # by ino, what always becomes of it
-        self.zone = zone_of(core)
-        self.pins = Pins(core)
-        self.keeping = Keeping(core, service, cast(Folders, self), self.pins)
+        self.zone = zone_of(state)
+        self.pins = Pins(state)
+        self.keeping = PinFetcher(state, service, cast(DirectoryCache, self), self.pins)
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
-        """As `Folders.refresh`."""
+        """As `DirectoryCache.refresh`."""
         self.listed.append(folder.ino)
         await trio.lowlevel.checkpoint()
         if folder.ino in self.bad:
             raise self.bad[folder.ino]
-        with self.core.transaction():
-            self.core.tree.update(folder, listed=True)
-        self.core.listing_merged.notify(folder.ino)
+        with self.state.transaction():
+            self.state.inodes.update(folder, listed=True)
+        self.state.listing_merged.notify(folder.ino)
 
     def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
         """A file of the service."""
-        with self.core.transaction():
-            return self.core.tree.add(
+        with self.state.transaction():
+            return self.state.inodes.add(
                 (parent or self.zone).ino, name, Kind.FILE,
                 zone="z", remote_id=name, size=size, revision=Revision("1"),
             )  # fmt: skip

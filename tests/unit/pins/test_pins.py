@@ -13,7 +13,7 @@ from tests.unit.state.disk import Disk
 from zonedrive.content.source import Changed
 from zonedrive.errors import Forbidden, TimedOut, Unavailable, Unreachable
 from zonedrive.model import Revision
-from zonedrive.pins.fetch import NO_ROOM, Tally
+from zonedrive.pins.fetch import NO_ROOM, PinProgress
 from zonedrive.pins.poll import PASS_S, TROUBLE
 from zonedrive.state.inode import Kind
 from zonedrive.state.pin_table import Pin, PinStore
@@ -23,12 +23,12 @@ from zonedrive.state.pin_table import Pin, PinStore
 def office(tmp_path: Path) -> Iterator[Office]:
     """An account with one zone."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    cache = core.cache
+    state = disk.start()
+    cache = state.cache
     try:
-        yield Office(core)
+        yield Office(state)
     finally:
-        core.cache = cache
+        state.cache = cache
         disk.close()
 
 
@@ -55,8 +55,8 @@ async def test_what_is_pinned_later_is_looked_after_alike(
 ) -> None:
     """An empty folder whose listing is known, and a single file: by nobody's doing, none listed."""
     inode = office.file("a")
-    with office.core.transaction():
-        folder = office.core.tree.add(
+    with office.state.transaction():
+        folder = office.state.inodes.add(
             office.zone.ino, "empty", Kind.FOLDER, zone="z", remote_id="e", listed=True
         )
     async with trio.open_nursery() as nursery:
@@ -64,10 +64,10 @@ async def test_what_is_pinned_later_is_looked_after_alike(
         await trio.sleep(2 * PASS_S)
         for each in (inode, folder):
             office.pins.add(each)
-            await office.keeping.bring(each, Tally())
+            await office.keeping.bring(each, PinProgress())
         late = office.file("late", parent=folder)
-        with office.core.transaction():
-            office.core.tree.update(inode, revision=Revision("2"))
+        with office.state.transaction():
+            office.state.inodes.update(inode, revision=Revision("2"))
         await trio.sleep(PASS_S * 1.1)
         assert office.shelf.asked[0] == (inode.ino, "1")
         assert sorted(office.shelf.asked[1:]) == [(inode.ino, "2"), (late.ino, "1")]
@@ -101,7 +101,7 @@ async def test_what_failed_is_not_tried_with_every_listing(
         nursery.start_soon(office.keeping.run)
         for _ in range(int(PASS_S / 10) - 1):
             await trio.sleep(10)
-            office.core.listing_merged.notify(office.zone.ino)
+            office.state.listing_merged.notify(office.zone.ino)
         assert len(office.shelf.asked) <= 2
         await trio.sleep(PASS_S)
         assert 2 <= len(office.shelf.asked) <= 3
@@ -137,8 +137,8 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """Moved into a pinned folder from elsewhere, its listing is known already."""
-    with office.core.transaction():
-        tree = office.core.tree
+    with office.state.transaction():
+        tree = office.state.inodes
         pinned, moved = (
             tree.add(office.zone.ino, name, Kind.FOLDER, zone="z", remote_id=name, listed=True)
             for name in ("pinned", "moved")
@@ -149,9 +149,9 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
         nursery.start_soon(office.keeping.run)
         await trio.sleep(PASS_S / 2)
         assert office.shelf.asked == []
-        with office.core.transaction():
+        with office.state.transaction():
             tree.move(moved, pinned.ino, "moved")
-        office.core.listing_merged.notify(pinned.ino)
+        office.state.listing_merged.notify(pinned.ino)
         await trio.sleep(1)
         assert office.shelf.asked == [(inside.ino, "1")]
         nursery.cancel_scope.cancel()
@@ -162,7 +162,7 @@ async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: Mo
     inode = office.file("a")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
-        office.core.listing_merged.notify(office.zone.ino)
+        office.state.listing_merged.notify(office.zone.ino)
         await trio.sleep(10 * PASS_S)
         assert (office.listed, office.shelf.asked) == ([], [])
         assert inode.ino not in office.pins
@@ -179,11 +179,11 @@ async def test_a_listing_that_brings_nothing_new_costs_nothing(
         nursery.start_soon(office.keeping.run)
         await trio.sleep(1)
         office.listed.clear()
-        office.core.listing_merged.notify(office.zone.ino)
+        office.state.listing_merged.notify(office.zone.ino)
         await trio.sleep(1)
         assert office.listed == []
         new = office.file("b")
-        office.core.listing_merged.notify(office.zone.ino)
+        office.state.listing_merged.notify(office.zone.ino)
         await trio.sleep(1)
         assert (new.ino, "1") in office.shelf.asked
         nursery.cancel_scope.cancel()
@@ -200,12 +200,12 @@ async def test_what_does_not_fit_is_not_tried_for_ever(
         nursery.start_soon(office.keeping.run)
         await trio.sleep(3 * PASS_S)
         assert office.shelf.asked == [(inode.ino, "1")]
-        tally = Tally()
+        tally = PinProgress()
         await office.keeping.bring(office.zone, tally)
         assert [one.error for one in tally.failed] == [NO_ROOM]
         assert (tally.files, tally.here) == (1, 0)
-        with office.core.transaction():
-            office.core.tree.update(inode, revision=Revision("2"))
+        with office.state.transaction():
+            office.state.inodes.update(inode, revision=Revision("2"))
         await trio.sleep(2 * PASS_S)
         assert office.shelf.asked == [(inode.ino, "1"), (inode.ino, "2")]
         nursery.cancel_scope.cancel()
@@ -250,14 +250,14 @@ async def test_a_folder_that_the_service_always_fails_at_hinders_no_file(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """One too large for it, for instance; who pins is told which, and that it is no outage."""
-    with office.core.transaction():
-        folder = office.core.tree.add(
+    with office.state.transaction():
+        folder = office.state.inodes.add(
             office.zone.ino, "bad", Kind.FOLDER, zone="z", remote_id="bad"
         )
     inode = office.file("a")
     office.bad = {folder.ino: TimedOut("late")}
     office.pins.add(office.zone)
-    tally = Tally()
+    tally = PinProgress()
     await office.keeping.bring(office.zone, tally)
     assert office.shelf.asked == [(inode.ino, "1")]
     assert [one.path for one in tally.failed] == ["Zone/bad"]
@@ -269,7 +269,7 @@ async def test_a_service_that_gives_nothing_is_away(office: Office) -> None:
     inode = office.file("a")
     office.pins.add(inode)
     office.shelf.bad = {inode.ino: TimedOut("late")}
-    tally = Tally()
+    tally = PinProgress()
     await office.keeping.bring(inode, tally)
     assert (str(tally.away), tally.failed) == ("late", [])
 
@@ -279,7 +279,7 @@ async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Of
     inode = office.file("a")
     office.pins.add(inode)
     office.shelf.errors = [Changed("another one by now")]
-    tally = Tally()
+    tally = PinProgress()
     await office.keeping.bring(inode, tally)
     assert office.listed == [office.zone.ino]
     assert (tally.files, tally.here, tally.failed) == (1, 1, [])
@@ -287,12 +287,12 @@ async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Of
 
 async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None:
     """Some failures in a row say why; the others are not even tried."""
-    with office.core.transaction():
-        office.core.tree.update(office.zone, listed=True)
+    with office.state.transaction():
+        office.state.inodes.update(office.zone, listed=True)
     inodes = [office.file(f"{number}") for number in range(40)]
     office.pins.add(office.zone)
     office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
-    tally = Tally()
+    tally = PinProgress()
     await office.keeping.bring(office.zone, tally)
     assert str(tally.away) == "the cable is out"
     assert tally.failed == []
@@ -316,11 +316,11 @@ async def test_a_pass_that_fails_does_not_end_the_mount(
 
 async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a pin stands by now cannot be written down; it holds all the same."""
-    with office.core.transaction():
-        made = office.core.tree.add(office.zone.ino, "made", Kind.FILE, zone="z")
+    with office.state.transaction():
+        made = office.state.inodes.add(office.zone.ino, "made", Kind.FILE, zone="z")
     office.pins.add(made)
-    with office.core.transaction():
-        office.core.tree.update(made, remote_id="new")
+    with office.state.transaction():
+        office.state.inodes.update(made, remote_id="new")
 
     def full(store: PinStore, pin: Pin) -> None:
         raise OSError(errno.ENOSPC, "full")
@@ -328,19 +328,19 @@ async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(PinStore, "put", full)
         assert [inode.ino for inode in office.pins.roots()] == [made.ino]
-    assert PinStore(office.core.database).all() == [Pin(made.ino, "z")]
+    assert PinStore(office.state.database).all() == [Pin(made.ino, "z")]
     assert [inode.ino for inode in office.pins.roots()] == [made.ino]
-    assert PinStore(office.core.database).all() == [Pin(made.ino, "z", "new")]
+    assert PinStore(office.state.database).all() == [Pin(made.ino, "z", "new")]
 
 
 def test_a_pin_that_cannot_be_kept_is_none(office: Office) -> None:
     """After a failed transaction memory says what the table says."""
     inode = office.file("a")
-    store = PinStore(office.core.database)
-    with office.core.transaction():
+    store = PinStore(office.state.database)
+    with office.state.transaction():
         store.put(Pin(7))
-    with pytest.raises(RuntimeError), office.core.transaction():
+    with pytest.raises(RuntimeError), office.state.transaction():
         store.put(Pin(inode.ino, "z", "a"))
         store.drop(7)
         raise RuntimeError
-    assert store.all() == [Pin(7)] == PinStore(office.core.database).all()
+    assert store.all() == [Pin(7)] == PinStore(office.state.database).all()

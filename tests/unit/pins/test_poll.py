@@ -14,23 +14,23 @@ from tests.unit.state.disk import Disk, zone_of
 from tests.unit.sync.way import Way
 from zonedrive.errors import Forbidden, TimedOut, Unavailable
 from zonedrive.pins.pins import Pins
-from zonedrive.pins.poll import AT_ONCE, PACE_S, PASS_S, TROUBLE, WIDTH, Rounds
+from zonedrive.pins.poll import AT_ONCE, PACE_S, PASS_S, TROUBLE, WIDTH, PinPoller
 from zonedrive.state.inode import Inode, Kind
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import DirectoryCache
 
 
 class Floor:
     """Folders to walk through; who lists which is noted."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, state: LocalState) -> None:
         self.way = Way()
         service = cast(Any, SimpleNamespace(link=self.way))
-        self.core = core
-        self.zone = zone_of(core)
-        self.pins = Pins(core)
-        self.rounds = Rounds(
-            core, service, cast(Folders, self), self.pins, trio.CapacityLimiter(WIDTH)
+        self.state = state
+        self.zone = zone_of(state)
+        self.pins = Pins(state)
+        self.rounds = PinPoller(
+            state, service, cast(DirectoryCache, self), self.pins, trio.CapacityLimiter(WIDTH)
         )
         self.listed: list[int] = []
         self.errors: list[Exception] = []
@@ -38,7 +38,7 @@ class Floor:
         self.most = self._now = 0
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
-        """As `Folders.refresh`."""
+        """As `DirectoryCache.refresh`."""
         self._now += 1
         self.most = max(self.most, self._now)
         await trio.sleep(0.01)
@@ -51,9 +51,9 @@ class Floor:
 
     def folders(self, count: int, parent: Inode) -> list[Inode]:
         """Folders of the service."""
-        with self.core.transaction():
+        with self.state.transaction():
             return [
-                self.core.tree.add(
+                self.state.inodes.add(
                     parent.ino, name, Kind.FOLDER, zone="z", remote_id=f"{parent.ino}-{name}"
                 )
                 for name in map(str, range(count))
@@ -61,8 +61,8 @@ class Floor:
 
     def file(self, parent: Inode) -> Inode:
         """A file of the service."""
-        with self.core.transaction():
-            return self.core.tree.add(parent.ino, "f", Kind.FILE, zone="z", remote_id="f")
+        with self.state.transaction():
+            return self.state.inodes.add(parent.ino, "f", Kind.FILE, zone="z", remote_id="f")
 
     def taken(self) -> list[int]:
         """What was listed since the last question."""

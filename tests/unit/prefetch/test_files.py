@@ -7,10 +7,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from zonedrive.prefetch.files import SMALL, Siblings
-from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, Trail
+from zonedrive.prefetch.files import SMALL, FilePrefetch
+from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, ReadSequence
 from zonedrive.supervisor import Supervisor, Task
-from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.caller_policy import CallerPolicy
 
 LISTED = [7, 3, 9, 1, 8, 2, 6, 4, 5]
 NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -23,9 +23,9 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"zonedrive.prefetch.files.{name}", 1000.0)
 
 
-def trail(*opened: int, listed: list[int] = LISTED, named: list[int] = NAMED) -> Trail:
+def trail(*opened: int, listed: list[int] = LISTED, named: list[int] = NAMED) -> ReadSequence:
     """Of a program that has opened these files."""
-    made = Trail(1, 0)
+    made = ReadSequence(1, 0)
     for ino in opened:
         made.moved(ino)
     follow(made, listed, named)
@@ -37,7 +37,7 @@ def listings(*, read: bool = False) -> Any:
     return SimpleNamespace(was_read_lately=lambda _ino: read)
 
 
-def follow(found: Trail, listed: list[int], named: list[int]) -> None:
+def follow(found: ReadSequence, listed: list[int], named: list[int]) -> None:
     """Look for its order, that of the program's last folder first."""
     for by_name in (found.by_name, not found.by_name):
         if found.follow(named if by_name else listed, by_name=by_name):
@@ -106,7 +106,7 @@ def test_what_was_passed_is_ahead_no_more() -> None:
 
 def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
     """One file tells nothing of that; another order is found out as soon as it shows."""
-    found = Trail(2, 8, by_name=True)
+    found = ReadSequence(2, 8, by_name=True)
     found.moved(1)
     follow(found, LISTED, NAMED)
     assert found.order == NAMED
@@ -121,10 +121,10 @@ async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixtu
     service: Any = SimpleNamespace(content=lambda *whole: 1 / 0)
     settings: Any = SimpleNamespace(download_limit=0)
     job = Supervisor().job
-    core: Any = SimpleNamespace(tree=tree, settings=settings)
-    siblings = Siblings(core, service, listings(), Callers(()))
+    state: Any = SimpleNamespace(inodes=tree, settings=settings)
+    siblings = FilePrefetch(state, service, listings(), CallerPolicy(()))
     inode: Any = SimpleNamespace(ino=7, revision="r", size=1, zone="z", remote_id="f")
-    trail = Trail(1, 0)
+    trail = ReadSequence(1, 0)
     async with trio.open_nursery() as nursery:
         await nursery.start(siblings.run)
         siblings._running[7] = trio.Event()
@@ -166,21 +166,21 @@ class Listed:
         return [self.inodes[ino] for ino in inos]
 
 
-def of(tree: Listed, *, read: bool = False) -> tuple[Siblings, list[int]]:
+def of(tree: Listed, *, read: bool = False) -> tuple[FilePrefetch, list[int]]:
     """Siblings above this tree, of which all but the plans is left out; where they would go on."""
-    core: Any = SimpleNamespace(
-        tree=tree,
+    state: Any = SimpleNamespace(
+        inodes=tree,
         supervisor=Supervisor(),
         settings=SimpleNamespace(download_limit=0),
         cache=SimpleNamespace(is_complete=lambda _ino, _revision: False),
     )
-    siblings = Siblings(core, cast(Any, None), listings(read=read), Callers(()))
+    siblings = FilePrefetch(state, cast(Any, None), listings(read=read), CallerPolicy(()))
     went: list[int] = []
     siblings._go_on = lambda trail: went.extend(trail.order[trail.next :][:1])  # type: ignore[method-assign]
     return siblings, went
 
 
-async def opened(siblings: Siblings, inos: list[int]) -> None:
+async def opened(siblings: FilePrefetch, inos: list[int]) -> None:
     """A program opens these files."""
     for ino in inos:
         inode: Any = SimpleNamespace(

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from zonedrive.remote import Link, Service, Transfer, load_profile
-from zonedrive.remote.requests import Calls
+from zonedrive.remote import Connectivity, Service, Transfer, load_profile
+from zonedrive.remote.requests import Requests
 from zonedrive.remote.wire.pagination import BOUNDS
 
 BASE = "https://zones.example"
@@ -39,7 +39,7 @@ class Stage:
     def __init__(self) -> None:
         self.requests: list[httpx.Request] = []
         self.slept: list[float] = []
-        self.link = Link(chance=lambda: 0.5)
+        self.link = Connectivity(chance=lambda: 0.5)
 
     def _recording(self, handler: Handler) -> Handler:
         def handle(request: httpx.Request) -> httpx.Response:
@@ -66,7 +66,7 @@ class Stage:
         options = {"chance": lambda: 0.5} | options
         return Service(
             client,
-            Calls(client, BASE, self.link, **options),
+            Requests(client, BASE, self.link, **options),
             self.transfer(handler, profile),
             self.link,
             load_profile(profile),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from zonedrive.remote.concurrency_limit import START, Pace
+from zonedrive.remote.concurrency_limit import START, ConcurrencyLimit
 
 
-def serve(pace: Pace, seconds: float, at_once: int, requests: int = 2000) -> None:
+def serve(pace: ConcurrencyLimit, seconds: float, at_once: int, requests: int = 2000) -> None:
     """A service that is `seconds` away and gets through `at_once` requests in that time."""
     for _ in range(requests):
         underway = pace.allowed
@@ -14,7 +14,7 @@ def serve(pace: Pace, seconds: float, at_once: int, requests: int = 2000) -> Non
 
 def test_a_long_way_gets_more_requests_at_once() -> None:
     """Where nothing queues, as many as allowed at most are under way."""
-    pace = Pace(64)
+    pace = ConcurrencyLimit(64)
     assert pace.allowed == START
     serve(pace, 0.02, at_once=1000)
     assert pace.allowed == pace.most == 64
@@ -22,7 +22,7 @@ def test_a_long_way_gets_more_requests_at_once() -> None:
 
 def test_the_setting_is_never_exceeded() -> None:
     """Whoever sets a small number gets no more than that."""
-    pace = Pace(3)
+    pace = ConcurrencyLimit(3)
     assert pace.allowed == 3
     serve(pace, 0.02, at_once=1000)
     assert pace.allowed == 3
@@ -30,7 +30,7 @@ def test_the_setting_is_never_exceeded() -> None:
 
 def test_a_service_that_refuses_gets_half_as_much() -> None:
     """Once for all that was under way, then more again, one step after the other."""
-    pace = Pace(32)
+    pace = ConcurrencyLimit(32)
     serve(pace, 0.02, at_once=1000)
     for _ in range(10):
         pace.refused()
@@ -49,7 +49,7 @@ def test_a_service_that_refuses_gets_half_as_much() -> None:
 
 def test_the_way_is_found_out_within_a_few_rounds() -> None:
     """Twice as many with each round of answers, also where half of them made a connection first."""
-    pace = Pace(64)
+    pace = ConcurrencyLimit(64)
     answers = 0
     while pace.allowed < pace.most:
         for number in range(pace.allowed):
@@ -60,7 +60,7 @@ def test_the_way_is_found_out_within_a_few_rounds() -> None:
 
 def test_an_overshoot_does_not_last() -> None:
     """Of what was doubled too far, most is gone after a few rounds."""
-    pace = Pace(64)
+    pace = ConcurrencyLimit(64)
     serve(pace, 0.02, at_once=1000, requests=8 + 16 + 32)
     serve(pace, 0.02, at_once=20, requests=1000)
     assert pace.allowed <= 40
@@ -68,7 +68,7 @@ def test_an_overshoot_does_not_last() -> None:
 
 def test_a_service_that_is_busy_gets_no_more() -> None:
     """Where everything queues, it stays at what it was at first."""
-    pace = Pace(64)
+    pace = ConcurrencyLimit(64)
     pace.answered(0.001, 1)
     serve(pace, 0.001, at_once=1)
     assert pace.allowed == START
@@ -77,7 +77,7 @@ def test_a_service_that_is_busy_gets_no_more() -> None:
 @pytest.mark.parametrize("at_once", [12, 16, 20])
 def test_a_queue_stays_short(at_once: int) -> None:
     """Some more than the service gets through, not many."""
-    pace = Pace(64)
+    pace = ConcurrencyLimit(64)
     pace.answered(0.02, 1)
     serve(pace, 0.02, at_once)
     assert at_once <= pace.allowed <= at_once + 10
@@ -85,7 +85,7 @@ def test_a_queue_stays_short(at_once: int) -> None:
 
 def test_who_asks_for_little_changes_nothing() -> None:
     """A few requests tell nothing of how many the service takes."""
-    pace = Pace(64)
+    pace = ConcurrencyLimit(64)
     for number in range(1000):
         pace.answered(0.02, 2 + number % 4)
     assert pace.allowed == 8
@@ -93,7 +93,7 @@ def test_who_asks_for_little_changes_nothing() -> None:
 
 def test_it_becomes_less_when_the_service_slows_down() -> None:
     """Down to what it gets through, and a queue."""
-    pace = Pace(16)
+    pace = ConcurrencyLimit(16)
     serve(pace, 0.02, at_once=1000)
     assert pace.allowed == 16
     serve(pace, 0.02, at_once=2)

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from zonedrive import errors
-from zonedrive.remote.connectivity import Link, State
+from zonedrive.remote.connectivity import Connectivity, State
 
 REFUSED = errors.Unreachable("refused")
 SLOW = errors.TimedOut("slow")
@@ -42,7 +42,7 @@ GATEWAY = errors.Unavailable("bad gateway", status=502)
 )
 def test_what_failures_come_to(failures: list[errors.ZonedriveError], state: State) -> None:
     """One refused connection is enough, one slow answer is not."""
-    link = Link()
+    link = Connectivity()
     for failure in failures:
         link.note_failure(failure)
     assert link.state == state
@@ -51,7 +51,7 @@ def test_what_failures_come_to(failures: list[errors.ZonedriveError], state: Sta
 def test_an_answer_ends_everything() -> None:
     """The first answer to an ordinary request shows that all is well."""
     for failure in (REFUSED, errors.NotLoggedOn("x")):
-        link = Link()
+        link = Connectivity()
         link.note_failure(failure)
         assert link.last_error is failure
         link.note_answer()
@@ -61,7 +61,7 @@ def test_an_answer_ends_everything() -> None:
 
 async def test_waiters_wake_from_other_threads() -> None:
     """An upload that sees the service again wakes who waits on the loop."""
-    link = Link()
+    link = Connectivity()
     link.note_failure(REFUSED)
     seen: list[str] = []
 
@@ -79,7 +79,7 @@ async def test_waiters_wake_from_other_threads() -> None:
 
 async def test_changes_are_told_once_each(autojump_clock: MockClock) -> None:
     """Who waits for a change is not woken by news that is none."""
-    link = Link()
+    link = Connectivity()
     with trio.move_on_after(10) as waiting:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(link.wait_change)
@@ -95,7 +95,7 @@ async def test_changes_are_told_once_each(autojump_clock: MockClock) -> None:
 class Asked:
     """Answers a probe as told, and keeps the times."""
 
-    def __init__(self, link: Link, failures: int) -> None:
+    def __init__(self, link: Connectivity, failures: int) -> None:
         self.link, self.failures = link, failures
         self.times: list[float] = []
         self.states: list[State] = []
@@ -113,7 +113,7 @@ class Asked:
 
 async def test_an_absent_service_is_asked_less_and_less(autojump_clock: MockClock) -> None:
     """From 1 s to 30 s apart, until it answers; then everybody goes on."""
-    link = Link(chance=lambda: 1.0)
+    link = Connectivity(chance=lambda: 1.0)
     asked = Asked(link, 8)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.run, asked)
@@ -129,7 +129,7 @@ async def test_an_absent_service_is_asked_less_and_less(autojump_clock: MockCloc
 
 async def test_a_hint_makes_it_ask_at_once(autojump_clock: MockClock) -> None:
     """After a resume or a logon nobody waits half a minute."""
-    link = Link(chance=lambda: 1.0)
+    link = Connectivity(chance=lambda: 1.0)
     asked = Asked(link, 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.run, asked)
@@ -148,7 +148,7 @@ async def test_while_offline_requests_are_refused_only_under_a_probe(
     autojump_clock: MockClock,
 ) -> None:
     """Nobody's desktop waits for a service that is away, and no program is locked out for ever."""
-    link = Link(chance=lambda: 1.0)
+    link = Connectivity(chance=lambda: 1.0)
     link.note_failure(REFUSED)
     link.check()
     async with trio.open_nursery() as nursery:
@@ -167,7 +167,7 @@ async def test_while_offline_requests_are_refused_only_under_a_probe(
 
 def test_a_note_after_the_loop_has_ended_is_harmless() -> None:
     """A worker thread that outlives the loop does not fail on its last word."""
-    link = Link()
+    link = Connectivity()
 
     async def leave_a_waiter() -> None:
         link._waiting.append((trio.lowlevel.current_trio_token(), trio.Event()))
@@ -180,7 +180,7 @@ def test_a_note_after_the_loop_has_ended_is_harmless() -> None:
 async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock) -> None:
     """A service that is back is noticed within 2 s by whoever uses it, in 10 s otherwise."""
     now = trio.current_time
-    link = Link(chance=lambda: 1.0, clock=now)
+    link = Connectivity(chance=lambda: 1.0, clock=now)
     probes: list[float] = []
 
     class Away:
@@ -204,7 +204,7 @@ async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock
 
 async def test_another_state_is_waited_for_without_missing_one() -> None:
     """Also where it changed before anybody waited; a recheck is none."""
-    link = Link()
+    link = Connectivity()
     link.note_failure(REFUSED)
     assert await link.wait_other("online") == "offline"
     seen: list[State] = []

@@ -262,7 +262,7 @@ async def test_a_retry_after_beyond_the_deadline_ends_the_call(
     assert trio.current_time() < 1
 
 
-class Silent(httpx.AsyncBaseTransport):
+class NotResponding(httpx.AsyncBaseTransport):
     """Takes requests and never answers; counts them."""
 
     def __init__(self) -> None:
@@ -287,10 +287,10 @@ class Drip(httpx.AsyncByteStream):
 
 def above(stage: Stage, client: httpx.AsyncClient) -> Service:
     """A service upon a client of one's own."""
-    from zonedrive.remote.requests import Calls
+    from zonedrive.remote.requests import Requests
 
     profile = load_profile("sandbox")
-    calls = Calls(client, BASE, stage.link, connections=2)
+    calls = Requests(client, BASE, stage.link, connections=2)
     transfer = stage.transfer(lambda request: said(500))
     return Service(client, calls, transfer, stage.link, profile)
 
@@ -299,7 +299,7 @@ async def test_a_service_that_never_answers_is_waited_for_15_seconds(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
     """Every question ends, and two such silences mean offline."""
-    service = above(stage, httpx.AsyncClient(transport=Silent()))
+    service = above(stage, httpx.AsyncClient(transport=NotResponding()))
     for _ in range(2):
         began = trio.current_time()
         with pytest.raises(errors.TimedOut):
@@ -312,7 +312,7 @@ async def test_a_change_that_is_never_answered_is_in_doubt(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
     """It was sent, so it may have been done."""
-    service = above(stage, httpx.AsyncClient(transport=Silent()))
+    service = above(stage, httpx.AsyncClient(transport=NotResponding()))
     began = trio.current_time()
     with pytest.raises(errors.ReplyLost):
         await service.delete("z", "e")
@@ -332,7 +332,7 @@ async def test_waiting_for_a_turn_is_no_sign_of_a_bad_service(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
     """A hundred requests at once, of which few may go, do not look like a network fault."""
-    transport = Silent()
+    transport = NotResponding()
     service = above(stage, httpx.AsyncClient(transport=transport))
     failures: list[errors.TimedOut] = []
 

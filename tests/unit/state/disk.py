@@ -14,10 +14,10 @@ from zonedrive.paths import private_dir
 from zonedrive.remote.service import Service
 from zonedrive.state.attributes import Owner
 from zonedrive.state.inode import ROOT, Inode, Kind
-from zonedrive.state.inodes import Tree
-from zonedrive.state.intents import Journal
-from zonedrive.state.local_state import Core
-from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import IntentTable
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.schema import SCHEMAS
 from zonedrive.sync.remote_source import source_of
 
@@ -33,14 +33,14 @@ class Disk:
         self._databases: list[Database] = []
         self._caches: list[Cache] = []
 
-    def start(self) -> Core:
+    def start(self) -> LocalState:
         """As a daemon does, without a service: recovery needs none."""
         database = Database.open(self.path / "tree.db", SCHEMAS)
-        core = Core(
+        state = LocalState(
             database=database,
-            tree=Tree.open(database, Clear()),
-            journal=Journal(database),
-            doubts=Doubts(database, Clear()),
+            tree=Inodes.open(database, Clear()),
+            intents=IntentTable(database),
+            requests=PendingRequests(database, Clear()),
             spool=Spool(private_dir(self.path / "outgoing"), None),
             cache=Cache(self.path / "cache", None, 1 << 20).start(),
             source=partial(source_of, SILENT),
@@ -48,9 +48,9 @@ class Disk:
             user="alice",
             owner=Owner(0, 0),
         )
-        self._caches.append(core.cache)
+        self._caches.append(state.cache)
         self._databases.append(database)
-        return core
+        return state
 
     def close(self) -> None:
         """Close every file; without a daemon nobody else does."""
@@ -60,7 +60,7 @@ class Disk:
             database.close()
 
 
-def zone_of(core: Core) -> Inode:
+def zone_of(state: LocalState) -> Inode:
     """A zone to work in."""
-    with core.transaction():
-        return core.tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+    with state.transaction():
+        return state.inodes.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")

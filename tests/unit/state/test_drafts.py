@@ -11,7 +11,7 @@ from zonedrive.db import Database
 from zonedrive.model import Attributes, Revision
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.inode_schema import add_marks, create_table
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 
 STEPS = [create_table, add_marks]
 
@@ -30,10 +30,10 @@ class Disk:
         self.tree = self.found()
         self.folder = self.tree.get(folder.ino)
 
-    def found(self) -> Tree:
+    def found(self) -> Inodes:
         """The tree as another daemon finds it."""
         self._opened.append(Database.open(self._path, STEPS))
-        return Tree.open(self._opened[-1], Clear())
+        return Inodes.open(self._opened[-1], Clear())
 
     def names(self) -> set[str]:
         """The names that another daemon finds in the folder."""

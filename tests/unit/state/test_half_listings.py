@@ -13,7 +13,7 @@ from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire.lazy_listing import Listed, raw_items
 from zonedrive.state.inode import ROOT
 from zonedrive.state.merge import Merge
-from zonedrive.state.merge_types import Answer, Merged
+from zonedrive.state.merge_types import Merged, RawListing
 
 WHOLE = [
     {"id": "1", "name": "file", "folder": False, "size": 3, "lastModified": "2026-01-01T00:00:00Z"},
@@ -38,7 +38,7 @@ def answer(items: object) -> Listed:
     return Listed(raws, "listing", zone_id="z", parent_id="root")
 
 
-def merge(folder: Folder, said: Answer) -> Merged:
+def merge(folder: Folder, said: RawListing) -> Merged:
     """Merge it; what changed."""
     merging = Merge(folder.tree, folder.zone, time.monotonic_ns(), folder.ours)
     for _ in merging.entries(said):

@@ -11,9 +11,9 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_schema import add_marks, create_table
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 
-Opener = Callable[[Box], Tree]
+Opener = Callable[[Box], Inodes]
 
 
 class Stores:
@@ -47,10 +47,10 @@ def database(stores: Stores) -> Database:
 @pytest.fixture
 def reopened(stores: Stores) -> Opener:
     """The tree as another daemon finds it."""
-    return lambda box: Tree.open(stores.open(), box)
+    return lambda box: Inodes.open(stores.open(), box)
 
 
-def planted(tree: Tree) -> tuple[Inode, Inode]:
+def planted(tree: Inodes) -> tuple[Inode, Inode]:
     with tree.transaction():
         zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="0")
         file = tree.add(zone.ino, "a.txt", Kind.FILE, zone="z", remote_id="1", size=3)
@@ -60,7 +60,7 @@ def planted(tree: Tree) -> tuple[Inode, Inode]:
 def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener) -> None:
     """A number names the same file tomorrow, so backups and indexes can rely on it."""
     box = Sealed(new_key())
-    zone, file = planted(Tree.open(database, box))
+    zone, file = planted(Inodes.open(database, box))
     tree = reopened(box)
     assert tree.children(ROOT) == {"Zone": zone.ino}
     assert msgspec.structs.asdict(tree.get(file.ino)) == msgspec.structs.asdict(file)
@@ -70,7 +70,7 @@ def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener)
 
 def test_a_number_is_never_used_for_another_file(database: Database, reopened: Opener) -> None:
     """After a file is gone its number stays unused, also after a restart."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     with tree.transaction():
         tree.unlink(file)
@@ -81,7 +81,7 @@ def test_a_number_is_never_used_for_another_file(database: Database, reopened: O
 
 def test_names_are_not_readable_in_the_file(database: Database) -> None:
     """Who finds the disk does not learn how the documents are called."""
-    planted(Tree.open(database, Sealed(new_key())))
+    planted(Inodes.open(database, Sealed(new_key())))
     database.close()
     assert b"a.txt" not in database.path.read_bytes()
 
@@ -90,7 +90,7 @@ def test_a_row_under_another_key_is_damaged_not_nonsense(
     database: Database, reopened: Opener
 ) -> None:
     """A lost key is an error, never wrong names."""
-    planted(Tree.open(database, Sealed(new_key())))
+    planted(Inodes.open(database, Sealed(new_key())))
     with pytest.raises(Damaged):
         reopened(Sealed(new_key())).children(ROOT)
 
@@ -101,7 +101,7 @@ class Refused(Exception):
 
 def test_a_change_that_fails_leaves_nothing_behind(database: Database, reopened: Opener) -> None:
     """Memory and table are as before when a change fails half-way."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with pytest.raises(Refused), tree.transaction():
         tree.move(file, ROOT, "moved")
@@ -117,7 +117,7 @@ def test_a_change_that_fails_leaves_nothing_behind(database: Database, reopened:
 
 def test_a_tombstone_is_remembered_until_it_is_buried(database: Database, reopened: Opener) -> None:
     """A deletion that the service has not heard of survives a restart."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     with tree.transaction():
         tree.unlink(file, tombstone=True)
@@ -131,7 +131,7 @@ def test_a_tombstone_is_remembered_until_it_is_buried(database: Database, reopen
 
 def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Database) -> None:
     """A program that has a deleted file open can still ask for it."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     tree.remember(file.ino, 2)
     with tree.transaction():
@@ -145,14 +145,14 @@ def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Databa
 
 def test_a_change_outside_a_transaction_is_a_mistake(database: Database) -> None:
     """Nothing changes that could not be taken back."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     with pytest.raises(AssertionError):
         tree.add(ROOT, "Zone", Kind.ZONE)
 
 
 def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -> None:
     """Who keeps a listing hears of each change in that folder, also of one that was undone."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     with tree.transaction():
         here = tree.add(ROOT, "here", Kind.FOLDER)
         there = tree.add(ROOT, "there", Kind.FOLDER)
@@ -194,7 +194,7 @@ def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -
 
 def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
     """The kernel holds what it was listed, until it has forgotten each as often."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     tree.remember(file.ino)
     tree.remember_all([file.ino, zone.ino])
@@ -210,7 +210,7 @@ def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
 
 def test_whoever_asks_gets_the_same_inode_however_many_there_are(database: Database) -> None:
     """A file that is open is one file, also after ten thousand others were looked at."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with tree.transaction():
         tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(20_000)})
@@ -224,7 +224,7 @@ def test_whoever_asks_gets_the_same_inode_however_many_there_are(database: Datab
 
 def test_a_removed_file_that_is_open_outlives_all_that_is_looked_at(database: Database) -> None:
     """It has no row any more: nobody could bring it back."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     ino = file.ino
     with tree.transaction():
@@ -241,7 +241,7 @@ def test_a_removed_file_that_is_open_outlives_all_that_is_looked_at(database: Da
 def test_a_name_is_found_without_reading_its_folder(database: Database, reopened: Opener) -> None:
     """One file of a large folder is there at once after a start, and a missing one is not."""
     key = new_key()
-    tree = Tree.open(database, Sealed(key))
+    tree = Inodes.open(database, Sealed(key))
     zone, _ = planted(tree)
     with tree.transaction():
         tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
@@ -257,7 +257,7 @@ def test_names_that_change_while_a_folder_is_loaded_are_right(
     database: Database, reopened: Opener
 ) -> None:
     """Reading a large folder takes many steps; between them files come, go and are renamed."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     zone, _ = planted(tree)
     with tree.transaction():
         tree.add_all(zone.ino, {f"{n:05}": {"kind": Kind.FILE} for n in range(3000)})
@@ -284,7 +284,7 @@ def test_names_that_change_while_a_folder_is_loaded_are_right(
 
 def test_a_change_that_failed_leaves_the_names_as_they_were(database: Database) -> None:
     """Whether a folder's names are in memory or not, a failed change never shows in them."""
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     for load in (False, True):
         if load:
@@ -303,7 +303,7 @@ def test_a_damaged_copy_is_listed_again_under_its_number(
     database: Database, reopened: Opener
 ) -> None:
     """What the service can tell again is not lost by a bad disk; its folder is asked for anew."""
-    tree = Tree.open(database, Sealed(key := new_key()))
+    tree = Inodes.open(database, Sealed(key := new_key()))
     zone, file = planted(tree)
     with tree.transaction():
         tree.update(zone, listed=True)
@@ -320,7 +320,7 @@ def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
     database: Database, reopened: Opener
 ) -> None:
     """Without its name a file with bytes of ours cannot be shown: the start must see to it."""
-    tree = Tree.open(database, Sealed(key := new_key()))
+    tree = Inodes.open(database, Sealed(key := new_key()))
     _, file = planted(tree)
     with tree.transaction():
         tree.update(file, generation=3)
@@ -331,7 +331,7 @@ def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
 
 def test_the_file_tells_no_names_and_no_authors(database: Database, tmp_path: Path) -> None:
     """Neither documents nor coworkers can be read from a stolen disk."""
-    tree = Tree.open(database, Sealed(new_key()))
+    tree = Inodes.open(database, Sealed(new_key()))
     zone, file = planted(tree)
     with tree.transaction():
         tree.add(zone.ino, "Salaries.xlsx", Kind.FILE, revision="1|2|bob@acme.example")

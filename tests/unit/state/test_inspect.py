@@ -11,7 +11,7 @@ from zonedrive.db import Database
 from zonedrive.errors import StoreError
 from zonedrive.state import row_upgrade
 from zonedrive.state.inode import ROOT, Kind
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 from zonedrive.state.inspect import local_files, lost_files, wanted_files, wanted_path
 from zonedrive.state.schema import SCHEMAS
 
@@ -44,7 +44,7 @@ def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_p
     """Former versions marked all that is local alike; once mounted, a logoff can tell it apart."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     with tree.transaction():
         for name in ("notes.txt~", "a.private", ".a.swp"):
             tree.add(ROOT, name, Kind.FILE, local=True, generation=1)
@@ -62,7 +62,7 @@ def test_rows_in_a_circle_hold_nobody_up(tmp_path: Path) -> None:
     """A damaged database costs a logoff the name of a file, not its end."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     with tree.transaction():
         zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="z")
         folder = tree.add(zone.ino, "folder", Kind.FOLDER, local=True)

@@ -10,7 +10,7 @@ from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.state.conflict_log import Conflict, add_told
-from zonedrive.state.intents import Intent, Journal, add_parked, create_tables
+from zonedrive.state.intents import Intent, IntentTable, add_parked, create_tables
 
 R1, R2 = Revision("1"), Revision("2")
 
@@ -23,11 +23,11 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def journal(database: Database) -> Journal:
-    return Journal(database)
+def journal(database: Database) -> IntentTable:
+    return IntentTable(database)
 
 
-def write(journal: Journal, generation: int, base: Revision | None = R1) -> None:
+def write(journal: IntentTable, generation: int, base: Revision | None = R1) -> None:
     with journal.transaction():
         journal.content(5, generation, 10, base=base, held=False, due_ns=0)
 
@@ -35,10 +35,10 @@ def write(journal: Journal, generation: int, base: Revision | None = R1) -> None
 def again(database: Database) -> list[Intent]:
     """What the next daemon finds."""
     with closing(Database.open(database.path, [create_tables, add_parked, add_told])) as other:
-        return Journal(other).all()
+        return IntentTable(other).all()
 
 
-def test_an_intent_survives_the_daemon(database: Database, journal: Journal) -> None:
+def test_an_intent_survives_the_daemon(database: Database, journal: IntentTable) -> None:
     """What was waiting is waiting again after a restart, unchanged."""
     write(journal, 1)
     with journal.transaction():
@@ -46,7 +46,7 @@ def test_an_intent_survives_the_daemon(database: Database, journal: Journal) -> 
     assert again(database) == journal.all()
 
 
-def test_a_second_edit_keeps_the_version_the_first_began_from(journal: Journal) -> None:
+def test_a_second_edit_keeps_the_version_the_first_began_from(journal: IntentTable) -> None:
     """Two saves before an upload are one change of the version they both began from."""
     write(journal, 1, R1)
     write(journal, 2, R2)
@@ -55,7 +55,7 @@ def test_a_second_edit_keeps_the_version_the_first_began_from(journal: Journal) 
     assert (intent.generation, intent.base) == (2, R1)
 
 
-def test_an_edit_during_its_upload_is_not_forgotten(journal: Journal) -> None:
+def test_an_edit_during_its_upload_is_not_forgotten(journal: IntentTable) -> None:
     """The end of an upload settles the bytes that were sent, not those written meanwhile."""
     write(journal, 1)
     sent = journal.get(5)
@@ -68,7 +68,7 @@ def test_an_edit_during_its_upload_is_not_forgotten(journal: Journal) -> None:
     assert left.generation == 2
 
 
-def test_a_rename_during_a_move_is_not_forgotten(journal: Journal) -> None:
+def test_a_rename_during_a_move_is_not_forgotten(journal: IntentTable) -> None:
     """The end of a move settles the place it was to, not a newer one."""
     with journal.transaction():
         sent = journal.place(5, 0)
@@ -77,7 +77,7 @@ def test_a_rename_during_a_move_is_not_forgotten(journal: Journal) -> None:
     assert journal.get(5) is not None
 
 
-def test_a_finished_intent_is_gone(database: Database, journal: Journal) -> None:
+def test_a_finished_intent_is_gone(database: Database, journal: IntentTable) -> None:
     """Nothing is sent twice: what is done leaves the journal."""
     write(journal, 1)
     intent = journal.get(5)
@@ -88,7 +88,7 @@ def test_a_finished_intent_is_gone(database: Database, journal: Journal) -> None
     assert again(database) == []
 
 
-def test_a_failure_counts_until_the_file_changes_again(journal: Journal) -> None:
+def test_a_failure_counts_until_the_file_changes_again(journal: IntentTable) -> None:
     """A new save of a refused file is tried afresh."""
     write(journal, 1)
     intent = journal.get(5)
@@ -104,7 +104,7 @@ def test_a_failure_counts_until_the_file_changes_again(journal: Journal) -> None
     assert (again.failed, again.attempts, again.error) == (False, 0, "")
 
 
-def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: Journal) -> None:
+def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: IntentTable) -> None:
     """Memory and table never differ, also when a disk is full in the middle."""
     write(journal, 1)
     before = journal.all()
@@ -116,7 +116,7 @@ def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: Journal) -> 
     assert journal.all() == before
 
 
-def test_conflicts_are_listed_until_their_copy_goes(journal: Journal) -> None:
+def test_conflicts_are_listed_until_their_copy_goes(journal: IntentTable) -> None:
     """A conflict copy stays on the list as long as it exists."""
     with journal.transaction():
         journal.conflicts.add(Conflict(8, 5, "bob", 42))
@@ -126,7 +126,9 @@ def test_conflicts_are_listed_until_their_copy_goes(journal: Journal) -> None:
     assert journal.conflicts.all() == []
 
 
-def test_a_copy_that_takes_the_place_of_another_copy_stands_for_that_one(journal: Journal) -> None:
+def test_a_copy_that_takes_the_place_of_another_copy_stands_for_that_one(
+    journal: IntentTable,
+) -> None:
     """As when one is renamed over the other."""
     with journal.transaction():
         journal.conflicts.add(Conflict(8, 5, "bob", 42))

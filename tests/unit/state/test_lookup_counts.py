@@ -3,14 +3,14 @@
 import random
 from collections import Counter
 
-from zonedrive.state.lookup_counts import Lookups
+from zonedrive.state.lookup_counts import LookupCounts
 
 FOLDER = list(range(1000, 3100))  # several pages of counts
 
 
 def test_many_at_once_count_as_one_by_one() -> None:
     """In the order of their numbers or another one, with gaps, and from any number on."""
-    chance, lookups, expected = random.Random(3), Lookups(), Counter[int]()
+    chance, lookups, expected = random.Random(3), LookupCounts(), Counter[int]()
     lookups.add_all([])
     for _ in range(200):
         first = chance.randrange(len(FOLDER))

@@ -11,7 +11,7 @@ from zonedrive.db import Database
 from zonedrive.model import Attributes, Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_schema import add_marks, create_table
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 from zonedrive.state.merge import Merge
 from zonedrive.state.merge_types import Local, Merged, Read
 
@@ -31,7 +31,7 @@ def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False
     )
 
 
-class Ours:
+class LocalView:
     """What the service does not know yet."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Ours:
     def local(self, ino: int) -> Local:
         return self.locals.get(ino, Local.NOTHING)
 
-    def laden(self) -> list[int]:
+    def with_local_changes(self) -> list[int]:
         return list(self.locals)
 
     def in_doubt(self, remote_id: str) -> set[str]:
@@ -57,8 +57,8 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.database = Database.open(path / "tree.db", [create_table, add_marks])
-        self.tree = Tree.open(self.database, Clear())
-        self.ours = Ours()
+        self.tree = Inodes.open(self.database, Clear())
+        self.ours = LocalView()
         self.local = self.ours.locals
         self.merged = Merged()
         with self.tree.transaction():

@@ -23,10 +23,10 @@ from zonedrive.errors import StoreError
 from zonedrive.state import repair
 from zonedrive.state.attributes import Owner
 from zonedrive.state.inode import ROOT, Kind
-from zonedrive.state.inodes import Tree
-from zonedrive.state.intents import Journal
-from zonedrive.state.local_state import Core
-from zonedrive.state.pending_requests import Doubts
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.intents import IntentTable
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.reader import StateReader
 from zonedrive.state.schema import SCHEMAS
 from zonedrive.state.status import Status
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
     """A database with a saved file, a new folder, a renamed file and a removed one."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
-    tree, journal = Tree.open(database, Clear()), Journal(database)
+    tree, journal = Inodes.open(database, Clear()), IntentTable(database)
     with database.transaction():
         zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="top").ino
         saved = tree.add(zone, "saved", Kind.FILE, zone="z", size=5, generation=7)
@@ -127,14 +127,14 @@ def test_a_log_that_was_left_is_read_and_stays(path: Path, monkeypatch: pytest.M
         assert not {each for each in set(os.listdir("/dev/shm")) - kept if "zonedrive" in each}
         assert everything(path.parent) == before
     with closing(Database.open(path, SCHEMAS)) as database:
-        assert Tree.open(database, Clear()).counts()[1] == 4
+        assert Inodes.open(database, Clear()).counts()[1] == 4
 
 
 def test_a_reader_writes_nothing(path: Path) -> None:
     """Not even by mistake, neither to a file nor to a copy in memory."""
 
     def add_zone(database: Database) -> None:
-        tree = Tree.open(database, Clear())
+        tree = Inodes.open(database, Clear())
         with tree.transaction():
             tree.add(ROOT, "Another", Kind.ZONE, zone="a", remote_id="a")
 
@@ -149,7 +149,7 @@ def test_a_reader_writes_nothing(path: Path) -> None:
 def test_a_daemon_at_work_is_read_as_well(path: Path) -> None:
     """What it has committed so far, and it goes on."""
     database = Database.open(path, SCHEMAS)
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     for number in range(3):
         with tree.transaction():
             tree.add(2, f"{number}", Kind.FOLDER, zone="z", remote_id=f"r{number}")
@@ -186,7 +186,7 @@ def test_a_large_database_is_read_at_once(tmp_path: Path) -> None:
     """A hundred thousand entries, of which the log has the last ones: no copy is made."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
-    tree = Tree.open(database, Clear())
+    tree = Inodes.open(database, Clear())
     with tree.transaction():
         zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
         for start in range(0, 100_000, 10_000):
@@ -206,19 +206,19 @@ def test_constructors_have_no_effect_on_the_disk(tmp_path: Path, anew: bool) -> 
     """What opens and repairs is called by a daemon, and by nothing else."""
     if not anew:
         disk = Disk(tmp_path)
-        core = disk.start()
-        with core.transaction():
-            inode = core.tree.add(zone_of(core).ino, "a", Kind.FILE, zone="z")
-        core.spool.create(inode.ino, 1).close()  # bytes that no row names
+        state = disk.start()
+        with state.transaction():
+            inode = state.inodes.add(zone_of(state).ino, "a", Kind.FILE, zone="z")
+        state.spool.create(inode.ino, 1).close()  # bytes that no row names
         (tmp_path / "cache" / f"{inode.ino}-0123456789ab").write_bytes(b"of no row either")
         disk.close()
     before = everything(tmp_path)
     database = Database.read(tmp_path / "tree.db", SCHEMAS)
-    core = Core(
+    state = LocalState(
         database=database,
-        tree=Tree(database, Clear()),
-        journal=Journal(database),
-        doubts=Doubts(database, Clear()),
+        inodes=Inodes(database, Clear()),
+        intents=IntentTable(database),
+        requests=PendingRequests(database, Clear()),
         spool=Spool(tmp_path / "outgoing", None, ManifestTable(database, Clear())),
         cache=Cache(tmp_path / "cache", None, 1 << 20),
         source=lambda _: pytest.fail("nothing is read"),
@@ -226,6 +226,6 @@ def test_constructors_have_no_effect_on_the_disk(tmp_path: Path, anew: bool) -> 
         user="alice",
         owner=Owner(0, 0),
     )
-    FileSystem(core, MagicMock())
+    FileSystem(state, MagicMock())
     database.close()
     assert everything(tmp_path) == before

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.state.disk import Disk, zone_of
 from zonedrive.state import row_upgrade
 from zonedrive.state.inode import ROOT, Inode, Kind
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.recovery import recover
 
 
@@ -22,25 +22,25 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     found.close()
 
 
-def saved(core: Core, name: str, content: bytes, *, held: bool = False) -> Inode:
+def saved(state: LocalState, name: str, content: bytes, *, held: bool = False) -> Inode:
     """A new file as after close(2), or, held, in the middle of being written."""
-    generation = core.next_generation()
-    with core.transaction():
-        inode = core.tree.add(zone_of(core).ino, name, Kind.FILE, zone="z")
-    file = core.spool.create(inode.ino, generation)
+    generation = state.next_generation()
+    with state.transaction():
+        inode = state.inodes.add(zone_of(state).ino, name, Kind.FILE, zone="z")
+    file = state.spool.create(inode.ino, generation)
     file.pwrite(0, content)
     file.close()
-    with core.transaction():
-        core.tree.update(inode, generation=generation, size=len(content))
-        core.journal.content(
+    with state.transaction():
+        state.inodes.update(inode, generation=generation, size=len(content))
+        state.intents.content(
             inode.ino, generation, len(content), base=None, held=held, due_ns=1 << 62
         )
     return inode
 
 
-def read(core: Core, ino: int) -> bytes:
-    inode = core.tree.get(ino)
-    file = core.spool.open(ino, inode.generation)
+def read(state: LocalState, ino: int) -> bytes:
+    inode = state.inodes.get(ino)
+    file = state.spool.open(ino, inode.generation)
     try:
         return file.pread(0, inode.size)
     finally:
@@ -50,30 +50,30 @@ def read(core: Core, ino: int) -> bytes:
 def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
     """What was closed before the kill is readable and still to be sent."""
     inode = saved(disk.start(), "a", b"content")
-    core = disk.start()
-    recover(core)
-    assert read(core, inode.ino) == b"content"
-    assert core.journal.get(inode.ino) is not None
+    state = disk.start()
+    recover(state)
+    assert read(state, inode.ino) == b"content"
+    assert state.intents.get(inode.ino) is not None
 
 
 def test_a_file_that_was_open_is_sent_as_it_was_last_kept(disk: Disk) -> None:
     """A writer that died with the daemon holds its file back no longer."""
     inode = saved(disk.start(), "a", b"content", held=True)
-    core = disk.start()
-    recover(core)
-    intent = core.journal.get(inode.ino)
+    state = disk.start()
+    recover(state)
+    intent = state.intents.get(inode.ino)
     assert intent is not None
     assert not intent.held
 
 
 def test_bytes_that_nothing_names_are_removed(disk: Disk) -> None:
     """Half-written bytes of a save that was never confirmed do not fill the disk."""
-    core = disk.start()
-    inode = saved(core, "a", b"confirmed")
-    core.spool.create(inode.ino, core.next_generation()).close()
+    state = disk.start()
+    inode = saved(state, "a", b"confirmed")
+    state.spool.create(inode.ino, state.next_generation()).close()
     again = disk.start()
     recover(again)
-    assert again.spool.stored() == [(inode.ino, again.tree.get(inode.ino).generation)]
+    assert again.spool.stored() == [(inode.ino, again.inodes.get(inode.ino).generation)]
     assert read(again, inode.ino) == b"confirmed"
 
 
@@ -81,67 +81,67 @@ def test_missing_bytes_are_named_and_stop_nothing(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If somebody removed outgoing bytes, the loss is told by name, and the rest goes on."""
-    core = disk.start()
-    lost = saved(core, "lost.txt", b"x")
-    core.spool.delete(lost.ino, lost.generation)
+    state = disk.start()
+    lost = saved(state, "lost.txt", b"x")
+    state.spool.delete(lost.ino, lost.generation)
     again = disk.start()
     with caplog.at_level(logging.ERROR):
         recover(again)
     assert "Zone/lost.txt" in caplog.text
-    assert len(again.journal) == 0
-    assert again.tree.find(lost.ino) is None or again.tree.get(lost.ino).parent == 0
+    assert len(again.intents) == 0
+    assert again.inodes.find(lost.ino) is None or again.inodes.get(lost.ino).parent == 0
 
 
 def test_a_file_that_was_only_created_is_gone(disk: Disk) -> None:
     """A name without any confirmed content does not come back as an empty file."""
-    core = disk.start()
-    zone = zone_of(core)
-    with core.transaction():
-        core.tree.add(zone.ino, "never-closed", Kind.FILE, zone="z")
+    state = disk.start()
+    zone = zone_of(state)
+    with state.transaction():
+        state.inodes.add(zone.ino, "never-closed", Kind.FILE, zone="z")
     again = disk.start()
     recover(again)
-    assert again.tree.children(zone.ino) == {}
+    assert again.inodes.children(zone.ino) == {}
 
 
 def test_local_files_stay(disk: Disk) -> None:
     """A lock or swap file is still there after a restart, and still not sent."""
-    core = disk.start()
-    inode = saved(core, ".a.swp", b"swap")
-    with core.transaction():
-        core.tree.update(inode, local=True)
-        core.journal.drop(inode.ino)
+    state = disk.start()
+    inode = saved(state, ".a.swp", b"swap")
+    with state.transaction():
+        state.inodes.update(inode, local=True)
+        state.intents.drop(inode.ino)
     again = disk.start()
     recover(again)
     assert read(again, inode.ino) == b"swap"
-    assert len(again.journal) == 0
+    assert len(again.intents) == 0
 
 
 def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> None:
     """After an upgrade, also where two names become one, and without a change on the service."""
-    core = disk.start()
-    new = saved(core, "tab\there", b"content")
+    state = disk.start()
+    new = saved(state, "tab\there", b"content")
     known = {"x\u202e.txt": "x\u202e.txt", "y\u241b": "y\x85", "z\u241b": "z\x1b"}
-    with core.transaction():
+    with state.transaction():
         zone = new.parent
-        twin = core.tree.add(zone, "tab\u2409here", Kind.FILE, zone="z", remote_id="twin")
+        twin = state.inodes.add(zone, "tab\u2409here", Kind.FILE, zone="z", remote_id="twin")
         inos = {
-            name: core.tree.add(
+            name: state.inodes.add(
                 zone, name, Kind.FILE, zone="z", remote_id=f"id {name}", remote_name=there
             ).ino
             for name, there in known.items()
         }
-        top = core.tree.add(ROOT, ".git", Kind.ZONE, zone="g", remote_id="r", remote_name=".git")
-        core.database.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
-    core = disk.start()
-    recover(core)
-    shown = {inode.ino: inode.name for inode in core.tree.inodes_in(new.parent)}
+        top = state.inodes.add(ROOT, ".git", Kind.ZONE, zone="g", remote_id="r", remote_name=".git")
+        state.database.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
+    state = disk.start()
+    recover(state)
+    shown = {inode.ino: inode.name for inode in state.inodes.inodes_in(new.parent)}
     assert [shown[ino] for ino in inos.values()] == [
         "x\u2039RLO\u203a.txt", "y\u241bE", "z\u241b",
     ]  # fmt: skip
     assert shown[twin.ino] == "tab\u2409here"
     assert shown[new.ino] == f"tab\u2409here~{new.ino}"
-    assert core.tree.get(top.ino).name == "\uff0egit"
-    assert [core.remote_name(core.tree.get(ino)) for ino in inos.values()] == [*known.values()]
-    assert read(core, new.ino) == b"content"
-    assert not core.tree.child(new.parent, "tab\there")
-    row_upgrade.names(core.tree)  # nothing is left to be done
+    assert state.inodes.get(top.ino).name == "\uff0egit"
+    assert [state.remote_name(state.inodes.get(ino)) for ino in inos.values()] == [*known.values()]
+    assert read(state, new.ino) == b"content"
+    assert not state.inodes.child(new.parent, "tab\there")
+    row_upgrade.names(state.inodes)  # nothing is left to be done

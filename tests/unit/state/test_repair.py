@@ -10,7 +10,7 @@ from zonedrive.db import Database
 from zonedrive.errors import StoreError
 from zonedrive.state import repair
 from zonedrive.state.inode import ROOT, Kind
-from zonedrive.state.inodes import Tree
+from zonedrive.state.inodes import Inodes
 from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
 
 
@@ -27,7 +27,7 @@ def opened(path: Path, box: Box) -> Database:
 def filled(path: Path, box: Box) -> dict[str, int]:
     """A thousand copies and a file of ours; numbers by name."""
     database = opened(path, box)
-    tree = Tree.open(database, box)
+    tree = Inodes.open(database, box)
     with tree.transaction():
         zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
         copies = {
@@ -56,7 +56,7 @@ def test_a_damaged_copy_does_not_keep_a_mount_waiting(tmp_path: Path) -> None:
     spoil(path, inos["0500"])
     database = opened(path, box)
     assert not repair.pending(path)
-    names = Tree.open(database, box).children(2)
+    names = Inodes.open(database, box).children(2)
     assert set(names) == set(inos) - {"0500"}
     database.close()
 
@@ -69,7 +69,7 @@ def test_what_is_only_here_is_looked_at_before_the_mount(tmp_path: Path) -> None
     spoil(path, inos["ours"])
     database = opened(path, box)
     assert repair.pending(path)
-    assert set(Tree.open(database, box).children(2)) == set(inos) - {"ours"}
+    assert set(Inodes.open(database, box).children(2)) == set(inos) - {"ours"}
     database.close()
 
 
@@ -87,7 +87,7 @@ def test_damage_found_beside_the_work_is_mended_at_the_next_start(tmp_path: Path
     database = opened(path, box)
     assert repair.pending(path)
     assert not repair.doubted(path)
-    names = Tree.open(database, box).children(2)
+    names = Inodes.open(database, box).children(2)
     assert "ours" in names
     assert 900 < len(names) < 1001
     assert all(inos[name] == ino for name, ino in names.items())

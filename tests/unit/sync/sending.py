@@ -14,14 +14,14 @@ from tests.unit.sync.remote_side import ROOT_ID, Service
 from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.model import Revision
-from zonedrive.state.intents import Intent, Journal
-from zonedrive.sync.coalesce import Action, Place, Step, Subject, fold
+from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.sync.coalesce import Action, InodeView, Place, Step, fold
 
 ZONE, NOWHERE = 1, 0
 
 
 @dataclass
-class Doubt:
+class PendingRequest:
     """A request whose answer is not known here."""
 
     sent_by: int
@@ -51,7 +51,7 @@ class Node:
     generation: int = 0  # content that is only here
     writing: bool = False
     local: bool = False
-    doubt: Doubt | None = None
+    doubt: PendingRequest | None = None
 
 
 class _Memory:
@@ -76,7 +76,7 @@ class Under:
 
     step: Step
     remote_id: str
-    doubt: Doubt | None
+    doubt: PendingRequest | None
     place: tuple[str, str]
 
 
@@ -91,7 +91,7 @@ class Sending:
     done: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.journal = Journal(cast(Database, _Memory()))
+        self.journal = IntentTable(cast(Database, _Memory()))
         self._last = ZONE
         self._generation = 0
         self.nodes[ZONE] = Node(ZONE, NOWHERE, "", folder=True, remote_id=ROOT_ID)
@@ -131,7 +131,7 @@ class Sending:
 
     def _send(self, node: Node, base: Revision | None) -> None:
         self._content(node, base, held=node.writing)
-        self.journal.rebase(node.ino, base)
+        self.journal.set_base(node.ino, base)
 
     def _give_up_identity(self, node: Node) -> None:
         """The entry is to be deleted; the node is a new file, with the bytes it had."""
@@ -164,7 +164,7 @@ class Sending:
                 folders.append(folder.ino)
         return folders
 
-    def describe(self, intent: Intent) -> Subject:
+    def describe(self, intent: Intent) -> InodeView:
         """What folding sees."""
         node = self.nodes[intent.ino]
         inside = self._above(node)
@@ -178,7 +178,7 @@ class Sending:
         toward: list[int] = []
         if node.folder and node.remote_id is not None and node.parent != NOWHERE:
             toward = self._above(self.nodes[node.parent])
-        return Subject(
+        return InodeView(
             node.ino,
             node.folder,
             node.remote_id is None,
@@ -233,7 +233,7 @@ class Sending:
             case Action.WITHDRAW:
                 self._give_up_identity(node)
             case Action.MAKE | Action.UPLOAD:
-                doubt = Doubt(node.ino, intent.generation, folder, name, node.remote_id)
+                doubt = PendingRequest(node.ino, intent.generation, folder, name, node.remote_id)
                 if node.remote_id is None:
                     made = self.service.put(folder, name, intent.generation)
                 else:
@@ -250,7 +250,7 @@ class Sending:
                 if step.action is Action.ASIDE:
                     folder, name = ROOT_ID, f".aside-{node.ino}-{intent.seq}"
                 self.service.move(node.remote_id, folder, name)
-                node.doubt = Doubt(node.ino, 0, folder, name, node.remote_id)
+                node.doubt = PendingRequest(node.ino, 0, folder, name, node.remote_id)
                 self.under_way[node.ino] = Under(step, node.remote_id, node.doubt, (folder, name))
             case Action.DELETE:
                 self.service.delete(node.remote_id)
@@ -324,7 +324,7 @@ class Sending:
         node.revision = len(entry.versions)
         intent = self.journal.get(node.ino)
         if intent is not None:
-            self.journal.rebase(node.ino, Revision(str(node.revision)))
+            self.journal.set_base(node.ino, Revision(str(node.revision)))
         if intent is not None and not intent.gone:
             if doubt.sent_by == node.ino and intent.generation == doubt.generation:
                 self.journal.done(intent, content=True)
@@ -347,7 +347,7 @@ class Sending:
         base = intent.base or Revision(str(old.revision))
         new.remote_id, new.origin, new.revision = old.remote_id, old.origin, old.revision
         old.remote_id = old.origin = None
-        self.journal.rebase(new.ino, base)
+        self.journal.set_base(new.ino, base)
         if intent.gone:
             self.journal.drop(old.ino)
             del self.nodes[old.ino]

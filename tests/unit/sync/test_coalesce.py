@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from zonedrive.state.intents import Intent
-from zonedrive.sync.coalesce import Action, Place, Step, Subject, fold
+from zonedrive.sync.coalesce import Action, InodeView, Place, Step, fold
 
 ZONE = 1
 A, B, C = (ZONE, "a"), (ZONE, "b"), (ZONE, "c")
@@ -18,15 +18,15 @@ def intent(ino: int, **fields: object) -> Intent:
     return Intent(ino, seq=ino, **fields)  # type: ignore[arg-type]
 
 
-def new_file(ino: int, place: Place) -> Subject:
-    return Subject(ino, folder=False, new=True, place=place, origin=None)
+def new_file(ino: int, place: Place) -> InodeView:
+    return InodeView(ino, folder=False, new=True, place=place, origin=None)
 
 
-def old_file(ino: int, origin: Place, place: Place | None = None) -> Subject:
-    return Subject(ino, folder=False, new=False, place=place or origin, origin=origin)
+def old_file(ino: int, origin: Place, place: Place | None = None) -> InodeView:
+    return InodeView(ino, folder=False, new=False, place=place or origin, origin=origin)
 
 
-def folded(*items: tuple[Intent, Subject]) -> list[tuple[Action, int, int]]:
+def folded(*items: tuple[Intent, InodeView]) -> list[tuple[Action, int, int]]:
     subjects = {subject.ino: subject for _, subject in items}
     return [
         (step.action, step.ino, step.other) for step in fold([item[0] for item in items], subjects)
@@ -81,7 +81,7 @@ def test_a_deleted_file_that_is_still_read_is_deleted_later() -> None:
 
 def test_a_folder_is_made_before_what_is_in_it() -> None:
     """Content never waits in vain for a folder that was not made."""
-    folder = Subject(2, folder=True, new=True, place=A, origin=None)
+    folder = InodeView(2, folder=True, new=True, place=A, origin=None)
     steps = fold(
         [intent(3, generation=4), intent(2, place=True)],
         {2: folder, 3: new_file(3, (2, "inside"))},
@@ -125,7 +125,7 @@ class Service:
 class World:
     """Subjects and intents that steps change as the vfs does."""
 
-    def __init__(self, items: list[tuple[Intent, Subject]]) -> None:
+    def __init__(self, items: list[tuple[Intent, InodeView]]) -> None:
         self.intents = {each.ino: each for each, _ in items}
         self.subjects = {each.ino: each for _, each in items}
         self.service = Service()
@@ -134,7 +134,7 @@ class World:
                 self.service.entries[subject.ino] = subject.origin
                 self.service.versions[subject.ino] = [0]
 
-    def seen(self) -> dict[int, Subject]:
+    def seen(self) -> dict[int, InodeView]:
         """The subjects, each with the folders it is in on the service."""
         return {ino: replace(each, inside=self._inside(ino)) for ino, each in self.subjects.items()}
 
@@ -189,20 +189,20 @@ class World:
             del self.intents[former], self.subjects[former]
         else:
             old = self.subjects[former]
-            self.subjects[former] = Subject(former, False, True, old.place, None)
+            self.subjects[former] = InodeView(former, False, True, old.place, None)
             self.intents[former] = Intent(former, self.intents[former].seq, generation=99)
 
 
-def _at(subject: Subject, origin: Place) -> Subject:
-    return Subject(subject.ino, subject.folder, False, subject.place, origin)
+def _at(subject: InodeView, origin: Place) -> InodeView:
+    return InodeView(subject.ino, subject.folder, False, subject.place, origin)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> list[tuple[Intent, Subject]]:
+def worlds(draw: st.DrawFn) -> list[tuple[Intent, InodeView]]:
     """Folders and files, each anywhere before and anywhere (or nowhere) after."""
     names = st.sampled_from("abc")
     folders = draw(st.lists(st.integers(10, 13), unique=True, max_size=3))
-    items: list[tuple[Intent, Subject]] = []
+    items: list[tuple[Intent, InodeView]] = []
     origins: set[Place] = set()
     places: set[Place] = set()
     kept: list[int] = []
@@ -231,7 +231,7 @@ def worlds(draw: st.DrawFn) -> list[tuple[Intent, Subject]]:
                 old.append(ino)
             if not gone:
                 kept.append(ino)
-        subject = Subject(ino, folder, origin is None, place, origin)
+        subject = InodeView(ino, folder, origin is None, place, origin)
         items.append((intent(ino, generation=generation, place=moved, gone=gone), subject))
     # An unchanged child of a folder that goes would have kept the folder from being removed.
     return [
@@ -246,7 +246,9 @@ def replace_place(each: Intent) -> Intent:
 
 @settings(max_examples=1500, deadline=None)
 @given(worlds())
-def test_whatever_changed_the_service_ends_up_with_it(items: list[tuple[Intent, Subject]]) -> None:
+def test_whatever_changed_the_service_ends_up_with_it(
+    items: list[tuple[Intent, InodeView]],
+) -> None:
     """Any mixture of edits, moves, deletions and new entries arrives, without a refused step."""
     wanted = {
         subject.place: (each.generation, subject.folder) for each, subject in items if not each.gone

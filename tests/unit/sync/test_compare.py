@@ -11,8 +11,8 @@ import trio.testing
 
 from zonedrive.content.content_file import ContentFile
 from zonedrive.remote.service import Service
-from zonedrive.state.local_state import Core
-from zonedrive.sync.compare import Comparison
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.compare import ContentComparison
 
 DEADLINE = 60
 
@@ -49,9 +49,9 @@ class Bytes:
 async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
     """However many files are to be compared, there are only so many downloads at once."""
     transfer, found = Transfer(), dict[str, bool]()
-    core = SimpleNamespace(settings=SimpleNamespace(transfers=2))
+    state = SimpleNamespace(settings=SimpleNamespace(transfers=2))
     service = SimpleNamespace(transfer=transfer)
-    comparison = Comparison(cast("Core", core), cast("Service", service))
+    comparison = ContentComparison(cast("LocalState", state), cast("Service", service))
 
     async def compare(name: str) -> None:
         here = cast("ContentFile", Bytes(b"as it is"))

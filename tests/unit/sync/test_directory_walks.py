@@ -8,20 +8,20 @@ import pytest
 
 from tests.unit.state.disk import Disk, zone_of
 from zonedrive.state.inode import ROOT, Inode, Kind
-from zonedrive.state.inodes import Tree
-from zonedrive.sync.directory_walks import GONE_S, MOST, SOON_S, Walks
+from zonedrive.state.inodes import Inodes
+from zonedrive.sync.directory_walks import GONE_S, MOST, SOON_S, DirectoryWalks
 
 
 class World:
     """A tree of folders; who lists one of them sees what is asked for ahead."""
 
-    def __init__(self, tree: Tree, zone: Inode, clock: list[float]) -> None:
+    def __init__(self, tree: Inodes, zone: Inode, clock: list[float]) -> None:
         self.tree, self.zone, self.clock = tree, zone, clock
         self.room = 1000
         self.listed: set[int] = {zone.ino}
         self.asked: list[str] = []
         self.lands = True
-        self.walks = Walks(
+        self.walks = DirectoryWalks(
             tree,
             wanted=lambda folder: folder.ino not in self.listed,
             ask=self._ask,
@@ -77,10 +77,10 @@ class World:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """An empty zone, and a clock that stands still."""
     disk = Disk(tmp_path)
-    core = disk.start()
+    state = disk.start()
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    yield World(core.tree, zone_of(core), clock)
+    yield World(state.inodes, zone_of(state), clock)
     disk.close()
 
 

@@ -14,18 +14,18 @@ from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.errors import Changed, Forbidden, Unavailable
 from zonedrive.state.conflict_log import add_told
-from zonedrive.state.intents import Journal, add_parked, create_tables
-from zonedrive.sync.coalesce import Place, Step, Subject
+from zonedrive.state.intents import IntentTable, add_parked, create_tables
+from zonedrive.sync.coalesce import InodeView, Place, Step
 from zonedrive.sync.dispatcher import BIG, SMALL, TINY, Dispatcher
 from zonedrive.sync.planner import Chains
 
 PATIENCE = 60
 
 
-class Carrier:
+class StepExecutor:
     """Carries steps as it is told to."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: IntentTable) -> None:
         self.journal = journal
         self.carried: list[int] = []
         self.errors: dict[int, list[Exception]] = {}
@@ -35,8 +35,8 @@ class Carrier:
         self.online = trio.Event()
         self.online.set()
 
-    def describe(self, ino: int, chains: Chains) -> Subject | None:
-        return Subject(ino, folder=False, new=False, place=(1, f"{ino}"), origin=(1, f"{ino}"))
+    def describe(self, ino: int, chains: Chains) -> InodeView | None:
+        return InodeView(ino, folder=False, new=False, place=(1, f"{ino}"), origin=(1, f"{ino}"))
 
     def being_written(self) -> set[Place]:
         return set()
@@ -69,13 +69,13 @@ class Carrier:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path: Path) -> Iterator[IntentTable]:
     database = Database.open(tmp_path / "journal.db", [create_tables, add_parked, add_told])
-    yield Journal(database)
+    yield IntentTable(database)
     database.close()
 
 
-def write(journal: Journal, *inos: int, size: int = 1) -> None:
+def write(journal: IntentTable, *inos: int, size: int = 1) -> None:
     with journal.transaction():
         for ino in inos:
             journal.content(ino, 1, size, base=None, held=False, due_ns=0)
@@ -83,7 +83,7 @@ def write(journal: Journal, *inos: int, size: int = 1) -> None:
 
 @asynccontextmanager
 async def running(
-    carrier: Carrier, places: int = 4, quiet: float = 0.0, most: int = 0
+    carrier: StepExecutor, places: int = 4, quiet: float = 0.0, most: int = 0
 ) -> AsyncIterator[Dispatcher]:
     dispatcher = Dispatcher(carrier.journal, carrier, places, quiet, most=most)
     with trio.fail_after(PATIENCE):
@@ -93,9 +93,9 @@ async def running(
             nursery.cancel_scope.cancel()
 
 
-async def test_everything_is_sent_within_the_places(journal: Journal) -> None:
+async def test_everything_is_sent_within_the_places(journal: IntentTable) -> None:
     """All waiting files arrive, never more than allowed at the same time."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     write(journal, *range(50))
     async with running(carrier, places=4) as dispatcher:
         await dispatcher.wait_until(lambda: not len(journal))
@@ -103,9 +103,9 @@ async def test_everything_is_sent_within_the_places(journal: Journal) -> None:
     assert carrier.most == 8  # short ones: twice as many
 
 
-async def test_a_refusal_stops_only_its_file(journal: Journal) -> None:
+async def test_a_refusal_stops_only_its_file(journal: IntentTable) -> None:
     """One file that may not be written holds up no other, and says why."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     carrier.errors[2] = [Forbidden("no right to write here", status=403)]
     write(journal, 1, 2, 3)
     async with running(carrier) as dispatcher:
@@ -115,21 +115,21 @@ async def test_a_refusal_stops_only_its_file(journal: Journal) -> None:
     assert journal.all()[0].error.startswith("no right to write here; the file stays here")
 
 
-async def test_a_refused_file_is_sent_when_somebody_asks_again(journal: Journal) -> None:
+async def test_a_refused_file_is_sent_when_somebody_asks_again(journal: IntentTable) -> None:
     """`sync` tries what was refused at once: the cause may have gone."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     carrier.errors[2] = [Forbidden("no")]
     write(journal, 2)
     async with running(carrier) as dispatcher:
         await dispatcher.wait_until(lambda: journal.all()[0].failed)
-        dispatcher.hurry([2])
+        dispatcher.expedite([2])
         await dispatcher.wait_until(lambda: not len(journal))
         assert dispatcher.failure(2) is None
 
 
-async def test_a_passing_failure_is_tried_again_by_itself(journal: Journal) -> None:
+async def test_a_passing_failure_is_tried_again_by_itself(journal: IntentTable) -> None:
     """A service that is down for a moment needs nobody's help."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     carrier.errors[2] = [Unavailable("busy")]
     write(journal, 2)
     async with running(carrier) as dispatcher:
@@ -137,9 +137,9 @@ async def test_a_passing_failure_is_tried_again_by_itself(journal: Journal) -> N
     assert carrier.carried == [2]
 
 
-async def test_what_changed_meanwhile_is_decided_again_at_once(journal: Journal) -> None:
+async def test_what_changed_meanwhile_is_decided_again_at_once(journal: IntentTable) -> None:
     """That is no failure; only what changes again and again has to wait a little."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     carrier.errors[2] = [Changed("another version"), Changed("and another one")]
     write(journal, 2)
     async with running(carrier) as dispatcher:
@@ -165,7 +165,7 @@ async def test_what_changed_meanwhile_is_decided_again_at_once(journal: Journal)
     ],
 )
 async def test_only_what_the_service_refused_is_called_a_refusal(
-    journal: Journal,
+    journal: IntentTable,
     caplog: pytest.LogCaptureFixture,
     error: Exception,
     cause: Cause,
@@ -174,7 +174,7 @@ async def test_only_what_the_service_refused_is_called_a_refusal(
 ) -> None:
     """The outbox keeps why; the log names it, with its traceback where nobody foresaw it."""
     caplog.set_level("INFO")
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     carrier.errors[2] = [error]
     write(journal, 2)
     async with running(carrier) as dispatcher:
@@ -186,9 +186,9 @@ async def test_only_what_the_service_refused_is_called_a_refusal(
     assert (entry.exc_info is not None) == (cause is Cause.UNEXPECTED)
 
 
-async def test_small_files_do_not_wait_behind_big_ones(journal: Journal) -> None:
+async def test_small_files_do_not_wait_behind_big_ones(journal: IntentTable) -> None:
     """Long uploads never take every place."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     for ino in range(1, 9):
         carrier.gates[ino] = trio.Event()
     write(journal, *range(1, 9), size=BIG + 1)
@@ -202,9 +202,9 @@ async def test_small_files_do_not_wait_behind_big_ones(journal: Journal) -> None
         await dispatcher.wait_until(lambda: not len(journal))
 
 
-async def test_files_of_middle_size_leave_places_to_small_ones(journal: Journal) -> None:
+async def test_files_of_middle_size_leave_places_to_small_ones(journal: IntentTable) -> None:
     """However many of them are under way, a small file starts at once."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     for ino in range(1, 9):
         carrier.gates[ino] = trio.Event()
     write(journal, *range(1, 9), size=SMALL + 1)
@@ -219,10 +219,10 @@ async def test_files_of_middle_size_leave_places_to_small_ones(journal: Journal)
 
 @pytest.mark.parametrize(("size", "at_once"), [(TINY, 20), (SMALL, 8), (BIG, 4), (BIG + 1, 2)])
 async def test_only_tiny_files_use_every_connection(
-    journal: Journal, size: int, at_once: int
+    journal: IntentTable, size: int, at_once: int
 ) -> None:
     """With many connections more tiny files run at once, and no more of the others."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     for ino in range(1, 41):
         carrier.gates[ino] = trio.Event()
     write(journal, *range(1, 41), size=size)
@@ -235,9 +235,9 @@ async def test_only_tiny_files_use_every_connection(
     assert carrier.most == at_once
 
 
-async def test_nothing_is_tried_while_the_service_is_away(journal: Journal) -> None:
+async def test_nothing_is_tried_while_the_service_is_away(journal: IntentTable) -> None:
     """Offline, files wait; back online they go at once, whatever their last try had to wait."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     carrier.online = trio.Event()
     write(journal, 1)
     with journal.transaction():
@@ -249,13 +249,15 @@ async def test_nothing_is_tried_while_the_service_is_away(journal: Journal) -> N
         await dispatcher.wait_until(lambda: not len(journal))
 
 
-async def test_programs_that_write_one_file_after_the_other_come_first(journal: Journal) -> None:
+async def test_programs_that_write_one_file_after_the_other_come_first(
+    journal: IntentTable,
+) -> None:
     """In a burst of changes nothing new is sent, unless somebody waits for that."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     write(journal, 1, 2, 3)
     with journal.transaction():
         for ino in (1, 2, 3):
-            journal.hurry(ino, time.time_ns())
+            journal.expedite(ino, time.time_ns())
             journal.hold(ino, False, time.time_ns())
     async with running(carrier, quiet=3600) as dispatcher:
         await trio.testing.wait_all_tasks_blocked()
@@ -264,9 +266,9 @@ async def test_programs_that_write_one_file_after_the_other_come_first(journal: 
             await dispatcher.wait_until(lambda: not len(journal))
 
 
-async def test_a_burst_without_an_end_keeps_nothing_waiting_for_ever(journal: Journal) -> None:
+async def test_a_burst_without_an_end_keeps_nothing_waiting_for_ever(journal: IntentTable) -> None:
     """What is long overdue is sent, two at a time, however busy programs are."""
-    carrier = Carrier(journal)
+    carrier = StepExecutor(journal)
     write(journal, *range(20))  # due long ago
     async with running(carrier, quiet=3600) as dispatcher:
         await dispatcher.wait_until(lambda: not len(journal))

@@ -11,8 +11,8 @@ import trio
 from tests.unit.state.disk import Disk
 from tests.unit.sync.way import Way
 from zonedrive.state.inode import ROOT, Kind
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import DirectoryCache
 
 ENTRIES = 3  # in each folder
 
@@ -36,7 +36,7 @@ class Shelves:
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[Core]:
+def state(tmp_path: Path) -> Iterator[LocalState]:
     """An account."""
     disk = Disk(tmp_path)
     yield disk.start()
@@ -44,7 +44,7 @@ def core(tmp_path: Path) -> Iterator[Core]:
 
 
 async def test_many_small_listings_count_as_one_large(
-    core: Core, monkeypatch: pytest.MonkeyPatch
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A walk through many folders frees as much as the listing of a large one."""
     given = 0
@@ -55,9 +55,11 @@ async def test_many_small_listings_count_as_one_large(
 
     monkeypatch.setattr("zonedrive.sync.directory_cache._give_back", give_back)
     monkeypatch.setattr("zonedrive.sync.directory_cache.LARGE", 2 * ENTRIES)
-    folders = Folders(core, cast(Any, Shelves()))
-    with core.transaction():
-        zones = [core.tree.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name) for name in "abcd"]
+    folders = DirectoryCache(state, cast(Any, Shelves()))
+    with state.transaction():
+        zones = [
+            state.inodes.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name) for name in "abcd"
+        ]
     seen = []
     async with trio.open_nursery() as nursery:
         await nursery.start(folders.run)

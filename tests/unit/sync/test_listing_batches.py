@@ -15,7 +15,7 @@ from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.merge import Merge
 from zonedrive.state.merge_types import Merged, Read
 from zonedrive.sync import listing_batches
-from zonedrive.sync.listing_batches import TOGETHER, Merging
+from zonedrive.sync.listing_batches import TOGETHER, ListingBatches
 
 FOLDERS = 30
 
@@ -36,12 +36,12 @@ class Place:
     """A tree with many folders; what was told of each, and how often something was committed."""
 
     def __init__(self, disk: Disk) -> None:
-        self.core = disk.start()
+        self.state = disk.start()
         self.told: dict[int, Merged] = {}
         self.commits = 0
-        self.merging = Merging(self.core, SILENT, self.told.__setitem__)
-        tree = self.core.tree
-        with self.core.transaction():
+        self.merging = ListingBatches(self.state, SILENT, self.told.__setitem__)
+        tree = self.state.inodes
+        with self.state.transaction():
             zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
             self.folders = [
                 tree.add(
@@ -50,7 +50,7 @@ class Place:
                 )
                 for number in range(FOLDERS)
             ]  # fmt: skip
-        self.core.database._connection.set_trace_callback(self._ran)
+        self.state.database._connection.set_trace_callback(self._ran)
 
     def _ran(self, sql: str) -> None:
         self.commits += sql == "COMMIT"
@@ -74,7 +74,7 @@ class Place:
 
     def names(self, folder: Inode) -> set[str]:
         """What is in a folder."""
-        return set(self.core.tree.children(folder.ino))
+        return set(self.state.inodes.children(folder.ino))
 
 
 @pytest.fixture
@@ -215,9 +215,9 @@ async def test_the_log_of_the_database_is_kept_short(
     assert not await place.list_all(10)
     assert place.merging.claim_checkpoint()
     assert not place.merging.claim_checkpoint()
-    before = place.core.database.path.stat().st_size
-    with place.core.transaction():
-        place.core.tree.update(place.folders[0], listed=False)
+    before = place.state.database.path.stat().st_size
+    with place.state.transaction():
+        place.state.inodes.update(place.folders[0], listed=False)
         await place.merging.checkpoint()
-        place.core.tree.update(place.folders[0], listed=True)
-    assert place.core.database.path.stat().st_size > before
+        place.state.inodes.update(place.folders[0], listed=True)
+    assert place.state.database.path.stat().st_size > before

@@ -10,22 +10,22 @@ from tests.unit.sync.sending import _Memory
 from tests.unit.sync.test_coalesce import World, intent, new_file, old_file, worlds
 from zonedrive.db import Database
 from zonedrive.state.due_queue import FAR_NS
-from zonedrive.state.intents import Intent, Journal
+from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.sync import planner
-from zonedrive.sync.coalesce import Place, Step, Subject, fold
+from zonedrive.sync.coalesce import InodeView, Place, Step, fold
 from zonedrive.sync.planner import BATCH, LARGE, LARGE_ONES, Chains, Planner
 
-Items = list[tuple[Intent, Subject]]
+Items = list[tuple[Intent, InodeView]]
 
 
-class Subjects:
+class InodeViews:
     """Inodes as a world of the folding tests has them."""
 
     def __init__(self, items: Items) -> None:
         self._seen = World(items).seen()
         self.asked: set[int] = set()
 
-    def describe(self, ino: int, chains: Chains) -> Subject | None:
+    def describe(self, ino: int, chains: Chains) -> InodeView | None:
         """What folding needs."""
         self.asked.add(ino)
         return self._seen.get(ino)
@@ -44,11 +44,11 @@ class Subjects:
         return next((each.ino for each in there if each.place == place), 0)
 
 
-def planner_of(items: Items) -> tuple[Planner, Journal, Subjects]:
-    journal = Journal(cast(Database, _Memory()))
+def planner_of(items: Items) -> tuple[Planner, IntentTable, InodeViews]:
+    journal = IntentTable(cast(Database, _Memory()))
     for each, _ in items:
         journal._put(each)
-    subjects = Subjects(items)
+    subjects = InodeViews(items)
     return Planner(journal, subjects), journal, subjects
 
 
@@ -85,7 +85,7 @@ def test_thousands_that_wait_are_not_all_looked_at() -> None:
 
 def test_files_of_a_folder_that_is_not_made_do_not_hide_others() -> None:
     """Whatever many must wait for, the ones behind them have their turn."""
-    folder = Subject(2, folder=True, new=True, place=(1, "folder"), origin=None)
+    folder = InodeView(2, folder=True, new=True, place=(1, "folder"), origin=None)
     inside = range(10, 10 + 2 * BATCH)
     items = [(intent(2, place=True, due_ns=1 << 60), folder)]
     items += [(intent(ino, generation=1), new_file(ino, (2, f"{ino}"))) for ino in inside]
@@ -135,6 +135,6 @@ def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> N
     items = [(intent(2, gone=True), old_file(2, (1, "a")))]
     plan, _, subjects = planner_of(items)
     (step,), _ = plan.due(1, set())
-    assert not plan.outdated(step)
+    assert not plan.is_superseded(step)
     subjects._seen[3] = new_file(3, (1, "a"))
-    assert plan.outdated(step)
+    assert plan.is_superseded(step)

@@ -13,8 +13,8 @@ from tests.unit.state.disk import Disk
 from tests.unit.sync.way import Way
 from zonedrive.errors import Damaged, Forbidden, NotFound, Unavailable
 from zonedrive.state.inode import ROOT, Kind
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import TROUBLE_S, Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import TROUBLE_S, DirectoryCache
 
 LOOKS = 5
 
@@ -22,14 +22,14 @@ LOOKS = 5
 class Doors:
     """A service of which every folder answers alike; who knocks is noted."""
 
-    def __init__(self, core: Core, error: Exception) -> None:
+    def __init__(self, state: LocalState, error: Exception) -> None:
         self.link, self.places, self.underway = Way(), 8, 0
         self.error = error
         self.asked: list[str] = []
-        self.folders = Folders(core, cast(Any, self))
-        with core.transaction():
+        self.folders = DirectoryCache(state, cast(Any, self))
+        with state.transaction():
             for name in "ab":
-                core.tree.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name)
+                state.inodes.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name)
 
     async def listed(self, zone: str, folder: str) -> SimpleNamespace:
         """As `Service.listed`."""
@@ -47,7 +47,7 @@ class Doors:
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[Core]:
+def state(tmp_path: Path) -> Iterator[LocalState]:
     """An account."""
     disk = Disk(tmp_path)
     yield disk.start()
@@ -56,36 +56,36 @@ def core(tmp_path: Path) -> Iterator[Core]:
 
 @pytest.mark.parametrize("error", [Forbidden("no"), NotFound("gone")])
 async def test_a_zone_that_is_closed_is_not_knocked_at_each_time(
-    core: Core, autojump_clock: MockClock, error: Exception
+    state: LocalState, autojump_clock: MockClock, error: Exception
 ) -> None:
     """A file manager lists the zones all the time; what may not be listed is asked for once."""
-    doors = Doors(core, error)
+    doors = Doors(state, error)
     await doors.look()
     assert sorted(doors.asked) == ["a", "b"]
 
 
 async def test_a_zone_that_could_not_be_listed_now_is_at_the_next_look(
-    core: Core, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    state: LocalState, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service in trouble has to be asked again."""
     monkeypatch.setattr("zonedrive.sync.directory_cache.time.monotonic", trio.current_time)
-    doors = Doors(core, Unavailable("busy"))
+    doors = Doors(state, Unavailable("busy"))
     await doors.look()
     assert doors.asked.count("a") == doors.asked.count("b") >= LOOKS - 1
 
 
 async def test_what_goes_wrong_ahead_of_programs_ends_no_mount(
-    core: Core,
+    state: LocalState,
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A damaged row, for instance: whoever lists the zones is told in their own way."""
-    doors = Doors(core, Forbidden("no"))
+    doors = Doors(state, Forbidden("no"))
 
     def broken(parent: int) -> None:
         raise Damaged("a row")
 
-    monkeypatch.setattr(core.tree, "inodes_in", broken)
+    monkeypatch.setattr(state.inodes, "inodes_in", broken)
     await doors.look()
     assert "could not be listed ahead" in caplog.text

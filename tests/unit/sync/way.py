@@ -4,7 +4,7 @@ import trio
 
 
 class Way:
-    """As `remote.link.Link`."""
+    """As `remote.link.Connectivity`."""
 
     def __init__(self) -> None:
         self.state = "online"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.caller_policy import CallerPolicy
 
 
 @contextmanager
@@ -56,27 +56,27 @@ def started(path: Path, name: str | None = None) -> Iterator[int]:
 def test_a_program_is_known_by_its_file(tmp_path: Path) -> None:
     """Also where it calls itself something else; another program is not taken for it."""
     with started(copy(tmp_path, "tumblerd"), name="nobody") as pid:
-        assert Callers(["tumblerd"]).guarded(pid)
-        assert not Callers(["tumbler", "umblerd", "cat"]).guarded(pid)
+        assert CallerPolicy(["tumblerd"]).guarded(pid)
+        assert not CallerPolicy(["tumbler", "umblerd", "cat"]).guarded(pid)
 
 
 def test_a_program_is_known_by_what_it_calls_itself(tmp_path: Path) -> None:
     """The first word of its command line counts as well."""
     with started(copy(tmp_path, "busy"), name="/usr/lib/tumblerd") as pid:
-        assert Callers(["tumblerd"]).guarded(pid)
+        assert CallerPolicy(["tumblerd"]).guarded(pid)
 
 
 def test_a_long_name_is_known_whole(tmp_path: Path) -> None:
     """Though the kernel keeps 15 bytes of it; another one that begins alike is not taken for it."""
     with started(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
-        assert Callers(["gdk-pixbuf-thumbnailer"]).guarded(pid)
-        assert not Callers(["gdk-pixbuf-thumbnails"]).guarded(pid)
+        assert CallerPolicy(["gdk-pixbuf-thumbnailer"]).guarded(pid)
+        assert not CallerPolicy(["gdk-pixbuf-thumbnails"]).guarded(pid)
 
 
 def test_a_name_as_the_process_list_shows_it_will_do(tmp_path: Path) -> None:
     """`ps` shows the first 15 bytes: who copies them from there means that program."""
     with started(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
-        assert Callers(["gdk-pixbuf-thum"]).guarded(pid)
+        assert CallerPolicy(["gdk-pixbuf-thum"]).guarded(pid)
 
 
 def test_a_program_that_was_upgraded_meanwhile(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_program_that_was_upgraded_meanwhile(tmp_path: Path) -> None:
     path = copy(tmp_path, "tumblerd")
     with started(path, name="x") as pid:
         path.unlink()
-        assert Callers(["tumblerd"]).guarded(pid)
+        assert CallerPolicy(["tumblerd"]).guarded(pid)
 
 
 def test_a_script_is_known_by_its_name(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_a_script_is_known_by_its_name(tmp_path: Path) -> None:
     )
     script.chmod(0o755)
     with running(script) as pid:
-        assert Callers(["recoll-helper"]).guarded(pid)
-        assert not Callers(["tumblerd"]).guarded(pid)
+        assert CallerPolicy(["recoll-helper"]).guarded(pid)
+        assert not CallerPolicy(["tumblerd"]).guarded(pid)
 
 
 def test_a_plugin_of_a_runner_is_known(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_a_plugin_of_a_runner_is_known(tmp_path: Path) -> None:
     plugin.write_text("printf .; read x\n")
     shutil.copy("/bin/sh", tmp_path / "kioworker")
     with running(tmp_path / "kioworker", plugin) as pid:
-        assert Callers(["thumbnail.so"]).guarded(pid)
+        assert CallerPolicy(["thumbnail.so"]).guarded(pid)
     with running(tmp_path / "kioworker", "-c", "printf .; read x", "file.so") as pid:
-        assert not Callers(["thumbnail.so"]).guarded(pid)
+        assert not CallerPolicy(["thumbnail.so"]).guarded(pid)
 
 
 def test_a_thread_counts_as_its_process() -> None:
@@ -126,8 +126,8 @@ def test_a_thread_counts_as_its_process() -> None:
     try:
         assert asked.wait(60)
         name = Path("/proc/self/exe").resolve().name
-        assert Callers([name]).guarded(numbers[0])
-        assert not Callers(["pool-worker"]).guarded(numbers[0])
+        assert CallerPolicy([name]).guarded(numbers[0])
+        assert not CallerPolicy(["pool-worker"]).guarded(numbers[0])
     finally:
         end.set()
         thread.join()
@@ -136,7 +136,7 @@ def test_a_thread_counts_as_its_process() -> None:
 @pytest.mark.parametrize("pid", [0, -1, 2**22 + 1])
 def test_who_is_not_there_is_nobody(pid: int) -> None:
     """A process of another container, or one that has ended, is not guarded."""
-    assert not Callers(["tumblerd"]).guarded(pid)
+    assert not CallerPolicy(["tumblerd"]).guarded(pid)
 
 
 def test_another_users_process_is_known_by_what_everybody_may_see(tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_another_users_process_is_known_by_what_everybody_may_see(tmp_path: Path
     (folder / "cmdline").write_bytes(b"")
     (folder / "status").write_text("Name:\tx\nTgid:\t77\n")
     (folder / "comm").write_text("totem-video-thu\n")
-    assert Callers(["totem-video-thumbnailer"], proc=tmp_path).guarded(77)
-    assert not Callers(["totem-video"], proc=tmp_path).guarded(77)
+    assert CallerPolicy(["totem-video-thumbnailer"], proc=tmp_path).guarded(77)
+    assert not CallerPolicy(["totem-video"], proc=tmp_path).guarded(77)
 
 
 def test_an_empty_list_guards_nobody(tmp_path: Path) -> None:
     """And asks nothing of the kernel."""
-    assert not Callers([], proc=tmp_path / "nowhere").guarded(os.getpid())
+    assert not CallerPolicy([], proc=tmp_path / "nowhere").guarded(os.getpid())
 
 
 def test_one_thread_of_a_program_is_known_by_its_name() -> None:
@@ -172,10 +172,10 @@ def test_one_thread_of_a_program_is_known_by_its_name() -> None:
     try:
         assert named.wait(60)
         program = Path("/proc/self/exe").readlink().name
-        callers = Callers([f"{program}/loader"])
+        callers = CallerPolicy([f"{program}/loader"])
         assert callers.guarded(numbers[0])
         assert not callers.guarded(os.getpid())
-        assert not Callers(["pcmanfm/loader", f"{program}/load", "loader"]).guarded(numbers[0])
+        assert not CallerPolicy(["pcmanfm/loader", f"{program}/load", "loader"]).guarded(numbers[0])
     finally:
         over.set()
         thread.join()

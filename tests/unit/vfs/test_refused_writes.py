@@ -11,14 +11,14 @@ from tests.unit.state.disk import SILENT, Disk, zone_of
 from zonedrive.content.plain_file import PlainFile
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs import open_checks
-from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
-from zonedrive.vfs.write_sessions import Sessions
+from zonedrive.vfs.write_sessions import WriteSessions
 
 
 class Awake:
@@ -28,25 +28,27 @@ class Awake:
         """Nobody sleeps here."""
 
 
-def files_of(core: Core) -> Files:
+def files_of(state: LocalState) -> Files:
     """The open files of a mount without a service."""
-    return Files(core, SILENT, Folders(core, SILENT), cast(Dispatcher, Awake()), Callers(()))
+    return Files(
+        state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, Awake()), CallerPolicy(())
+    )
 
 
-def a_file(core: Core, *, content: bytes | None = None) -> Inode:
+def a_file(state: LocalState, *, content: bytes | None = None) -> Inode:
     """A new file; with content one of the service whose bytes are here."""
-    zone = zone_of(core)
-    with core.transaction():
+    zone = zone_of(state)
+    with state.transaction():
         new = content is None
         remote = None if new else "1"
         size = len(content or b"")
-        inode = core.tree.add(zone.ino, "a", Kind.FILE, zone="z", remote_id=remote, size=size)
+        inode = state.inodes.add(zone.ino, "a", Kind.FILE, zone="z", remote_id=remote, size=size)
         if content is not None:
-            generation = core.next_generation()
-            file = core.spool.create(inode.ino, generation)
+            generation = state.next_generation()
+            file = state.spool.create(inode.ino, generation)
             file.pwrite(0, content)
             file.close()
-            core.tree.update(inode, generation=generation)
+            state.inodes.update(inode, generation=generation)
     return inode
 
 
@@ -82,15 +84,15 @@ async def test_a_new_file_that_takes_no_byte_waits_empty(
 ) -> None:
     """Its name stays, empty and with an intent, and close says what the write said."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode, files = a_file(core), files_of(core)
+    state = disk.start()
+    inode, files = a_file(state), files_of(state)
     handle = files.create(inode, os.O_WRONLY).handle
     refusing(monkeypatch, number)
     assert await save(files, handle) == number
-    intent = core.journal.get(inode.ino)
+    intent = state.intents.get(inode.ino)
     assert intent is not None and not intent.held
     assert (intent.generation, intent.size, inode.size) == (inode.generation, 0, 0)
-    assert core.spool.stored() == [(inode.ino, inode.generation)]
+    assert state.spool.stored() == [(inode.ino, inode.generation)]
     disk.close()
 
 
@@ -100,31 +102,31 @@ async def test_an_edit_that_takes_no_byte_leaves_the_former_content(
 ) -> None:
     """Nothing is sent, and no copy of it stays on the disk."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode, files = a_file(core, content=b"former"), files_of(core)
+    state = disk.start()
+    inode, files = a_file(state, content=b"former"), files_of(state)
     handle = (await files.open(inode, os.O_WRONLY)).handle
     refusing(monkeypatch, number)
     former = inode.generation
     assert await save(files, handle) == number
-    assert core.journal.get(inode.ino) is None
+    assert state.intents.get(inode.ino) is None
     assert (inode.generation, inode.size) == (former, 6)
-    assert core.spool.stored() == [(inode.ino, former)]
+    assert state.spool.stored() == [(inode.ino, former)]
     disk.close()
 
 
 async def test_a_write_past_the_largest_size_leaves_nothing_behind(tmp_path: Path) -> None:
     """EFBIG: the file is as it was, and no copy of it stays on the disk."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode, files = a_file(core, content=b"former"), files_of(core)
+    state = disk.start()
+    inode, files = a_file(state, content=b"former"), files_of(state)
     handle = (await files.open(inode, os.O_WRONLY)).handle
     with pytest.raises(OSError, match="larger") as refused:
         await files.write(handle, open_checks.LARGEST, b"x")
     assert refused.value.errno == errno.EFBIG
     await files.flush(handle)
     await files.release(handle)
-    assert core.journal.get(inode.ino) is None
-    assert core.spool.stored() == [(inode.ino, inode.generation)]
+    assert state.intents.get(inode.ino) is None
+    assert state.spool.stored() == [(inode.ino, inode.generation)]
     disk.close()
 
 
@@ -133,8 +135,8 @@ async def test_where_nothing_can_be_noted_the_name_goes(
 ) -> None:
     """A name that would be gone after the next start is not shown as if it were safe."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode, files = a_file(core), files_of(core)
+    state = disk.start()
+    inode, files = a_file(state), files_of(state)
     parent = inode.parent
     handle = files.create(inode, os.O_WRONLY).handle
     refusing(monkeypatch, errno.EIO)
@@ -142,10 +144,10 @@ async def test_where_nothing_can_be_noted_the_name_goes(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(Sessions, "commit", refuse)
+    monkeypatch.setattr(WriteSessions, "commit", refuse)
     assert await save(files, handle) == errno.EIO
-    assert core.tree.child(parent, "a") is None
-    assert core.spool.stored() == []
+    assert state.inodes.child(parent, "a") is None
+    assert state.spool.stored() == []
     disk.close()
 
 
@@ -155,8 +157,8 @@ async def test_what_close_refused_is_no_version_also_where_it_could_be_noted_lat
 ) -> None:
     """A program that heard an error does not expect its bytes on the service."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode, files = a_file(core, content=b"former"), files_of(core)
+    state = disk.start()
+    inode, files = a_file(state, content=b"former"), files_of(state)
     former = inode.generation
     handle = (await files.open(inode, os.O_WRONLY)).handle
     await files.write(handle, 0, b"new")
@@ -165,11 +167,11 @@ async def test_what_close_refused_is_no_version_also_where_it_could_be_noted_lat
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sessions, "commit", refuse)
+        patch.setattr(WriteSessions, "commit", refuse)
         with pytest.raises(type(error)):
             await files.flush(handle)
     await files.release(handle)
-    assert (inode.generation, core.journal.get(inode.ino)) == (former, None)
+    assert (inode.generation, state.intents.get(inode.ino)) == (former, None)
     disk.close()
 
 
@@ -178,23 +180,23 @@ async def test_what_cannot_be_kept_as_the_mount_ends_costs_no_other_file(
 ) -> None:
     """Of files that programs still write to at an unmount, each is kept that can be."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    files, zone, commit = files_of(core), zone_of(core), Sessions.commit
-    with core.transaction():
-        inodes = [core.tree.add(zone.ino, name, Kind.FILE, zone="z") for name in "abc"]
+    state = disk.start()
+    files, zone, commit = files_of(state), zone_of(state), WriteSessions.commit
+    with state.transaction():
+        inodes = [state.inodes.add(zone.ino, name, Kind.FILE, zone="z") for name in "abc"]
     for inode in inodes:
         await files.write(files.create(inode, os.O_WRONLY).handle, 0, b"bytes")
 
-    def refuse(self: Sessions, opened: OpenFile, *, held: bool) -> None:
+    def refuse(self: WriteSessions, opened: OpenFile, *, held: bool) -> None:
         if opened.ino == inodes[0].ino:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         commit(self, opened, held=held)
 
-    monkeypatch.setattr(Sessions, "commit", refuse)
+    monkeypatch.setattr(WriteSessions, "commit", refuse)
     files.close_all()
-    kept = [intent.size if (intent := core.journal.get(each.ino)) else None for each in inodes]
+    kept = [intent.size if (intent := state.intents.get(each.ino)) else None for each in inodes]
     assert kept == [None, 5, 5]
-    assert all(not intent.held for intent in core.journal.pending())
+    assert all(not intent.held for intent in state.intents.pending())
     disk.close()
 
 
@@ -203,8 +205,8 @@ async def test_half_of_a_save_is_no_version_where_the_mount_ends(
 ) -> None:
     """The program that heard of it had no time to close: the former content stays as well."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode, files = a_file(core, content=b"former content"), files_of(core)
+    state = disk.start()
+    inode, files = a_file(state, content=b"former content"), files_of(state)
     former = inode.generation
     handle = (await files.open(inode, os.O_WRONLY | os.O_TRUNC)).handle
     await files.write(handle, 0, b"half")
@@ -213,6 +215,6 @@ async def test_half_of_a_save_is_no_version_where_the_mount_ends(
         await files.write(handle, 4, b"rest")
     files.close_all()
     assert (inode.generation, inode.size) == (former, 14)
-    assert core.journal.get(inode.ino) is None
-    assert core.spool.stored() == [(inode.ino, former)]
+    assert state.intents.get(inode.ino) is None
+    assert state.spool.stored() == [(inode.ino, former)]
     disk.close()

@@ -16,14 +16,14 @@ from zonedrive.model import Revision
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidation
 from zonedrive.state.kernel_inodes import ino_of
-from zonedrive.state.local_state import Core
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.sync.history_transfer import Succession
-from zonedrive.vfs.caller_policy import Callers
+from zonedrive.sync.history_transfer import HistoryTransfer
+from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.namespace import Namespace
-from zonedrive.vfs.write_sessions import Sessions
+from zonedrive.vfs.write_sessions import WriteSessions
 
 NOBODY = 999  # no inode has that number
 
@@ -31,47 +31,47 @@ NOBODY = 999  # no inode has that number
 class Office:
     """A folder with one file, whose versions are all in the cache."""
 
-    def __init__(self, core: Core) -> None:
-        self.core = core
+    def __init__(self, state: LocalState) -> None:
+        self.state = state
         awake = SimpleNamespace(wake=lambda: None)
-        self.folders = Folders(core, SILENT)
-        self.files = Files(core, SILENT, self.folders, cast(Dispatcher, awake), Callers(()))
-        self.folder = zone_of(core)
-        with core.transaction():
-            self.inode = core.tree.add(
+        self.folders = DirectoryCache(state, SILENT)
+        self.files = Files(state, SILENT, self.folders, cast(Dispatcher, awake), CallerPolicy(()))
+        self.folder = zone_of(state)
+        with state.transaction():
+            self.inode = state.inodes.add(
                 self.folder.ino, "a", Kind.FILE, zone="z", remote_id="1", remote_name="a"
             )
 
     async def save(self, content: bytes) -> None:
         """A coworker saves, and a listing tells of it."""
-        core, inode = self.core, self.inode
-        revision = Revision(f"r{core.next_generation()}")
+        state, inode = self.state, self.inode
+        revision = Revision(f"r{state.next_generation()}")
         await self._fetch(revision, content)
-        with core.transaction():
-            core.tree.update(inode, revision=revision, size=len(content), generation=0)
-        core.content_changed(inode)
+        with state.transaction():
+            state.inodes.update(inode, revision=revision, size=len(content), generation=0)
+        state.content_changed(inode)
 
     async def upload(self) -> None:
         """What was written here arrives."""
-        core, inode = self.core, self.inode
+        state, inode = self.state, self.inode
         assert inode.generation
-        file = core.spool.open(inode.ino, inode.generation)
+        file = state.spool.open(inode.ino, inode.generation)
         content = file.pread(0, inode.size)
         file.close()
-        revision = Revision(f"r{core.next_generation()}")
-        core.same_bytes(inode, revision)
-        with core.transaction():
-            core.tree.update(inode, revision=revision, generation=0)
-            core.journal.drop(inode.ino)
+        revision = Revision(f"r{state.next_generation()}")
+        state.same_bytes(inode, revision)
+        with state.transaction():
+            state.inodes.update(inode, revision=revision, generation=0)
+            state.intents.drop(inode.ino)
         await self._fetch(revision, content)
 
     async def _fetch(self, revision: Revision, content: bytes) -> None:
-        spool, generation = self.core.spool, self.core.next_generation()
+        spool, generation = self.state.spool, self.state.next_generation()
         file = spool.create(NOBODY, generation)
         file.pwrite(0, content)
         file.close()
         path = spool.path(NOBODY, generation)
-        await self.core.cache.take(path, self.inode.ino, revision, len(content), file.manifest())
+        await self.state.cache.take(path, self.inode.ino, revision, len(content), file.manifest())
 
     async def open(self, flags: int = os.O_RDONLY) -> int:
         """A handle, by the number that the kernel has now."""
@@ -82,7 +82,7 @@ class Office:
         told = []
         while True:
             try:
-                told.append(self.core.invalidations.receive.receive_nowait())
+                told.append(self.state.invalidations.receive.receive_nowait())
             except trio.WouldBlock:
                 return told
 
@@ -91,10 +91,10 @@ class Office:
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
     """A mount without a service."""
     disk = Disk(tmp_path)
-    core = disk.start()
+    state = disk.start()
     async with trio.open_nursery() as nursery:
-        await nursery.start(core.cache.run)
-        yield Office(core)
+        await nursery.start(state.cache.run)
+        yield Office(state)
         nursery.cancel_scope.cancel()
     disk.close()
 
@@ -105,14 +105,14 @@ async def test_a_read_while_an_edit_is_prepared_costs_nothing(
     """A program reads between the first write of another one and its session: it reads on after
     the upload, also past the kernel's pages, and nobody gets another kernel inode."""
     files, number = office.files, office.inode.ino
-    asked, go_on, copy = trio.Event(), trio.Event(), Sessions._copy_of_version
+    asked, go_on, copy = trio.Event(), trio.Event(), WriteSessions._copy_of_version
 
-    async def slowly(self: Sessions, inode: Inode, generation: int) -> ContentFile:
+    async def slowly(self: WriteSessions, inode: Inode, generation: int) -> ContentFile:
         asked.set()
         await go_on.wait()
         return await copy(self, inode, generation)
 
-    monkeypatch.setattr(Sessions, "_copy_of_version", slowly)
+    monkeypatch.setattr(WriteSessions, "_copy_of_version", slowly)
     await office.save(b"old bytes")
     reader, writer = await office.open(), await office.open(os.O_RDWR)
     async with trio.open_nursery() as nursery:
@@ -127,7 +127,7 @@ async def test_a_read_while_an_edit_is_prepared_costs_nothing(
     await office.upload()
     assert await files.read(reader, 0, 100) == b"new bytes"
     assert await files.read(await office.open(), 0, 100) == b"new bytes"
-    assert office.core.kernel.number(number) == number
+    assert office.state.kernel.number(number) == number
 
 
 async def test_an_edit_that_was_begun_is_not_superseded(
@@ -136,15 +136,15 @@ async def test_an_edit_that_was_begun_is_not_superseded(
     """A coworker's version comes while an edit is prepared: the edit is of the former one, for the
     conflict copy, and no reader gets parts of both."""
     files = office.files
-    asked, go_on, copy = trio.Event(), trio.Event(), Sessions._copy_of_version
+    asked, go_on, copy = trio.Event(), trio.Event(), WriteSessions._copy_of_version
 
-    async def slowly(self: Sessions, inode: Inode, generation: int) -> ContentFile:
+    async def slowly(self: WriteSessions, inode: Inode, generation: int) -> ContentFile:
         made = await copy(self, inode, generation)
         asked.set()
         await go_on.wait()
         return made
 
-    monkeypatch.setattr(Sessions, "_copy_of_version", slowly)
+    monkeypatch.setattr(WriteSessions, "_copy_of_version", slowly)
     await office.save(b"old bytes")
     base = office.inode.revision
     reader, writer = await office.open(), await office.open(os.O_WRONLY)
@@ -157,7 +157,7 @@ async def test_an_edit_that_was_begun_is_not_superseded(
         go_on.set()
     await files.flush(writer)
     assert await files.read(reader, 0, 100) == b"our bytes"
-    intent = office.core.journal.get(office.inode.ino)
+    intent = office.state.intents.get(office.inode.ino)
     assert intent is not None
     assert intent.base == base
 
@@ -165,7 +165,7 @@ async def test_an_edit_that_was_begun_is_not_superseded(
 async def test_a_newer_version_gets_a_kernel_inode_of_its_own(office: Office) -> None:
     """Who may have read of the former version keeps it with its attributes; the name leads to the
     newer one, under a number that tells its inode."""
-    files, core, ino = office.files, office.core, office.inode.ino
+    files, state, ino = office.files, office.state, office.inode.ino
     await office.save(b"first version")
     old = await office.open(os.O_RDWR)
     assert await files.read(old, 0, 5) == b"first"
@@ -175,22 +175,22 @@ async def test_a_newer_version_gets_a_kernel_inode_of_its_own(office: Office) ->
     new = await office.open()
     assert await files.read(new, 0, 100) == b"second"
     assert await files.read(old, 0, 100) == b"first version"
-    number = core.attr(office.inode, 1.0).ino
+    number = state.attr(office.inode, 1.0).ino
     assert number != ino
     assert ino_of(number) == ino
-    assert (core.kernel.told(ino).size, core.kernel.told(ino).nlink) == (13, 0)
+    assert (state.kernel.told(ino).size, state.kernel.told(ino).nlink) == (13, 0)
     with pytest.raises(OSError, match="open it again") as refused:
         await files.write(old, 0, b"x")
     assert refused.value.errno == errno.ESTALE
     await files.release(old)
     with pytest.raises(OSError, match="another version"):
-        core.kernel.told(ino)
+        state.kernel.told(ino)
     assert await files.read(new, 0, 100) == b"second"
     await files.release(new)
-    assert not core.opened
+    assert not state.opened
     await office.save(b"third")
     assert office.told() == [InodeChanged(number, attr_only=False)]
-    assert core.attr(office.inode, 1.0).ino == number
+    assert state.attr(office.inode, 1.0).ino == number
 
 
 async def test_who_has_read_nothing_gets_the_newer_version(office: Office) -> None:
@@ -201,7 +201,7 @@ async def test_who_has_read_nothing_gets_the_newer_version(office: Office) -> No
     assert await office.files.read(reader, 0, 100) == b"second"
     await office.files.write(writer, 0, b"S")
     assert await office.files.read(reader, 0, 100) == b"Second"
-    assert office.core.kernel.number(office.inode.ino) == office.inode.ino
+    assert office.state.kernel.number(office.inode.ino) == office.inode.ino
 
 
 async def test_who_can_only_write_follows_the_file(office: Office) -> None:
@@ -214,7 +214,7 @@ async def test_who_can_only_write_follows_the_file(office: Office) -> None:
     await office.save(b"second ")
     office.told()
     await files.write(log, 6, b"line")
-    number = office.core.kernel.number(office.inode.ino)
+    number = office.state.kernel.number(office.inode.ino)
     assert office.told() == [InodeChanged(number, attr_only=False)]
     assert await files.read(reader, 0, 100) == b"first "
     assert await files.read(await office.open(), 0, 100) == b"second line"
@@ -233,10 +233,10 @@ async def test_what_was_written_here_is_read_on_after_a_newer_version(office: Of
     await files.release(writer)
     assert await files.read(reader, 0, 100) == b"FIRST"
     generation = office.inode.generation
-    with office.core.transaction():
-        office.core.journal.drop(office.inode.ino)
+    with office.state.transaction():
+        office.state.intents.drop(office.inode.ino)
     await office.save(b"second")
-    office.core.spool.delete(office.inode.ino, generation)
+    office.state.spool.delete(office.inode.ino, generation)
     assert await files.read(reader, 0, 100) == b"FIRST"
     assert await files.read(await office.open(), 0, 100) == b"second"
 
@@ -244,12 +244,12 @@ async def test_what_was_written_here_is_read_on_after_a_newer_version(office: Of
 async def test_what_others_removed_is_not_opened_or_written_any_more(office: Office) -> None:
     """A name that others have taken away leads nowhere, though a program has the file open: a
     line that is appended to it would be nowhere either.  What a program here removed stays."""
-    files, core = office.files, office.core
+    files, state = office.files, office.state
     await office.save(b"first")
     reader, log = await office.open(), await office.open(os.O_WRONLY | os.O_APPEND)
     assert await files.read(reader, 0, 100) == b"first"
-    with core.transaction():
-        core.tree.unlink(office.inode)
+    with state.transaction():
+        state.inodes.unlink(office.inode)
     with pytest.raises(OSError, match="removed") as refused:
         await office.open(os.O_WRONLY | os.O_APPEND)
     assert refused.value.errno == errno.ESTALE
@@ -257,19 +257,19 @@ async def test_what_others_removed_is_not_opened_or_written_any_more(office: Off
         await files.write(log, 5, b"line")
     assert refused.value.errno == errno.ESTALE
     assert await files.read(reader, 0, 100) == b"first"
-    core.opened[office.inode.ino].removed_here = True
+    state.opened[office.inode.ino].removed_here = True
     await files.write(await office.open(os.O_WRONLY), 0, b"F")
     assert await files.read(reader, 0, 100) == b"First"
 
 
 async def test_a_file_that_appeared_since_the_kernel_looked_is_opened(office: Office) -> None:
     """open(2) with O_CREAT makes a file or opens the one there is; with O_EXCL it only makes."""
-    core, files = office.core, office.files
+    state, files = office.state, office.files
     names = Namespace(
-        core, SILENT, office.folders, files, cast(Dispatcher, None), Succession(core, SILENT)
+        state, SILENT, office.folders, files, cast(Dispatcher, None), HistoryTransfer(state, SILENT)
     )
-    with core.transaction():
-        core.tree.update(office.folder, remote_id=None)  # whose listing nobody has to ask for
+    with state.transaction():
+        state.inodes.update(office.folder, remote_id=None)  # whose listing nobody has to ask for
     await office.save(b"theirs\n")
     flags = os.O_WRONLY | os.O_CREAT
     opened, attr = await names.create(office.folder.ino, b"a", 0o600, flags | os.O_APPEND)

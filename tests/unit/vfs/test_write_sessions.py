@@ -14,26 +14,26 @@ from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import OpenFile
-from zonedrive.sync.directory_cache import Folders
+from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.vfs.caller_policy import Callers
+from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
-from zonedrive.vfs.write_sessions import Sessions
+from zonedrive.vfs.write_sessions import WriteSessions
 
 
-def a_file(core: Core, content: bytes) -> Inode:
+def a_file(state: LocalState, content: bytes) -> Inode:
     """A file of the service whose bytes are here."""
-    zone, generation = zone_of(core), core.next_generation()
-    with core.transaction():
-        inode = core.tree.add(
+    zone, generation = zone_of(state), state.next_generation()
+    with state.transaction():
+        inode = state.inodes.add(
             zone.ino, "log", Kind.FILE, zone="z", remote_id="1", size=len(content)
         )
-        file = core.spool.create(inode.ino, generation)
+        file = state.spool.create(inode.ino, generation)
         file.pwrite(0, content)
         file.close()
-        core.tree.update(inode, generation=generation)
+        state.inodes.update(inode, generation=generation)
     return inode
 
 
@@ -45,10 +45,10 @@ async def test_what_is_appended_for_hours_survives_without_a_close(
 ) -> None:
     """A log that a program keeps open is safe now and then; a half-done rewrite never counts."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode = a_file(core, b"old")
-    sessions = Sessions(core, SILENT, Folders(core, SILENT), cast(Dispatcher, None))
-    opened = core.new_open_file(inode)
+    state = disk.start()
+    inode = a_file(state, b"old")
+    sessions = WriteSessions(state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, None))
+    opened = state.new_open_file(inode)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sessions.keep)
         await sessions.begin(opened, truncate=False)
@@ -57,10 +57,10 @@ async def test_what_is_appended_for_hours_survives_without_a_close(
         opened.session.file.pwrite(offset, b"new")
         await trio.sleep(3600)
         nursery.cancel_scope.cancel()
-    found = core.spool.open(inode.ino, core.tree.get(inode.ino).generation)
+    found = state.spool.open(inode.ino, state.inodes.get(inode.ino).generation)
     assert found.pread(0, 100) == kept
     found.close()
-    intent = core.journal.get(inode.ino)
+    intent = state.intents.get(inode.ino)
     assert (intent is not None and intent.held) == (kept == b"oldnew")
     disk.close()
 
@@ -74,18 +74,18 @@ async def test_what_could_not_be_noted_once_is_tried_again(
 ) -> None:
     """One failure of the disk does not mean that no log is safe for the rest of the mount."""
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode = a_file(core, b"old")
-    sessions = Sessions(core, SILENT, Folders(core, SILENT), cast(Dispatcher, None))
-    opened = core.new_open_file(inode)
-    errors, commit = [error], Sessions.commit
+    state = disk.start()
+    inode = a_file(state, b"old")
+    sessions = WriteSessions(state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, None))
+    opened = state.new_open_file(inode)
+    errors, commit = [error], WriteSessions.commit
 
-    def failing(self: Sessions, opened: OpenFile, *, held: bool) -> None:
+    def failing(self: WriteSessions, opened: OpenFile, *, held: bool) -> None:
         if errors:
             raise errors.pop()
         commit(self, opened, held=held)
 
-    monkeypatch.setattr(Sessions, "commit", failing)
+    monkeypatch.setattr(WriteSessions, "commit", failing)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sessions.keep)
         await sessions.begin(opened, truncate=False)
@@ -107,14 +107,14 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     ones back.  A program that never calls fsync does not wait for the disk.
     """
     disk = Disk(tmp_path)
-    core = disk.start()
-    inode = a_file(core, b"old")
+    state = disk.start()
+    inode = a_file(state, b"old")
     files = Files(
-        core,
+        state,
         SILENT,
-        Folders(core, SILENT),
+        DirectoryCache(state, SILENT),
         cast(Dispatcher, SimpleNamespace(wake=lambda: None)),
-        Callers(()),
+        CallerPolicy(()),
     )
     steps: list[str] = []
     sync, record = ContentFile.sync, Spool.record

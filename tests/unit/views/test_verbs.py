@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.state.disk import Disk, zone_of
 from zonedrive.state.inode import ROOT, Kind
-from zonedrive.state.local_state import Core
+from zonedrive.state.local_state import LocalState
 from zonedrive.views.nodes import (
     VIRTUAL,
     Content,
@@ -20,7 +20,7 @@ from zonedrive.views.nodes import (
     number,
     refuse_writing,
 )
-from zonedrive.views.verbs import Virtual
+from zonedrive.views.verbs import VirtualVerbs
 
 
 class Words(ReadOnly):
@@ -70,33 +70,33 @@ class Letters(Folder):
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[Core]:
+def state(tmp_path: Path) -> Iterator[LocalState]:
     """Stores with a zone."""
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()
 
 
-async def test_a_door_leads_to_what_no_listing_has(core: Core) -> None:
+async def test_a_door_leads_to_what_no_listing_has(state: LocalState) -> None:
     """Only in the folders that have it, and only as long as no entry is called so."""
-    zone, virtual = zone_of(core), Virtual(core, [Letters()])
+    zone, virtual = zone_of(state), VirtualVerbs(state, [Letters()])
     assert virtual.enter(ROOT, b"letters") is None
     assert virtual.enter(zone.ino, b"other") is None
     found = virtual.enter(zone.ino, b"letters")
     assert found is not None and found.ino == number("test", "letters") > VIRTUAL
     assert virtual.concerns(zone.ino, b"letters") and not virtual.concerns(zone.ino, b"other")
-    with core.transaction():
-        real = core.tree.add(zone.ino, "letters", Kind.FOLDER, zone="z")
+    with state.transaction():
+        real = state.inodes.add(zone.ino, "letters", Kind.FOLDER, zone="z")
     assert virtual.enter(zone.ino, b"letters") is None
     assert not virtual.concerns(zone.ino, b"letters")
-    with core.transaction():
-        core.tree.unlink(real)
+    with state.transaction():
+        state.inodes.unlink(real)
     assert virtual.concerns(zone.ino, b"letters")
 
 
-async def test_what_the_kernel_holds_is_known_until_it_forgets(core: Core) -> None:
+async def test_what_the_kernel_holds_is_known_until_it_forgets(state: LocalState) -> None:
     """By lookups and by listings alike."""
-    zone, virtual = zone_of(core), Virtual(core, [Letters()])
+    zone, virtual = zone_of(state), VirtualVerbs(state, [Letters()])
     top = virtual.enter(zone.ino, b"letters")
     assert top is not None
     handle = await virtual.opendir(top.ino)
@@ -121,9 +121,9 @@ async def test_what_the_kernel_holds_is_known_until_it_forgets(core: Core) -> No
         await virtual.open(top.ino, os.O_RDONLY, 0)
 
 
-async def test_it_can_be_read_and_not_changed(core: Core) -> None:
+async def test_it_can_be_read_and_not_changed(state: LocalState) -> None:
     """Every change that a folder does not have a verb for is refused, and told why."""
-    zone, virtual = zone_of(core), Virtual(core, [Letters()])
+    zone, virtual = zone_of(state), VirtualVerbs(state, [Letters()])
     top = virtual.enter(zone.ino, b"letters")
     assert top is not None
     file = await virtual.lookup(top.ino, b"b")

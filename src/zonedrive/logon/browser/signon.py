@@ -23,7 +23,7 @@ from zonedrive.errors import (
     ZonedriveError,
 )
 from zonedrive.logon import wire
-from zonedrive.logon.api import Access
+from zonedrive.logon.api import LogonApi
 from zonedrive.logon.browser.listener import Listener, listening
 from zonedrive.logon.browser.page import Verdict
 from zonedrive.logon.wire import Offer, Outcome, Requirements
@@ -136,7 +136,7 @@ class Browser:
 
     async def sign_on(
         self,
-        access: Access,
+        access: LogonApi,
         needs: Requirements,
         where: Offer | str,
         logon: Callable[[Fields], Awaitable[Outcome]],
@@ -182,7 +182,7 @@ class Browser:
         return way
 
     async def _address(
-        self, access: Access, needs: Requirements, where: Offer | str, way: SignOn, redirect: str
+        self, access: LogonApi, needs: Requirements, where: Offer | str, way: SignOn, redirect: str
     ) -> str:
         if isinstance(where, Offer):
             # A form post cannot arrive from another device, but an address can be copied.

@@ -35,7 +35,7 @@ from zonedrive.printable import plain
 
 
 @dataclass(frozen=True)
-class Meaning:
+class ErrorMapping:
     """One row of the table: an error type, the statuses and codes that lead to it, and its text."""
 
     error: type[RemoteError]
@@ -47,9 +47,9 @@ class Meaning:
 
 def _meaning(
     error: type[RemoteError], statuses: str, codes: str, words: str, remedy: str = ""
-) -> Meaning:
+) -> ErrorMapping:
     numbers = frozenset(int(status) for status in statuses.split())
-    return Meaning(error, numbers, frozenset(codes.split()), words, remedy)
+    return ErrorMapping(error, numbers, frozenset(codes.split()), words, remedy)
 
 
 # The codes of the published interface that stand in no line (FAILED, EXCEPTION, USER_UNKNOWN …)
@@ -140,7 +140,7 @@ class _ErrorBody(msgspec.Struct, eq=False):
     data: object = None
 
 
-def meaning(status: int, code: str) -> Meaning:
+def meaning(status: int, code: str) -> ErrorMapping:
     """Return the table's row for `status` >= 300 and APIError `code` ("" for none)."""
     row = _BY_CODE.get(code)
     if row is not None and (

@@ -25,7 +25,7 @@ SECRET = "secret-4711"
 TO_PROVIDER = {"logonOK": False, "idpURI": AT}
 
 
-class Seat:
+class BrowserPrompt:
     """Somebody who pastes the address that the browser ended at, with `answer` in it."""
 
     def __init__(self, wish: Offer | None = None, answer: str = f"token={SECRET}") -> None:
@@ -74,7 +74,7 @@ class Seat:
                 self.complaints.append(wrong)
 
 
-def prepared(desk: Desk, seat: Seat, uri: object = AT) -> None:
+def prepared(desk: Desk, seat: BrowserPrompt, uri: object = AT) -> None:
     """A service that gives out addresses, and tells the seat where it will end."""
 
     def give(request: httpx.Request) -> None:
@@ -96,7 +96,7 @@ def prepared(desk: Desk, seat: Seat, uri: object = AT) -> None:
 
 
 async def run(
-    desk: Desk, seat: Seat, way: SignOn | None = WAY, username: str = "", **needs: object
+    desk: Desk, seat: BrowserPrompt, way: SignOn | None = WAY, username: str = "", **needs: object
 ) -> LoggedOn:
     """One logon."""
     found = {"organization": "Acme", "offers": (CORP, OTHER, EID), **needs}
@@ -108,7 +108,7 @@ async def run(
 @pytest.mark.parametrize("wish", [CORP, EID])
 async def test_a_wished_sign_on(desk: Desk, wish: Offer) -> None:
     """The service gives the address, the answer logs on, and no password is asked for."""
-    seat = Seat(Offer(wish.kind, wish.name))
+    seat = BrowserPrompt(Offer(wish.kind, wish.name))
     prepared(desk, seat)
     done = await run(desk, seat)
     assert (done.bearer.secret, done.user_id) == (SESSION, "alice@acme.example")
@@ -127,7 +127,7 @@ async def test_a_wished_sign_on(desk: Desk, wish: Offer) -> None:
 @pytest.mark.parametrize(("here", "fragment"), [(True, "false"), (False, "true")])
 async def test_the_form_that_is_asked_for(desk: Desk, here: bool, fragment: str) -> None:
     """What the profile says, but nothing that another device cannot bring here."""
-    seat = Seat(CORP, answer="")
+    seat = BrowserPrompt(CORP, answer="")
     seat.here, seat.seconds = here, 0.01
     prepared(desk, seat)
     with pytest.raises(errors.CredentialsRefused):
@@ -137,17 +137,17 @@ async def test_the_form_that_is_asked_for(desk: Desk, here: bool, fragment: str)
 
 async def test_where_it_is_required(desk: Desk) -> None:
     """One provider is taken, of several one is chosen; user name and password are for others."""
-    seat = Seat()
+    seat = BrowserPrompt()
     prepared(desk, seat)
     await run(desk, seat, idp=True, password=False)
     assert seat.chosen == [CORP, OTHER]
     assert seat.shown[0][0] == "other"
-    seat = Seat()
+    seat = BrowserPrompt()
     prepared(desk, seat)
     await run(desk, seat, idp=True, offers=(EID, CORP))
     assert seat.chosen == []
     assert seat.shown[0][0] == "corp"
-    seat = Seat()
+    seat = BrowserPrompt()
     await run(desk, seat)
     assert desk.bodies(LOGON)[-1]["password"] == list(PASSWORD)
     assert not seat.shown
@@ -155,12 +155,12 @@ async def test_where_it_is_required(desk: Desk) -> None:
 
 async def test_where_a_password_is_not_always_required(desk: Desk) -> None:
     """Who has not said a name may choose; who has, or has no profile for it, logs on by name."""
-    seat = Seat()
+    seat = BrowserPrompt()
     prepared(desk, seat)
     await run(desk, seat, password=False)
     assert seat.chosen == [CORP, OTHER, EID]
     assert seat.shown[0][0] == "eid"
-    for seat, way, username in ((Seat(), WAY, "alice"), (Seat(), None, "")):
+    for seat, way, username in ((BrowserPrompt(), WAY, "alice"), (BrowserPrompt(), None, "")):
         await run(desk, seat, way, username, password=False)
         assert (seat.chosen, seat.shown) == ([], [])
         assert desk.bodies(LOGON)[-1] == {"username": "alice", "acceptSessions": True}
@@ -168,7 +168,7 @@ async def test_where_a_password_is_not_always_required(desk: Desk) -> None:
 
 async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
     """The way back goes along in the parameter that the profile names, and nothing is lost."""
-    seat = Seat()
+    seat = BrowserPrompt()
     uri = "https://idp.example/p?a=%26&empty=#top"
     desk.answer(f"POST {LOGON}", say(200, {"logonOK": False, "idpURI": uri}), say(200, GOOD))
     guide = seat.guide
@@ -192,7 +192,7 @@ async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
 
 async def test_a_code_may_follow(desk: Desk) -> None:
     """The service may want more after the sign-on."""
-    seat = Seat(CORP)
+    seat = BrowserPrompt(CORP)
     prepared(desk, seat)
     pending = {"state": "VERIFICATIONCODEPENDING", "sessionId": "f", "userId": {"name": "a"}}
     desk.answer(f"POST {LOGON}", say(202, pending), say(200, GOOD))
@@ -243,7 +243,7 @@ async def test_each_failure_is_one_line(
     desk: Desk, change: dict[str, object], kind: type[errors.ZonedriveError], words: str
 ) -> None:
     """It names cause and remedy, shows nothing of what is secret, and is not tried again."""
-    seat = Seat(change.pop("wish", CORP), str(change.pop("answer", f"token={SECRET}")))  # type: ignore[arg-type]
+    seat = BrowserPrompt(change.pop("wish", CORP), str(change.pop("answer", f"token={SECRET}")))  # type: ignore[arg-type]
     seat.seconds = float(str(change.pop("seconds", 60)))
     seat.can_confirm = False
     prepared(desk, seat, change.pop("uri", AT))
@@ -285,7 +285,7 @@ async def test_whoever_is_not_expected_is_confirmed(
     answers = [say(202, {"state": "VERIFICATIONCODEPENDING", "sessionId": "f"})] if pending else []
     needs = Requirements(organization="Acme", offers=(CORP,))
     for there, confirms in ((True, True), (True, False), (False, True)):
-        seat = Seat(CORP)
+        seat = BrowserPrompt(CORP)
         seat.can_confirm, seat.confirms = there, confirms
         prepared(desk, seat)
         desk.answer(f"POST {LOGON}", *answers, say(200, good))
@@ -308,7 +308,7 @@ async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
     answer = {"logonOK": False, "idpURI": AT}
     desk.answer(f"POST {LOGON}", say(200, answer))
     with pytest.raises(errors.NotSupported, match="finds its way back") as failed:
-        await run(desk, Seat(), SignOn({"token": "{answer.token}"}), "alice")
+        await run(desk, BrowserPrompt(), SignOn({"token": "{answer.token}"}), "alice")
     assert "--idp" in failed.value.remedy
     flow = Flow(desk.access(), "alice", Requirements(offers=(CORP, EID)), Credentials())
     with pytest.raises(errors.CredentialsRefused, match="in a browser") as failed_alone:
@@ -318,7 +318,7 @@ async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
 
 async def test_what_is_pasted_wrongly_is_asked_for_again(desk: Desk) -> None:
     """Until it is right."""
-    seat = Seat(CORP)
+    seat = BrowserPrompt(CORP)
     prepared(desk, seat)
     seat.answers = ["", f"token={SECRET}"]
     await run(desk, seat)
@@ -327,7 +327,7 @@ async def test_what_is_pasted_wrongly_is_asked_for_again(desk: Desk) -> None:
 
 async def test_an_answer_is_sent_to_no_one_else(desk: Desk) -> None:
     """Nothing but the logon carries it."""
-    seat = Seat(CORP)
+    seat = BrowserPrompt(CORP)
     prepared(desk, seat)
     await run(desk, seat)
     carriers = [path for _, path, body, _ in desk.asked if SECRET in repr(body)]

@@ -18,7 +18,7 @@ from tests.unit.remote.transport.conftest import Peer, Talk, received, request
 from tests.unit.remote.transport.test_hostile_peer import entry, ok, whole
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Link, Service, load_profile, open_service, requests
+from zonedrive.remote import Connectivity, Service, load_profile, open_service, requests
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.transfer import CHUNK, HEAD_SECONDS, Transfer
 from zonedrive.remote.transport import tls
@@ -32,7 +32,7 @@ def transfer(
     return Transfer(
         client,
         url,
-        Link(),
+        Connectivity(),
         load_profile("published"),
         open_seconds=0.0,
         head_seconds=head_seconds,

@@ -19,9 +19,9 @@ import trio
 from tests.unit.remote.transport.conftest import Peer, Receiving, Records, received, request
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Link, Service, load_profile, open_service, probe
+from zonedrive.remote import Connectivity, Service, load_profile, open_service, probe
 from zonedrive.remote.clients import BlockingClient
-from zonedrive.remote.endpoint_probe import Trial
+from zonedrive.remote.endpoint_probe import EndpointProbe
 from zonedrive.remote.profiles.operations import OPERATIONS
 from zonedrive.remote.transfer import Transfer
 from zonedrive.remote.transport import tls
@@ -87,7 +87,7 @@ def transfer(
     """Content at a peer, with little patience for its answers."""
     return Transfer(
         BlockingClient(tls.trust(ca_file), auth),
-        peer.url, Link(), load_profile("published"),
+        peer.url, Connectivity(), load_profile("published"),
         open_seconds=0.0, head_seconds=seconds, answer_seconds=seconds,
     )  # fmt: skip
 
@@ -258,7 +258,7 @@ def test_a_word_of_progress_is_no_answer(peer: Start, ca_file: Path) -> None:
 # ---- time ----
 
 
-class Slow:
+class DaemonTimeout:
     """Takes a request, says `head`, then `drip` every little while."""
 
     def __init__(self, head: bytes, drip: bytes = b"x") -> None:
@@ -289,10 +289,10 @@ SLOW_BODY = {
 @pytest.fixture
 def slow(peer: Start) -> Iterator[Callable[[tuple[bytes, bytes]], Peer]]:
     """Starts a slow peer."""
-    talks: list[Slow] = []
+    talks: list[DaemonTimeout] = []
 
     def start(how: tuple[bytes, bytes]) -> Peer:
-        talks.append(Slow(*how))
+        talks.append(DaemonTimeout(*how))
         return peer(talks[-1])
 
     yield start
@@ -347,7 +347,7 @@ def test_the_trial_of_a_profile_waits_only_so_long(
     assert "make_folder" in OPERATIONS
     began = time.monotonic()
     with (
-        Trial(Place(slow(SLOW[how]).url, ca_file), SHORT) as trial,
+        EndpointProbe(Place(slow(SLOW[how]).url, ca_file), SHORT) as trial,
         pytest.raises(errors.TimedOut),
     ):
         trial.look(operation)

@@ -44,7 +44,7 @@ class TrashApi(Protocol):
 
 
 class Mount(Protocol):
-    """Trash-related operations of a mount; implemented by `vfs.virtual.returning.TrashCommands`."""
+    """Trash-related operations of a mount; implemented by `views.restore.TrashCommands`."""
 
     async def told(self) -> None:
         """Send pending local deletions to the service first."""

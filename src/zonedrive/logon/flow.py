@@ -1,6 +1,7 @@
 """State machine of a logon, followed by the exchange of the session for a token.
 
-Knows nothing of terminals, files or keyrings: the caller provides credentials through `CredentialPrompt`.
+Knows nothing of terminals, files or keyrings: the caller provides credentials through
+`CredentialPrompt`.
 
 A browser sign-on is a step like the others: its result goes to the service in place of user name
 and password.

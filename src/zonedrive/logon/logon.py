@@ -1,6 +1,7 @@
 """A complete logon: checks before it, the flow, a token, and storage on this machine.
 
-Knows nothing of terminals: credentials come from an `CredentialPrompt`, and messages for the user go to `tell`.
+Knows nothing of terminals: credentials come from a `CredentialPrompt`, and messages for the
+user go to `tell`.
 
 INVARIANT: nothing on this machine changes before the service has accepted the logon.
 INVARIANT: bytes that wait for upload are never passed to another user or service.

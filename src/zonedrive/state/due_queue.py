@@ -74,7 +74,10 @@ class DueQueue:
         return self._ripe
 
     def next_due(self) -> int | None:
-        """Return when the next content falls due (wall clock, ns), or None.  Call `due_items` before."""
+        """Return when the next content falls due (wall clock, ns), or None.
+
+        Call `due_items` before.
+        """
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

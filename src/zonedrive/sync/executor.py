@@ -26,7 +26,7 @@ MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
 
 
 class Executor:
-    """Implementation of `outbox.dispatch.StepExecutor`."""
+    """Implementation of `dispatcher.StepExecutor`."""
 
     def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
         conflicts = self._conflicts = ConflictCopies(state, folders)

@@ -1,6 +1,6 @@
 """Transfer of a file's history to its successor when the successor is on the service, too.
 
-A new file at the former name continues the history without this module (`outbox.fold`).  A
+A new file at the former name continues the history without this module (`sync.coalesce`).  A
 temporary file that was uploaded before its program renamed it has to become new again: its own
 entry is deleted, and its bytes become the former file's next version.
 

@@ -1,6 +1,6 @@
 """Outcome of requests without an answer, determined before the next request for the inode.
 
-A lost reply or a killed daemon leaves a pending request (`outbox.doubts`).  The service's state is
+A lost reply or a killed daemon leaves a pending request (`state.pending_requests`).  The service's state is
 compared with the request.  If they match, the result is recorded as if the answer had arrived, also
 for a file that was renamed or removed locally in the meantime.
 

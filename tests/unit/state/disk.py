@@ -38,7 +38,7 @@ class Disk:
         database = Database.open(self.path / "tree.db", SCHEMAS)
         state = LocalState(
             database=database,
-            tree=Inodes.open(database, Clear()),
+            inodes=Inodes.open(database, Clear()),
             intents=IntentTable(database),
             requests=PendingRequests(database, Clear()),
             spool=Spool(private_dir(self.path / "outgoing"), None),

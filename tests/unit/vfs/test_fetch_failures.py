@@ -20,14 +20,14 @@ class Watch:
         zone, self.seconds = zone_of(self.core), 1000.0
         with self.core.transaction():
             self.inos = [
-                self.core.tree.add(
+                self.core.inodes.add(
                     zone.ino, f"{n}.txt", Kind.FILE, zone="z", remote_id=f"{n}", size=5
                 ).ino
                 for n in range(MOST + 1)
             ]
         self.link = SimpleNamespace(state="online")
         self.failures = FetchFailures(
-            self.core.tree, self.core.cache, cast(Any, self.link), lambda: self.seconds
+            self.core.inodes, self.core.cache, cast(Any, self.link), lambda: self.seconds
         )
 
     def fail(self, number: int, error: RemoteError) -> None:
@@ -86,9 +86,9 @@ def test_what_is_here_by_now_is_not_told(watch: Watch) -> None:
     core = watch.core
     for number in range(3):
         watch.fail(number, CUT)
-    core.cache.put(watch.inos[0], core.tree.get(watch.inos[0]).revision, b"bytes")
+    core.cache.put(watch.inos[0], core.inodes.get(watch.inos[0]).revision, b"bytes")
     with core.transaction():
-        core.tree.unlink(core.tree.get(watch.inos[1]))
+        core.inodes.unlink(core.inodes.get(watch.inos[1]))
     assert [inode.ino for inode, _ in watch.failures.recent()] == [watch.inos[2]]
 
 

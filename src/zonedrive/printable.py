@@ -1,7 +1,7 @@
 """Sanitizing of foreign text to one line without control characters.
 
 Such a line cannot control a terminal, a log, a bus or a service manager.  Knows nothing of the
-origin or the use of a text.  File names are not changed here; `tree.names` defines their display.
+origin or the use of a text.  File names are not changed here; `state.names` defines their display.
 """
 
 _BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"

@@ -89,8 +89,8 @@ def stream(
     """Yield every line of the daemon's answer; the last one has "done".
 
     `timeout` is the longest silence of a running daemon, in seconds. Raises NoDaemon (NotLoggedOn
-    if the account has no logon either), Silent, Slow, Deaf, Ended, protocol.Stranger, or the error
-    of the daemon.
+    if the account has no logon either), NotResponding, DaemonTimeout, Unconnectable, DaemonExited,
+    protocol.ForeignSocketError, or the error of the daemon.
     """
     with _connected(paths) as connection:
         patience = Liveness(connection, lambda: _reached(paths), _pid(paths))

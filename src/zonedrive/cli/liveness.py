@@ -90,7 +90,7 @@ def connect(path: Path, pid: int | None) -> socket.socket:
     """Return a connection to the daemon at `path`; `pid` is its process.
 
     Raises OSError if no process listens there, TimeoutError if it does not accept, or
-    protocol.Stranger.
+    protocol.ForeignSocketError.
     """
     made: list[socket.socket] = []
 

@@ -32,7 +32,7 @@ async def change_with_password(
     *,
     doing: str,
 ) -> bytes:
-    """Run Calls.change with a `body` that contains the logged-on user's password.
+    """Run Requests.change with a `body` that contains the logged-on user's password.
 
     Raises CredentialsRefused if the password is wrong, NotLoggedOn if the logon has ended.
     """

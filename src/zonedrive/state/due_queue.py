@@ -1,4 +1,4 @@
-"""Agenda: intents grouped by kind and due time, so that a lookup need not scan all of them.
+"""Queue of due intents: grouped by kind and due time, so that a lookup need not scan all of them.
 
 Thousands of files may wait, and every change, request and reply asks for the next step.  The agenda
 keeps two groups: intents that concern names, which depend on each other and are always folded

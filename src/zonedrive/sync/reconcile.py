@@ -1,7 +1,7 @@
 """Outcome of requests without an answer, determined before the next request for the inode.
 
-A lost reply or a killed daemon leaves a pending request (`state.pending_requests`).  The service's state is
-compared with the request.  If they match, the result is recorded as if the answer had arrived, also
+A lost reply or a killed daemon leaves a pending request.  The service's state is compared with the
+request.  If they match, the result is recorded as if the answer had arrived, also
 for a file that was renamed or removed locally in the meantime.
 
 INVARIANT: the service's answer, the end of the pending request and the end of the intent are stored

@@ -27,7 +27,7 @@ BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 STEERING = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + BIDI + "\u2028\u2029\ud800"
 HOSTILE = f"ev\x1b]0;title\x07il\nSTATUS=forged{STEERING}"
 NAMES = {(Entry, "name"), (Zone, "name")}
-"""Data, which `tree.names` shows."""
+"""Data, which `state.names` shows."""
 
 
 def steers(text: str) -> bool:

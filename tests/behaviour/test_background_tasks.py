@@ -19,11 +19,11 @@ KEPT = [*Task][: [*Task].index(Task.IDLE_MEMORY)]
 
 SMALL_STEPS = """
 def first():
-    from zonedrive.content import shelf
-    from zonedrive.vfs.listings import folders, merging
-    merging.ROWS = 1
-    shelf._BIG = -1
-    folders.LARGE = 1
+    from zonedrive.content import cache_store
+    from zonedrive.sync import directory_cache, listing_batches
+    listing_batches.ROWS = 1
+    cache_store._BIG = -1
+    directory_cache.LARGE = 1
 """
 
 

@@ -26,8 +26,8 @@ GONE = 900_000
 
 AT_ONCE = """
 def first():
-    from zonedrive.vfs import upkeep
-    upkeep.QUIET_S = 0
+    from zonedrive.vfs import maintenance
+    maintenance.QUIET_S = 0
 """
 
 UNSENT = (GONE + 1, GONE + 2, GONE + 7)

@@ -213,10 +213,10 @@ def test_an_unforeseen_failure_quotes_no_secret(machine: Machine, deployment: De
     """What is kept of it for a report holds types and places, no values."""
     poison = machine.folder / "sitecustomize.py"
     poison.write_text(
-        "import zonedrive.logon.api as access\n"
+        "from zonedrive.logon.api import LogonApi\n"
         "async def logon(self, username, *, password=None, **more):\n"
         "    raise RuntimeError(f'{password.reveal()} {list(password.reveal())}')\n"
-        "access.Access.logon = logon\n"
+        "LogonApi.logon = logon\n"
     )
     machine.environment["PYTHONPATH"] = os.pathsep.join(
         [str(machine.folder), os.environ.get("PYTHONPATH", "")]

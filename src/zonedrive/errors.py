@@ -5,6 +5,9 @@ POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s
 `fuse.errno_table` maps errors to an errno, and only `cli` to an exit code.
 """
 
+OVERLOADED = (429, 503)
+"""Statuses of a service that has too much to do."""
+
 
 class ZonedriveError(Exception):
     """Base class of all errors that zonedrive raises on purpose."""
@@ -111,7 +114,19 @@ class Untrusted(Unreachable):
 
 
 class Unavailable(RemoteError):
-    """The service answers with a temporary error (408, 429, 500, 502, 503, …): try again later."""
+    """The service answers with a temporary error (408, 429, 500, 502, 503, …): try again later.
+
+    `retry_after` is the delay in seconds that the service asks for, or None.  `unprocessed`: the
+    request certainly had no effect.
+    """
+
+    retry_after: float | None = None
+    unprocessed = False
+
+    @property
+    def is_overload(self) -> bool:
+        """Return True if the service rejected the request because it has too much to do."""
+        return self.status in OVERLOADED
 
 
 class BadAnswer(RemoteError):

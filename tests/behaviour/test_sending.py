@@ -186,6 +186,32 @@ def test_a_refusal_stops_that_file_only_and_says_what_to_do(mounted: Mounted, st
         )
 
 
+def test_a_busy_service_gets_every_file_once(mounted: Mounted) -> None:
+    """Rejections for overload cost one attempt each; nothing is lost, doubled or called offline."""
+    mounted.allow("too much to do")
+    names = [f"{number}.txt" for number in range(40)]
+    for status in (429, 503):
+        mounted.deployment.fault(
+            status=status, error="NOT_AVAILABLE", method="POST", path="/files/", times=20
+        )
+        before = uploads(mounted)
+        for name in names:
+            (mounted.root / name).write_bytes(f"{status} {name}".encode())
+        mounted.sync(seconds=120)
+        assert uploads(mounted) - before == 60
+        for name in names:
+            assert mounted.zone.read(name) == f"{status} {name}".encode()
+    assert [len(mounted.zone.versions(name)) for name in names] == [2] * 40
+    assert mounted.status()["outbox"]["conflicts"] == 0
+    assert "the service is offline" not in mounted.log()
+
+
+def uploads(mounted: Mounted) -> int:
+    """Return the number of upload requests that reached the service."""
+    requests = mounted.deployment.stats()["requests"]
+    return sum(n for route, n in requests.items() if re.match(r"POST .*/files/", route))
+
+
 @pytest.mark.parametrize(("status", "code"), [(507, 1), (503, 4)])
 def test_sync_says_why_a_failing_service_has_nothing(
     mounted: Mounted, status: int, code: int

@@ -5,8 +5,10 @@ Knows nothing of requests; answers and failures are reported to it, also from wo
 Failures have a weight, and any answer resets the sum. A missing connection or an untrusted
 certificate alone is enough for `offline`. Timeouts need two in a row. Broken connections and
 statuses 502, 503 and 504 (the gateway answers, the service does not) need five, because one busy
-moment causes several. Every other answer, also an error, shows that the service is there. Only an
-accepted request ends `logon-required`.
+moment causes several. Such a status counts only if its request began SPACING seconds after the
+previous one that counted, so a burst of them is one failure. Uploads that are rejected because of
+overload are not reported, because a busy service still answers other requests. Every other answer,
+also an error, shows that the service is there. Only an accepted request ends `logon-required`.
 
 INVARIANT: requests are refused while offline only as long as `run` is probing, so that no program
 is blocked forever.
@@ -38,6 +40,7 @@ logger = logging.getLogger(__name__)
 State = Literal["online", "offline", "logon-required"]
 PROBING = Backoff(first=1.0, cap=10.0)
 OFFLINE = "look at the network, or run 'zonedrive doctor'; what you write waits here"
+SPACING = 0.2  # seconds between two statuses of a gateway that count
 ASKED_SECONDS = 2.0  # minimum interval of probes that refused requests trigger
 
 
@@ -67,6 +70,7 @@ class Connectivity:
         self._lock = threading.Lock()
         self._state: State = "online"
         self._strain = 0.0
+        self._strained_at = float("-inf")  # time of the last status that counted
         self._waiting: list[tuple[trio.lowlevel.TrioToken, trio.Event]] = []
         self._probing = False
         self.last_error: ZonedriveError | None = None
@@ -84,8 +88,12 @@ class Connectivity:
             self._strain = 0.0
             self._become("online")
 
-    def note_failure(self, error: ZonedriveError) -> None:
-        """Note that a request ended in `error`. Thread-safe."""
+    def now(self) -> float:
+        """Return the time for `note_failure` at which a request begins."""
+        return self._clock()
+
+    def note_failure(self, error: ZonedriveError, began: float = float("inf")) -> None:
+        """Note that a request, begun at `began` (see `now`), ended in `error`. Thread-safe."""
         with self._lock:
             self.answers += isinstance(error, RemoteError) and not isinstance(error, Unreachable)
             if isinstance(error, NotLoggedOn):
@@ -101,6 +109,10 @@ class Connectivity:
                     self._become("online")
                 return
             self.last_error = error
+            if isinstance(error, Unavailable):
+                if began < self._strained_at + SPACING:
+                    return
+                self._strained_at = self._clock()
             self._strain += weight
             if self._strain >= 0.999 and self._state != "offline":
                 self._become("offline")

@@ -18,11 +18,13 @@ import httpx
 import trio
 
 from zonedrive.errors import (
+    OVERLOADED,
     BadAnswer,
     NotLoggedOn,
     RemoteError,
     ReplyLost,
     TimedOut,
+    Unavailable,
     Unreachable,
     ZonedriveError,
 )
@@ -49,7 +51,6 @@ FIRST_TIMEOUT = httpx.Timeout(
 CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, pool=None)
 BACKOFF = Backoff()
 _PLAIN = re.compile(r"/[\w.~!$&'()*+,;=:@%/-]*", re.ASCII)  # nothing of a path is to be escaped
-OVERLOADED = (429, 503)  # statuses of a service that has too much to do
 
 
 class Requests:
@@ -182,7 +183,8 @@ class Requests:
     ) -> bytes:
         """Send `content` like `change`, as one body in memory, within `seconds`.
 
-        Does not count as one of `places`: the caller limits the number of such requests.
+        Does not count as one of `places`: the caller limits the number of such requests. A
+        rejection because of overload says nothing about the link.
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
@@ -229,11 +231,14 @@ class Requests:
 
     async def _told(self, attempt: "_Attempt", end: float) -> bytes:
         """Send one request and report its result to the link."""
+        began = self._link.now()
         try:
             data = await self._asked(attempt, end)
         except ZonedriveError as error:
-            if not ((attempt.bare or attempt.password) and isinstance(error, NotLoggedOn)):
-                self._link.note_failure(error)
+            other_logon = (attempt.bare or attempt.password) and isinstance(error, NotLoggedOn)
+            turned_away = not attempt.paced and isinstance(error, Unavailable) and error.is_overload
+            if not (other_logon or turned_away):
+                self._link.note_failure(error, began)
             if isinstance(error, Unreachable):
                 self.drop_idle()
             raise
@@ -267,7 +272,9 @@ class Requests:
         if 300 <= answer.status < 400:
             location = answer.headers.get("Location", "")
             raise error_mapping.redirected(answer.status, location, attempt.doing, self._base_url)
-        error = error_mapping.refusal(answer.status, answer.body, attempt.doing)
+        error = error_mapping.refusal(
+            answer.status, answer.body, attempt.doing, retry_after=attempt.wish
+        )
         if attempt.effect and answer.status in error_mapping.LOST:
             raise error_mapping.lost(error)
         raise error
@@ -388,7 +395,7 @@ class _Attempt:
         self.limits = Limits()
         self.password = False  # whether the body holds one
         self.sent = False
-        self.paced = True  # its duration is used to adapt the pace
+        self.paced = True  # one of `places`; False for an upload
         self.wish: float | None = None
 
     def extensions(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from zonedrive.errors import (
     Interrupted,
     RemoteError,
     ReplyLost,
+    Unavailable,
     Unreachable,
 )
 from zonedrive.model import Entry
@@ -250,10 +251,12 @@ class Transfer:
 
         Raises RemoteError for any other answer.
         """
+        began = self.link.now()
         try:
             response = self._exchanged(exchange)
         except RemoteError as error:
-            self.link.note_failure(error)
+            if not (exchange.form and isinstance(error, Unavailable) and error.is_overload):
+                self.link.note_failure(error, began)
             if isinstance(error, Unreachable) and self._connections is not None:
                 self._connections.drop_idle()
             raise
@@ -304,7 +307,10 @@ class Transfer:
                 ) from wrong
         if 300 <= status < 400:
             raise error_mapping.redirected(status, location, exchange.doing, self._base_url)
-        error = error_mapping.refusal(status, body, exchange.doing)
+        early = exchange.form is not None and not exchange.handed_over
+        error = error_mapping.refusal(
+            status, body, exchange.doing, retry_after=exchange.wish, early=early
+        )
         if exchange.handed_over and status in error_mapping.LOST:
             raise error_mapping.lost(error)
         raise error

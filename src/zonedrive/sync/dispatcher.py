@@ -18,11 +18,12 @@ from typing import Protocol
 import trio
 
 from zonedrive.causes import Cause, cause_of, line_of
-from zonedrive.errors import StoreError
+from zonedrive.errors import StoreError, Unavailable, first_of
 from zonedrive.state.due_queue import FAR_NS
 from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.sync.coalesce import Action, Step
+from zonedrive.sync.overload_limit import OverloadLimit
 from zonedrive.sync.planner import InodeViews, Planner
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,12 @@ def is_blocked(intent: Intent, vain: int | None = None) -> bool:
     return intent.failed or (vain is not None and intent.attempts >= vain)
 
 
+def _overload(error: Exception) -> Unavailable | None:
+    """Return the service's rejection because of overload if that was the error, or None."""
+    first = first_of(error)
+    return first if isinstance(first, Unavailable) and first.is_overload else None
+
+
 class Dispatcher:
     """Runner of the outbox's steps."""
 
@@ -88,6 +95,7 @@ class Dispatcher:
         self._carrier = carrier
         self._places = places
         self._in_all = max(2 * places, most)
+        self._overload = OverloadLimit(self._in_all)
         self._quiet = quiet
         self._planner = Planner(journal, carrier)
         self._running: dict[int, Step] = {}
@@ -137,12 +145,15 @@ class Dispatcher:
         """Return True if every remaining step failed or waits for a failed step.
 
         With `vain`, steps that failed this many times in a row with a temporary error count, too.
+        If the service rejected so many steps in a row because of overload, all steps count.
         """
         now = time.time_ns()
         if any(intent.held for intent in self._journal.all()):
             return False  # a program is still writing
         if self._running:
             return False
+        if vain is not None and self._overload.rejections >= vain:
+            return True
         return all(
             step.after or (is_blocked(step.intent, vain) and step.intent.due_ns > now)
             for step in self._planner.everything()
@@ -158,6 +169,7 @@ class Dispatcher:
     def waited_for(self) -> Iterator[None]:
         """Shorten the pauses after temporary errors while a caller waits."""
         self._impatient += 1
+        self._overload.rejections = 0  # so that the caller's steps get attempts
         self.wake()
         try:
             yield
@@ -165,7 +177,10 @@ class Dispatcher:
             self._impatient -= 1
 
     def _recovered(self) -> None:
-        """Retry steps with temporary errors at once, because a request succeeded."""
+        """Retry steps with temporary errors at once, because a request succeeded.
+
+        Steps that the service rejected because of overload keep their pauses.
+        """
         if self._faltering:
             faltering, self._faltering = self._faltering, set()
             self.expedite(faltering)
@@ -198,7 +213,7 @@ class Dispatcher:
     def _look(self) -> None:
         """Fill the queue with steps that may start now, if more steps may run."""
         if len(self._running) >= self._most():
-            self._pause = float("inf")
+            self._pause = self._overload.time_left() or float("inf")
             return
         unquiet = self._quiet_time_left()
         if unquiet and time.monotonic() < self._looked + LOOK_S:
@@ -266,7 +281,9 @@ class Dispatcher:
 
     def _most(self) -> int:
         """Return how many steps may run now."""
-        return FOR_OVERDUE if self._quiet_time_left() else self._in_all
+        if self._overload.time_left():
+            return 0
+        return min(FOR_OVERDUE if self._quiet_time_left() else self._in_all, self._overload.allowed)
 
     def _has_place(self, size: int, running: list[int]) -> bool:
         """Return True if an upload of this size may start now."""
@@ -287,12 +304,16 @@ class Dispatcher:
         await trio.sleep(max(FOLD_PAUSE_S, calm))
 
     async def _deliver(self, step: Step) -> None:
+        began = self._overload.now()
         try:
             await self._carrier.carry(step)
             self._failures.pop(step.ino, None)
             self._unwritable = False
+            self._overload.succeeded(began)
             self._recovered()
         except Exception as wrong:
+            if (overload := _overload(wrong)) is not None:
+                self._overload.rejected(began, len(self._running), overload.retry_after)
             try:
                 self._failed(step.intent, wrong)
             except Exception as unwritten:  # a full disk, above all; the next round tries again
@@ -333,7 +354,8 @@ class Dispatcher:
             first = BIG_FAILED_RETRY_S if intent.size > BIG else FIRST_FAILED_RETRY_S
             longest = LONGEST_FAILED_RETRY_S
         else:
-            self._faltering.add(intent.ino)
+            if _overload(self._failures[intent.ino]) is None:
+                self._faltering.add(intent.ino)
             first = FIRST_RETRY_S
             longest = WAITED_FOR_RETRY_S if self._impatient else LONGEST_RETRY_S
         wait: float = min(longest, first * 2 ** min(attempts, 10))

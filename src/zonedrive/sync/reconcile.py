@@ -34,7 +34,10 @@ from zonedrive.sync.misplaced_versions import MisplacedVersions
 log = logging.getLogger(__name__)
 
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
-"""Errors after which a request may have had an effect; other errors mean no effect."""
+"""Errors after which a request may have had an effect, unless the service turned it away.
+
+Other errors mean no effect.
+"""
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -86,7 +89,9 @@ class Reconciler:
         """Wrap the request; an error that proves no effect ends the pending request."""
         try:
             yield
-        except MAY_HAVE_ARRIVED:
+        except MAY_HAVE_ARRIVED as wrong:
+            if isinstance(wrong, Unavailable) and wrong.unprocessed:
+                self._without_effect(doubt)
             raise
         except Exception:
             self._without_effect(doubt)

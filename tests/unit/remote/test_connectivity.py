@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from zonedrive import errors
-from zonedrive.remote.connectivity import Connectivity, State
+from zonedrive.remote.connectivity import SPACING, Connectivity, State
 
 REFUSED = errors.Unreachable("refused")
 SLOW = errors.TimedOut("slow")
@@ -46,6 +46,21 @@ def test_what_failures_come_to(failures: list[errors.ZonedriveError], state: Sta
     for failure in failures:
         link.note_failure(failure)
     assert link.state == state
+
+
+def test_of_a_burst_of_gateway_failures_one_counts() -> None:
+    """A burst is one busy moment; the same failure again and again is a service that is away."""
+    now = 0.0
+    link = Connectivity(clock=lambda: now)
+    for burst in range(4):
+        now += 1
+        began, now = link.now(), now + 1
+        for _ in range(32):
+            link.note_failure(errors.Unavailable("x", status=503), began)
+        link.note_failure(errors.Unavailable("x", status=503), now + SPACING / 2)
+        assert link.state == "online", burst
+    link.note_failure(errors.Unavailable("x", status=503), now + SPACING)
+    assert link.state == "offline"
 
 
 def test_an_answer_ends_everything() -> None:

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.unit.remote.conftest import BASE, Piece, Stage
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Service, load_profile, open_service
+from zonedrive.remote import Connectivity, Service, load_profile, open_service
 from zonedrive.remote.transport.exchange import SENT
 
 ENTRY = {"id": "e", "name": "n", "zoneId": "z", "parentId": "p", "folder": False, "size": 3}
@@ -442,3 +442,48 @@ async def test_a_small_file_that_does_not_end_takes_no_memory(stage: Stage) -> N
     assert sent == 4000
     service = stage.service(lambda request: httpx.Response(200, content=bytes(3000)))
     assert await service.content("z", "f", 3000) == bytes(3000)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_rejected_uploads_do_not_take_the_link_offline(stage: Stage, status: int) -> None:
+    """They tell how long to wait; other requests are answered, and are not refused."""
+    service = stage.service(lambda request: said(status, **{"Retry-After": "2"}))
+
+    async def small() -> None:
+        await service.upload("z", "p", "n", b"abc")
+
+    async def large() -> None:
+        service.transfer.upload("z", "p", "n", [b"abc"], 3)
+
+    for upload in [small, large] * 5:
+        with pytest.raises(errors.Unavailable) as failed:
+            await upload()
+        assert (failed.value.retry_after, failed.value.unprocessed) == (2.0, True)
+    assert stage.link.state == "online"
+    assert len(stage.requests) == 10
+
+
+async def test_readers_of_one_busy_moment_get_their_answers(
+    stage: Stage, autojump_clock: MockClock
+) -> None:
+    """A burst of 503 is repeated, and does not refuse the repetitions of other requests."""
+    stage.link = Connectivity(chance=lambda: 0.5, clock=trio.current_time)
+    busy = set[str]()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path not in busy:
+            busy.add(path)
+            return said(503)
+        return said(200, [])
+
+    service = stage.service(handle, connections=32)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.link.run, service)
+        await wait_all_tasks_blocked()
+        async with trio.open_nursery() as readers:
+            for number in range(32):
+                readers.start_soon(service.listing, "z", f"p{number}")
+        assert stage.link.state == "online"
+        nursery.cancel_scope.cancel()
+    assert len(stage.requests) == 64

@@ -32,6 +32,7 @@ class StepExecutor:
         self.gates: dict[int, trio.Event] = {}
         self.under_way: set[int] = set()
         self.most = 0
+        self.begun = trio.Event()
         self.online = trio.Event()
         self.online.set()
 
@@ -53,6 +54,7 @@ class StepExecutor:
         return waited
 
     async def carry(self, step: Step) -> None:
+        self.begun.set()
         self.under_way.add(step.ino)
         self.most = max(self.most, len(self.under_way))
         try:
@@ -273,3 +275,85 @@ async def test_a_burst_without_an_end_keeps_nothing_waiting_for_ever(journal: In
     async with running(carrier, quiet=3600) as dispatcher:
         await dispatcher.wait_until(lambda: not len(journal))
     assert carrier.most == 2
+
+
+def busy(seconds: float | None = None) -> Unavailable:
+    """Return the rejection of a service that has too much to do."""
+    error = Unavailable("too busy", status=429)
+    error.retry_after = seconds
+    return error
+
+
+async def test_after_an_overload_half_as_many_steps_run(journal: IntentTable) -> None:
+    """Rejections of concurrent steps halve their number once; successes raise it again."""
+    carrier = StepExecutor(journal)
+    held = trio.Event()
+    for ino in range(1, 41):
+        carrier.gates[ino] = held
+        carrier.errors[ino] = [busy()]
+    write(journal, *range(1, 17))
+    async with running(carrier, places=4, most=16) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(carrier.under_way) == 16
+        carrier.begun = trio.Event()
+        carrier.gates = {ino: trio.Event() for ino in range(1, 41)}
+        held.set()
+        await dispatcher.wait_until(lambda: all(each.attempts for each in journal.all()))
+        dispatcher.expedite(range(1, 17))
+        await carrier.begun.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(dispatcher.running) == 8
+        carrier.errors.clear()
+        for gate in carrier.gates.values():
+            gate.set()
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert sorted(carrier.carried) == list(range(1, 17))
+
+
+async def test_nothing_starts_before_the_time_that_the_service_names(journal: IntentTable) -> None:
+    """Neither the rejected step nor another one, also if a caller waits for it."""
+    carrier = StepExecutor(journal)
+    carrier.errors[1] = [busy(3600)]
+    write(journal, 1)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: journal.all()[0].attempts == 1)
+        write(journal, 2)
+        with dispatcher.waited_for():
+            dispatcher.expedite([1, 2])
+            for _ in range(5):
+                dispatcher.wake()
+                await trio.testing.wait_all_tasks_blocked(0.05)
+            assert not dispatcher.running
+            assert not dispatcher.is_stalled(7)
+    assert carrier.carried == []
+
+
+async def test_a_success_does_not_hurry_what_was_rejected_for_overload(
+    journal: IntentTable,
+) -> None:
+    """The file's own pause stays; what failed without an answer is tried at once."""
+    carrier = StepExecutor(journal)
+    carrier.errors[1], carrier.errors[2] = [busy()], [Unavailable("fails", status=500)]
+    write(journal, 1, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: all(each.attempts for each in journal.all()))
+        with journal.transaction():
+            for intent in journal.all():
+                journal.postpone(intent, intent.due_ns + 3600 * 10**9, "later", Cause.SERVICE)
+        write(journal, 3)
+        await dispatcher.wait_until(lambda: [each.ino for each in journal.all()] == [1])
+        assert journal.all()[0].due_ns > time.time_ns()
+    assert sorted(carrier.carried) == [2, 3]
+
+
+async def test_a_caller_does_not_wait_for_an_endless_overload(journal: IntentTable) -> None:
+    """After some rejections in a row everything counts as stalled, also steps without a turn."""
+    carrier = StepExecutor(journal)
+    for ino in range(1, 9):
+        carrier.errors[ino] = [busy() for _ in range(1000)]
+    write(journal, *range(1, 9))
+    async with running(carrier, places=1) as dispatcher:
+        with dispatcher.waited_for():
+            assert not dispatcher.is_stalled(2)
+            await dispatcher.wait_until(lambda: dispatcher.is_stalled(2))
+    assert len(journal) == 8

@@ -154,21 +154,37 @@ def meaning(status: int, code: str) -> ErrorMapping:
     return _BY_ERROR[Unavailable if status >= 500 else Rejected]
 
 
-def refusal(status: int, body: bytes, doing: str) -> RemoteError:
-    """Return the error for an unsuccessful answer; `doing` begins its message."""
+def refusal(
+    status: int,
+    body: bytes,
+    doing: str,
+    *,
+    retry_after: float | None = None,
+    early: bool = False,
+) -> RemoteError:
+    """Return the error for an unsuccessful answer; `doing` begins its message.
+
+    `retry_after` is the delay in seconds that the answer asks for, `early` means that it came
+    before the whole request was sent.
+    """
     if 300 <= status < 400:
         return BadAnswer(f"{doing}: the service sends us elsewhere (HTTP {status})", status=status)
     code, message, data = error_body(body)
     row = meaning(status, code)
     remedy = REMEDIES.get(status) or REMEDIES.get(code) or row.remedy
     detail = f"HTTP {status}{' ' + code if code else ''}{': ' + message if message else ''}"
-    return row.error(
+    error = row.error(
         f"{doing}: {WORDS.get(code) or row.words} ({detail})",
         remedy=remedy,
         status=status,
         code=code,
         data=data,
     )
+    if isinstance(error, Unavailable) and error.is_overload:
+        error.retry_after = retry_after
+        # A gateway also answers 503 if it lost a service that already had the request.
+        error.unprocessed = status == 429 or early
+    return error
 
 
 LOST = frozenset({408, 502, 504})

@@ -204,3 +204,26 @@ def test_the_reason_is_the_systems() -> None:
     group = ExceptionGroup("all", [OSError(101, "Network is unreachable"), inner])
     line = error_mapping.broken(chained(httpx.ConnectError("x"), group), "h", "x").line()
     assert "Connection refused" in line or "unreachable" in line
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "wish", "early", "unprocessed"),
+    [
+        (429, "", None, False, True),
+        (503, "NOT_AVAILABLE", None, False, False),
+        (503, "", 2.0, False, False),
+        (503, "", None, True, True),
+        (503, "", None, False, False),  # also of a gateway that lost the service
+        (503, "TEMPORARY_FAILURE", None, False, False),
+        (500, "NOT_AVAILABLE", 2.0, True, False),
+    ],
+)
+def test_only_a_clear_rejection_proves_that_nothing_was_done(
+    status: int, code: str, wish: float | None, early: bool, unprocessed: bool
+) -> None:
+    """A status that a gateway may send after the service got the request proves nothing."""
+    body = b'{"error": "%s"}' % code.encode()
+    error = error_mapping.refusal(status, body, "uploading", retry_after=wish, early=early)
+    assert isinstance(error, errors.Unavailable)
+    assert error.unprocessed is unprocessed
+    assert error.retry_after == (wish if error.is_overload else None)

@@ -1,0 +1,72 @@
+"""Limit on concurrent steps of the outbox while the service reports an overload (429, 503).
+
+Knows nothing of steps; pure arithmetic.  Without an overload it limits nothing.
+
+A rejection halves the number of concurrent steps, and no step starts until a pause has passed: the
+one that the service asks for, or a growing one with jitter.  Each round of successes adds one step.
+
+INVARIANT: steps that began before the last rejection that counted change nothing, except that the
+service may ask for a longer pause.  Concurrent rejections therefore count as one.
+
+INVARIANT: the limit is at least one, and a pause ends after LONGEST_WISH seconds at most.
+"""
+
+import random
+import time
+from collections.abc import Callable
+
+from zonedrive.remote.retry import LONGEST_WISH, Backoff
+
+PAUSE = Backoff(first=0.5, cap=4.0)
+
+
+class OverloadLimit:
+    """Adaptive limit on concurrent steps."""
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Start with the limit `most`; `chance` returns numbers from 0 to 1 for the jitter."""
+        self._most = most
+        self._clock = clock
+        self._chance = chance
+        self._rejected_at = self._closed_until = float("-inf")
+        self._limit = float(most)
+        self.rejections = 0  # in a row
+
+    @property
+    def allowed(self) -> int:
+        """Number of steps that may run."""
+        return int(self._limit)
+
+    def now(self) -> float:
+        """Return the time at which a step begins."""
+        return self._clock()
+
+    def time_left(self) -> float:
+        """Return the seconds until a step may start."""
+        return max(0.0, self._closed_until - self._clock())
+
+    def rejected(self, began: float, running: int, wish: float | None) -> None:
+        """Note that the service rejected a step that began at `began` as one of `running`.
+
+        `wish` is the pause in seconds that the service asks for, or None.
+        """
+        now, pause = self._clock(), min(wish or 0.0, LONGEST_WISH)
+        if began >= self._rejected_at:
+            self._rejected_at = now
+            self.rejections += 1
+            self._limit = max(1.0, min(self._limit, running) // 2)
+            jitter = 0.5 + self._chance() / 2
+            pause = max(pause, PAUSE.ceiling(self.rejections) * jitter)
+        self._closed_until = max(self._closed_until, now + pause)
+
+    def succeeded(self, began: float) -> None:
+        """Note that a step that began at `began` succeeded."""
+        if began >= self._rejected_at:
+            self.rejections = 0
+            self._limit = min(self._most, self._limit + 1 / self._limit)

@@ -1,0 +1,58 @@
+"""Pending requests whose answer shows, or does not show, that nothing was done."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from zonedrive.config import Settings
+from zonedrive.errors import Forbidden, ReplyLost, Unavailable, ZonedriveError
+from zonedrive.remote.service import Service
+from zonedrive.remote.wire.error_mapping import refusal
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.pending_requests import PendingRequest
+from zonedrive.sync.directory_cache import DirectoryCache
+from zonedrive.sync.reconcile import Reconciler
+
+SENT = PendingRequest(
+    ino=7, bytes_ino=7, generation=1, size=3, zone="z", folder="p", name="n", remote_id=None
+)
+
+
+class State:
+    """Pending requests of one inode."""
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.requests = SimpleNamespace(get={7: SENT}.get, all=lambda: [SENT])
+        self.ended: list[PendingRequest] = []
+
+    def resolved(self, doubt: PendingRequest) -> None:
+        """Note the end of a pending request."""
+        self.ended.append(doubt)
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (refusal(429, b"", "uploading"), True),
+        (refusal(503, b'{"error": "NOT_AVAILABLE"}', "uploading"), False),
+        (refusal(503, b"", "uploading", retry_after=1.0, early=True), True),
+        (refusal(503, b"<html>", "uploading"), False),
+        (refusal(500, b"", "uploading"), False),
+        (Unavailable("x", status=503), False),
+        (ReplyLost("x"), False),
+        (Forbidden("x", status=403), True),
+    ],
+)
+def test_a_request_stays_pending_unless_it_certainly_had_no_effect(
+    error: ZonedriveError, ended: bool
+) -> None:
+    """Only a pending request costs a look at the service before the next attempt."""
+    state = State()
+    reconciler = Reconciler(
+        cast(LocalState, state), cast(Service, SimpleNamespace()), cast(DirectoryCache, None)
+    )
+    with pytest.raises(type(error)), reconciler.asking(SENT):
+        raise error
+    assert state.ended == ([SENT] if ended else [])

@@ -1,6 +1,6 @@
 """Encryption of local data: authenticated encryption of names, and keys of content files.
 
-Knows nothing of files, tables or the origin of the account's key.  The encryption is AES-256-GCM
+Knows nothing about files, tables or the origin of the account's key.  The encryption is AES-256-GCM
 (NIST SP 800-38D) with random 96-bit nonces, as implemented by `cryptography`.
 """
 

@@ -126,7 +126,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def transfers(self) -> int:
-        """Most concurrent uploads, and most concurrent downloads, without small files."""
+        """Maximum number of concurrent uploads, and separately of concurrent downloads.
+
+        Small files are not counted.
+        """
         return min(self.connections, MOST_TRANSFERS)
 
 

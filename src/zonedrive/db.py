@@ -1,6 +1,6 @@
 """SQLite wrapper of all stores: one connection, write-ahead log, nested transactions.
 
-Knows nothing of any table.  Calls are synchronous and short (tens of microseconds), so they are
+Knows nothing about any table.  Calls are synchronous and short (tens of microseconds), so they are
 atomic between two awaits of the caller.
 
 INVARIANT: no `await` inside a transaction.

@@ -1,6 +1,6 @@
 """UTF-8 for names on the disk, at the service and in zonedrive's files, in every locale.
 
-Knows nothing of the running program.  In a locale with another encoding Python would use that
+Knows nothing about the running program.  In a locale with another encoding Python would use that
 encoding for paths and text files.  A command and a daemon in different locales would then mean
 different files by the same name.
 

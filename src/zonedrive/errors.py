@@ -138,7 +138,7 @@ class NotLoggedOn(RemoteError):
 
 
 class CredentialsRefused(NotLoggedOn):
-    """The service rejected a logon.  INVARIANT: never repeated without the user."""
+    """The service rejected a logon.  INVARIANT: only the user may start another attempt."""
 
 
 class PasswordChangeRequired(CredentialsRefused):

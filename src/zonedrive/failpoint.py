@@ -1,8 +1,8 @@
 """Named places of the crash protocol, at which tests kill the daemon.
 
-Knows nothing of the work at a place.  A daemon that is started with ZONEDRIVE_KILL_AT=NAME in its
-environment (NAME:3 for the third time) kills itself there with SIGKILL.  The effect is that of a
-power cut without loss of the disk's cache.  Tests use this to show that no data is lost at any
+Knows nothing about the work at a place.  A daemon that is started with ZONEDRIVE_KILL_AT=NAME in
+its environment (NAME:3 for the third time) kills itself there with SIGKILL.  The effect is that of
+a power cut without loss of the disk's cache.  Tests use this to show that no data is lost at any
 place.  In all other processes `reached` is one comparison without effect.
 
 INVARIANT: every place is passed in exactly one line of the sources.

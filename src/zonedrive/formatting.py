@@ -1,6 +1,6 @@
 """Formatting of amounts, shared by commands, notifications, status lines and reports.
 
-Knows nothing of the counted things.
+Knows nothing about the counted things.
 """
 
 from collections.abc import Mapping

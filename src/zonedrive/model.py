@@ -1,6 +1,6 @@
 """Values of the service: zones, entries, versions, groups and tokens, in no wire format.
 
-Knows nothing of HTTP, SQL, inodes or the kernel; every other package may import it.  Times are
+Knows nothing about HTTP, SQL, inodes or the kernel; every other package may import it.  Times are
 nanoseconds since the epoch, sizes are bytes.
 """
 
@@ -111,7 +111,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Token in a list of tokens, without its secret."""
+    """Token in a list of tokens; its secret is not included."""
 
     id: str  # "" where the service does not say, as in the other fields
     name: str
@@ -127,5 +127,5 @@ class NewToken(msgspec.Struct, frozen=True):
     expires_ns: int  # 0: the service does not say
 
     def __repr__(self) -> str:
-        """Return the fields without the secret."""
+        """Return the fields, excluding the secret."""
         return f"NewToken(id={self.id!r}, expires_ns={self.expires_ns})"

@@ -1,6 +1,6 @@
 """Sanitizing of foreign text to one line without control characters.
 
-Such a line cannot control a terminal, a log, a bus or a service manager.  Knows nothing of the
+Such a line cannot control a terminal, a log, a bus or a service manager.  Knows nothing about the
 origin or the use of a text.  File names are not changed here; `state.names` defines their display.
 """
 

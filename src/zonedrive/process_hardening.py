@@ -1,6 +1,6 @@
 """Protection of the keys in this process from core dumps and debuggers.
 
-Knows nothing of the secrets.  fusermount3 is a separate program and not affected.
+Knows nothing about the secrets.  fusermount3 is a separate program and not affected.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Supervision of a daemon's background tasks: handling of their exceptions.
 
-Knows nothing of the work of a task.
+Knows nothing about the work of a task.
 
 A task is kept (`keep`: restarted after a pause until it returns), is a job (`job`: run once; its
 caller tries again) or a callback of the event loop (`call`: run once).  In each case the exception

@@ -1,6 +1,6 @@
 """TOML written by hand: parsing with limits, and line numbers of keys.
 
-Knows nothing of the purpose of a document.
+Knows nothing about the purpose of a document.
 
 INVARIANT: every text is either parsed or rejected with WrongDocument, in about the time that a few
 runs of the parser take.  Recursion through a parsed document is safe.

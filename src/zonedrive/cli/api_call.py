@@ -1,6 +1,6 @@
 """One request to the service for an account, with or without a mount.
 
-Knows nothing of the request.
+Knows nothing about the request.
 """
 
 from collections.abc import Awaitable, Callable

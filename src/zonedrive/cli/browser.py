@@ -1,6 +1,6 @@
 """Terminal dialog of a browser sign-on: choose a method, open the browser, paste an address.
 
-Knows nothing of the content of an address.
+Knows nothing about the content of an address.
 
 INVARIANT: the browser's command line contains a private file, never the address of a sign-on.
 Pasted text is not echoed, because it may contain credentials.

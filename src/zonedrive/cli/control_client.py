@@ -1,6 +1,6 @@
 """Client of the control socket, and lookup of the daemon that serves a path.
 
-Knows nothing of the commands.
+Knows nothing about the commands.
 
 INVARIANT: a hanging daemon is detected within some seconds, whatever was requested and however long
 the request may take. A busy daemon is not mistaken for a hanging one. Nothing here accesses a file
@@ -36,7 +36,7 @@ class NoDaemon(ZonedriveError):
 
 
 class NotResponding(ZonedriveError):
-    """The account's daemon runs but does not answer."""
+    """The account's daemon is running but does not answer."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class DaemonTimeout(ZonedriveError):
 
 
 class Unconnectable(ZonedriveError):
-    """The account's daemon runs, but its socket cannot be reached."""
+    """The account's daemon is running, but its socket cannot be reached."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
@@ -164,7 +164,7 @@ def _pid(paths: AccountPaths) -> int | None:
 
 
 def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
-    """Return the error for an account without a logon.
+    """Return the error for an account that is not logged on.
 
     Raises ConfigError if no folder for its data can be used.
     """
@@ -184,7 +184,7 @@ def ask(
 
 
 def running(paths: AccountPaths) -> bool:
-    """Return True if a daemon serves the account."""
+    """Return True if a daemon is serving the account."""
     return lock.is_held(paths.lock)
 
 

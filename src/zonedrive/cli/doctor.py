@@ -1,6 +1,6 @@
 """Command `doctor`: run all checks, and print results and remedies.
 
-Knows nothing of the checks.
+Knows nothing about the checks.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Conversion of an error to the one line that the user sees.
 
-Knows nothing of the commands, or of the output stream.
+Knows nothing about the commands, or about the output stream.
 """
 
 import errno
@@ -53,7 +53,7 @@ def _refused(wrong: OSError) -> str:
 
 
 def unwritten(wrong: OSError) -> str:
-    """Return the line for an error of standard output."""
+    """Return the message for a failed write to standard output."""
     return f"the output cannot be written ({wrong.strerror})"
 
 

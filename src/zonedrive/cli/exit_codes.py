@@ -1,6 +1,6 @@
 """The table of exit codes by error type.
 
-Knows nothing of the commands.
+Knows nothing about the commands.
 """
 
 from zonedrive import errors

@@ -1,7 +1,7 @@
 """Commands `versions`, `trash`, `restore` and `conflicts`: the history of files.
 
-Knows nothing of how the daemon finds the data; if the profile has no endpoint, the daemon reports
-it.
+Knows nothing about how the daemon finds the data; if the profile has no endpoint, the daemon
+reports it.
 """
 
 import errno
@@ -241,7 +241,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of the daemon, or of the service if no daemon runs."""
+    """Return the answer of the daemon, or of the service if no daemon is running."""
     paths = AccountPaths(account)
     try:
         return control_client.ask(paths, request, timeout=ASK_SECONDS)

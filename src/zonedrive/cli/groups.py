@@ -1,6 +1,6 @@
 """Commands `groups`: create groups, change their members, delete them.
 
-Knows nothing of requests to the service.
+Knows nothing about requests to the service.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Terminal view that is redrawn while the user watches.
 
-Knows nothing of the content.
+Knows nothing about the content.
 
 INVARIANT: however the view ends (Ctrl-C, a signal, an error, a closed terminal), the terminal is
 restored: the cursor is visible, and the previous lines are back.

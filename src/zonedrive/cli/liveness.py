@@ -1,6 +1,6 @@
 """Wait for a silent daemon as long as it is alive.
 
-Knows nothing of the request or of accounts.
+Knows nothing about the request or about accounts.
 
 A second connection tests whether the daemon is alive, because answers on one connection come in
 order. Time is counted in slices that were actually waited for, so that a suspended machine counts

@@ -1,6 +1,6 @@
 """Command `logoff`: nothing that is only on this machine is lost without a message.
 
-Knows nothing of ending a logon at the service, or of the location of local data.
+Knows nothing about ending a logon at the service, or about the location of local data.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """Command `logon`: dialog in the terminal.
 
-Knows nothing of the logon protocol; asks for credentials, and reports the result.
+Knows nothing about the logon protocol; asks for credentials, and reports the result.
 
 INVARIANT: a password comes from the terminal (without echo) or from standard input, never from an
 argument or the environment.

@@ -193,7 +193,7 @@ def _run(given: list[str]) -> int:
 
 
 def _is_of_mount_8(given: Sequence[str]) -> bool:
-    """Return True for a call by mount(8) with another text in place of the URL."""
+    """Return True if mount(8) made the call, with a source that is not a URL."""
     return (
         len(given) > 2
         and given[0] not in COMMANDS

@@ -1,6 +1,6 @@
 """Commands `mount` and `unmount`, and the form of the call by mount(8).
 
-Knows nothing of the daemon's work; starts it, or sends it requests.
+Knows nothing about the daemon's work; starts it, or sends it requests.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Options that several commands share.
 
-Knows nothing of their use.
+Knows nothing about their use.
 """
 
 import math

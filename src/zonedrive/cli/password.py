@@ -1,6 +1,6 @@
 """Command `password`: change the password at the service, if the profile supports it.
 
-Knows nothing of requests to the service.
+Knows nothing about requests to the service.
 
 INVARIANT: passwords come from the terminal (without echo) or from standard input, and are sent only
 to the service.

@@ -1,6 +1,6 @@
 """Commands `pin` and `unpin`: files that stay available offline.
 
-Knows nothing of how the daemon does it.
+Knows nothing about how the daemon does it.
 """
 
 import click

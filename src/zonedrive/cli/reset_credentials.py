@@ -1,6 +1,6 @@
 """Command `new-credentials`, for users who cannot log on any more.
 
-Knows nothing of the service's reaction, which is in its answer or comes by mail.
+Knows nothing about the service's reaction, which is in its answer or comes by mail.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Command `sandbox`: a complete service on this machine, for trials and tests.
 
-Knows nothing of its implementation; its dependencies are a separate extra.
+Knows nothing about its implementation; its dependencies are a separate extra.
 """
 
 import importlib

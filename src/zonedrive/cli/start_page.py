@@ -1,6 +1,6 @@
 """Start page of the browser: a private file that leads to a sign-on.
 
-Knows nothing of the sign-on. All users of a machine can read the arguments of all processes. The
+Knows nothing about the sign-on. All users of a machine can read the arguments of all processes. The
 browser therefore gets the name of a file that only this user can read, never the address in it.
 
 The file is in the home folder, under a name without a leading dot, because confined browsers (snap)

@@ -1,6 +1,6 @@
 """Commands `status` and `sync`: pending changes and their upload.
 
-Knows nothing of how the daemon finds the data.
+Knows nothing about how the daemon finds the data.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: boo
 
 
 def _watch(look: "Look", *, as_json: bool) -> None:
-    """Show the status until Ctrl-C or a closed pipe; wait for the return of an ended mount."""
+    """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next one."""
     found, drawn = look.first(), None
     with View().open() as view:
         while True:

@@ -1,6 +1,6 @@
 """Text view of `zonedrive status`, made from its JSON object.
 
-Knows nothing of the source of the data, or of redrawing.
+Knows nothing about the source of the data, or about redrawing.
 
 INVARIANT: the first line says whether all written data is on the service.
 """
@@ -69,7 +69,7 @@ def _broken(found: dict[str, Any]) -> list[str]:
 
 
 def verdict(found: dict[str, Any], *, part: bool) -> str:
-    """Return the first line: whether all data is on the service."""
+    """Return the first line, which tells if all data is on the service."""
     outbox, waiting = found["outbox"], _waiting(found)
     if not waiting and (staying := _staying(found)):
         if len(staying) == 1:
@@ -110,7 +110,7 @@ def _waiting(found: dict[str, Any]) -> int:
 
 
 def _trouble(found: dict[str, Any], waiting: int) -> list[str]:
-    """Return why nothing is sent, and the remedy."""
+    """Return the reason why nothing is sent, and the remedy."""
     if not found["pid"]:
         if not waiting or "died" in found:  # which says the same
             return []
@@ -136,7 +136,7 @@ def _outbox(outbox: dict[str, int]) -> str:
 
 
 def _uploads(found: dict[str, Any], waiting: int, rows: int) -> list["RenderableType"]:
-    """Return the list of uploads, most urgent first, and the number that is left out."""
+    """Return the list of uploads, most urgent first, and the number of omitted uploads."""
     order = ("failed", "uploading", "conflict", "pending")
     every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]
     failed = [one for one in every if one["state"] == "failed"]

@@ -1,6 +1,6 @@
-"""Progress and result of `zonedrive sync`, for users.
+"""Output of `zonedrive sync`: progress and result.
 
-Knows nothing of the request.
+Knows nothing about how the daemon is asked to sync.
 
 INVARIANT: an exit code other than 0 has a line with the reason.
 """
@@ -38,7 +38,7 @@ class SyncProgress:
         self._files = self._bytes = 0
 
     def at(self, message: Message) -> tuple[float, str]:
-        """Return the finished fraction, 0 to 1, and a text."""
+        """Return the finished fraction (0 to 1) and a text for a progress message of the daemon."""
         left = message["left"]
         self._files, self._bytes = max(self._files, left["files"]), max(self._bytes, left["bytes"])
         # Small files take time as well, and some changes have no bytes at all.
@@ -104,7 +104,7 @@ def take_rejected(last: Message) -> None:
 
 
 def _each(more: str, found: list[Message]) -> None:
-    """Print a line for each item up to LINES, and the number of the others."""
+    """Print a line for each of the first LINES items, and the number of the others."""
     for one in found[:LINES]:
         complain(f"{one['path']}: {one['error']}")
     if len(found) > LINES:

@@ -1,6 +1,6 @@
 """Output for users: lines, tables and sizes, fitted to the width of the terminal.
 
-Knows nothing of the content.
+Knows nothing about the content.
 
 INVARIANT: text from other sources cannot control the terminal, and one line of text stays one line
 of output. The commands write only through this module.
@@ -231,7 +231,7 @@ def _columns(stream: TextIO) -> int:
 
 
 def _cut(text: str, columns: int) -> str:
-    """Return the part of `text` that fits; some characters take two columns."""
+    """Return the part of `text` that fits into the columns; some characters take two columns."""
     from rich.cells import cell_len
 
     text = text[:columns]
@@ -253,7 +253,7 @@ def _cell(value: object) -> str:
 
 
 def _natural_width(rows: Sequence[Sequence[str]]) -> int:
-    """Return the columns of a table of these rows without folding."""
+    """Return the number of columns that a table of these rows needs if no line is folded."""
     from rich.cells import cell_len
 
     columns = zip(*rows, strict=True)

@@ -1,6 +1,6 @@
 """Options that limit a token: `--scope`, `--permission`, `--client` and the rest of a scope.
 
-Knows nothing of their effect at the service, which is published only for SCIM.
+Knows nothing about their effect at the service, which is published only for SCIM.
 """
 
 import json

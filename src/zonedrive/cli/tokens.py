@@ -1,6 +1,6 @@
 """Commands `tokens list`, `create` and `revoke`.
 
-Knows nothing of requests to the service.
+Knows nothing about requests to the service.
 
 INVARIANT: a token's secret is written once, to standard output, and nowhere else.
 """

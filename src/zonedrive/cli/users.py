@@ -1,6 +1,6 @@
 """Command `users list`: the users of the organization.
 
-Knows nothing of the fields of a user, which are not published.
+Knows nothing about the fields of a user, which are not published.
 """
 
 import click

@@ -1,6 +1,6 @@
 """Command `zones`: list the zones of the service, mounted or not.
 
-Knows nothing of how zones are listed; asks the daemon, or the service if no daemon runs.
+Knows nothing about how zones are listed; asks the daemon, or the service if no daemon is running.
 """
 
 import click

@@ -1,4 +1,5 @@
 """Local content: content files, the outgoing spool and the cache with its downloads.
 
-Knows no remote, no tree and no outbox; the caller passes a `Source` for missing bytes.
+Knows nothing about the service, the tree or the outbox; the caller passes a `Source` for missing
+bytes.
 """

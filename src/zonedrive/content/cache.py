@@ -1,6 +1,6 @@
 """Cache: content of files on the service, within a size limit.
 
-Knows nothing of the service, names or folders.  The caller passes an inode number, a revision, a
+Knows nothing about the service, names or folders.  The caller passes an inode number, a revision, a
 size and a Source for missing bytes.  All cached content can be fetched again.
 
 INVARIANT: only one revision of an inode can be opened at a time; older revisions exist only while a
@@ -281,7 +281,7 @@ class Cache:
             self._engine.nursery.start_soon(self._keep, Task.IDLE_MEMORY, self._tend)
 
     async def _tend(self) -> None:
-        """Free idle memory while contents that cannot be stored are in memory."""
+        """Free idle memory while content that cannot be stored is in memory."""
         windows = self._shelf.windows
         while windows.held:
             await trio.sleep(IDLE_S)

@@ -1,7 +1,7 @@
-"""Cached content in use: its parts on the disk and in memory.
+"""Cached file that is in use: its bytes on the disk and in memory.
 
-Knows nothing of downloads or of other entries.  `store` is called in download threads, all other
-methods on the event loop.
+Knows nothing about downloads or about other entries.  `store` is called in download threads, all
+other methods on the event loop.
 
 INVARIANT: `present` lists only bytes that can be read now; `on_disk` is its part in the file.  Only
 the event loop changes them; threads append to `_arrived`.
@@ -37,7 +37,7 @@ ALLOW = 16 << 20  # bytes granted at once, so that requests are rare
 
 
 def cost(length: int) -> int:
-    """Return the most bytes that a write of `length` bytes takes on the disk."""
+    """Return the maximum number of bytes that a write of `length` bytes takes on the disk."""
     return length + length // 1024 + 3 * 4096
 
 
@@ -107,7 +107,7 @@ class CacheEntry:
     # -- on the loop
 
     def adopt(self, file: ContentFile, present: Ranges) -> None:
-        """Use the content that is in `file`."""
+        """Use `file` as the content of this entry."""
         file.disable_redo_log()
         self._file = file
         self.on_disk = present
@@ -136,7 +136,7 @@ class CacheEntry:
 
     @property
     def ahead(self) -> int:
-        """Most bytes that may wait in memory to be read."""
+        """Maximum number of bytes that may wait in memory to be read."""
         return self._windows.ahead
 
     @property
@@ -162,7 +162,7 @@ class CacheEntry:
             self.held += file.allocated + file.pending
 
     def without_disk(self) -> None:
-        """Store nothing on the disk, because the disk fails."""
+        """Store nothing on the disk from now on, because the disk fails."""
         self._disk = False
 
     def arrive(self) -> int:

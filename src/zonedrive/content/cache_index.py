@@ -1,7 +1,7 @@
 """Index of the cache: its content files, their ranges and their last use.
 
-Knows nothing of files or downloads.  The index may be lost: a damaged index is deleted and created
-again, and callers see an empty one.  A damaged row counts as missing.
+Knows nothing about files or downloads.  The index may be lost: a damaged index is deleted and
+created again, and callers see an empty one.  A damaged row counts as missing.
 
 INVARIANT: no method raises an error of the disk; a write returns True if it succeeded.
 
@@ -54,7 +54,7 @@ class Row(msgspec.Struct, eq=False):
 
 
 def name_in_index(ino: int) -> str:
-    """Return the name of a content in the index; no file has such a name."""
+    """Return the name of a content item in the index; no file has such a name."""
     return f"{ino}:"
 
 
@@ -248,7 +248,7 @@ class CacheIndex:
             return False
 
     def find(self, ino: int, stamp: str) -> Row | None:
-        """Return the row of one content, or None."""
+        """Return the row of one content item, or None."""
         rows = self._rows("WHERE ino = ? AND stamp = ?", (ino, stamp))
         return rows[0] if rows else None
 
@@ -270,11 +270,11 @@ class CacheIndex:
         return self._rows(where, (*after, count))
 
     def put(self, row: Row) -> bool:
-        """Store a row, replacing an older one of the same content."""
+        """Store a row, replacing an older one of the same content item."""
         return self._write(_PUT, self._stored(row))
 
     def put_contents(self, batch: Sequence[tuple[Row, bytes]]) -> bool:
-        """Store rows and their contents in one transaction."""
+        """Store rows and their content items in one transaction."""
         rows = [self._stored(row) for row, _ in batch]
         contents = [(row.ino, content) for row, content in batch]
 

@@ -1,9 +1,9 @@
 """Cache folder: content files that are not in use, their index and their disk usage.
 
-Small contents are stored in the index; see `small_contents`.
+The content of small files is stored in the index; see `small_contents`.
 
-Knows nothing of readers or downloads.  Other programs may empty, fill or write-protect the folder
-at any time, and its files may contain any data.
+Knows nothing about readers or downloads.  Other programs may empty, fill or write-protect the
+folder at any time, and its files may contain any data.
 
 INVARIANT: `room.idle` is the disk usage of all rows except those of entries in use.
 
@@ -41,7 +41,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class CacheStore:
-    """Content files by inode and revision."""
+    """Store of content files, by inode and revision."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class CacheStore:
         self.room.idle -= row.taken
 
     def put(self, ino: int, stamp: str, data: bytes) -> bool:
-        """Store a small content, replacing other content of the inode.
+        """Store the content of a small file, replacing other content of the inode.
 
         Returns False if the content is too large, or if the inode is in use.
         """
@@ -169,7 +169,7 @@ class CacheStore:
             self.index.put(_row(entry))
 
     def put_back(self, entry: CacheEntry) -> None:
-        """Close an entry without users, and keep its bytes on the disk."""
+        """Close an entry that has no users, and keep its bytes on the disk."""
         kept = entry.close()
         self.room.entries.discard(entry)
         if not entry.doomed:
@@ -355,7 +355,7 @@ class CacheStore:
         self._write_facts()
 
     def close(self) -> None:
-        """Write the waiting contents and close the index."""
+        """Write the waiting content items and close the index."""
         self.small.write(self._in_use)
         self.index.note("clean", "1")
         self.index.close()

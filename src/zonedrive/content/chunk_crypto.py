@@ -5,7 +5,8 @@ Layout of a slot:
     nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
 
 The encryption is AES-256-GCM under the file's key.  File id, chunk number and length are
-authenticated, too.  Knows nothing of the position of slots in a file or of the choice of nonces.
+also authenticated.  Knows nothing about the position of slots in a file or about the choice of
+nonces.
 
 INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
 same key) may be written independently.

@@ -1,6 +1,6 @@
 """Reads and writes of consecutive whole chunks in one system call.
 
-Knows nothing of the rest of the file.
+Knows nothing about the rest of the file.
 """
 
 from zonedrive.content import redo_log

@@ -1,6 +1,6 @@
-"""Chunks of an open encrypted file: which are on the disk, and by which write.
+"""Chunks of an open encrypted file: which ones are on the disk, and which write put them there.
 
-Knows nothing of the disk, keys or plain bytes.  The file's lock protects it.
+Knows nothing about the disk, keys or plain bytes.  The file's lock protects it.
 
 A file that is opened with its manifest must be in the state that the manifest records: the file's
 size, its holes, and the write of each chunk.  A chunk of another write is rejected, unless a killed
@@ -21,7 +21,7 @@ from zonedrive.errors import Damaged
 
 
 def count_of(size: int) -> int:
-    """Return the number of chunks of a content of `size` bytes."""
+    """Return the number of chunks of a file of `size` bytes."""
     return -(-size // CHUNK)
 
 
@@ -99,7 +99,7 @@ class Chunks:
     # -- reading
 
     def accepts(self, number: int, nonce: int) -> bool:
-        """Return True if a chunk with that nonce is the current one, as far as is known.
+        """Return True if a chunk with that nonce is the current one according to the records.
 
         A chunk that a killed process wrote is recorded as the current one.
         """
@@ -129,7 +129,7 @@ class Chunks:
         return 0 if self._writes is None else self._writes.get_run(first, end)
 
     def holes_until(self, size: int) -> list[tuple[int, int]]:
-        """Return ranges of bytes below `size` that may never have been written."""
+        """Return the ranges of bytes below `size` that may never have been written."""
         return [(first * CHUNK, min(end * CHUNK, size)) for first, end in self.holes]
 
     # -- the manifest

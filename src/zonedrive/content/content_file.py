@@ -1,6 +1,6 @@
 """Interface of a local content file, independent of its format.
 
-Knows nothing of inodes, caches or the service.  The formats are `plain` (unchanged bytes) and
+Knows nothing about inodes, caches or the service.  The formats are `plain` (unchanged bytes) and
 `sealed` (encrypted and authenticated); only the key decides between them.
 
 Calls are synchronous and take some ten microseconds, so they may run on the event loop.  Call
@@ -26,7 +26,7 @@ BLOCK = 1 << 20
 
 
 class ContentFile(ABC):
-    """Random access to the bytes of one content; holes are read as zeros."""
+    """Random access to the bytes of one file; holes are read as zeros."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         """Take ownership of `descriptor`, opened for reading and writing."""
@@ -72,7 +72,7 @@ class ContentFile(ABC):
         """Discard [start, end), extended to whole units of the format; the bytes become zeros."""
 
     def holes(self) -> list[tuple[int, int]]:
-        """Return ranges of bytes that may never have been written, as far as the format knows."""
+        """Return the ranges of bytes that may never have been written, according to the format."""
         return []
 
     def disable_redo_log(self) -> None:  # noqa: B027
@@ -96,7 +96,7 @@ class ContentFile(ABC):
 
     @property
     def closed(self) -> bool:
-        """True if the last user has closed the file."""
+        """True if the last reference has been dropped."""
         return self._users == 0
 
     @property
@@ -162,14 +162,14 @@ class ContentFile(ABC):
         """Open a byte-for-byte copy of this file."""
 
     def share(self) -> "ContentFile":
-        """Add a user of this object; each user closes it once."""
+        """Add a reference to this object; each holder calls `close` once."""
         with self._lock:
             self._open()
             self._users += 1
         return self
 
     def close(self) -> None:
-        """Remove one user; the last one flushes and closes the file.
+        """Drop one reference; dropping the last one flushes and closes the file.
 
         Raises the errors of `flush`; the file is closed even then.
         """

@@ -8,7 +8,7 @@ RESERVE = 0.05
 
 
 def most(directory: Path, limit: int, used: int, promised: int = 0) -> int:
-    """Return the most bytes that may be used in a directory, given the free space of the disk.
+    """Return the maximum number of bytes to use in a directory, given the free space of the disk.
 
     Negative if other files take so much space that even the used bytes are too many.  `promised`
     bytes are included in `used` but not written yet.

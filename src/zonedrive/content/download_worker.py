@@ -35,7 +35,7 @@ TELL = 4 << 20  # bytes after which the loop is told of them
 
 
 class Stopped(Exception):
-    """The download is no longer needed; never raised outside this package."""
+    """The download is no longer needed.  This exception never leaves the package."""
 
 
 class Sink(Protocol):

@@ -1,7 +1,7 @@
-"""Encrypted content files: authenticated chunks under a key of their own.
+"""Encrypted content files: authenticated chunks, encrypted under a separate key for each file.
 
 Layout: the head (see `header`), the journal slot, then one slot for each chunk of 64 KiB (see
-`slot`).  A chunk may be stored shorter; the missing bytes are zeros.
+`slot`).  The stored form of a chunk may be shorter; the missing bytes are zeros.
 
 INVARIANT: plain bytes past the logical size never reappear.  Code that extends the file first
 rewrites the last chunk if it holds more bytes than the size states.
@@ -222,7 +222,7 @@ class EncryptedFile(ContentFile):
             done += step
 
     def _run_on_disk(self, number: int, count: int) -> int:
-        """Return how many of `count` complete chunks from `number` on are only on the disk."""
+        """Return how many chunks from `number` on, at most `count`, precede a buffered one."""
         count, held = min(count, chunk_runs.RUN), self._dirty.keys() | self._kept.keys()
         return next((run for run in range(count) if number + run in held), count)
 
@@ -230,7 +230,7 @@ class EncryptedFile(ContentFile):
         return memoryview(self._chunk(number, holes=not self._regenerable))
 
     def _chunk(self, number: int, *, holes: bool = True) -> bytes | bytearray:
-        """Return the plain bytes of a chunk, without trailing zeros and cut to the size.
+        """Return the plain bytes of a chunk, excluding trailing zeros and bytes past the file size.
 
         Raises Damaged, also for a hole if `holes` is False.
         """
@@ -375,7 +375,7 @@ class EncryptedFile(ContentFile):
         self._chunks.put(number, number + 1, nonce)
 
     def holes(self) -> list[tuple[int, int]]:
-        """Return ranges of bytes that may never have been written."""
+        """Return the ranges of bytes that may never have been written."""
         with self._lock:
             return self._chunks.holes_until(self._size)
 

@@ -1,6 +1,6 @@
 """Single-flight downloads of one entry: waiting readers and the downloads that serve them.
 
-Knows nothing of inodes, limits or the disk.  Runs on the event loop; the threads belong to
+Knows nothing about inodes, limits or the disk.  Runs on the event loop; the threads belong to
 Download.
 
 INVARIANT: bytes that a running download will receive soon are not requested again.
@@ -67,7 +67,7 @@ class Engine:
         self._pressing = False
 
     def request_slot(self) -> None:
-        """Start to free a thread if none is free for the next download."""
+        """If no thread is free for the next download, begin to stop idle or slow downloads."""
         if self.limiter.available_tokens < 1 and not self._pressing and self.nursery is not None:
             self._pressing = True
             self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._press)
@@ -137,7 +137,7 @@ class Fetcher:
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
         """Wait until [offset, end) is present; `goal` is the end of the read-ahead.
 
-        `bounded`: request no more bytes than that from the source.
+        If `bounded` is true, only these bytes are requested from the source.
 
         Raises Changed, TimedOut, or the source's error.
         """
@@ -168,7 +168,7 @@ class Fetcher:
                 raise waiter.error
 
     def _await(self, download: Download | None) -> None:
-        """Tell a download which bytes its next reader waits for."""
+        """Tell a download which bytes its next reader is waiting for."""
         if download is not None:
             ends = (each.end for each in self._waiters if each.download is download)
             download.awaited = min(ends, default=self.entry.size)
@@ -186,7 +186,7 @@ class Fetcher:
                 self.entry.arrive()
 
     def _free_place(self) -> None:
-        """Wake the waiters without a download, because one may now be free for them."""
+        """Wake the waiters that have no download, because a download may now be possible."""
         for waiter in self._waiters:
             if waiter.download is None:
                 waiter.event.set()
@@ -250,7 +250,7 @@ class Fetcher:
         return max(coming, key=lambda download: download.noted, default=None)
 
     def _barrier(self, start: int, goal: int) -> int:
-        """Return where to stop reading from `start`: at `goal`, or at cached bytes to skip."""
+        """Return the offset at which a read from `start` ends: `goal`, or the next cached bytes."""
         if self._ranged is not False:
             for first, end in self.entry.present.within(start, goal):
                 if first > start and end - first > SKIP:
@@ -258,7 +258,7 @@ class Fetcher:
         return goal
 
     def _ask(self, gap: int, goal: int, *, bounded: bool) -> Download | None:
-        """Return a download for `gap`, a new one if necessary; None if no place is free."""
+        """Return a download for `gap`, a new one if necessary; None if all downloads are needed."""
         goal = self._barrier(gap, min(-(-goal // ALIGN) * ALIGN, self.entry.size))
         download = self._serving(gap)
         if download is not None and download.extend(goal):

@@ -11,7 +11,7 @@ have consecutive nonces, so a file that was written once needs only one run.
 A process that is killed after it recorded a manifest may have written more chunks.  Their nonces
 begin at `floor`; no older chunk can have such a nonce.
 
-Knows nothing of how chunks are stored or where a manifest is kept.
+Knows nothing about how chunks are stored or where a manifest is kept.
 """
 
 import os

@@ -1,10 +1,11 @@
 """Table of the manifests of outgoing files, encrypted for the account.
 
 The table is in the database that names those files, so that a file and its manifest are recorded in
-one transaction.  Knows nothing of inodes or of the content of a manifest.
+one transaction.  Knows nothing about inodes or about the content of a manifest.
 
-A row with an empty manifest is of a file with an unknown state: written by an earlier version, or
-found after its row was lost with a damaged database.  All valid chunks of such a file are accepted.
+A row with an empty manifest belongs to a file whose state is unknown: written by an earlier
+version, or found after its row was lost with a damaged database.  All valid chunks of such a file
+are accepted.
 """
 
 import sqlite3
@@ -60,7 +61,7 @@ class ManifestTable:
         self._gone: dict[tuple[int, int], None] = {}  # files whose rows are still there
 
     def get(self, ino: int, generation: int) -> bytes | None:
-        """Return the manifest, UNKNOWN if it is empty, or None without a row.  Raises Damaged."""
+        """Return the manifest, UNKNOWN if it is empty, or None if not stored.  Raises Damaged."""
         if (ino, generation) in self._gone:
             return None
         row = self._database.execute(

@@ -1,6 +1,6 @@
 """Set of byte positions, stored as half-open ranges.
 
-Knows nothing of files.  Must stay fast with tens of thousands of ranges (random reads).
+Knows nothing about files.  Must stay fast with tens of thousands of ranges (random reads).
 
 INVARIANT: ranges are non-empty and sorted, and neither overlap nor touch.
 """

@@ -1,6 +1,7 @@
 """Reader of an open cached file; its access pattern decides the read-ahead.
 
-A complete small content is served from memory.  Knows nothing of how bytes are fetched or stored.
+The complete content of a small file is served from memory.  Knows nothing about how bytes are
+fetched or stored.
 
 INVARIANT: all bytes come from one version, because an entry always belongs to one revision.
 """
@@ -64,7 +65,7 @@ class Reader(Protocol):
 
 
 class MemoryReader:
-    """Reader of a small content that is completely in memory."""
+    """Reader of a small file that is completely in memory."""
 
     complete = kept = True
     version_gone = False

@@ -1,4 +1,4 @@
-"""Most recently downloaded chunks of one content, in memory.
+"""Most recently downloaded chunks of one file, in memory.
 
 Used on the event loop.  A reader that follows a download is served from here, without a system call
 or decryption.

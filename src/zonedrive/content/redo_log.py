@@ -1,7 +1,7 @@
 """Slots of an encrypted file on the disk, and repair of an incomplete write.
 
 Before a chunk inside the recorded size is overwritten, its new form is written to the journal slot:
-chunk number in 8 bytes, then a slot.  Knows nothing of the content of a chunk.
+chunk number in 8 bytes, then a slot.  Knows nothing about the content of a chunk.
 
 INVARIANT: `mend` changes only a chunk that has the nonce of the journal and fails its check.
 """
@@ -31,7 +31,7 @@ def read(descriptor: int, first: int, count: int = 1) -> memoryview:
 
 
 def read_into(descriptor: int, first: int, into: memoryview) -> memoryview:
-    """Read the slots from `first` on into `into`; return the part that was read."""
+    """Fill `into` with the slots from `first` on; return the part of `into` that was filled."""
     return into[: os.preadv(descriptor, [into], place_of(first))]
 
 

@@ -1,6 +1,6 @@
 """File copies by the fastest method of the file system, with holes preserved.
 
-Knows nothing of the meaning of the bytes.
+Knows nothing about the meaning of the bytes.
 """
 
 import errno

@@ -1,15 +1,16 @@
-"""Small cached contents: stored in the index, many of them in one transaction.
+"""Cache of small files: their bytes are stored in the index, many files in one transaction.
 
-Knows nothing of readers, downloads or the service.
+Knows nothing about readers, downloads or the service.
 
-A content can be read as soon as it is added.  It is written a moment later, together with others. A
-process killed in between loses these contents; they are fetched again.
+The content of a file can be read as soon as it is added.  It is written a moment later, together
+with that of other files.  If the process is killed in between, the content is lost and fetched
+again.
 
-Encryption: AES-256-GCM under a key derived from the account's key.  The row of a content holds the
-content's nonce and is authenticated itself (see `index`), so old bytes in place of the current ones
-are detected.
+Encryption: AES-256-GCM under a key derived from the account's key.  The row of a content item holds
+its nonce and is authenticated itself (see `index`), so old bytes in place of the current ones are
+detected.
 
-INVARIANT: an inode has at most one content here, and none while it has a file.
+INVARIANT: an inode has at most one content item here, and none while it has a content file.
 
 INVARIANT: content is written only after space was claimed for it.
 """
@@ -36,7 +37,7 @@ TOUCH_NS = 60 * 10**9  # uses within this time count as one
 
 
 def cost(length: int) -> int:
-    """Return about how many bytes an encrypted content of that length takes on the disk."""
+    """Return about how many bytes encrypted content of that length takes on the disk."""
     return length + length // 128 + 768
 
 
@@ -48,7 +49,7 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class SmallContents:
-    """Small contents by inode and revision."""
+    """Content of small files, by inode and revision."""
 
     def __init__(self, index: CacheIndex, room: Quota, key: bytes | None) -> None:
         self._index = index
@@ -64,7 +65,7 @@ class SmallContents:
 
     @property
     def is_urgent(self) -> bool:
-        """True if enough contents wait in memory to be written immediately."""
+        """True if so much content is waiting in memory that it must be written immediately."""
         return self._bytes >= WAITING
 
     @property
@@ -73,18 +74,18 @@ class SmallContents:
         return self._logged >= LOG
 
     def put(self, ino: int, stamp: str, data: bytes) -> None:
-        """Add a content of an inode that has none in the index."""
+        """Add the content of an inode that has none in the index."""
         self.drop(ino)
         self._waiting[ino] = _Waiting(stamp, data)
         self._bytes += len(data)
 
     def has(self, ino: int, stamp: str) -> bool:
-        """Return True if that content waits to be written."""
+        """Return True if that content is waiting to be written."""
         waiting = self._waiting.get(ino)
         return waiting is not None and waiting.stamp == stamp
 
     def get(self, ino: int, stamp: str, size: int) -> bytes | None:
-        """Return a content, or None if it is missing, damaged or of another size."""
+        """Return the content of a file, or None if it is missing, damaged or of another size."""
         waiting = self._waiting.get(ino)
         if waiting is not None and waiting.stamp == stamp:
             return waiting.data if len(waiting.data) == size else None
@@ -103,16 +104,16 @@ class SmallContents:
         return data
 
     def inos(self) -> list[int]:
-        """Return the inodes with contents that wait to be written."""
+        """Return the inodes with content that is waiting to be written."""
         return list(self._waiting)
 
     def drop(self, ino: int) -> None:
-        """Drop a content that waits to be written."""
+        """Drop content that is waiting to be written."""
         if (waiting := self._waiting.pop(ino, None)) is not None:
             self._bytes -= len(waiting.data)
 
     def write(self, in_use: Callable[[int], bool]) -> None:
-        """Write the waiting contents, except those of inodes `in_use`, which have a file."""
+        """Write the waiting content items, except for inodes `in_use`, which have content files."""
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         now, batch = time.time_ns(), list[tuple[Row, bytes]]()
         for ino, each in waiting.items():

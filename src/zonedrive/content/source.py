@@ -1,6 +1,6 @@
 """Interface of content sources: a source is opened at an offset and returns a stream.
 
-All methods are called in worker threads and may block.  Nothing here knows the service.
+All methods are called in worker threads and may block.  Knows nothing about the service.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from zonedrive.errors import Changed as Changed  # what a source raises
 
 
 class Stream(Protocol):
-    """Bytes of one content from an offset on, in chunks, readable once.
+    """Bytes of one file from an offset on, in chunks, readable once.
 
     Iteration raises the error that ended the stream.  A stream may also have `abort()` (see
     Abortable).
@@ -28,14 +28,14 @@ class Stream(Protocol):
 
     @property
     def validator(self) -> str | None:
-        """Text that stays the same while the content does, None if the source has none."""
+        """Text that changes only when the content changes; None if the source has none."""
 
     def __iter__(self) -> Iterator[Buffer]:
         """Iterate over the chunks, preferably of 256 KiB to 1 MiB each."""
 
 
 class Source(Protocol):
-    """One version of one file at any location."""
+    """One version of one file, wherever it is stored."""
 
     def open(self, offset: int) -> AbstractContextManager[Stream]:
         """Open a stream at `offset`.  Raises the source's error if that fails."""

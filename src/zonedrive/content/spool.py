@@ -1,7 +1,7 @@
 """Spool: bytes that the service does not have yet, one file for each generation of an inode.
 
-Knows nothing of inodes or of the use of the bytes.  The spool is in the state directory, and only
-`delete` removes its files.
+Knows nothing about inodes or about the use of the bytes.  The spool is in the state directory, and
+only `delete` removes its files.
 
 A file is named INODE-GENERATION.sealed or .plain.  The format is part of the name, so that a
 changed `encrypt` setting never confuses the two.
@@ -167,7 +167,7 @@ class Spool:
             self._manifests.keep_only(set(self.stored()))
 
     def tidy(self) -> None:
-        """Delete the remaining records of deleted files; on a full disk this is done later."""
+        """Delete the manifest rows of deleted files; on a full disk this is done later."""
         if self._manifests is not None:
             with contextlib.suppress(OSError, StoreError):
                 self._manifests.sweep()

@@ -1,6 +1,6 @@
-"""Memory windows: the latest bytes of contents that cannot be stored on the disk.
+"""Memory windows: the latest bytes of files that cannot be stored on the disk.
 
-Knows nothing of downloads.  Thread-safe: threads write, the event loop reads.
+Knows nothing about downloads.  Thread-safe: threads write, the event loop reads.
 
 INVARIANT: all windows together hold about `capacity` bytes at most.  Windows that were not used
 recently are emptied first, then the largest one.
@@ -21,7 +21,7 @@ class StreamBuffers:
     """Memory budget shared by all windows."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        """Allow all windows together `capacity` bytes."""
+        """Limit the combined size of all windows to `capacity` bytes."""
         self.lock = threading.Lock()
         self.held = 0
         self._capacity = capacity
@@ -60,7 +60,7 @@ class StreamBuffers:
 
 
 class StreamBuffer:
-    """Bytes of one content by offset; the oldest cells are dropped for new ones."""
+    """Bytes of one file by offset; the oldest cells are dropped to make room for new ones."""
 
     def __init__(self, windows: StreamBuffers, most: int) -> None:
         """Create a window of at most `most` bytes."""

@@ -1,6 +1,6 @@
-"""Readers that wait for a download, and their timeout.
+"""Readers that are waiting for a download, and their timeout.
 
-Knows nothing of the bytes that are read.
+Knows nothing about the bytes that are read.
 """
 
 import trio
@@ -11,12 +11,12 @@ LEAST = 4096  # least progress in bytes; the kernel requests a failed page twice
 
 
 class WaitingReader:
-    """Reader that waits for [start, end)."""
+    """Reader that is waiting for [start, end)."""
 
     def __init__(self, start: int, end: int, download: Download | None) -> None:
         """Create a waiter for a range.
 
-        `download` is to fetch the first byte; None means that no download is free.
+        `download` will fetch the first byte; None means that no download is free.
         """
         self.start = start
         self.end = end
@@ -35,7 +35,7 @@ class Pace:
         self.until = trio.current_time() + seconds
 
     def is_too_slow(self, came: int) -> bool:
-        """Return True if the period is over and too few bytes came; else begin a new period."""
+        """Return True if a period ended with too few bytes; if it ended well, begin a new one."""
         if trio.current_time() < self.until:
             return False
         if came - self._came < LEAST:

@@ -1,6 +1,6 @@
 """Desktop notifications about failed uploads and conflicts.
 
-Knows nothing of how a notification is shown.
+Knows nothing about how a notification is shown.
 
 INVARIANT: each event is reported once. Events close together are reported together; the next
 notification of the same kind follows after RESAY_SECONDS at the earliest, with all events up to

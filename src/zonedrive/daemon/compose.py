@@ -1,6 +1,6 @@
 """Construction of the daemon's components.
 
-Knows nothing of the kernel side, the control socket or the command line. Sends no request to the
+Knows nothing about the kernel side, the control socket or the command line. Sends no request to the
 service, so that a mount starts offline as well.
 """
 

@@ -1,6 +1,6 @@
 """Server of the control socket.
 
-Knows nothing of the commands (see `commands`). The format of the lines is in `protocol`.
+Knows nothing about the commands (see `commands`). The format of the lines is in `protocol`.
 
 INVARIANT: only processes of this user (and root) get answers.
 INVARIANT: when a client disconnects, only its own request is cancelled.
@@ -207,7 +207,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _free(path: Path) -> Path:
-    """Return `path`, or another name in the folder if a daemon already listens there.
+    """Return `path`, or another name in the folder if a daemon is already listening there.
 
     That daemon has the same account name with another state folder, and its clients must not reach
     this one.

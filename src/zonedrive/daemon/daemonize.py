@@ -1,6 +1,6 @@
 """Entry point of the background daemon, in the process forked by `zonedrive mount`.
 
-Knows nothing of the fork (`ready`) or of building a daemon (`serve`).
+Knows nothing about the fork (`ready`) or of building a daemon (`serve`).
 """
 
 import gc

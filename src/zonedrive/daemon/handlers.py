@@ -1,7 +1,7 @@
 """Handlers of the commands on the control socket.
 
-Knows nothing of sockets or JSON lines: a handler receives the request and a callback for progress,
-returns the object of the last line, and raises errors.
+Knows nothing about sockets or JSON lines: a handler receives the request and a callback for
+progress, returns the object of the last line, and raises errors.
 """
 
 import logging
@@ -123,7 +123,7 @@ class Commands:
         return {"named": named, "local": files.places.local(roots, inos)}
 
     def _why(self) -> dict[str, str]:
-        """Return why the service is not online."""
+        """Return the reason why the service is not online."""
         link = self._parts.service.link
         if link.state == "online":
             return {}
@@ -138,13 +138,13 @@ class Commands:
         return {"failing": [each.json() for each in failing]} if failing else {}
 
     async def vitals(self, request: Message, say: Say) -> Message:
-        """Return the daemon's health, without any names."""
+        """Return the daemon's health data, which includes no names."""
         vitals = self._parts.files.report.vitals()
         failing = [f"{each.task} ({each.kind})" for each in self._parts.supervisor.failing()]
         return {"version": __version__, **vitals, "failing": failing}
 
     async def logged_on(self, request: Message, say: Say) -> Message:
-        """Use the new bearer now, because the user has just logged on."""
+        """Load the new bearer now, because the user has just logged on."""
         self._logged_on()
         return {}
 
@@ -266,7 +266,7 @@ class Commands:
             await say({"left": left, "state": self._parts.service.link.state, **self._held(roots)})
 
     def _held(self, roots: list[int]) -> Message:
-        """Return `held`: full paths of some files that wait until a program closes them."""
+        """Return `held`: full paths of some files that are uploaded once a program closes them."""
         paths = self._parts.files.report.held(roots, HELD)
         return {"held": [os.fspath(self._session.folder / path) for path in paths]} if paths else {}
 

@@ -1,6 +1,6 @@
 """Inhibitor locks of logind while uploads are pending, and its suspend and shutdown signals.
 
-Knows nothing of uploading. See org.freedesktop.login1(5) and systemd-inhibit(1).
+Knows nothing about uploading. See org.freedesktop.login1(5) and systemd-inhibit(1).
 
 Two locks delay a shutdown; their reason says how much is pending:
 
@@ -167,7 +167,7 @@ class Inhibitor:
         self._release()
 
     async def _given(self, address: str) -> float:
-        """Return the maximum delay of a shutdown in seconds."""
+        """Return the maximum delay in seconds that logind allows."""
         question = Properties(MANAGER).get("InhibitDelayMaxUSec")
         reply = await self._asked(address, question)
         if reply is None or not _is_granted(reply):
@@ -205,11 +205,11 @@ class Inhibitor:
         return {"delay", "block"} if self._helps(work) else {"delay"}
 
     def _helps(self, work: dict[str, int]) -> bool:
-        """Return True if waiting can complete uploads."""
+        """Return True if a delay of the suspend or shutdown can complete uploads."""
         return self._link.state == "online" and work["files"] > work["failed"] + work["open"]
 
     async def _take(self, address: str, mode: Mode, why: str) -> None:
-        """Take a lock, or replace it by one with an updated reason."""
+        """Take an inhibitor lock, or replace the held one if its reason has changed."""
         held = self._locks.get(mode)
         if mode in self._refused or (
             held is not None

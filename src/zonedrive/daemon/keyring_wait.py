@@ -1,7 +1,7 @@
 """Wait for the user to unlock the keyring, under a service manager.
 
-Knows nothing of the keyring's content. A shell command does not wait, because its user can read the
-reason.
+Knows nothing about the keyring's content. A shell command does not wait, because its user can read
+the reason.
 
 INVARIANT: the user is not prompted repeatedly; the lock state is only polled.
 """

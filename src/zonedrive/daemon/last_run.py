@@ -45,7 +45,7 @@ FATAL = re.compile(rb"^Fatal Python error: ([ -~]{1,200})$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Death:
-    """End of a daemon without an unmount."""
+    """End of a daemon that did not unmount."""
 
     pid: int
     mountpoint: Path
@@ -71,7 +71,7 @@ class Death:
 
 
 def line_of(died: Mapping[str, Any]) -> str:
-    """Return the object of `Death.json` as one line of text."""
+    """Return a line of text for an object returned by `Death.json`."""
     when = datetime.fromisoformat(died["at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     said = f"died at {when}" if died["exact"] else f"died after {when}"
     return f"the daemon of {quoted(Path(died['mountpoint']))} {said}: {died['why']}"
@@ -90,7 +90,7 @@ class Run:
         return self._said is not None
 
     def begin(self, folder: Path) -> None:
-        """Write the record of the mount at `folder`. Without disk space there is no record."""
+        """Write the record of the mount at `folder`; on a full disk, no record is written."""
         said = {
             "pid": os.getpid(),
             "mountpoint": os.fspath(folder),
@@ -105,7 +105,7 @@ class Run:
             log.info("the run cannot be recorded (%s)", wrong.strerror)
 
     def died(self, wrong: BaseException | str) -> None:
-        """Record the reason of an end without an unmount."""
+        """Record the reason why the daemon ends although it did not unmount."""
         if self._said is None:
             return
         kind = wrong
@@ -121,14 +121,14 @@ class Run:
             log.info("the end cannot be recorded (%s)", full.strerror)
 
     def end(self) -> None:
-        """Remove the record at an orderly end, after everything else."""
+        """Delete the record, as the last step of an orderly end."""
         if self._said is not None:
             self._said = None
             _remove(self._path)
 
 
 def death(paths: AccountPaths) -> Death | None:
-    """Return how the account's last daemon died; None if one runs or the last ended normally."""
+    """Return how the account's last daemon died; None if one is running or ended normally."""
     return None if lock.is_held(paths.lock) else recorded(paths)
 
 

@@ -1,6 +1,6 @@
 """Advisory lock that allows one daemon per account; the kernel releases it with the process.
 
-Knows nothing of the daemon's work. The lock file also identifies the holder, for messages.
+Knows nothing about the daemon's work. The lock file also identifies the holder, for messages.
 
 Source: proc(5) for `stat`.
 """
@@ -111,7 +111,7 @@ class Lock:
 
 
 def refusal(account: str, who: Holder | None) -> AlreadyRunning:
-    """Return the error for an account that has another daemon."""
+    """Return the error for an account that another daemon is serving."""
     if who is None:
         return AlreadyRunning(f"another zonedrive is starting for account {account}")
     if mountpoint.at(who.mountpoint) is not None:
@@ -133,7 +133,7 @@ def refusal(account: str, who: Holder | None) -> AlreadyRunning:
 
 
 def holder(path: Path) -> Holder | None:
-    """Return the process in the lock file, which may have ended, or None."""
+    """Return the process named in the lock file, which may have ended, or None."""
     try:
         found = json.loads(path.read_bytes())
         control, begun = found.get("control"), found.get("begun")
@@ -162,7 +162,7 @@ def _begun(pid: int) -> int | None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[bool]:
-    """Keep daemons from starting inside the block; yield False if one runs.
+    """Keep daemons from starting inside the block; yield False if one is running.
 
     Nothing is written, so that it also works on a read-only disk.
     """

@@ -1,6 +1,6 @@
 """Monitor of a mount's logon: renews it, and notifies the user once when action is needed.
 
-Knows nothing of how a logon is renewed or a notification is shown.
+Knows nothing about how a logon is renewed or a notification is shown.
 
 INVARIANT: a notification contains the whole command to run, and is shown once: not again before a
 logon was accepted in between, and at most every RESAY_SECONDS.

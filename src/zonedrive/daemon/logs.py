@@ -1,6 +1,6 @@
 """Log output of the daemon: to the terminal, the service manager, or a log file.
 
-Knows nothing of the messages. Does not filter names, paths or secrets: the caller leaves secrets
+Knows nothing about the messages. Does not filter names, paths or secrets: the caller leaves secrets
 out.
 
 INVARIANT: a message is one line, and no line, including a traceback, contains control characters

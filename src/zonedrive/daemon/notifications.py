@@ -1,7 +1,7 @@
 """Desktop notifications through the session bus.
 
-Knows nothing of the content. Without a session, a bus or a notification service, nothing happens,
-because all information is also available elsewhere.
+Knows nothing about the content. Without a session, a bus or a notification service, nothing
+happens, because all information is also available elsewhere.
 """
 
 import logging
@@ -68,7 +68,7 @@ class Desktop:
 
 
 def _plain(text: str) -> str:
-    """Return `text` with markup characters escaped."""
+    """Return `text` with its markup characters escaped."""
     return _shown(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

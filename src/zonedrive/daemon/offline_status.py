@@ -1,4 +1,4 @@
-"""The answer of `zonedrive status` where no daemon runs.
+"""The answer of `zonedrive status` while no daemon is running.
 
 Must not change anything, nor import what talks to the service: that costs more than the answer.
 """

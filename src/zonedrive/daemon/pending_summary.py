@@ -1,4 +1,4 @@
-"""Pending changes of an unmounted account, and the need for its data key.
+"""Summary of an unmounted account's pending changes, and of what still needs its data key.
 
 Works without a key (except for names), a logon or the service, because logon and logoff use it too.
 """
@@ -63,7 +63,7 @@ def is_sealed(paths: AccountPaths) -> bool | None:
 
 
 def is_opened_by(paths: AccountPaths, box: Box) -> bool:
-    """Return True if `box` decrypts the local names, or if there are none to test."""
+    """Return True if `box` decrypts the local names, or if there are no names to test."""
     with suppress(StoreError), reader(paths) as state:
         return state.is_opened_by(box)
     return True
@@ -91,7 +91,7 @@ def local(paths: AccountPaths) -> int:
 
 
 def wanted(paths: AccountPaths) -> int:
-    """Return the number of `local_only` files of the user, without temporary files of programs.
+    """Return the number of the user's `local_only` files, excluding temporary files of programs.
 
     Raises StoreError.
     """
@@ -100,7 +100,7 @@ def wanted(paths: AccountPaths) -> int:
 
 
 def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
-    """Return the path of one such file in the mount; "" if names cannot be decrypted."""
+    """Return the path of one file of `wanted` in the mount; "" if names cannot be decrypted."""
     with suppress(StoreError):
         key = kept_key(store) if needs_key(paths) else None
         with reader(paths) as state:
@@ -129,7 +129,7 @@ def patiently(look: Callable[[], Found]) -> Found:
 
 
 def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
-    """Return the error for local data that has another key, or none."""
+    """Return the error for local data that the account's key or `encrypt` setting does not fit."""
     sealed = is_sealed(paths)
     if sealed is not None and sealed != settings.encrypt:
         was = str(sealed).lower()
@@ -146,7 +146,7 @@ def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
 
 @contextmanager
 def held(paths: AccountPaths) -> Iterator[None]:
-    """Keep daemons of the account from starting. Raises AlreadyRunning if one runs.
+    """Keep daemons of the account from starting. Raises AlreadyRunning if one is running.
 
     If the lock file cannot be locked (full disk, no lock support), no daemon can start anyway.
     """
@@ -165,7 +165,7 @@ def held(paths: AccountPaths) -> Iterator[None]:
 
 
 def is_running(paths: AccountPaths) -> bool:
-    """Return True if a daemon serves the account."""
+    """Return True if a daemon is serving the account."""
     return lock.is_held(paths.lock)
 
 

@@ -1,6 +1,6 @@
 """Commands for pins: pin, unpin, and list pins.
 
-Knows nothing of the effect of a pin; see `pins.fetch`.
+Knows nothing about the effect of a pin; see `pins.fetch`.
 """
 
 from collections.abc import Awaitable, Callable

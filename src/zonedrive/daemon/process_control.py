@@ -1,6 +1,7 @@
 """State of the process that holds an account's lock, and signals to it.
 
-Knows nothing of its work or its socket: this module is for a process without a socket or an answer.
+Knows nothing about its work or its socket: this module is for a process without a socket or an
+answer.
 
 INVARIANT: a signal is sent only to a process that holds the lock, because the pid in the file of a
 killed daemon may belong to another process by now.
@@ -45,7 +46,7 @@ def states(pid: int) -> set[str]:
 
 
 def is_working(pid: int) -> bool:
-    """Return True if the process computes or waits for a disk, which explains its silence."""
+    """Return True if the process is computing or waiting for a disk, and is therefore silent."""
     return not {"R", "D"}.isdisjoint(states(pid))
 
 

@@ -1,7 +1,7 @@
 """Line format of the control socket, for both sides.
 
-Knows nothing of the commands. Each line is one JSON object. A request has a "command". An answer is
-any number of progress lines and then one line with `"done": true`, or with "error" and "kind".
+Knows nothing about the commands. Each line is one JSON object. A request has a "command". An answer
+is any number of progress lines and then one line with `"done": true`, or with "error" and "kind".
 
 msgspec is not used: a path on Linux may contain bytes that are not UTF-8. The standard library's
 JSON represents them as lone surrogates, which msgspec rejects.
@@ -50,7 +50,7 @@ def decode(line: bytes) -> Message:
 
 
 def refusal(error: Exception) -> Message:
-    """Return the answer for an error; `raised` is the inverse."""
+    """Return the answer for an error; `raised` is the inverse function."""
     if isinstance(error, ZonedriveError):
         return {
             "error": error.message,
@@ -100,7 +100,7 @@ def address(path: Path) -> Iterator[str]:
 
 
 class ForeignSocketError(ZonedriveError):
-    """Another user's program listens at the daemon's address; nothing was sent to it."""
+    """Another user's program is listening at the daemon's address; nothing was sent to it."""
 
     def __init__(self, path: Path, uid: int) -> None:
         try:
@@ -137,14 +137,15 @@ def _credentials(connection: Connection) -> tuple[int, int]:
 
 
 def is_trusted(uid: int) -> bool:
-    """Return True for this user and root."""
+    """Return True if the user is this process's user or root."""
     return uid in (os.getuid(), 0)
 
 
 def connect(path: Path, seconds: float | None) -> socket.socket:
     """Return a connection to the daemon at `path`.
 
-    Raises OSError if no process listens there, Stranger if another user's does.
+    Raises OSError if no process is listening there, ForeignSocketError if another user's process
+    is.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

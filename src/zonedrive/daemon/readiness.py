@@ -1,7 +1,7 @@
 """Start of a background daemon, with a report of success or failure to its parent process.
 
-Knows nothing of building a daemon. The report is one line on a pipe: `{"ok": true}` or the result
-of `protocol.refusal`. A pipe that closes without a line means that the daemon died.
+Knows nothing about building a daemon. The report is one line on a pipe: `{"ok": true}` or the
+result of `protocol.refusal`. A pipe that closes without a line means that the daemon died.
 """
 
 import logging
@@ -38,7 +38,7 @@ class Pipe:
     """The daemon's end of the pipe, for one message."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """Use the pipe `descriptor`; None if no process waits."""
+        """Use the pipe `descriptor`; None if no process is waiting."""
         self._descriptor = descriptor
         if descriptor is not None:
             os.set_inheritable(descriptor, False)
@@ -77,7 +77,7 @@ class Child:
         self._status: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit status, negative for a signal, or None while the process runs."""
+        """Return the exit status, negative for a signal, or None while the process is running."""
         if self._status is None:
             try:
                 pid, status = os.waitpid(self._pid, os.WNOHANG)
@@ -88,14 +88,14 @@ class Child:
         return self._status
 
     def wait(self, seconds: float) -> int | None:
-        """Return the exit status, or None if the process still runs after `seconds`."""
+        """Return the exit status, or None if the process is still running after `seconds`."""
         end = time.monotonic() + seconds
         while (status := self.poll()) is None and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
         return status
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process if it still runs."""
+        """Send SIGTERM to the process if it is still running."""
         if self.poll() is None:
             os.kill(self._pid, signal.SIGTERM)
 
@@ -153,7 +153,7 @@ def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
 
 
 def _require_life(child: Child, paths: AccountPaths, folder: Path) -> None:
-    """Raise MountError if the daemon has ended since, or its mount is dead."""
+    """Raise MountError if the daemon has ended in the meantime, or its mount is dead."""
     lost = mountpoint.dead(folder)
     if not lost and child.poll() is None:
         return

@@ -1,6 +1,6 @@
 """State reports to a service manager according to sd_notify(3).
 
-Knows nothing of the daemon's work. Without a service manager, nothing is sent.
+Knows nothing about the daemon's work. Without a service manager, nothing is sent.
 """
 
 import os

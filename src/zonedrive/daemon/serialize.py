@@ -1,6 +1,6 @@
 """Conversions to the contract's objects and times, for several callers.
 
-Knows nothing of the callers.
+Knows nothing about the callers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

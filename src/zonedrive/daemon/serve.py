@@ -1,6 +1,6 @@
 """Life cycle of a daemon: build, mount, serve, orderly shutdown.
 
-Knows nothing of the commands (`commands`) or of building the components (`build`).
+Knows nothing about the commands (`commands`) or of building the components (`build`).
 
 INVARIANT: the order of the shutdown is: kernel first (no new requests), then the file system (all
 written data is in the outbox), the stores, the socket file, the lock, and last the answers to the
@@ -270,7 +270,7 @@ class Daemon:
                 self._session.stop()
 
     def _listen_anew(self) -> None:
-        """Create the control socket again, for example after the end of a desktop session."""
+        """Create a missing control socket again, for example after the end of a desktop session."""
         try:
             self._server.listen_anew(self._start.paths.control)
             self._lock.tell(self._server.path)
@@ -278,6 +278,6 @@ class Daemon:
             log.warning("nobody can reach this daemon: %s", wrong)
 
     async def _finish_replies(self) -> None:
-        """Send the answers to the clients that wait for the end."""
+        """Send the answers to the clients that are waiting for the end."""
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             await self._server.finish()

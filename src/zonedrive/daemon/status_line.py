@@ -1,6 +1,6 @@
 """Status line of a mount for the service manager: `systemctl --user status`.
 
-Knows nothing of the transport (`notify`), and names no file, because others may read it.
+Knows nothing about the transport (`notify`), and names no file, because others may read it.
 
 INVARIANT: without a service manager nothing is computed, and otherwise only after a change.
 """

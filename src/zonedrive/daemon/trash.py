@@ -1,6 +1,6 @@
 """Listing, restoring and permanently deleting trash entries.
 
-Knows nothing of sockets, commands or the mount.
+Knows nothing about sockets, commands or the mount.
 
 An entry inside a deleted folder can be restored only after that folder.
 
@@ -202,7 +202,7 @@ class Trash:
         return found[0]
 
     async def _was_at(self, path: str, zone: Zone, entry: Entry) -> bool:
-        """Return True if `path` is the entry's path, with or without the zone."""
+        """Return True if `path` is the entry's path, either including or excluding the zone."""
         if path.rpartition("/")[2] != entry.name:
             return False
         return path in ((whole := await self._origins.path(zone, entry)), whole.partition("/")[2])

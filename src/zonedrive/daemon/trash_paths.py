@@ -1,6 +1,6 @@
-"""Original folders of deleted entries, as far as the service reports them.
+"""Original folders of deleted entries, to the extent that the service reports them.
 
-Knows nothing of the use of the paths.
+Knows nothing about the use of the paths.
 
 INVARIANT: a trash of thousands of entries needs few requests: each folder is requested once, and at
 most MOST folders in total. Folders that are still unknown are not shown.

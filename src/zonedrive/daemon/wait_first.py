@@ -1,6 +1,6 @@
 """Wait for the first of several events.
 
-Knows nothing of the events.
+Knows nothing about the events.
 """
 
 from collections.abc import Awaitable, Callable

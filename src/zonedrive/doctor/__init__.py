@@ -1,8 +1,8 @@
 """Checks of `zonedrive doctor`: small functions with one subject each, in the order of CHECKS.
 
-A check is a function from a Patient to a Finding, or None if it does not apply. To add a check,
-write the function in the module of its subject (machine, folders, account, service, mount), and add
-it to CHECKS.
+A check is a function that takes DoctorFacts and returns a CheckResult, or None if it does not
+apply. To add a check, write the function in the module of its subject (machine, folders, account,
+service, mount), and add it to CHECKS.
 
 INVARIANT: a finding contains no secret, and except in `here` no name of a person, a file, a zone or
 a host, because users send findings to others.

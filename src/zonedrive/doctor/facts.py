@@ -39,7 +39,7 @@ class DoctorFacts:
 
     @cached_property
     def account(self) -> Account | None:
-        """Stored account; None without a logon. Raises ConfigError."""
+        """Stored account; None if the account is not logged on. Raises ConfigError."""
         try:
             return Account.load(self.paths)
         except NotLoggedOn:
@@ -99,17 +99,17 @@ class DoctorFacts:
 
     @cached_property
     def holder(self) -> Holder | None:
-        """Current or last daemon of the account."""
+        """Process that is or was the account's last daemon."""
         return lock.holder(self.paths.lock)
 
     @cached_property
     def running(self) -> bool:
-        """True if a daemon runs."""
+        """True if a daemon is running."""
         return is_held(self.paths.lock)
 
     @cached_property
     def vitals(self) -> Message | None:
-        """The daemon's report on its health; None if no daemon runs or it does not answer."""
+        """The daemon's report on its health; None if no daemon is running or answers."""
         try:
             return self._ask() if self.running else None
         except (ZonedriveError, OSError):
@@ -117,7 +117,7 @@ class DoctorFacts:
 
     @cached_property
     def glance(self) -> ProbeResult | ZonedriveError | None:
-        """Result of a probe of the service, or its error; None without a logon."""
+        """Result of a probe of the service, or its error; None if the account is not logged on."""
         if self.account is None:
             return None
         try:

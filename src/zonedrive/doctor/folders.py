@@ -1,6 +1,6 @@
 """Checks of an account's folders: privacy, free space, speed.
 
-Knows nothing of the content of the files.
+Knows nothing about the content of the files.
 """
 
 import contextlib
@@ -254,7 +254,7 @@ def _is_main(path: Path) -> bool:
 
 
 def _unfit(folder: Path) -> CheckResult | None:
-    """Return the problem of a folder that must be private and writable."""
+    """Return the problem with a folder that must be private and writable, or None."""
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return CheckResult(
             False, "it cannot be written: its disk is read-only",

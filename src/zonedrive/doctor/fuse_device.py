@@ -1,6 +1,6 @@
 """Checks of the machine: FUSE device, mount helper, and a user known to the helper.
 
-Knows nothing of accounts.
+Knows nothing about accounts.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """Anonymized log: each line is reproduced only with texts from zonedrive's own sources.
 
-Knows nothing of the use of the log. The module reads zonedrive's sources for the sentences that the
-program can print. If a line matches one of them, its fixed parts are returned. Of the variable
+Knows nothing about the use of the log. The module reads zonedrive's sources for the sentences that
+the program can print. If a line matches one of them, its fixed parts are returned. Of the variable
 parts, only harmless ones are returned (numbers, error types, states, other sentences of the
 sources).
 
@@ -77,7 +77,7 @@ def _told(line: str) -> str | None:
 
 
 def _place(file: Path, line: str) -> str | None:
-    """Return a position in a source file, by a path without folders of this machine."""
+    """Return a position in a source file; its path includes no folders of this machine."""
     for root in (SOURCES.parent, Path(os.__file__).parent, Path(trio.__file__).parent.parent):
         if file.is_relative_to(root) and file.is_file():
             return f"    {file.relative_to(root)}:{line}"

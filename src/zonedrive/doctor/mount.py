@@ -158,7 +158,7 @@ def downloads(patient: DoctorFacts) -> CheckResult | None:
 
 
 def last_end(patient: DoctorFacts) -> CheckResult | None:
-    """Report the death of the last daemon, if none runs."""
+    """Report the death of the last daemon, if none is running."""
     died = last_run.death(patient.paths)
     if patient.account is None or died is None:
         return None

@@ -1,4 +1,4 @@
-"""Checks of a deployment profile on its service.
+"""Checks of a deployment profile against its service.
 
 Changes nothing there: reading operations are run, and for all others only the address is tested,
 see `remote.trial`.
@@ -88,7 +88,7 @@ def examine(patient: DoctorFacts, file: str) -> Iterator[Named]:
 
 
 def _unnamed(wrong: ConfigError, file: str) -> str:
-    """Return the error's message without the file name that the user gave."""
+    """Return the error's message, excluding the file name that the user gave."""
     path = Path(os.path.expanduser(file))  # noqa: PTH111 - a `~` that means nobody raises nothing
     for named, shown in (
         (f"the profile {path}", "the file"),

@@ -60,7 +60,7 @@ def text(patient: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
 
 
 def _version(found: str) -> str:
-    """Return the number in a version, without additions of the distributor."""
+    """Return the number in a version, excluding additions by the distributor."""
     number = _VERSION.search(found)
     return number[0] if number else "unknown"
 

@@ -1,6 +1,6 @@
 """Result of a check.
 
-Knows nothing of the checks.
+Knows nothing about the checks.
 
 INVARIANT: detail and remedy contain no name of a person, a file, a zone or a host; `here` may.
 """

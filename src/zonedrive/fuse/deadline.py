@@ -1,6 +1,6 @@
 """Guard of all handlers: a deadline, and a filter that only FUSEError passes.
 
-Knows nothing of what the handlers do.  Any other exception from a handler would end the mount.
+Knows nothing about what the handlers do.  Any other exception from a handler would end the mount.
 """
 
 import errno
@@ -28,7 +28,7 @@ LONG_DEADLINE = 3600.0
 
 
 class Gate:
-    """Running operations; shut at the end of a mount.
+    """Set of running file system operations, which is shut when the mount ends.
 
     INVARIANT: after `shut`, every running or new operation is answered at once with ENOTCONN.
     Without an answer the kernel keeps pages locked, and programs that need them hang.

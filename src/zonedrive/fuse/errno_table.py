@@ -1,7 +1,7 @@
 """Mapping from errors to errno numbers, the only one in the program.
 
-Knows nothing of the requests.  The numbers are chosen by their effect: programs print the text of a
-number, and some act on it.  EAGAIN is never used, because programs repeat the call at once and
+Knows nothing about the requests.  The numbers are chosen by their effect: programs print the text
+of a number, and some act on it.  EAGAIN is never used, because programs repeat the call at once and
 forever.
 """
 

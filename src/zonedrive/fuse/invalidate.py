@@ -1,6 +1,6 @@
 """Invalidation of the kernel's caches after changes that the kernel did not make.
 
-Knows nothing of the reasons for a change.  Each call into the kernel runs in a thread that no
+Knows nothing about the reasons for a change.  Each call into the kernel runs in a thread that no
 handler waits for.  The call may block until requests for the same inode are answered, and the event
 loop that answers them must stay free.
 

@@ -1,7 +1,7 @@
 """One mount from start to end: the FUSE session with the kernel.
 
-Knows nothing of accounts, the service or the control socket.  `mountpoint` checks where a mount may
-be made, and `operations` answers the kernel's requests.
+Knows nothing about accounts, the service or the control socket.  `mountpoint` checks where a mount
+may be made, and `operations` answers the kernel's requests.
 """
 
 import errno
@@ -185,7 +185,7 @@ def _captured_stderr(lines: list[str]) -> Iterator[None]:
 
 
 def _reason(said: list[str], fallback: str, folder: Path) -> str:
-    """Return the last message of libfuse or fusermount3, without the program's name."""
+    """Return the last message of libfuse or fusermount3, excluding the program's name."""
     for line in reversed(said):
         text = re.sub(r"^(fuse|fusermount3|mount)( error)?:\s*", "", line.strip())
         if text:

@@ -1,7 +1,7 @@
 """Mount points: existing mounts, checks of a folder before a mount, and detaching.
 
-Knows nothing of pyfuse3, accounts or the daemon.  Facts about mounts come from the kernel's table
-(/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
+Knows nothing about pyfuse3, accounts or the daemon.  Facts about mounts come from the kernel's
+table (/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
 """
 
 import errno

@@ -1,6 +1,6 @@
 """Values of `-o`: settings, options of FUSE, and options of mount(8) without effect.
 
-Knows nothing of pyfuse3.  This module sorts the three kinds; `config` checks the values of
+Knows nothing about pyfuse3.  This module sorts the three kinds; `config` checks the values of
 settings.
 """
 

@@ -1,7 +1,7 @@
 """Protocols of the file system that `fuse` serves; `views.stack` implements them.
 
-Knows nothing of the implementation: the tests of this package serve a file system in memory. Names
-are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.
+Knows nothing about the implementation: the tests of this package serve a file system in memory.
+Names are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.
 """
 
 from collections.abc import Iterator, Sequence

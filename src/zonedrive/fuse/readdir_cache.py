@@ -1,6 +1,7 @@
 """Directory listings in the kernel's format: attributes are encoded once, not for each read.
 
-Knows nothing of why a folder changes: the file system returns a new list of names after a change.
+Knows nothing about why a folder changes: the file system returns a new list of names after a
+change.
 
 INVARIANT: an encoded listing is used only with the list of names that it was made from.
 """

@@ -1,6 +1,6 @@
 """Kernel settings for one mount that differ from the kernel's defaults.
 
-The settings affect speed and the waiting of programs for each other.  The mount also works on
+The settings affect the speed, and how long programs wait for each other.  The mount also works on
 machines that do not allow them.
 
 Source: the kernel's Documentation/ABI/testing/sysfs-class-bdi and filesystems/fuse.rst.

@@ -113,7 +113,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return command
 
     def known_as(self, username: str) -> str:
-        """Return the service's name for `username` ("": any user), or "" for another user."""
+        """Return the service's name for this account's user, or "" if `username` is another user.
+
+        If `username` is "", it matches every user.
+        """
         ours = (self.username.casefold(), self.user_id.casefold())
         return (self.user_id or self.username) if username.casefold() in ("", *ours) else ""
 

@@ -1,6 +1,7 @@
-"""`python -m zonedrive.logon.again`: what daemons of version 0.1.0 call `renewal_worker`.
+"""`python -m zonedrive.logon.again`: alias of `renewal_worker` for daemons of version 0.1.0.
 
-A daemon goes on after an upgrade, and starts the program that the upgrade has installed.
+A daemon continues to run after an upgrade, and starts this module of the new version by its old
+name.
 """
 
 import sys

@@ -50,7 +50,7 @@ class _Given(httpx.Auth):
 
 
 class LogonApi:
-    """Access endpoints of one deployment."""
+    """Client for the logon endpoints of one deployment."""
 
     def __init__(self, client: httpx.AsyncClient, base: str) -> None:
         """Use `base`, a base URL from `remote.address.base_url`."""
@@ -80,7 +80,8 @@ class LogonApi:
     ) -> Outcome:
         """Run one step of a logon.
 
-        `flow` is the session id of the previous step, `seconds` the requested life of the session.
+        `flow` is the session id of the previous step, `seconds` the requested lifetime of the
+        session.
         """
         body: dict[str, object] = {"username": username} if username else {}
         body["acceptSessions"] = True
@@ -175,7 +176,7 @@ class LogonApi:
 
 @asynccontextmanager
 async def open_access(url: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
-    """Yield the access endpoints at `url`. Raises ConfigError for an invalid address."""
+    """Yield the client of the logon endpoints at `url`. Raises ConfigError for a bad address."""
     base = base_url(url)
     async with LoopClient(tls.trust(ca_file), httpx.Auth()) as client:
         yield LogonApi(client, base)

@@ -1,6 +1,6 @@
 """Bearer authentication for both kinds of client, with replacement of a rejected bearer.
 
-Knows nothing of the logon: the creator of a BearerAuth provides a function that renews it.
+Knows nothing about the logon: the creator of a BearerAuth provides a function that renews it.
 
 INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with
 another bearer than the rejected one (renewed just now, or by a user who logged on meanwhile).
@@ -249,7 +249,7 @@ class BearerAuth(httpx.Auth):
         return False
 
     def _instead(self) -> Bearer | None:
-        """Return another bearer than the rejected one, or None."""
+        """Return a bearer other than the rejected one, or None."""
         try:
             found = self.find()
         except NotLoggedOn as none:

@@ -1,6 +1,6 @@
 """State machine of a logon, followed by the exchange of the session for a token.
 
-Knows nothing of terminals, files or keyrings: the caller provides credentials through
+Knows nothing about terminals, files or keyrings: the caller provides credentials through
 `CredentialPrompt`.
 
 A browser sign-on is a step like the others: its result goes to the service in place of user name
@@ -324,9 +324,12 @@ async def require_accepted(access: LogonApi) -> None:
 
 
 async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
-    """Return a token after a test request with it; `access` carries the session afterwards.
+    """Create a token, send a test request with it, and return it.
 
-    Raises RemoteError if the service creates no usable token.
+    Afterwards, `access` sends the session with its requests again.
+
+    Raises RemoteError if the service creates no usable token, and CredentialsRefused if the user
+    did not log on with a password.
     """
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")

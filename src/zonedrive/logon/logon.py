@@ -1,6 +1,6 @@
 """A complete logon: checks before it, the flow, a token, and storage on this machine.
 
-Knows nothing of terminals: credentials come from a `CredentialPrompt`, and messages for the
+Knows nothing about terminals: credentials come from a `CredentialPrompt`, and messages for the
 user go to `tell`.
 
 INVARIANT: nothing on this machine changes before the service has accepted the logon.
@@ -328,7 +328,7 @@ class Logon:
     async def _bearer(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
         """Return a token if it is requested and available, else the session if it is accepted.
 
-        If the logon is cancelled, token and session are ended as far as they are known.
+        If the logon is cancelled, the token and the session are ended if they are already known.
         """
         days = self._wish.token_days
         if days is None:
@@ -377,7 +377,7 @@ def _described(bearer: Bearer) -> str:
 
 
 def _certificates(path: Path) -> bytes:
-    """Return only the certificates in a PEM file, without other content such as a key."""
+    """Return only the certificates in a PEM file, excluding other content such as a key."""
     require_file(path)
     try:
         with path.open("rb") as file:

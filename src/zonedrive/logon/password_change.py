@@ -1,6 +1,6 @@
 """Password change that the service requires before any other request.
 
-Knows nothing of terminals: a callback provides the new password.
+Knows nothing about terminals: a callback provides the new password.
 
 INVARIANT: the new password is sent to the service once. Whether the service accepted it is checked,
 not assumed.

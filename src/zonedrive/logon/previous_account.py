@@ -53,7 +53,7 @@ class PreviousAccount:
 
     @property
     def hold(self) -> AbstractContextManager[None]:
-        """Lock that keeps daemons from starting. Raises AlreadyRunning if one runs."""
+        """Lock that keeps daemons from starting. Raises AlreadyRunning if one is running."""
         return self._here.hold(self._paths)
 
     def is_of(self, account: Account) -> bool:
@@ -96,7 +96,7 @@ class PreviousAccount:
             )
 
     def forget(self, store: SecretStore) -> str:
-        """Delete the other user's data, within `hold`; return a message for the user.
+        """Delete the other user's data; return a message for the user.  Call this within `hold`.
 
         Raises ConfigError if that would lose data that only this machine has.
         """

@@ -247,7 +247,7 @@ def _blocked(mark: RefusalRecord) -> Outcome:
 
 
 def _days(bearer: Bearer | None) -> int:
-    """Return the life in days for a replacement of `bearer`."""
+    """Return the lifetime in days for a replacement of `bearer`."""
     if bearer is None or bearer.kind != "token" or not 0 < bearer.began_ns < bearer.expires_ns:
         return TOKEN_DAYS
     return max(1, round((bearer.expires_ns - bearer.began_ns) / DAY_NS))

@@ -1,6 +1,6 @@
 """Revocation of bearers that were replaced or could not be stored.
 
-Knows nothing of their local storage.
+Knows nothing about their local storage.
 
 INVARIANT: if an unused bearer cannot be ended, the user is told its id and its expiry. Errors of
 the service are not raised.

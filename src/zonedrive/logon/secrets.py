@@ -1,6 +1,6 @@
 """Stores for secrets: the desktop's keyring, systemd credentials, or one file with mode 0600.
 
-Knows nothing of the purpose of the secrets, and does not talk to the service. Names in use:
+Knows nothing about the purpose of the secrets, and does not talk to the service. Names in use:
 `bearer` (see session), `key` (see keys), `password` and `refused` (see again).
 
 The store is chosen in this order: a file written by an earlier logon; the keyring, if one answers;
@@ -47,7 +47,7 @@ class Secret:
         return self._text
 
     def __repr__(self) -> str:
-        """Return a constant without the text."""
+        """Return a constant that does not include the text."""
         return "Secret(…)"
 
     def __eq__(self, other: object) -> bool:
@@ -67,7 +67,7 @@ class InsecurePermissions(StoreError):
     """The secrets file has unsafe permissions or another owner; its content is intact."""
 
     def __init__(self, path: Path, what: str, remedy: str) -> None:
-        """Describe the problem in `what`, without the file's name."""
+        """Create the error; `what` describes the problem and does not include the file's name."""
         super().__init__(f"{path} {what}", remedy=remedy)
         self.what = what
 
@@ -94,7 +94,7 @@ class SecretStore(Protocol):
 
 
 class Keyring(Protocol):
-    """The used part of a keyring backend's interface."""
+    """The part of a keyring backend's interface that zonedrive uses."""
 
     def get_password(self, service: str, username: str) -> str | None:
         """Return the text stored under both names, or None."""

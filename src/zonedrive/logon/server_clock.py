@@ -1,6 +1,6 @@
 """The service's time, independent of errors of the local clock.
 
-Knows nothing of the use of the time.
+Knows nothing about the use of the time.
 
 INVARIANT: times stored by a logon are in the service's time, so that a wrong or later corrected
 local clock changes no expiry.

@@ -1,6 +1,6 @@
 """D-Bus session bus, used only if it belongs to this user.
 
-Knows nothing of the messages on the bus.
+Knows nothing about the messages on the bus.
 
 `su` and `sudo -E` leave the address of another user's bus in the environment. Messages on that bus
 (secrets, file names) would go to the other user.
@@ -97,7 +97,7 @@ def _own_socket(path: str) -> Path | None:
 
 
 def _owner(name: str) -> int | None:
-    """Return the user id of the process that listens on the socket, or None."""
+    """Return the user id of the process that is listening on the socket, or None."""
     with socket.socket(socket.AF_UNIX) as bus:
         bus.setblocking(False)  # do not wait for a bus that accepts no connections
         try:

@@ -1,6 +1,6 @@
 """Credentials of a logged-on account, for use by a program.
 
-Knows nothing of the program. Sends no request.
+Knows nothing about the program. Sends no request.
 """
 
 from zonedrive import config

@@ -1,6 +1,6 @@
 """Tolerant parsing of the JSON of logon and logoff.
 
-The only module of this package that knows the JSON member names. Knows nothing of requests.
+The only module of this package that knows the JSON member names. Knows nothing about requests.
 """
 
 from typing import Any, Literal
@@ -55,7 +55,7 @@ class Outcome(msgspec.Struct, frozen=True):
     elsewhere: str = ""  # where in a browser the service wants a sign-on
 
     def __repr__(self) -> str:
-        """Return a text without the session id."""
+        """Return a text that does not include the session id."""
         return f"Outcome(logged_on={self.logged_on}, pending={self.pending!r})"
 
 
@@ -129,7 +129,7 @@ def outcome(body: bytes, doing: str) -> Outcome:
 
 
 def message(body: bytes) -> str:
-    """Return the service's message to the user, on one line; "" if it has none."""
+    """Return the service's message to the user, on one line; "" if the body has no message."""
     try:
         return plain_text(text(_object(body, "").get("message")))
     except BadAnswer:

@@ -1,10 +1,12 @@
 """Pinned content: fetches missing files and notices new ones.
 
-Knows nothing of the kernel or of how bytes are fetched; `pins` tells which entries are pinned.
+Knows nothing about the kernel or about how bytes are fetched; `pins` tells which entries are
+pinned.
 
-Two callers work on pins: the pinning command, while its user waits, and `run`.  `run` acts at the
-start, when the listing of a pinned folder has new entries, and when the service is online again.
-Pinned folders count as folders in use: `rounds` has them listed even if no program uses them.
+Two callers work on pins: the pinning command, while its user is waiting, and `run`.  `run` acts at
+the start, when the listing of a pinned folder has new entries, and when the service is online
+again. Pinned folders count as folders in use: `rounds` has them listed even if no program uses
+them.
 
 A file or folder that always fails does not delay the others.  The rest is postponed only if the
 service is unreachable or TROUBLE items failed in a row, and the next pass tries failed items last.
@@ -118,7 +120,7 @@ class PinFetcher:
             self._wake.set()
 
     def look(self) -> None:
-        """Check all pins soon."""
+        """Request a check of all pins."""
         self._whole = True
         self._wake.set()
 
@@ -199,7 +201,7 @@ class PinFetcher:
         await self._bring([inode.ino], tally, deep=True, ask="all")
 
     async def count(self, inode: Inode) -> PinProgress:
-        """Return how much of the pinned content is local, without a request to the service."""
+        """Return how much of the pinned content is local; sends no request to the service."""
         tally = PinProgress()
 
         def found(ino: int) -> None:
@@ -301,7 +303,7 @@ class PinFetcher:
         return here
 
     async def _fetch(self, ino: int, tally: PinProgress) -> None:
-        """Fetch one file in the service's current version."""
+        """Fetch the service's current version of one file."""
         state = self._state
         inode = None
         for _ in range(TRIES):

@@ -1,8 +1,8 @@
 """Pins: entries that the user keeps on this machine, with everything below them.
 
-Knows nothing of the kernel or of what is fetched for a pin; that is the task of `keeping`.  Only
-the pin itself is stored.  What is below it follows from the tree, so a new entry in a pinned folder
-is pinned, too.
+Knows nothing about the kernel or about what is fetched for a pin; that is the task of `keeping`.
+Only the pin itself is stored.  What is below it follows from the tree, so a new entry in a pinned
+folder is pinned, too.
 
 INVARIANT: pinned content is never evicted, from the moment of the pin on.
 """

@@ -1,6 +1,7 @@
 """Regular listings of pinned folders, so that remote changes are noticed.
 
-Knows nothing of the use of the changes: the observers of `LocalState.listing_merged` handle them.
+Knows nothing about the use of the changes: the observers of `LocalState.listing_merged` handle
+them.
 
 A round begins every PASS_S seconds, and also at the start, when the service is online again, and
 after a suspend.  In these cases the first AT_ONCE folders are listed without pauses.  No folder is
@@ -37,7 +38,7 @@ TROUBLE = 5  # failures in a row that show a problem of the service
 
 
 class Pinned(Protocol):
-    """Pins as this module uses them."""
+    """The part of the interface of the pins that this module uses."""
 
     def __contains__(self, ino: object) -> bool:
         """Return True if an inode or a folder above it is pinned."""
@@ -167,5 +168,5 @@ class PinPoller:
 
 
 def _since_boot() -> float:
-    """Return the seconds of a clock that runs while the machine is suspended."""
+    """Return the seconds since boot, including the time during which the machine was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

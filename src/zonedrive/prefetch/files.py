@@ -1,6 +1,6 @@
 """Prefetch of small files for programs that read one file after the other in a folder.
 
-Knows nothing of file contents, or of how they are fetched and stored; other modules do that.
+Knows nothing about file contents, or about how they are fetched and stored; other modules do that.
 
 After ENOUGH small files of a folder in a row, in the order of the listing or of the names, the
 following ones are fetched: first a few, then more.  One file is enough if the program has just
@@ -227,7 +227,7 @@ class FilePrefetch:
         return all(count < GAP for count in between)
 
     def _go_on(self, trail: ReadSequence) -> None:
-        """Fetch the next files as far as capacity allows."""
+        """Fetch the next files to the extent that capacity allows."""
         if self._nursery is None or time.monotonic() - trail.moved_s > GONE_S:
             return
         if not all(self._ask_for(each, trail) for each in (trail, *trail.following)):

@@ -1,6 +1,6 @@
 """Position of one program in the small files of a folder and of the following folders.
 
-Knows nothing of how content is fetched; that is the task of `siblings`.
+Knows nothing about how content is fetched; that is the task of `siblings`.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Blocking work in a thread that trio can cancel.
 
-Knows nothing of the work itself.
+Knows nothing about the work itself.
 
 INVARIANT: when `errand` returns, the work has ended. A result of the work of `loose` is either
 returned or passed to `drop`.

@@ -1,7 +1,7 @@
 """Client for Python programs: zones, folders and files by path, whole files in one call.
 
-Knows nothing of mounts, caches or the storage of a logon. The daemon uses `service`; this module is
-a thin, more convenient layer over it, for a program that runs once.
+Knows nothing about mounts, caches or the storage of a logon. The daemon uses `service`; this module
+is a thin, more convenient layer over it, for a program that runs once.
 
 Stable: the names that `zonedrive.remote` exports, as docs/PYTHON_CLIENT.md describes them.
 """
@@ -331,7 +331,7 @@ def _must_be_file(entry: Entry) -> None:
 
 
 def _only(found: list[FoundT], what: str) -> FoundT:
-    """Return the only element of `found`; raise an error if there are none or several."""
+    """Return the only element of `found`; raise an error if it has no or several elements."""
     if not found:
         raise NotFound(f"there is no {what}")
     if len(found) > 1:

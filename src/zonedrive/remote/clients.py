@@ -1,6 +1,6 @@
 """HTTP clients of a deployment: httpx over the transports of this package.
 
-Knows nothing of endpoints.
+Knows nothing about endpoints.
 """
 
 import httpx

@@ -1,6 +1,6 @@
 """Limit on concurrent requests, adapted to what the service handles without queueing.
 
-Knows nothing of requests; pure arithmetic on their durations.
+Knows nothing about requests; pure arithmetic on their durations.
 
 A request with the shortest duration seen did not wait in a queue. If many requests run at once and
 each takes longer, the difference gives the number of requests that wait: at the service, or for the
@@ -38,7 +38,7 @@ class ConcurrencyLimit:
         self._spared = 0  # answers to ignore, because their requests precede the last overload
 
     def refused(self) -> None:
-        """Note that the service rejected a request because of overload (429, 503)."""
+        """Record that the service rejected a request because of overload (429, 503)."""
         self._is_new = False
         if not self._spared:
             self._spared = self.allowed
@@ -47,7 +47,7 @@ class ConcurrencyLimit:
             self._busiest = 0
 
     def answered(self, seconds: float, underway: int) -> None:
-        """Note that a request took `seconds`.
+        """Record that a request took `seconds`.
 
         `underway` is the number of requests in progress at its end, itself included.
         """

@@ -1,6 +1,6 @@
 """Reachability of the service (online, offline or logon-required), and waiting for a change.
 
-Knows nothing of requests; answers and failures are reported to it, also from worker threads.
+Knows nothing about requests; answers and failures are reported to it, also from worker threads.
 
 Failures have a weight, and any answer resets the sum. A missing connection or an untrusted
 certificate alone is enough for `offline`. Timeouts need two in a row. Broken connections and
@@ -82,7 +82,7 @@ class Connectivity:
         return self._state
 
     def note_answer(self) -> None:
-        """Note a successful answer. Thread-safe."""
+        """Record a successful answer. Thread-safe."""
         with self._lock:
             self.answers += 1
             self._strain = 0.0
@@ -93,7 +93,7 @@ class Connectivity:
         return self._clock()
 
     def note_failure(self, error: ZonedriveError, began: float = float("inf")) -> None:
-        """Note that a request, begun at `began` (see `now`), ended in `error`. Thread-safe."""
+        """Record that a request begun at `began` (see `now`) failed with `error`. Thread-safe."""
         with self._lock:
             self.answers += isinstance(error, RemoteError) and not isinstance(error, Unreachable)
             if isinstance(error, NotLoggedOn):

@@ -1,7 +1,7 @@
 """Users, groups and tokens of the organization, as typed methods.
 
-Knows nothing of zones, files or the form of answers. No endpoint lists or shows groups: a group is
-known by the id that its creation returned.
+Knows nothing about zones, files or the form of answers. No endpoint lists or shows groups: a group
+is known by the id that its creation returned.
 
 INVARIANT: each change is one request, sent once. A password goes into the body of a request and
 nowhere else.
@@ -35,7 +35,7 @@ MEMBER = "/api/groups/{group}/members/{member}"
 
 
 class Directory:
-    """Users, groups and tokens of the organization, as far as one user may see and change them.
+    """Users, groups and tokens of the organization that one user may see and change.
 
     Every method raises subclasses of errors.RemoteError.
     """

@@ -1,6 +1,6 @@
 """One running download: the announced range, and the check that its bytes match.
 
-Knows nothing of sending or repeating requests.
+Knows nothing about sending or repeating requests.
 
 INVARIANT: a download ends with its last byte or with an exception, never silently short.
 """

@@ -1,6 +1,6 @@
 """Check that a deployment has the address named in a profile, without running the operation.
 
-Knows nothing of the purpose of an operation, and carries no credentials.
+Knows nothing about the purpose of an operation, and carries no credentials.
 
 Two requests are sent, with ids made up for this check, without a body and without a logon:
 
@@ -108,7 +108,7 @@ class EndpointProbe:
         return ProbeVerdict.OPEN if same or answer.status_code >= 500 else ProbeVerdict.PRESENT
 
     def _at_nobodys(self, method: str) -> httpx.Response:
-        """Return the response for a random address, cached per method."""
+        """Return the response for a random address that no endpoint has, cached per method."""
         if method not in self._nobody:
             self._nobody[method] = self._asked(method, f"/api/{secrets.token_hex(8)}")
         return self._nobody[method]

@@ -1,6 +1,6 @@
 """Requests with the user's password in their body: sent once, with a specific error handling.
 
-Knows nothing of the other content of the body.
+Knows nothing about the other content of the body.
 
 INVARIANT: a rejected password is not sent a second time. A 401 may concern the password or the
 logon. Therefore the logon is checked (and renewed if it has ended) before the password is sent; any

@@ -68,7 +68,7 @@ def _days(answer: httpx.Response) -> float | None:
 
 
 def _ahead(date: str, took: float) -> float | None:
-    """Return by how many seconds the local clock is ahead, or None without a date.
+    """Return by how many seconds the local clock is ahead, or None if the answer has no date.
 
     Differences within the transfer time and the header's resolution of one second count as 0.
     """

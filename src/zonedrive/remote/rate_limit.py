@@ -1,6 +1,6 @@
 """Rate limit shared by several threads: a token bucket in bytes.
 
-Knows nothing of the meaning of the bytes.
+Knows nothing about the meaning of the bytes.
 
 INVARIANT: over a long time at most `rate` bytes per second pass, and a burst has at most the bytes
 of one second.
@@ -34,7 +34,7 @@ class TokenBucket:
         return max(4096, min(1 << 20, self.rate // 8)) if self.rate else 1 << 20
 
     def take(self, amount: int) -> None:
-        """Wait until `amount` bytes may pass; each caller sleeps for its own deficit."""
+        """Wait until `amount` bytes may pass at the configured rate."""
         if not self.rate:
             return
         with self._lock:

@@ -1,6 +1,6 @@
 """Metadata requests: deadline, retries, typed errors, and reports to the link.
 
-Knows nothing of endpoints or JSON members. Runs on the trio loop; content is transferred by
+Knows nothing about endpoints or JSON members. Runs on the trio loop; content is transferred by
 `transfer`.
 
 INVARIANT: every call ends: the first byte of an answer arrives within its deadline, and the last
@@ -54,7 +54,7 @@ _PLAIN = re.compile(r"/[\w.~!$&'()*+,;=:@%/-]*", re.ASCII)  # nothing of a path 
 
 
 class Requests:
-    """Metadata requests of one service.
+    """Metadata requests to one service.
 
     At most `places` run at once; the others wait for their turn within their deadline.
     """
@@ -406,5 +406,5 @@ class _Attempt:
         return more | {EFFECT: True, SENT: self.handed_over}
 
     def handed_over(self) -> None:
-        """Note that a part of the request was sent."""
+        """Record that a part of the request was sent."""
         self.sent = True

@@ -1,7 +1,7 @@
 """Limits on the size, encoding and duration of every answer of the service.
 
-Knows nothing of endpoints or the meaning of an answer. Uses only public names of httpx, on top of
-any transport.
+Knows nothing about endpoints or the meaning of an answer. Uses only public names of httpx, on top
+of any transport.
 
 INVARIANT: no answer is decoded. Each request asks for identity; a success with any other
 Content-Encoding is an error, and an error with one has no body.
@@ -123,7 +123,7 @@ class Meter:
             self._check(int(length[:20]))
 
     def accepted(self, part: bytes) -> bytes:
-        """Return the accepted part of the next chunk of the body; of an error only the beginning.
+        """Return the accepted part of the body's next chunk; of an error only the first bytes.
 
         Raises httpx.ReadTimeout if the body takes too long.
         """

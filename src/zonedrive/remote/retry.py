@@ -1,7 +1,7 @@
 """Retry delays: capped exponential backoff with full jitter, within a deadline.
 
-Pure arithmetic; knows nothing of clocks, requests or the link. Only for requests that are safe to
-repeat.
+Pure arithmetic; knows nothing about clocks, requests or the link. Only for requests that are safe
+to repeat.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The service as typed methods: read zones, folders and files, and change them.
 
-Knows nothing of inodes, the kernel, caches or the outbox. No message contains a name, because
+Knows nothing about inodes, the kernel, caches or the outbox. No message contains a name, because
 errors are stored and logged in places where names are not allowed. Published endpoints are defined
 here, all other endpoints in the profile.
 """
@@ -207,7 +207,7 @@ class Service:
         return await mover.bring(parent_id, name, folder)
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """Move an entry to the service's trash; a folder goes with all its content."""
+        """Move an entry to the service's trash; a folder is moved with all its content."""
         await self._change("delete", _of_entry(zone_id, entry_id), "deleting", folder)
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:

@@ -1,6 +1,6 @@
 """Download and upload of content: streams in worker threads, on separate connections.
 
-Knows nothing of caches, the outbox or the location of the bytes. All methods block.
+Knows nothing about caches, the outbox or the location of the bytes. All methods block.
 
 INVARIANT: a download that stops flowing ends with an error. Time that the consumer takes between
 chunks is not counted.

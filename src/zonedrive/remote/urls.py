@@ -1,6 +1,6 @@
 """Addresses of a deployment: its base URL, and paths below it that no name can change.
 
-Knows nothing of the meaning of endpoints.
+Knows nothing about the meaning of endpoints.
 
 INVARIANT: a value put into a path stays inside its own segment: it is percent-encoded with no safe
 characters, and `.` and `..` are refused.

@@ -1,4 +1,4 @@
-"""Stat fields of an inode, derived from the tree."""
+"""Fields of stat(2) for an inode, computed from the tree."""
 
 import stat
 
@@ -37,13 +37,13 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """Rules for permission bits besides the inode's own attributes."""
+    """Limits on permission bits in addition to the inode's own attributes."""
 
     keep_executable: bool = False  # the service's attribute makes files runnable
     add_only: frozenset[str] = frozenset()  # ids of the zones where the user may only add
 
     def are_against(self, inode: Inode) -> bool:
-        """Return True for a remote entry that the user may not change or remove."""
+        """Return True if the user may not change or remove the remote entry."""
         entry = inode.kind in (Kind.FILE, Kind.FOLDER) and not inode.is_new and not inode.local
         return entry and inode.zone in self.add_only
 

@@ -1,6 +1,6 @@
-"""Change counters of folders, for caches of folder contents.
+"""Change counters of folders, used by caches of folder listings.
 
-Knows nothing of the kind of a change.  A greater number is later; the numbers have no other
+Knows nothing about the kind of a change.  A greater number is later; the numbers have no other
 meaning.
 """
 
@@ -20,7 +20,7 @@ class ChangeCounter:
         return self._numbers.get(folder, self._floor)
 
     def count(self, folder: int) -> None:
-        """Count a change in a folder."""
+        """Increment the folder's change counter."""
         self._latest += 1
         if len(self._numbers) >= FOLDERS and folder not in self._numbers:
             self._numbers.clear()

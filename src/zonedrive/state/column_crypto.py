@@ -1,6 +1,6 @@
-"""Encryption of texts in the tables of the outbox that may name people.
+"""Encryption of the texts in the outbox tables that may contain names of people.
 
-Knows nothing of what the texts say.
+Knows nothing about the meaning of the texts.
 """
 
 from zonedrive.cipher import Box
@@ -8,7 +8,7 @@ from zonedrive.errors import Damaged
 
 
 def sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
-    """Return a text in the form of its column: encrypted, or unchanged if empty or None."""
+    """Return the value to store for a text: encrypted, or unchanged if it is empty or None."""
     return box.seal(text.encode(), use) if text else text
 
 

@@ -1,6 +1,6 @@
-"""Table of conflict copies, and which of them the user has been told about.
+"""Table of conflict copies, with a mark for those that the user has been told about.
 
-Knows nothing of how a conflict comes about.  The caller holds the transaction.
+Knows nothing about the cause of a conflict.  The caller holds the transaction.
 """
 
 import sqlite3
@@ -102,9 +102,9 @@ class ConflictLog:
         self._database.execute("UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
 
     def drop_dangling(self) -> None:
-        """Delete the conflicts without an inode row; a repaired database may have such rows."""
+        """Delete the conflicts that have no inode row; a repaired database may contain some."""
         self._database.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
 
     def drop(self, ino: int) -> None:
-        """Delete the conflict of a copy."""
+        """Delete the record of a conflict copy."""
         self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))

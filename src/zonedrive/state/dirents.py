@@ -1,7 +1,7 @@
 """Cache of the names in folders: inode numbers by name.
 
-Knows nothing of inodes or their table.  The names of a folder are cached completely or not at all.
-The least recently used folder is dropped when the cache is full.
+Knows nothing about inodes or their table.  The names of a folder are cached completely or not at
+all. The least recently used folder is dropped when the cache is full.
 
 INVARIANT: a change of a folder's names is applied to its map, also while that map is being loaded.
 """

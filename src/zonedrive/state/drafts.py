@@ -1,7 +1,7 @@
 """Drafts: new files that no program has closed yet; they have a name but no row.
 
-Knows nothing of the table.  A file is not durable before its first close, so drafts are lost when
-the daemon ends.
+Knows nothing about the table.  A file is not durable before its first close, so drafts are lost
+when the daemon ends.
 
 INVARIANT: a draft stays in memory, and so does a folder with newer times than its row because of a
 draft.
@@ -42,7 +42,7 @@ class Drafts:
         self._names.setdefault(place[0], {})[place[1]] = inode.ino
 
     def drop(self, ino: int) -> Place:
-        """Remove a draft, which has a row or no name from now on; return its place."""
+        """Remove a draft that now has a row or no longer has a name; return its former place."""
         _, place = self._known.pop(ino)
         names = self._names[place[0]]
         del names[place[1]]

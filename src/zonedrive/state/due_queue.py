@@ -1,10 +1,11 @@
 """Queue of due intents: grouped by kind and due time, so that a lookup need not scan all of them.
 
-Thousands of files may wait, and every change, request and reply asks for the next step.  The agenda
-keeps two groups: intents that concern names, which depend on each other and are always folded
-together, and intents with content only, sorted by due time.
+Thousands of files may be waiting, and every change, request and reply asks for the next step.  The
+agenda keeps two groups: intents that concern names, which depend on each other and are always
+folded together, and intents with content only, sorted by due time.
 
-Knows nothing of the table.  The journal reports every change, also a change that was rolled back.
+Knows nothing about the table.  The journal reports every change, also a change that was rolled
+back.
 """
 
 import heapq
@@ -60,7 +61,7 @@ class DueQueue:
             heapq.heappush(self._heap, (intent.due_ns, ino))
 
     def due_items(self, now_ns: int) -> Mapping[int, None]:
-        """Return the due contents, the longest waiting first."""
+        """Return the due content intents; the one that has waited longest comes first."""
         if now_ns < self._looked:  # the clock was set back
             self._heap = [(due, ino) for ino, due in self._due.items() if ino not in self._ripe]
             far = [ino for due, ino in self._heap if due >= now_ns + FAR_NS]
@@ -74,7 +75,7 @@ class DueQueue:
         return self._ripe
 
     def next_due(self) -> int | None:
-        """Return when the next content falls due (wall clock, ns), or None.
+        """Return the time at which the next content intent becomes due (wall clock, ns), or None.
 
         Call `due_items` before.
         """
@@ -83,5 +84,5 @@ class DueQueue:
         return self._heap[0][0] if self._heap else None
 
     def due(self) -> Iterator[int]:
-        """Return the inodes of all contents that no writer has open, due or not."""
+        """Return the inodes of all files to upload that no writer has open, due or not."""
         return iter(self._due)

@@ -1,4 +1,4 @@
-"""Inode: its place, its state on the service, and the attributes that programs see."""
+"""Inode: place in the tree, state on the service, and the attributes that programs see."""
 
 from enum import IntEnum
 
@@ -54,7 +54,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def is_folder(self) -> bool:
-        """Return True for a folder, a zone or the root."""
+        """Return True if the inode is a folder, a zone or the root."""
         return self.kind is not Kind.FILE
 
     @property

@@ -1,6 +1,6 @@
 """Cache of inodes in memory: inodes in use, and recently used ones.
 
-Knows nothing of their table.
+Knows nothing about their table.
 
 INVARIANT: while any code references an `Inode`, every lookup of its number returns that object.
 All users therefore see a change at once.

@@ -146,7 +146,7 @@ class InodeQueries(ABC):
         return self._store.mark(said)
 
     def unlinked(self) -> list[Inode]:
-        """Return the tombstones: inodes without a local name that the service still has."""
+        """Return the tombstones: inodes that have no local name, but that the service still has."""
         return list(self.get_all(self._store.numbers_in(NOWHERE)))
 
     def path(self, ino: int) -> str:

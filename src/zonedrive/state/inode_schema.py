@@ -1,6 +1,6 @@
 """Schema of the table of inodes: its columns and indexes, version by version.
 
-Knows nothing of the meaning of a row; see `store`.
+Knows nothing about the meaning of a row; see `store`.
 """
 
 import sqlite3

@@ -125,14 +125,14 @@ class InodeStore:
         self._database.execute(_UPSERT, self._row(inode))
 
     def write_place(self, inode: Inode) -> None:
-        """Update the row of an inode without a change of INDEXED fields."""
+        """Update the row of an inode whose INDEXED fields have not changed."""
         sealed, local = self._sealed(inode), self._local(inode)
         mark = self._mark(inode.parent, inode.name)
         row = (inode.parent, mark, local, inode.listed, sealed, inode.seen, inode.ino)
         self._database.execute(_PLACE, row)
 
     def write_sealed(self, inode: Inode) -> None:
-        """Update the row of an inode with no change of indexed fields, place or `local`."""
+        """Update the row of an inode whose INDEXED fields, place and `local` have not changed."""
         row = (inode.listed, self._sealed(inode), inode.seen, inode.ino)
         self._database.execute(_SEALED, row)
 
@@ -230,14 +230,14 @@ class InodeStore:
                 yield ino, parent, f"/{ino}"
 
     def has_unmarked(self, parent: int) -> bool:
-        """Return True if a folder has rows without a mark, written before the third schema."""
+        """Return True if a folder has rows without a mark: rows written before the third schema."""
         found = self._database.execute(
             "SELECT 1 FROM inodes WHERE parent = ? AND mark IS NULL LIMIT 1", (parent,)
         )
         return found.fetchone() is not None
 
     def unmarked(self) -> list[int]:
-        """Return some of the inode numbers without a mark, or an empty list."""
+        """Return some of the inode numbers whose rows have no mark, or an empty list."""
         rows = self._database.execute(
             "SELECT ino FROM inodes INDEXED BY inodes_unmarked WHERE mark IS NULL LIMIT ?",
             (BATCH,),
@@ -245,7 +245,7 @@ class InodeStore:
         return [ino for (ino,) in rows]
 
     def wanted(self) -> list[int]:
-        """Return the numbers of WANTED inodes with local bytes; see `names.stays`."""
+        """Return the inodes that have local bytes and are marked WANTED; see `names.stays`."""
         found = "SELECT ino FROM inodes WHERE generation > 0 AND local = ?"
         return [ino for (ino,) in self._database.execute(found, (WANTED,))]
 

@@ -1,6 +1,6 @@
 """Tree of inodes with its table; the inodes in use are cached in memory.
 
-Knows nothing of the service, the outbox or the kernel; they report their changes to the tree.
+Knows nothing about the service, the outbox or the kernel; they report their changes to the tree.
 
 INVARIANT: every change is made inside `transaction()`.  If the transaction fails (a full disk, an
 exception), memory and table are restored.
@@ -31,7 +31,7 @@ _UNSEALED = frozenset(("listed", "seen"))
 
 
 class Inodes(InodeQueries):
-    """Inodes for reading and changing."""
+    """Tree of inodes, with read and write access."""
 
     def __init__(self, database: Database, box: Box) -> None:
         """Create the root if it does not exist; load no other inodes yet."""
@@ -70,7 +70,7 @@ class Inodes(InodeQueries):
         return inode
 
     def draft(self, parent: int, name: str, **fields: object) -> Inode:
-        """Create a new file without a row; it is lost if the daemon ends.
+        """Create a new file that has no row yet; it is lost if the daemon ends.
 
         The row is written with the file's first bytes, or when it is moved.  Until then the new
         times of its folder may be in memory only, too.
@@ -176,7 +176,7 @@ class Inodes(InodeQueries):
 
     @property
     def rows(self) -> InodeStore:
-        """Table of all inodes, for work on all rows."""
+        """Table of all inodes, for operations on all rows."""
         return self._store
 
     # ---- lookup counts ----
@@ -190,7 +190,7 @@ class Inodes(InodeQueries):
         self._lookups.add_all(inos)
 
     def forget(self, ino: int, count: int) -> bool:
-        """Subtract from the kernel's lookup count.
+        """Decrement the kernel's lookup count of an inode.
 
         Returns True if the count is now 0 and the inode has no name.
         """

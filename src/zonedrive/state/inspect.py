@@ -1,4 +1,4 @@
-"""Queries on the inodes of a database that need no key for most answers.
+"""Queries on the inodes of a database; most of them need no key.
 
 Changes nothing.
 """

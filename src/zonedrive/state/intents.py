@@ -4,7 +4,7 @@ The table has one row for each inode.  It is not a log of operations: a row stat
 state differs from the local state, and a newer change overwrites the row.  A row holds the inode,
 the content generation and the base revision, but no path, so that a rename changes no other row.
 
-Knows nothing of the tree.  Nothing here is `async`; the caller holds the transaction.
+Knows nothing about the tree.  Nothing here is `async`; the caller holds the transaction.
 
 INVARIANT: the bytes of `generation` are complete in the spool before the row that names them is
 written.
@@ -121,7 +121,7 @@ class IntentTable:
     """Intents, in memory and in their table."""
 
     def __init__(self, database: Database, box: Box | None = None) -> None:
-        """Load the rows of an earlier daemon; `box` encrypts texts that may name people."""
+        """Load the rows of an earlier daemon; `box` encrypts texts that may name persons."""
         self._database = database
         self._box = box or Clear()
         self._intents: dict[int, Intent] = {}
@@ -163,7 +163,7 @@ class IntentTable:
         return [intent for intent in self.names() if intent.place or intent.gone]
 
     def edited(self) -> list[int]:
-        """Return the inodes with new content for a file that the service has."""
+        """Return the inodes of files that the service has and whose content changed locally."""
         every = self._intents.values()
         return [each.ino for each in every if each.generation and each.base is not None]
 
@@ -224,7 +224,7 @@ class IntentTable:
             self._set(ino, msgspec.structs.replace(old, held=True))
 
     def let_go(self, ino: int, due_ns: int) -> None:
-        """Release an intent as `hold` with False does.
+        """Allow the upload again, as `hold` with False does.
 
         Changes memory only, not the row: after a restart no writer has the file open anyway.
         """
@@ -245,10 +245,10 @@ class IntentTable:
         return self._change(ino, place=True, parked=False, base=base, due_ns=due_ns)
 
     def park(self, ino: int, base: Revision) -> None:
-        """Record that a file got a name that stays on this machine.
+        """Record that a file was renamed to a name that is not sent to the service.
 
-        The service keeps its entry as it is.  The content is stored only locally from now on.
-        `base` is the version that the content began from.
+        The entry on the service does not change.  From now on the content is stored only locally.
+        `base` is the version that the local content is based on.
         """
         old = self._intents.get(ino)
         if old is not None and (old.generation or old.parked):
@@ -285,7 +285,7 @@ class IntentTable:
     # ---- delivery ----
 
     def done(self, intent: Intent, *, content: bool = False, place: bool = False) -> None:
-        """Clear the parts of an intent that are on the service, unless they have changed since."""
+        """Clear the parts of an intent that were sent, unless they have changed in the meantime."""
         now = self._intents.get(intent.ino)
         if now is None:
             return
@@ -311,7 +311,7 @@ class IntentTable:
             )
 
     def expedite(self, ino: int, now_ns: int) -> None:
-        """Make an intent due at once, also after a failure, because a caller waits for it.
+        """Make an intent due at once, also after a failure, because a caller is waiting for it.
 
         Changes memory only, not the row, so that a full disk does not block the caller.  A restart
         does not need the new time.
@@ -366,7 +366,7 @@ def due_in(seconds: float) -> int:
 
 
 def waiting(database: Database) -> tuple[int, int, int]:
-    """Count the intents, the bytes of their content, and the intents without content.
+    """Return the number of intents, of bytes in their content, and of intents without content.
 
     Needs neither the daemon nor a key.  Raises OSError and StoreError.
     """

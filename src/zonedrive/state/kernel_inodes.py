@@ -1,9 +1,9 @@
 """Kernel inodes: the inode numbers by which the kernel knows the files of the tree.
 
-The kernel caches pages per inode, for all programs that have it open.  If a program has read a file
-and a newer version arrives, the newer version gets its own kernel inode, as after a rename over the
-file.  New opens are cached as usual, and the pages of the two versions never mix.  Handles on the
-former version keep the former number.
+The kernel caches pages per inode, shared by all programs that have the file open.  If a program has
+read a file and a newer version arrives, the newer version gets its own kernel inode, as after a
+rename over the file.  New opens are cached as usual, and the pages of the two versions never mix.
+Handles on the former version keep the former number.
 
 The number contains the inode of the tree.  It is never written to disk: after the next mount every
 file has its first number again.
@@ -52,7 +52,10 @@ class KernelInodes:
         return inode
 
     def told(self, number: int) -> Attr:
-        """Return the last attributes of a former version.  Raises OSError (ESTALE) if closed."""
+        """Return the attributes last reported for an open former version.
+
+        Raises OSError (ESTALE) if the version is no longer open.
+        """
         former = self.former.get(number)
         if former is None:
             raise _stale()

@@ -101,7 +101,7 @@ class LocalState:
         return parent.local or bool(self._local_only and self._local_only.match(name))
 
     def local(self, ino: int) -> Local:
-        """Return which local changes of the inode the service does not know yet."""
+        """Return the local changes of the inode that the service does not know yet."""
         intent = self.intents.get(ino)
         opened = self.opened.get(ino)
         found = Local.NOTHING
@@ -114,7 +114,7 @@ class LocalState:
         return found
 
     def follow(self, inode: Inode, found: Entry) -> None:
-        """Make the service's current version the content of the file, instead of local bytes.
+        """Replace the local bytes of a file by the service's current version.
 
         The caller holds a transaction.
         """
@@ -148,7 +148,7 @@ class LocalState:
             self.inodes.update(inode, generation=0)
 
     def same_bytes(self, inode: Inode, content: Content) -> None:
-        """Give the inode's bytes a new content identity; open readers continue with them."""
+        """Give the inode's unchanged bytes a new content identity; open readers can continue."""
         opened = self.opened.get(inode.ino)
         if opened is not None:
             opened.replaced(content_of(inode), content)
@@ -196,7 +196,7 @@ class LocalState:
         return opened
 
     def _hold(self, inode: Inode, opened: OpenFile) -> None:
-        """Let handles on an older version continue to read its local or cached bytes."""
+        """Keep the local or cached bytes of an older version readable for its open handles."""
         content = opened.content
         if isinstance(content, int):
             if opened.local is None or opened.local[0] != content:
@@ -254,7 +254,10 @@ class LocalState:
             inode = above
 
     def checked_name(self, name: bytes) -> str:
-        """Return a program's name as folders show it.  Raises OSError (ENAMETOOLONG, EILSEQ)."""
+        """Return the form in which folders show a name given by a program.
+
+        Raises OSError (ENAMETOOLONG, EILSEQ).
+        """
         try:
             shown = typed(name.decode())
         except UnicodeDecodeError as wrong:

@@ -1,6 +1,6 @@
 """Kernel lookup counts of inodes.
 
-Knows nothing of inodes.  After a tree walk the kernel may reference a million inodes, so a count
+Knows nothing about inodes.  After a tree walk the kernel may reference a million inodes, so a count
 takes four bytes, and a page of counts that are all zero is freed.
 """
 

@@ -50,7 +50,7 @@ def restore(state: LocalState) -> None:
 
 
 def rescue(state: LocalState) -> None:
-    """Delete rows that refer to missing inodes; bytes that only they refer to get a new name.
+    """Delete rows that refer to missing inodes, and move the bytes of these rows to lost+found.
 
     After a kill the function can run again, because the rows are deleted last.
     """
@@ -104,7 +104,7 @@ def _drop_dangling(state: LocalState) -> None:
 
 
 def _tell_again(state: LocalState) -> None:
-    """Create lost intents again, as far as the inodes show them."""
+    """Create lost intents again, to the extent that the inodes show what was pending."""
     for inode in state.inodes.everything():
         if inode.parent == NOWHERE or inode.kind in (Kind.ROOT, Kind.ZONE):
             continue
@@ -128,7 +128,7 @@ def _tell_again(state: LocalState) -> None:
 
 
 def _unnamed(state: LocalState) -> list[tuple[int, int]]:
-    """Return bytes that no row refers to, once per file.
+    """Return the spool files that no row refers to, each file once.
 
     Hard links of bytes that a row refers to are deleted.
     """
@@ -151,7 +151,7 @@ def _file(path: Path) -> int:
 
 
 def _show(state: LocalState, ino: int, generation: int) -> None:
-    """Give bytes a name in lost+found."""
+    """Create an entry for a spool file in lost+found."""
     path = state.spool.path(ino, generation)
     try:
         file = state.spool.open(ino, generation)

@@ -1,8 +1,8 @@
 """Merge of a listing from the service into the tree.
 
 Local changes that are not on the service yet win over the listing; the outbox uploads them later.
-Knows no network: the caller has fetched the listing and passes the time of the request, so that a
-reply older than a local change does not undo that change.
+Knows nothing about the network: the caller has fetched the listing and passes the time of the
+request, so that a reply older than a local change does not undo that change.
 
 A large folder is merged in steps of one transaction each.  Other operations may run between the
 steps, so each step checks again the rows that it is about to change.  A mark of each entry's last
@@ -229,7 +229,7 @@ class Merge:
                 yield number, inode, entry
 
     def _is_above(self, inode: Inode) -> bool:
-        """Return True if the folder is locally still inside `inode`."""
+        """Return True if the folder is still below `inode` in the local tree."""
         each: Inode | None = self._folder
         while each is not None and each.ino != ROOT:
             if each.ino == inode.ino:
@@ -368,7 +368,7 @@ _Met = tuple[int, Inode, Entry]  # number in the answer
 
 
 class _Names(Container[str]):
-    """Names in a folder, loaded or not, plus the names in `given`."""
+    """Set of names: those in a folder, whether loaded or not, and those in `given`."""
 
     def __init__(self, tree: Inodes, folder: int) -> None:
         self._tree = tree

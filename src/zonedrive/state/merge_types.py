@@ -1,6 +1,6 @@
 """Input and output of a merge: a raw listing, the local state, and the resulting changes.
 
-Knows nothing of how a listing is fetched or merged.
+Knows nothing about how a listing is fetched or merged.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -22,11 +22,11 @@ class Local(Flag):
 
 
 class RawListing(Protocol):
-    """Raw listing; each entry has a number."""
+    """Raw listing of a folder; its entries are numbered."""
 
     @property
     def ids(self) -> Sequence[str]:
-        """Ids by number, each id once."""
+        """Ids of the entries, in the order of their numbers; each id occurs once."""
 
     def said(self, number: int) -> bytes:
         """Return the raw bytes of an entry."""
@@ -43,11 +43,11 @@ class RawListing(Protocol):
 
     @property
     def strangers(self) -> Sequence[Entry]:
-        """Entries without an id; only their names are known to be taken."""
+        """Entries that have no id; the only known fact is that their names are taken."""
 
 
 class Read:
-    """Listing with entries that are decoded already."""
+    """Listing whose entries are already decoded."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
@@ -69,7 +69,7 @@ class Read:
 
 
 class Merged(msgspec.Struct, eq=False):
-    """Changes made by a listing, for the owners of caches."""
+    """Changes that the merge of a listing made, for the owners of caches."""
 
     gone: list[tuple[int, str, int]] = []  # parent, name, ino
     moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before

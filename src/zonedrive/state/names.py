@@ -67,7 +67,7 @@ WANTED, BESIDE = 1, 2
 
 
 def stays(name: str) -> int:
-    """Return the value by which a row marks a local-only name.
+    """Return the value that marks a local-only name in a row.
 
     WANTED: a user's own file, because of a name in `local_only` or because of its folder.  BESIDE:
     a temporary file of a program, because its name matches a default pattern.
@@ -76,14 +76,14 @@ def stays(name: str) -> int:
 
 
 def safe(name: str) -> str:
-    """Return the form in which a folder shows the service's `name` (possibly too long)."""
+    """Return the name that a folder shows for the service's `name`; it may be too long."""
     if name in _WHOLE:
         return _WHOLE[name]
     return name.translate(_FOREIGN) if "/" in name or not name.isprintable() else name
 
 
 def typed(name: str) -> str:
-    """Return the canonical spelling of a name that a program uses (possibly too long)."""
+    """Return the canonical spelling of a name that a program uses; it may be too long."""
     return name if name.isprintable() else name.translate(_SHOWN)
 
 
@@ -138,7 +138,7 @@ def shows(local: str, name: str, entry_id: str) -> bool:
 
 
 def may_show(name: str) -> Callable[[str], bool]:
-    """Return a quick test if a local name may be a shown form of the service's `name`.
+    """Return a quick test that checks if a local name may be a shown form of the service's `name`.
 
     The test may return True for other names, but never returns False for a shown form.
     """

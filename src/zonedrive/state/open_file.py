@@ -23,7 +23,7 @@ Content: TypeAlias = Revision | int
 
 
 def content_of(inode: Inode) -> Content:
-    """Return the identity of an inode's stored bytes, without those being written."""
+    """Return the identity of an inode's stored bytes, excluding bytes that are being written."""
     return inode.generation or inode.revision
 
 
@@ -94,7 +94,7 @@ class OpenFile:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if no program writes or is about to write."""
+        """Return True if no program is writing or is about to write."""
         return self.session is None and not self.preparing.locked()
 
     @property
@@ -111,14 +111,14 @@ class OpenFile:
         return self.reader is not None and self.reader[1].version_gone
 
     def replaced(self, content: Content, by: Content) -> None:
-        """Change the identity of the same bytes, so that open handles continue with them."""
+        """Change the identity of the unchanged bytes, so that open handles continue to use them."""
         if self.content == content:
             self.content = by
         if self.session is not None and self.session.former == content:
             self.session.former = by
 
     def close(self) -> None:
-        """Close what is open for reading."""
+        """Close the reader and the files that are open for reading."""
         self.close_local()
         if self.reader is not None:
             self.reader[1].close()

@@ -1,6 +1,6 @@
-"""Queries for inodes without a parent row, and for numbers that have a row.
+"""Queries for inodes whose parent folder has no row, and for numbers that have a row.
 
-Knows nothing of how they are repaired.
+Knows nothing about the repair of such rows.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def has_homeless(database: Database) -> bool:
 
 
 def homeless(database: Database) -> list[int]:
-    """Return the inodes with no path of rows to the root; circles are included."""
+    """Return the inodes from which no chain of parent rows leads to the root, including cycles."""
     rows = database.execute(
         "WITH RECURSIVE home (ino) AS (SELECT ino FROM inodes WHERE ino = 1 OR parent = 0"
         " UNION SELECT inodes.ino FROM home JOIN inodes ON inodes.parent = home.ino)"

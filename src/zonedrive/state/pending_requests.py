@@ -6,7 +6,8 @@ record holds the target place, and keeps the sent bytes from being deleted.  The
 service can therefore be recognised later, also when the local file has been edited, renamed or
 removed since.
 
-Knows nothing of tree, spool or service.  Nothing here is `async`; the caller holds the transaction.
+Knows nothing about tree, spool or service.  Nothing here is `async`; the caller holds the
+transaction.
 
 INVARIANT: an inode has at most one pending request.
 """

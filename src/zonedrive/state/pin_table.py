@@ -1,7 +1,7 @@
 """Table of pins: entries that the user wants to read offline.
 
-Knows nothing of content or of downloads.  The table has one row for each pinned path, and none for
-entries below it.  No row holds a name.
+Knows nothing about content or downloads.  The table has one row for each pinned path, and
+none for entries below it.  No row holds a name.
 """
 
 import sqlite3
@@ -15,8 +15,8 @@ class Pin(msgspec.Struct, frozen=True):
     """Pinned entry.
 
     The remote id takes precedence, because another inode may come to represent the entry, for
-    example when a program saves by renaming a new file over it.  Without a remote id the inode
-    counts.
+    example when a program saves by renaming a new file over it.  If the remote id is
+    unknown, the inode identifies the entry.
     """
 
     ino: int

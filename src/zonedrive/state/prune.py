@@ -1,11 +1,11 @@
 """Removal of entries that a listing no longer names, except those with local changes.
 
-Knows nothing of the entries that the listing names.
+Knows nothing about the entries that the listing names.
 
 INVARIANT: an entry that the service does not have is never unlinked.
 
-INVARIANT: an entry that the listing names is never unlinked, wherever it is in the local tree.  It
-was moved out of a removed folder.
+INVARIANT: an entry that the listing names is never unlinked, wherever it is in the local tree:
+it may have been moved out of a removed folder.
 """
 
 from collections.abc import Container, Iterator
@@ -20,7 +20,7 @@ STEP = 500  # entries of one transaction: some ten milliseconds
 
 
 class Prune:
-    """Removals of one merge."""
+    """Removal of entries during one merge."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Prune:
         named: Container[int],
         result: Merged,
     ) -> None:
-        """Prepare the removals; `named` holds inodes that the listing names, as far as known.
+        """Prepare the removals; `named` holds the inodes that the listing is known to name.
 
         Removed names are added to `result`.
         """
@@ -44,11 +44,11 @@ class Prune:
         self._above_ours: set[int] | None = None  # inodes with local changes below them
 
     def begin(self) -> None:
-        """Begin a step; local changes may differ from those of the last step."""
+        """Begin a step; local changes may have been added or removed since the last step."""
         self._above_ours = None
 
     def empty(self, left: list[int]) -> Iterator[None]:
-        """Remove the contents of large folders in `left`, in steps."""
+        """Remove the entries in large folders of `left`, in steps."""
         for folder in [each for each in self._tree.get_all(left) if each.is_folder]:
             inside = self._inside(folder.ino)
             first = list(islice(inside, STEP))

@@ -1,4 +1,4 @@
-"""State of an account, opened read-only while no daemon runs.
+"""State of an account, opened read-only while no daemon is running.
 
 INVARIANT: nothing on the disk changes, whatever state a daemon left.  See `Database.read`.
 """
@@ -51,7 +51,7 @@ class StateReader:
             raise StoreError(f"{path} cannot be read ({wrong.strerror})", remedy=DOCTOR) from wrong
 
     def waiting(self) -> tuple[int, int, int]:
-        """Return the number of pending changes, their bytes, and the number without bytes."""
+        """Return the numbers of pending changes, of their bytes, and of changes without bytes."""
         return intents.waiting(self._database)
 
     def lost_files(self) -> int:
@@ -71,7 +71,7 @@ class StateReader:
         return inspect.wanted_path(self._database, box)
 
     def is_sealed(self) -> bool | None:
-        """Return True if the stored names are encrypted, or None without names."""
+        """Return True if the stored names are encrypted, or None if there are no names."""
         return inspect.is_sealed(self._database)
 
     def is_opened_by(self, box: Box) -> bool:
@@ -92,5 +92,5 @@ class Stores:
         self.requests = PendingRequests(database, box)
 
     def pending(self) -> list[Intent]:
-        """Return the pending changes; without a daemon, none of their files is open."""
+        """Return the pending changes; none of their files is open, because no daemon is running."""
         return [msgspec.structs.replace(one, held=False) for one in self.intents.pending()]

@@ -1,6 +1,6 @@
-"""Record of our own recent changes on the service, to detect stale listings.
+"""Record of this client's recent changes on the service, used to detect stale listings.
 
-Knows nothing of the kind of a change.
+Knows nothing about the kind of a change.
 """
 
 import time
@@ -21,11 +21,11 @@ class RecentWrites:
         self._latest = -1
 
     def add(self, zone: str, remote_id: str) -> None:
-        """Record that we changed the entry now."""
+        """Record that this client changed the entry now."""
         self._latest = self._moments[zone, remote_id] = time.monotonic_ns()
 
     def since(self, zone: str, remote_id: str, asked_ns: int) -> bool:
-        """Return True if we changed the entry after `asked_ns` (monotonic)."""
+        """Return True if this client changed the entry after `asked_ns` (monotonic)."""
         if self._latest < asked_ns:  # true for nearly every entry of a listing
             return False
         return self._moments.get((zone, remote_id), -1) >= asked_ns

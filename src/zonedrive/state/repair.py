@@ -1,6 +1,6 @@
 """Repair of a damaged database: the file is set aside and its readable rows are copied.
 
-Knows nothing of the meaning of the rows.  The owner of the tables makes them consistent again
+Knows nothing about the meaning of the rows.  The owner of the tables makes them consistent again
 afterwards, while `pending` returns True.
 
 The damaged file is never changed or deleted.  A process may be killed after each of these steps:
@@ -85,7 +85,7 @@ def open_sound(
 
 
 def pending(path: Path) -> bool:
-    """Return True if rows were lost, and the data that they named is still to be found."""
+    """Return True if rows were lost and the data that they referred to was not recovered yet."""
     return _mark(path).exists()
 
 
@@ -95,7 +95,7 @@ def kept(path: Path) -> str:
 
 
 def done(path: Path) -> None:
-    """Delete the mark; the tables are consistent and on the disk."""
+    """Delete the mark of `pending`, because the tables are now consistent and on the disk."""
     _mark(path).unlink()
 
 
@@ -296,7 +296,7 @@ def _rows(old: Connection, table: str) -> Iterator[dict[str, object]]:
 
 
 def _last(old: Connection, table: str) -> int:
-    """Return an upper limit of the row numbers in a table, as far as it can be read."""
+    """Return an upper limit for the row numbers in the readable part of a table."""
     for question in (
         f"SELECT max(rowid) FROM {table}",  # noqa: S608 - of the schema
         "SELECT max(seq) FROM sqlite_sequence",

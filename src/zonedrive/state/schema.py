@@ -50,7 +50,7 @@ ONLY_HERE = {"inodes": inode_table.ONLY_HERE}
 
 
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
-    """Return a check that a table's row, given by column, is readable with that box."""
+    """Return a function that checks if a table's row, given by column, is readable with the box."""
     checks = {
         "inodes": inode_table.is_whole,
         "doubts": pending_requests.is_whole,

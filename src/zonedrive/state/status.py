@@ -40,7 +40,7 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """Work of a daemon on the outbox; empty without a daemon."""
+    """Work of a daemon on the outbox; empty if no daemon is running."""
 
     running: Callable[[], Collection[int]] = frozenset
     failure: Callable[[int], Exception | None] = lambda ino: None
@@ -48,7 +48,7 @@ class Work:
 
 
 class Status:
-    """Status facts as plain values that JSON can encode."""
+    """Status of an account as plain values that JSON can encode."""
 
     def __init__(self, state: State, work: Work | None = None) -> None:
         self._state = state
@@ -151,7 +151,7 @@ class Status:
         return None
 
     def _passing(self, intent: Intent) -> Cause:
-        """Return the cause of the last failure if a full disk kept it out of the journal."""
+        """Return the cause of the last failure if the journal lacks it because of a full disk."""
         failure = self._work.failure(intent.ino)
         local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
         return Cause.LOCAL if local and not intent.held else Cause.NONE
@@ -191,7 +191,7 @@ def path_of(state: State, ino: int) -> str:
 
 
 def damage_notice(path: Path, number: int) -> str:
-    """Return one line about damage that the user should know of, or "".
+    """Return one line about damage that the user should know about, or "".
 
     `path` is that of the database, `number` the number of files in lost+found.
     """

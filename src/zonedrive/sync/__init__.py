@@ -1,20 +1,20 @@
-"""How local state and the service meet: listings in, changes out.
+"""Synchronization of the local state with the service: merges listings, and sends changes.
 
-The only package that knows both.  The way of a change:
+The only package that knows both.  A change passes through these modules:
 
     intents           an intent for each inode with something to send (in `state/`)
-    coalesce          a pure function: all intents -> the steps the service must see
-    planner           which of them may start now
-    dispatcher        runs the steps: several at once, in order where it matters, again on failure
-    executor          has a step carried out: content by `upload`, names by `remote_namespace`
-    conflict_check    a pure function: base, what the service has -> send, done already, or conflict
-    conflict_copy     two versions of one file: both are kept
-    reconcile         requests without an answer, resolved by looking at the service; `compare`
-                      looks at the bytes, `misplaced_versions` at other files
-    rollback          takes a rejected removal or name back
+    coalesce          a pure function: all intents -> the steps to perform on the service
+    planner           selects the steps that may start now
+    dispatcher        runs the steps: concurrently, in order where needed, with retries
+    executor          performs a step: content by `upload`, names by `remote_namespace`
+    conflict_check    a pure function: base, service's version -> send, already done, or conflict
+    conflict_copy     keeps both versions of a file after a conflict
+    reconcile         resolves unanswered requests by looking at the service; `compare` checks the
+                      bytes, `misplaced_versions` other files
+    rollback          undoes a rejected removal or rename
 
-The way of a listing: `directory_cache` fetches it once for everybody who waits, `listing_batches`
-merges it into the inodes (`state/merge`), `directory_walks` says which listings programs will want
-next, `remote_binding` decides which inode stands for an entry, `moved_files` follows a file that a
-coworker moved.
+A listing passes through these modules: `directory_cache` fetches it once for all waiting callers,
+`listing_batches` merges it into the inodes (`state/merge`), `directory_walks` predicts the listings
+that programs will need next, `remote_binding` decides which inode represents an entry, and
+`moved_files` follows a file that a coworker moved.
 """

@@ -1,4 +1,4 @@
-"""Pure function from all intents to the steps for the service, and their order.
+"""Pure function that computes the steps for the service, and their order, from all intents.
 
 The same intents give the same steps.  Nothing is requested or changed during folding.
 
@@ -123,7 +123,7 @@ def _step(
     inherited: Mapping[Place, InodeView],
     wanted: Collection[Place],
 ) -> Step | None:
-    """Return the step for one intent, apart from steps that must wait for others."""
+    """Return the step for one intent, not considering dependencies on other steps."""
     if intent.parked:
         return None
     if subject.new and intent.gone:
@@ -154,7 +154,7 @@ def _step(
 def _ordered(
     steps: Sequence[Step], subjects: Mapping[int, InodeView], leaving: Mapping[Place, InodeView]
 ) -> list[Step]:
-    """Return the steps with their dependencies; one move of a circle becomes ASIDE."""
+    """Return the steps with their dependencies; in each circle, one move becomes ASIDE."""
     by_ino = {step.ino: step for step in steps}
     held_by: dict[int, set[int]] = {}  # by folder: its entries on the service
     for step in steps:
@@ -214,7 +214,7 @@ def _in_the_way(
 def _folders_first(
     step: Step, by_ino: Mapping[int, Step], subjects: Mapping[int, InodeView]
 ) -> set[int]:
-    """Return the steps on the target folder, and on folders in between, that must end first."""
+    """Return the steps on the target folder and the folders above it that must end first."""
     subject = subjects[step.ino]
     if not _takes_a_place(step, subject):
         return set()
@@ -236,7 +236,7 @@ def _takes_a_place(step: Step, subject: InodeView) -> bool:
 
 
 def _circle(waits: Mapping[int, set[int]]) -> list[int]:
-    """Return steps that wait for each other in a circle, or an empty list."""
+    """Return steps that are waiting for each other in a circle, or an empty list."""
     over: set[int] = set()
     for start in waits:
         path: list[int] = []

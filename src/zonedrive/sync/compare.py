@@ -1,4 +1,4 @@
-"""Comparison of local bytes with the service's bytes, which are downloaded for it.
+"""Comparison of local bytes with the service's bytes, which are downloaded for this purpose.
 
 Size and author alone prove nothing: two versions by one user may have the same size.
 """

@@ -1,4 +1,4 @@
-"""Conflict check before an upload: may the version follow the service's current version?
+"""Check before an upload: may the local version follow the service's current version?
 
 Pure functions.  The caller has fetched the current state from the service and acts on the verdict.
 """

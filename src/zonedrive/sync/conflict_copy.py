@@ -1,4 +1,4 @@
-"""Conflicts between two versions of one file: both are kept."""
+"""Handling of conflicts between two versions of one file: both versions are kept."""
 
 import logging
 import time
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class ConflictCopies:
-    """Handler of conflict-check results that are not a simple upload."""
+    """Handler for the results of the conflict check that need more than an upload."""
 
     def __init__(self, state: LocalState, folders: DirectoryCache) -> None:
         self._state = state
@@ -38,7 +38,7 @@ class ConflictCopies:
         reached(Place.MADE_ANEW)
 
     def vanished(self, intent: Intent, inode: Inode) -> None:
-        """Handle a renamed entry that the service no longer has: only an edit of it is kept."""
+        """Handle a renamed entry that the service no longer has: keep only a local edit of it."""
         state = self._state
         self._folders.forget(inode.parent)
         if intent.generation:
@@ -147,7 +147,7 @@ class ConflictCopies:
         return theirs
 
     def copy_name(self, inode: Inode) -> str:
-        """Return a free name with user, host and time."""
+        """Return a free name that contains the user, the host and the time."""
         state = self._state
         mark = copy_mark(state.user, state.host, datetime.now()).replace("/", "_")
         plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id

@@ -51,7 +51,7 @@ TROUBLE_S = 5.0  # seconds without prefetching after a failure
 
 
 def _since_boot_ns() -> int:
-    """Return the boot-time clock, which, unlike the monotonic clock, runs during suspend."""
+    """Return the time since boot in nanoseconds, including the time of suspends."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -67,7 +67,7 @@ class _Flight:
 
 
 class DirectoryCache:
-    """Content of folders, kept in sync with the service."""
+    """Listings of folders, kept in sync with the service."""
 
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state
@@ -110,7 +110,7 @@ class DirectoryCache:
         return max(least, self._trust(ino) - self._age(ino))
 
     async def ensure(self, folder: Inode) -> None:
-        """Make sure that the folder's listing is known, and fresh if the service answers in time.
+        """Ensure that the folder's listing is known, and fresh if the service answers in time.
 
         Raises the service's error if the folder was never listed.
         """
@@ -142,7 +142,7 @@ class DirectoryCache:
             raise flight.error
 
     def reading(self, ino: int) -> None:
-        """Note that a program begins to read the names of a folder."""
+        """Record that a program is beginning to read the names of a folder."""
         self._walks.reading(ino)
         if ino == ROOT and not self._listing_tops and self._nursery is not None:
             self._listing_tops = True
@@ -267,7 +267,7 @@ class DirectoryCache:
         return not folder.listed or left < self._state.settings.refresh * RENEWED
 
     def _spare(self) -> int:
-        """Return how many listings may start that no program waits for."""
+        """Return how many listings that no program is waiting for may start."""
         service = self._service
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
@@ -278,7 +278,7 @@ class DirectoryCache:
         """Prefetch the top folder of each zone that was never listed, one after the other.
 
         A user who opens a zone can then write into it even if the service becomes unreachable.  No
-        program waits for these listings, and a later access gets a fresh listing.
+        program is waiting for these listings, and a later access gets a fresh listing.
         """
         try:
             if (flight := self._flights.get(ROOT)) is not None:

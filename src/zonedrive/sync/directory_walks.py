@@ -1,7 +1,7 @@
 """Prefetched listings for programs that walk the tree folder by folder.
 
-Knows nothing of the service or of how a listing is fetched.  The caller reports which listings
-programs use and which have arrived, and this module decides which ones to fetch next.
+Knows nothing about the service or about how a listing is fetched.  The caller reports which
+listings programs use and which have arrived, and this module decides which ones to fetch next.
 
 A walk begins when a program uses a second folder of the same parent soon after the first, or when
 it lists a folder and at once continues with the first subfolder.  From then on the folders that
@@ -62,9 +62,10 @@ class DirectoryWalk:
     def __init__(
         self, tree: Inodes, top: int, *, deep: bool, window: int, by_name: bool = False
     ) -> None:
-        """Start a walk; with `deep` it enters the folders that it lists.
+        """Start a walk; if `deep` is true, the walk enters the folders that it lists.
 
-        With `by_name` it follows the order of the names, not that of the listing.
+        If `by_name` is true, the walk follows the order of the names, else the order of the
+        listing.
         """
         self._tree = tree
         self.top = top
@@ -82,7 +83,7 @@ class DirectoryWalk:
         self._open(top, ())
 
     def knows(self, folder: Inode) -> bool:
-        """Return True if the folder is on the way of this walk."""
+        """Return True if this walk leads through the folder."""
         level = self._levels.get(folder.parent)
         return level is not None and folder.ino in level.places
 
@@ -194,9 +195,9 @@ class DirectoryWalks:
         ask: Callable[[Inode], object],
         spare: Callable[[], int],
     ) -> None:
-        """Store the callbacks: `wanted` tells if a folder needs a listing, `ask` starts one.
+        """Store the callbacks: `wanted` tells if a folder needs a listing, and `ask` requests one.
 
-        `spare` returns how many listings may start now that no program waits for.
+        `spare` returns how many listings that no program is waiting for may start now.
         """
         self._tree = tree
         self._wanted, self._ask, self._spare = wanted, ask, spare
@@ -209,11 +210,11 @@ class DirectoryWalks:
         return any(ino in walk.ahead for walk in self._walks)
 
     def reading(self, ino: int) -> None:
-        """Record that a program begins to read the names of a folder."""
+        """Record that a program is beginning to read the names of a folder."""
         self._read[ino] = _now()
 
     def was_read_lately(self, ino: int) -> bool:
-        """Return True if a program has read the names of the folder a moment ago."""
+        """Return True if a program read the names of the folder a moment ago."""
         return _now() - self._read.get(ino, -math.inf) < AT_ONCE_S
 
     def used(self, folder: Inode, *, listed: bool) -> None:
@@ -238,7 +239,7 @@ class DirectoryWalks:
         self.go_on()
 
     def go_on(self) -> None:
-        """Request the next listings as far as capacity allows."""
+        """Request the next listings to the extent that capacity allows."""
         now = _now()
         for walk in self._walks:
             if now - walk.moved_s < GONE_S:
@@ -258,7 +259,7 @@ class DirectoryWalks:
                 return
 
     def _walk(self, folder: Inode) -> DirectoryWalk | None:
-        """Return the walk that the folder belongs to, perhaps a new one, or None."""
+        """Return the walk that the folder belongs to, which may be a new one, or None."""
         now = _now()
         self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
         for walk in self._walks:
@@ -280,7 +281,7 @@ class DirectoryWalks:
         return begun if begun is not None and begun.begins_with(folder) else None
 
     def _turned(self, walk: DirectoryWalk, folder: Inode) -> DirectoryWalk:
-        """Return the walk, replaced by one in the other order if the program follows that order."""
+        """Return the walk, or a new one in the other order if the program follows that order."""
         before = self._used.get(folder.parent, folder.ino)
         if before == folder.ino:
             return walk

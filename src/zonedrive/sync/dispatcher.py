@@ -1,6 +1,6 @@
 """Dispatcher: runs the steps concurrently, in order, when they are due, with retries.
 
-Knows nothing of the work of a step; the `StepExecutor` does it and updates journal and tree.
+Knows nothing about the work of a step; the `StepExecutor` does it and updates journal and tree.
 
 INVARIANT: an inode has at most one running step.
 
@@ -51,7 +51,7 @@ CALM = 4.0  # times the duration of a check: pause until the next one
 
 
 class StepExecutor(InodeViews, Protocol):
-    """Interface to the inodes and the service."""
+    """Interface for performing steps on the inodes and the service."""
 
     async def ready(self) -> bool:
         """Wait while the service is unreachable or requires a logon; return True if it waited."""
@@ -66,13 +66,13 @@ def is_blocked(intent: Intent, vain: int | None = None) -> bool:
 
 
 def _overload(error: Exception) -> Unavailable | None:
-    """Return the service's rejection because of overload if that was the error, or None."""
+    """Return the error if the service rejected the request because of overload, else None."""
     first = first_of(error)
     return first if isinstance(first, Unavailable) and first.is_overload else None
 
 
 class Dispatcher:
-    """Runner of the outbox's steps."""
+    """Runs the steps of the outbox."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Dispatcher:
         return self._changed
 
     def wake(self) -> None:
-        """Report a change, so that new steps are looked for."""
+        """Report a change, so that the dispatcher looks for new steps."""
         self._wake.set()
         self._changed.set()
         self._changed = trio.Event()
@@ -142,9 +142,9 @@ class Dispatcher:
         await self.wait_until(lambda: ino not in self._running)
 
     def is_stalled(self, vain: int | None = None) -> bool:
-        """Return True if every remaining step failed or waits for a failed step.
+        """Return True if every remaining step has failed or is waiting for a failed step.
 
-        With `vain`, steps that failed this many times in a row with a temporary error count, too.
+        If `vain` is given, steps with this many temporary errors in a row also count.
         If the service rejected so many steps in a row because of overload, all steps count.
         """
         now = time.time_ns()
@@ -167,7 +167,7 @@ class Dispatcher:
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Shorten the pauses after temporary errors while a caller waits."""
+        """Shorten the pauses after temporary errors while a caller is waiting."""
         self._impatient += 1
         self._overload.rejections = 0  # so that the caller's steps get attempts
         self.wake()
@@ -235,7 +235,7 @@ class Dispatcher:
 
     @staticmethod
     def _startable(steps: list[Step], now: int) -> deque[Step]:
-        """Return the steps that are due and wait for no other step, small ones first."""
+        """Return the steps that are due and not waiting for another step, small ones first."""
         due = [
             step for step in steps if not now < step.intent.due_ns < now + FAR_NS and not step.after
         ]
@@ -298,7 +298,7 @@ class Dispatcher:
         return sum(each > SMALL for each in running) < self._places
 
     async def _rest(self, calm: float) -> None:
-        """Wait for a change or the next due step, at least `calm` seconds."""
+        """Wait for a change or the next due step, but at least `calm` seconds."""
         with trio.move_on_after(self._pause):
             await self._wake.wait()
         await trio.sleep(max(FOLD_PAUSE_S, calm))

@@ -1,4 +1,4 @@
-"""Outbox carrier: describes inodes to the outbox and performs its steps."""
+"""Executor of the outbox: describes inodes to the outbox and performs its steps."""
 
 import time
 from contextlib import suppress
@@ -125,8 +125,8 @@ class Executor:
     async def _look_anew(self, step: Step) -> None:
         """Fetch the remote state that the last attempt was based on, because it may be wrong.
 
-        An error of the service is ignored here, because the next attempt gets it with a better
-        message.
+        A rejection by the service is ignored here, because the next attempt of the step reports it
+        with a better message.
         """
         state = self._state
         for inode in state.inodes.get_all({step.ino, step.other} - {0}):
@@ -188,13 +188,13 @@ class Executor:
             remote_binding.detach_and_delete_remote(state, parked, due_in(0))
 
     def _vanished(self, inode: Inode) -> None:
-        """Handle an entry that the service no longer has: only local edits of it are kept."""
+        """Handle an entry that the service no longer has: keep only local edits of it."""
         intent = self._state.intents.get(inode.ino)
         if intent is not None:
             self._conflicts.vanished(intent, inode)
 
     async def _is_there(self, inode: Inode) -> bool:
-        """Return True if the service still has the entry."""
+        """Return True if the service still has the entry of the inode."""
         try:
             entry = await self._service.entry(inode.zone, inode.entry_id)
         except NotFound:

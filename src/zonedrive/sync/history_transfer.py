@@ -17,14 +17,14 @@ from zonedrive.sync.materialize import materialize
 
 
 class HistoryTransfer:
-    """Successors and the transfer of histories to them."""
+    """Transfer of a file's history to its successor."""
 
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state
         self._service = service
 
     def former(self, folder: Inode, name: str) -> Inode | None:
-        """Return the file that the service still has under a name, if removed or parked here."""
+        """Return the file that has this name on the service, but was removed or parked locally."""
         for intent in self._state.intents.leaving():
             if intent.final or not (intent.gone or intent.parked):
                 continue
@@ -55,9 +55,11 @@ class HistoryTransfer:
             await materialize(self._state, self._service, heir)
 
     def succeed(self, heir: Inode) -> None:
-        """Turn the successor into a new file if its bytes are local, so that it gets the identity.
+        """Turn the successor into a new file if its bytes are local.
 
-        In a transaction.
+        It can then take over the identity of the file that it replaces.
+
+        The caller holds a transaction.
         """
         state = self._state
         if heir.is_new:

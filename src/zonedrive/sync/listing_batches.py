@@ -1,8 +1,8 @@
 """Merging of arrived listings into the tree, several small ones per transaction.
 
-Knows nothing of how a listing is fetched.  A commit writes each index page that it touches:
+Knows nothing about how a listing is fetched.  A commit writes each index page that it touches:
 separate commits of small listings took a fifth of the time of a walk through many folders.
-Therefore a listing that no program waits for is collected with others, until they fill a
+Therefore a listing that no program is waiting for is collected with others, until they fill a
 transaction or GATHER_S is over.  When a program needs one of them, all are merged at once
 (`merge_waiting`).
 
@@ -27,7 +27,7 @@ ROWS = 500  # changed since the last checkpoint: about half of the pages of `db.
 
 
 class _Arrived:
-    """Small listing that waits to be merged."""
+    """Small listing that is waiting to be merged."""
 
     def __init__(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
         self.folder = folder
@@ -39,12 +39,12 @@ class _Arrived:
 
 
 class ListingBatches:
-    """Merger of folder listings."""
+    """Queue of arrived folder listings, which it merges into the tree."""
 
     def __init__(
         self, state: LocalState, service: Service, tell: Callable[[int, Merged], None]
     ) -> None:
-        """Create the merger; it passes each folder's ino and listing changes to `tell`."""
+        """Create the queue; after a merge it calls `tell` with the folder's ino and the changes."""
         self._state = state
         self._service = service
         self._tell = tell
@@ -57,7 +57,7 @@ class ListingBatches:
         return len(self._waiting)
 
     def claim_checkpoint(self) -> bool:
-        """Return True to one caller if enough was written that `checkpoint` is due."""
+        """Return True, to one caller only, if enough was written that `checkpoint` is due."""
         changes = self._state.database.changes
         if changes - self._checkpointed < ROWS:
             return False
@@ -65,7 +65,7 @@ class ListingBatches:
         return True
 
     async def checkpoint(self) -> None:
-        """Shorten the database's log, so that no commit waits for the disk."""
+        """Shorten the database's log, so that no commit has to wait for the disk."""
         await trio.to_thread.run_sync(self._state.database.checkpoint)
 
     async def merge(
@@ -73,7 +73,7 @@ class ListingBatches:
     ) -> None:
         """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
 
-        `urgent` means that a program waits for it.
+        `urgent` is True if a program is waiting for the listing.
         """
         if len(answer.ids) > TOGETHER:
             await self._merge_in_steps(folder, asked_ns, answer)
@@ -102,7 +102,7 @@ class ListingBatches:
             raise arrived.error
 
     def _has_room(self, answer: RawListing) -> bool:
-        """Return True if the answer fits in one transaction with the waiting listings."""
+        """Return True if one transaction can merge the answer and the waiting listings."""
         entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
         return entries + len(answer.ids) <= TOGETHER
 

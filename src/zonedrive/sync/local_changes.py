@@ -23,7 +23,7 @@ class LocalChanges:
         return [*(intent.ino for intent in state.intents.all()), *state.opened]
 
     def in_doubt(self, remote_id: str) -> Container[str]:
-        """Return the names in a folder for which this client's requests are pending."""
+        """Return the names in a folder that pending requests of this client may have created."""
         return self._state.requests.names_in(remote_id)
 
     def orphaned(self, ino: int) -> None:

@@ -26,7 +26,7 @@ LOOK_BACK = 6  # maximum number of versions on top of one with a lost answer
 
 
 class MisplacedVersions:
-    """Finder of such versions; those in another file are listed as conflict copies."""
+    """Search for misplaced versions; versions in another file are recorded as conflict copies."""
 
     def __init__(
         self,
@@ -41,7 +41,10 @@ class MisplacedVersions:
         self._comparison = comparison
 
     async def find(self, doubt: PendingRequest) -> Entry | None:
-        """Return the other file of that name whose current version was sent by this client."""
+        """Return the file of the same name, but another id, that got the version of the request.
+
+        None if no such file exists.
+        """
         state = self._state
         try:
             entries = await self._service.listing(doubt.zone, doubt.folder)
@@ -57,7 +60,7 @@ class MisplacedVersions:
         return None
 
     async def present(self, doubt: PendingRequest) -> Entry | None:
-        """Return the service's current entry that was to get the version, or None."""
+        """Return the current state of the entry that the version was sent for, or None."""
         try:
             found = await self._service.entry(doubt.zone, doubt.remote_id or "")
         except NotFound:

@@ -1,4 +1,4 @@
-"""Edited files that a coworker moves: they follow to their new place.
+"""Local moves of edited files that a coworker has moved on the service.
 
 A listing that no longer contains an edited file shows that the file is elsewhere, but not where.
 The file cannot be dropped, and its name may already belong to another entry.
@@ -26,7 +26,7 @@ DEEPEST = 64  # maximum number of nested folders to look up
 
 
 class MovedFiles:
-    """Tracker of edited files that coworkers move: moves them to their new places."""
+    """Moves edited files locally after coworkers have moved them on the service."""
 
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state

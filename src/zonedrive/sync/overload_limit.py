@@ -1,6 +1,6 @@
 """Limit on concurrent steps of the outbox while the service reports an overload (429, 503).
 
-Knows nothing of steps; pure arithmetic.  Without an overload it limits nothing.
+Knows nothing about steps; pure arithmetic.  Without an overload it limits nothing.
 
 A rejection halves the number of concurrent steps, and no step starts until a pause has passed: the
 one that the service asks for, or a growing one with jitter.  Each round of successes adds one step.
@@ -52,7 +52,7 @@ class OverloadLimit:
         return max(0.0, self._closed_until - self._clock())
 
     def rejected(self, began: float, running: int, wish: float | None) -> None:
-        """Note that the service rejected a step that began at `began` as one of `running`.
+        """Record that the service rejected a step that began at `began` as one of `running` steps.
 
         `wish` is the pause in seconds that the service asks for, or None.
         """
@@ -66,7 +66,7 @@ class OverloadLimit:
         self._closed_until = max(self._closed_until, now + pause)
 
     def succeeded(self, began: float) -> None:
-        """Note that a step that began at `began` succeeded."""
+        """Record that a step that began at `began` succeeded."""
         if began >= self._rejected_at:
             self.rejections = 0
             self._limit = min(self._most, self._limit + 1 / self._limit)

@@ -1,11 +1,11 @@
-"""Planner: selects the intents to fold, so that thousands of waiting intents need not be folded.
+"""Planner: selects the intents to fold, so that not all of thousands of intents are folded.
 
 Intents that concern names depend on each other, so they are always folded together.  Pending
 requests, and new files at places that other entries leave, are folded with them.  Intents with
 content only depend on those and on nothing else; a batch of the longest due is folded at a time.
 The resulting steps are the same as if all intents had been folded.
 
-Knows nothing of what a step does.  Nothing here is `async`.
+Knows nothing about what a step does.  Nothing here is `async`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,7 +24,7 @@ Chains = dict[tuple[str, str], tuple[int, ...]]
 
 
 class InodeViews(Protocol):
-    """Interface to the inodes."""
+    """Interface through which the planner reads the inodes."""
 
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
         """Return the facts that folding needs, or None if the inode no longer exists.
@@ -44,7 +44,7 @@ class InodeViews(Protocol):
 
 
 class Planner:
-    """Selects and folds intents, and remembers which steps are blocked."""
+    """Selects and folds intents, and keeps track of the blocked steps."""
 
     def __init__(self, journal: IntentTable, subjects: InodeViews) -> None:
         self._journal = journal
@@ -61,9 +61,9 @@ class Planner:
         return self._fold(self._journal.all(), {}, {})
 
     def due(self, now_ns: int, busy: Collection[int]) -> tuple[list[Step], bool]:
-        """Return the steps that concern names and the most urgent contents, and if more are due.
+        """Return the steps that concern names, the most urgent uploads, and True if more are due.
 
-        `busy` holds the inodes with a running step.  The second value is True if more contents are
+        `busy` holds the inodes with a running step.  The second value is True if more uploads are
         due than were folded.
         """
         agenda = self._journal.agenda
@@ -89,7 +89,7 @@ class Planner:
         return steps, more
 
     def ended(self, ino: int) -> None:
-        """Record that a step of the inode ended, and unblock the contents that waited for it."""
+        """Record that a step of the inode ended, and unblock the uploads waiting for it."""
         self._blocked -= self._blocks.pop(ino, set())
 
     def is_superseded(self, step: Step) -> bool:
@@ -102,7 +102,7 @@ class Planner:
         return known is not None and self._subjects.occupant(known[0]) != known[1]
 
     def _related(self, subjects: dict[int, InodeView | None], chains: Chains) -> list[Intent]:
-        """Return all intents that concern names, and the contents that they may depend on."""
+        """Return all intents that concern names, and the uploads that they may depend on."""
         journal = self._journal
         found = {intent.ino: intent for intent in journal.names()}
         for ino in self._subjects.in_doubt():

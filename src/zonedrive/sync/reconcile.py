@@ -1,4 +1,4 @@
-"""Outcome of requests without an answer, determined before the next request for the inode.
+"""Outcome of unanswered requests, which is determined before the next request for the inode.
 
 A lost reply or a killed daemon leaves a pending request.  The service's state is compared with the
 request.  If they match, the result is recorded as if the answer had arrived, also
@@ -49,7 +49,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Reconciler:
-    """Resolution of pending requests, by an answer or by looking at the service."""
+    """Resolver of pending requests, by their answers or by the current state of the service."""
 
     def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
         self._state = state
@@ -62,7 +62,7 @@ class Reconciler:
     # ---- one request to one place at a time ----
 
     async def wait_for(self, folder: str, name: str) -> bool:
-        """Wait for a running request to that folder and name; return False if none runs."""
+        """Wait for a running request for that folder and name; return False if none is running."""
         landed = self._under_way.get((folder, name))
         if landed is None:
             return False
@@ -71,7 +71,7 @@ class Reconciler:
 
     @contextmanager
     def sending(self, doubt: PendingRequest) -> Iterator[None]:
-        """Record a pending request and keep others for the same folder and name waiting.
+        """Record a pending request, and block other requests for the same folder and name.
 
         Uploads, moves and new folders have an unknown outcome from here until their answer is
         recorded.
@@ -103,10 +103,13 @@ class Reconciler:
             self._state.resolved(doubt)
 
     def present(self, sent: PendingRequest) -> PendingRequest | None:
-        """Return the current record of the pending request, which may belong to another inode.
+        """Return the current record of a pending request, or None if it is no longer pending.
 
-        The same bytes may be in two pending requests: sent as a new file, which then was renamed
-        over another file, and as a version of that file.
+        The record may belong to another inode by now.
+
+        The same bytes may be in two pending
+        requests: in the one of a new file, which was then renamed over another file, and in the one
+        of a version of that file.
         """
         doubts = self._state.requests
         if doubts.get(sent.ino) == sent:
@@ -151,7 +154,7 @@ class Reconciler:
         return True
 
     async def _locate(self, doubt: PendingRequest) -> None:
-        """Record where the service has an entry after a move without an answer."""
+        """Record the entry's place on the service after a move that was not answered."""
         state = self._state
         try:
             entry = await self._service.entry(doubt.zone, doubt.remote_id or "")
@@ -266,7 +269,7 @@ class Reconciler:
             state.resolved(doubt)
 
     async def _arrived_elsewhere(self, inode: Inode, doubt: PendingRequest, entry: Entry) -> None:
-        """Record that an upload for one entry became another entry with its name."""
+        """Record that the upload went to another entry of the same name."""
         state = self._state
         present = await self._elsewhere.present(doubt)
         if state.requests.get(inode.ino) != doubt:
@@ -342,7 +345,7 @@ class Reconciler:
         state.inodes.settled.add(inode.zone, entry.id)
 
     def _show(self, doubt: PendingRequest) -> None:
-        """Let the next listing show the entry with that name, because it is not this client's."""
+        """Mark the listing as out of date: the entry with that name is not this client's."""
         folder = self._state.inodes.by_remote(doubt.zone, doubt.folder)
         if folder is not None:
             self._folders.forget(folder.ino)
@@ -366,7 +369,7 @@ class Reconciler:
         )
 
     def _let_go(self, inode: Inode) -> None:
-        """Forget a removed inode for which the service has nothing left to do."""
+        """Forget a removed inode that needs no further request to the service."""
         state = self._state
         if inode.remote_id is not None:
             log.warning("a file that was removed during its upload stays on the service")
@@ -381,7 +384,7 @@ class Reconciler:
     async def _to_cache(
         self, doubt: PendingRequest, inode: Inode, entry: Entry, known: Sent | None
     ) -> None:
-        """Move the uploaded bytes into the cache, as those of the service's version."""
+        """Move the uploaded bytes into the cache, as the content of the service's version."""
         state, which = self._state, (inode.ino, doubt.generation)
         opened = state.opened.get(inode.ino)
         async with opened.preparing if opened else nullcontext():  # waits for a running copy

@@ -78,7 +78,7 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
 
 
 def _beside(state: LocalState, child: Inode, folder: Inode) -> str:
-    """Return a free name for `child` that differs from another entry of its name."""
+    """Return a free name for `child`, because another entry has its name."""
     taken = state.inodes.children(folder.ino)
     if child.remote_id is not None and child.remote_name is not None:
         return local_name(child.remote_name, child.remote_id, taken)
@@ -95,7 +95,7 @@ def _holds_ours(state: LocalState, inode: Inode) -> bool:
 
 
 def _drop(state: LocalState, inode: Inode) -> None:
-    """Remove an inode without local changes, with everything in it."""
+    """Remove an inode that has no local changes, and everything in it."""
     for child in state.inodes.inodes_in(inode.ino) if inode.is_folder else ():
         _drop(state, child)
     state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))

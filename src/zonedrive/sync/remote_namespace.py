@@ -1,4 +1,4 @@
-"""Names on the service: creates folders, and moves and deletes entries."""
+"""Changes of names on the service: creates folders, and moves and deletes entries."""
 
 import logging
 import time
@@ -154,7 +154,7 @@ class RemoteNamespace:
         reached(Place.MOVE_NOTED)
 
     async def _take_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
-        """Roll a move back and return True on success; former folders may need a restore."""
+        """Roll a move back and return True on success; this may restore former folders."""
         state = self._state
         await self._locate(intent, inode)
         if self._reversal.move(intent, inode, refused):
@@ -215,7 +215,7 @@ class RemoteNamespace:
         return self._state.inodes.find(doubt.ino)
 
     async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
-        """Return True if the service still has the base version of a waiting edit."""
+        """Return True if the service still has the version that a pending edit is based on."""
         if not intent.generation:
             return False
         found = await self._service.entry(inode.zone, inode.entry_id)
@@ -274,7 +274,7 @@ class RemoteNamespace:
             state.inodes.update(inode, revision=entry.revision)
 
     async def delete(self, intent: Intent, inode: Inode) -> None:
-        """Delete a removed entry on the service; restore it locally if that is rejected."""
+        """Delete a removed entry on the service; if the service rejects it, restore the entry."""
         try:
             await self._delete(intent, inode)
         except FOR_GOOD as refused:
@@ -287,7 +287,7 @@ class RemoteNamespace:
                 await self._deleted(intent, inode)
 
     async def _is_there(self, inode: Inode) -> bool:
-        """Return True if the service still has the entry, or does not tell."""
+        """Return True if the service still has the entry, or rejects the query."""
         try:
             return not (await self._service.entry(inode.zone, inode.entry_id)).deleted
         except NotFound:

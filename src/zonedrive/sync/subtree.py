@@ -1,6 +1,6 @@
 """Content of a folder at any depth: checks, iteration and removal.
 
-Knows nothing of the reasons.
+Knows nothing about the reasons.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
-"""The POSIX verbs, without a kernel: what each one promises a program is in SEMANTICS.md.
+"""POSIX operations, independent of the kernel; SEMANTICS.md describes their guarantees.
 
 namespace         lookup, readdir, create, mkdir, unlink, rmdir
-rename            rename, and what it means for identity and history
-files             open files: reading and writing; `open_checks` refuses what is not allowed
-write_sessions    what is being written, from the first write to the record of it
-caller_policy     which program asks: those of `guard` cause no download
+rename            rename, and its effect on identity and history
+files             open files: reading and writing; `open_checks` rejects forbidden operations
+write_sessions    bytes that are being written, from the first write until they are recorded
+caller_policy     detection of calling programs that must not cause downloads (setting `guard`)
 xattrs            the extended attributes
-maintenance       what the database needs beside the work
+maintenance       background maintenance of the database
 """

@@ -1,9 +1,9 @@
 """Identification of the program behind a request: programs on the `guard` list get no download.
 
-Knows nothing of files or of what is cached; a caller asks before it causes a download.  A process
-is inspected each time, which takes some 50 µs and is little compared to a request to the service. A
-process number may belong to another process by then, and a process may have executed another
-program.
+Knows nothing about files or about what is cached; a caller asks before it causes a download.  A
+process is inspected each time, which takes some 50 µs and is little compared to a request to the
+service. A process number may belong to another process by then, and a process may have executed
+another program.
 
 This saves downloads and is no protection against attacks: a program can give itself any name.
 """
@@ -22,10 +22,10 @@ DELETED = " (deleted)"  # suffix from the kernel if the program was upgraded
 
 
 class CallerPolicy:
-    """Check for guarded programs."""
+    """Check if a calling program is a guarded one."""
 
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:
-        """Create the list of program names without folders; PROGRAM/THREAD names one thread.
+        """Set the list of programs: names without a folder, or PROGRAM/THREAD for one thread.
 
         PROGRAM/O_NOATIME matches only files that the program opens with that flag.
         """
@@ -52,7 +52,7 @@ class CallerPolicy:
         return True
 
     def _by_thread(self, pid: int, names: set[str]) -> bool:
-        """Return True if the thread is on the list together with its program."""
+        """Return True if the list contains PROGRAM/THREAD for this thread and one of `names`."""
         try:
             thread = (self._proc / str(pid) / "comm").read_bytes().rstrip(b"\n")
         except OSError:

@@ -271,7 +271,7 @@ class Namespace:
     # ---- removing ----
 
     async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
-        """Remove a file; a `final` removal has no successor, see `Intent.final`."""
+        """Remove a file; if `final`, no new file takes over its identity (see `Intent.final`)."""
         state = self._state
         folder = await self.folder(parent)
         inode = self.named(folder, state.checked_name(name))

@@ -18,10 +18,10 @@ WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 
 def require_reachable(state: LocalState, inode: Inode) -> None:
-    """Raise OSError (ESTALE) if the inode was removed or replaced before it could be opened.
+    """Raise OSError (ESTALE) if the inode was removed or replaced before a program opened it.
 
-    The kernel then looks the name up again and opens or creates the current file.  A file that one
-    program has removed while another has it open can be opened by /proc/self/fd.
+    The kernel then looks the name up again and opens or creates the current file.  A file that
+    zonedrive's user removed while a program has it open can still be opened through /proc/self/fd.
     """
     opened = state.opened.get(inode.ino)
     if inode.parent == NOWHERE and not (opened is not None and opened.removed_here):
@@ -68,5 +68,5 @@ def require_unguarded(callers: CallerPolicy, handle: Handle, reader: Reader) -> 
 
 
 def refuse_guarded() -> NoReturn:
-    """Raise PermissionError (EACCES) for a guarded program."""
+    """Raise the PermissionError (EACCES) for a guarded program."""
     raise PermissionError(errno.EACCES, "not here, and not fetched for this program")

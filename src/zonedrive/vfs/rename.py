@@ -23,7 +23,7 @@ NOREPLACE, EXCHANGE = 1, 2
 
 
 class Rename:
-    """Operation rename."""
+    """The operation rename(2)."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@
 
     keep     commits files that are only appended to for a long time, without a close
 
-Knows nothing of handles: `files` counts them.
+Knows nothing about handles: `files` counts them.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """The file system as `fuse` calls it: a stack of views over the inodes.
 
-stack             the file system: each verb goes to the view that it concerns
-nodes, verbs      virtual entries, which stand beside those of the service, and their verbs
-versions          `.versions`, from what `version_list` was told
-desktop_trash     the trash folder of desktops; `trash` deletes and brings back as a whole
+stack             the file system: passes each operation to the view that handles it
+nodes, verbs      virtual entries, shown in addition to the service's, and their operations
+versions          the folder `.versions`, filled from `version_list`
+desktop_trash     the trash folder of desktops; `trash` deletes and restores whole entries
 restore           the mount's side of `zonedrive trash` and `restore`
-status_report     what `status`, `sync` and `conflicts` tell
-path_lookup       what a path means to a person who asks about it
+status_report     the answers to `status`, `sync` and `conflicts`
+path_lookup       facts about a path that a user asks about
 """

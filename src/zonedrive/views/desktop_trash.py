@@ -9,7 +9,7 @@ the entry on the service (see `trashing`), which moves it to its own trash (`zon
 list and restore them: an entry that is moved out of `files` is restored on the service. Removing an
 entry from `files`, as programs do to empty the trash, only hides the entry.
 
-Knows nothing of the programs, and does not read their notes.
+Knows nothing about the programs, and does not read their notes.
 
 INVARIANT: nothing in this module deletes anything permanently.
 """
@@ -35,7 +35,7 @@ PRIVATE = 0o700  # the mode that file managers require for this folder
 
 
 class DesktopTrash:
-    """Door to the virtual folder `.Trash-UID`."""
+    """Virtual folder `.Trash-UID` at the top of the mount."""
 
     def __init__(self, state: LocalState, trashing: TrashOperations) -> None:
         self.name = f".Trash-{state.owner.uid}"
@@ -67,18 +67,18 @@ class _Fixed(Folder):
         return self.entries
 
     def standing(self) -> SyncState:
-        """Return the state of all entries that were put in."""
+        """Return the sync state of the folder, which covers all entries in it."""
         inos = [ino for node in self.entries.values() for ino in node.standing().inos]
         return SyncState("what was deleted here; for all of it: zonedrive trash", inos=tuple(inos))
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
-        """Accept the mode that the folder has, because programs set it.  Raises PermissionError."""
+        """Accept a change to the current mode, because programs set it.  Raises PermissionError."""
         if mode not in (None, PRIVATE):
             raise PermissionError(errno.EPERM, "the trash is its owner's")
 
 
 class _Shelf(_Fixed):
-    """Folder whose entries can be added and removed."""
+    """Folder to which entries can be added, and from which they can be removed."""
 
     def put(self, name: str, node: Node) -> None:
         """Add an entry."""
@@ -186,7 +186,7 @@ class _Note(File):
 
 
 class _Deleted(File):
-    """Trashed file, without its bytes."""
+    """Trashed file; its bytes are not included."""
 
     mode = stat.S_IFREG | 0o400
 
@@ -203,7 +203,7 @@ class _Deleted(File):
 
 
 class _DeletedFolder(Folder):
-    """Trashed folder, without its content."""
+    """Trashed folder; its content is not included."""
 
     mode = stat.S_IFDIR | PRIVATE  # a folder without write permission cannot be moved
 
@@ -228,7 +228,7 @@ class _Files(_Shelf):
         self._trashing = trashing
 
     async def children(self) -> Mapping[str, Node]:
-        """Return the entries, without those that were restored in another way."""
+        """Return the entries, excluding those that were restored in another way."""
         for name, node in list(self.entries.items()):
             if isinstance(node, _Deleted | _DeletedFolder) and self._trashing.is_back(node.gone):
                 self.drop(name)

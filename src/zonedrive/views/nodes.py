@@ -1,17 +1,17 @@
 """Virtual entries: entries of the mount that are not on the service and in no listing.
 
-A folder of the mount may have a door: a name that no listing shows but that leads to virtual
-folders and files.  `virtual` has the operations on them.  To add a kind of virtual entry, write a
-Door and its nodes, and add the door where `filesystem` creates its `VirtualVerbs`.
+A folder of the mount may have a `VirtualRoot`: a virtual folder that no listing shows, but that can
+be opened by name.  `verbs` has the operations on virtual entries.  To add a kind of virtual entry,
+write a VirtualRoot and its nodes, and add it where `stack` creates its `VirtualVerbs`.
 
-Knows nothing of the tree, the service or the kernel.
+Knows nothing about the tree, the service or the kernel.
 
 Data that must survive the daemon is not a virtual entry: it has a database row, as the files in
 lost+found do.
 
 INVARIANT: a virtual inode number is derived from the identity of the entry, so it is permanent
-without a row, also over restarts, and never identifies another entry.
-INVARIANT: a virtual folder holds virtual entries only.
+without a row, also across restarts, and never identifies another entry.
+INVARIANT: a virtual folder contains only virtual entries.
 """
 
 import errno
@@ -33,7 +33,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT
 
 
 def number(*what: str) -> int:
-    """Return the inode number derived from these words; the first word is `Database.identity`."""
+    """Return an inode number derived from the words `what`; the first is `Database.identity`."""
     digest = hashlib.blake2b(digest_size=8)
     for word in what:
         data = word.encode("utf-8", "surrogatepass")
@@ -47,7 +47,7 @@ def refuse() -> NoReturn:
 
 
 class SyncState(msgspec.Struct, frozen=True):
-    """Description of a virtual entry for the question whether the entry is on the service."""
+    """Sync state of a virtual entry: if and where its data is on the service."""
 
     words: str  # text for the user
     here_only: bool = False  # the entry never leaves this machine
@@ -72,11 +72,11 @@ class Node:
         self.ino = ino
 
     def xattrs(self) -> dict[str, str]:
-        """Return the extended attributes by their short names."""
+        """Return the extended attributes as a dict; the keys are short names."""
         return {}
 
     def standing(self) -> SyncState:
-        """Return the description of the entry and where its data is."""
+        """Return the sync state of the entry."""
         raise NotImplementedError
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
@@ -152,7 +152,7 @@ class Folder(Node):
 
 
 class ReadOnly:
-    """Mixin with the write methods of `Content` for content that is read-only."""
+    """Mixin that implements the write methods of `Content` for read-only content."""
 
     async def write(self, offset: int, data: bytes) -> int:
         """Refuse the write: the content is not open for writing."""
@@ -169,11 +169,11 @@ def refuse_writing(flags: int) -> None:
 
 
 class VirtualRoot(Protocol):
-    """Name in folders of the tree that leads to virtual entries."""
+    """Virtual folder that can be opened by name in folders of the tree, but is not listed there."""
 
     @property
     def name(self) -> str:
-        """Name of the door; an entry of the tree with the same name has precedence."""
+        """Name of the virtual folder; an entry of the tree with the same name has precedence."""
 
     def open(self, folder: int) -> Folder | None:
-        """Return the door's virtual folder in the tree folder `folder`, or None."""
+        """Return the virtual folder for the tree folder `folder`, or None."""

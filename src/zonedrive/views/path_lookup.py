@@ -1,6 +1,6 @@
 """Answers about a path for user commands: its pending changes, and why it is not uploaded.
 
-Knows nothing of the commands.
+Knows nothing about the commands.
 
 INVARIANT: a file that is never uploaded is always reported as such.
 """
@@ -94,7 +94,7 @@ class PathLookup:
     # ---- local-only files ----
 
     def stays(self, inode: Inode) -> str:
-        """Return why the inode is never uploaded, or "" if it is on the service or will be."""
+        """Return the reason why the inode is never uploaded; "" if it is or will be uploaded."""
         if not inode.local:
             return ""
         tree, top = self._state.inodes, inode

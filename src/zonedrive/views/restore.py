@@ -1,6 +1,6 @@
 """Link between the mount and the service's trash: sends deletions, shows restored entries.
 
-Knows nothing of how the trash is listed.
+Knows nothing about how the trash is listed.
 
 INVARIANT: a restored entry replaces no local entry, uploaded or not.
 """
@@ -33,7 +33,7 @@ class TrashCommands:
         self._dispatcher = dispatcher
 
     async def told(self) -> None:
-        """Send the pending deletions to the service now, as far as it accepts them."""
+        """Send the pending deletions to the service now; wait at most PATIENCE_S seconds for it."""
         state = self._state
 
         def waiting() -> list[int]:

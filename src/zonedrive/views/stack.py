@@ -134,7 +134,7 @@ class FileSystem:
             await self._folders.refresh(self._state.inodes.get(ROOT), time.monotonic_ns())
 
     def _preconnect(self) -> None:
-        """Open a connection for content in advance, as this takes as long as several answers."""
+        """Connect for content in advance, because connecting takes as long as several requests."""
         self._state.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:

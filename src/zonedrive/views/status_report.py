@@ -87,7 +87,7 @@ class StatusReport:
         return f"{every[0].path}: {every[0].said}{more}"
 
     def vitals(self) -> dict[str, Any]:
-        """Return the values that `zonedrive doctor` checks, without any file name."""
+        """Return the values that `zonedrive doctor` checks; they include no file names."""
         intents = self._state.intents.pending()
         return {
             "state": self._service.link.state,
@@ -224,7 +224,7 @@ class StatusReport:
         }
 
     def take_rejected(self, roots: Collection[int]) -> list[dict[str, str]]:
-        """Return path and error of refused changes below these inodes that were rolled back.
+        """Return path and error of the rejected changes below these inodes that were rolled back.
 
         Each change is returned only once, because the caller shows it to a person.  With ROOT, this
         also works while the stores are closed.
@@ -281,7 +281,7 @@ class StatusReport:
                 inode = state.inodes.find(inode.parent)
 
     def path(self, ino: int) -> str:
-        """Return `LocalState.path`; a negative number stands for a rolled-back change."""
+        """Return the path of an inode; a negative number stands for a rolled-back change."""
         for each in self._state.refusals.unacknowledged() if ino < 0 else ():
             if each.number == -ino:
                 return each.path

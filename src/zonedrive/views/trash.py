@@ -1,4 +1,4 @@
-"""Deletion into the service's trash and restore, for moves into a desktop's trash folder.
+"""Deletion into the service's trash, and restore from it, for the desktop's trash folder.
 
 Programs use unlink(2) and rmdir(2) one by one and for many purposes.  A deletion in this module
 takes a folder with its content, is sent at once and can be undone.  The entries below the folder
@@ -107,7 +107,7 @@ class TrashOperations:
         reached(Place.TRASHED)
 
     async def _all_sent(self, inode: Inode) -> None:
-        """Wait until everything in it is uploaded or has been rejected once more."""
+        """Wait until everything in the entry is uploaded or has been rejected once more."""
         self._dispatcher.expedite(each.ino for each in self._unsent(inode))
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
@@ -125,7 +125,7 @@ class TrashOperations:
             raise OSError(errno.EBUSY, "something in it is not on the service yet")
 
     def _is_refused(self, inode: Inode) -> bool:
-        """Return True if the last upload of a part of it was rejected and no retry is running."""
+        """Return True if the last upload of a part was rejected and no retry is running."""
         intents = [self._state.intents.get(each.ino) for each in self._unsent(inode)]
         return any(
             intent.failed
@@ -136,7 +136,7 @@ class TrashOperations:
         )
 
     def _unsent(self, inode: Inode) -> list[Inode]:
-        """Return the inodes in it that are not fully uploaded.  Raises OSError, see `delete`."""
+        """Return the inodes in the entry that are not uploaded.  Raises OSError, see `delete`."""
         state = self._state
         suspects = {*state.inodes.without_origin(), *(each.ino for each in state.intents.all())}
         written = {ino for ino, opened in state.opened.items() if opened.writers}

@@ -1,9 +1,10 @@
 """POSIX operations on virtual entries (see `nodes`), parallel to those of `filesystem`.
 
-Knows nothing of the purpose of the virtual entries.
+Knows nothing about the purpose of the virtual entries.
 
-Only a name that is not in the tree is looked up among the doors, so entries of the tree have no
-extra cost.  A virtual entry is only in memory, while the kernel, a listing or an open file uses it.
+A name is looked up among the virtual roots only if it is not in the tree, so entries of the tree
+have no extra cost.  A virtual entry is only in memory, while the kernel, a listing or an open file
+uses it.
 """
 
 import errno
@@ -43,7 +44,7 @@ class VirtualVerbs:
     # ---- finding ----
 
     def door(self, parent: int, name: bytes) -> Folder | None:
-        """Return the virtual folder behind a name that the tree folder lacks, or None."""
+        """Return the virtual folder of that name, or None; entries of the tree have precedence."""
         door = self._doors.get(name)
         if door is None:
             return None
@@ -141,7 +142,7 @@ class VirtualVerbs:
         return self._hold(await folder.make_folder(wanted, mode))
 
     async def remove(self, parent: int, name: bytes, *, folder: bool) -> None:
-        """Remove an entry as unlink(2) and rmdir(2) do; a door cannot be removed."""
+        """Remove an entry as unlink(2) and rmdir(2) do; a `VirtualRoot` cannot be removed."""
         if parent < VIRTUAL:
             refuse()
         await self._folder(parent).remove(self._state.checked_name(name), folder=folder)
@@ -205,13 +206,13 @@ class VirtualVerbs:
         return node
 
     def _free_place(self, parent: int, name: bytes) -> tuple[Folder, str]:
-        """Return the virtual folder and the checked name.  Raises FileExistsError for a door."""
+        """Return virtual folder and checked name.  Raises FileExistsError in a tree folder."""
         if parent < VIRTUAL:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         return self._folder(parent), self._state.checked_name(name)
 
     def _same(self, node: Node) -> Node:
-        """Return the node object in use for this entry: the first one, while it is referenced."""
+        """Return the node object that is in use for this entry, or `node` if none is in use."""
         return self._known.setdefault(node.ino, node)
 
     def _hold(self, node: Node) -> Attr:

@@ -1,6 +1,6 @@
 """Version histories of files, requested only when a user looks at them.
 
-Knows nothing of how histories are shown.  A history is valid for `refresh` seconds, or until a
+Knows nothing about how histories are shown.  A history is valid for `refresh` seconds, or until a
 listing shows another version.  While the service is unreachable, the last history is used.
 Histories are only in memory.
 
@@ -135,5 +135,5 @@ class VersionLists:
 
 
 def _now_s() -> float:
-    """Return the seconds of a clock that runs while the machine is suspended."""
+    """Return the seconds since boot, including the time during which the machine was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

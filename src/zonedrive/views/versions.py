@@ -80,7 +80,7 @@ def with_mark(name: str, version: Version) -> str:
 
 
 class Versions:
-    """Door to the virtual folder `.versions`."""
+    """Virtual folder `.versions` in each folder of a zone."""
 
     name = NAME
 

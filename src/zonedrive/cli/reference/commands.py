@@ -1,6 +1,6 @@
 """The command definitions as data, for manual pages and completions.
 
-Knows nothing of the output formats.
+Knows nothing about the output formats.
 """
 
 import inspect

@@ -1,7 +1,7 @@
 """Completion scripts for bash, zsh and fish that do not start zonedrive.
 
-Knows nothing of reading definitions. Account names are looked up during completion; everything else
-is part of the script.
+Knows nothing about reading definitions. Account names are looked up during completion; everything
+else is part of the script.
 """
 
 from collections.abc import Callable, Iterator

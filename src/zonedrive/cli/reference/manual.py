@@ -1,6 +1,6 @@
 """Manual pages zonedrive(1) and zonedrive.toml(5) in man(7) macros.
 
-Knows nothing of reading definitions, which is done by `commands` and `config`.
+Knows nothing about reading definitions, which is done by `commands` and `config`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """One HTTP/1.1 request of a local browser, and its response; then the connection closes.
 
-Knows nothing of the request's purpose.
+Knows nothing about the request's purpose.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Loopback listener to which a browser returns after a sign-on, once.
 
-Knows nothing of providers, logons or terminals.
+Knows nothing about providers, logons or terminals.
 
     GET  /START                 redirect to the provider; the page the browser opens leads here
     GET  /PATH?state=STATE      return in fragment form: a page that posts the fragment

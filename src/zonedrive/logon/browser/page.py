@@ -1,6 +1,6 @@
 """Pages that the browser shows when it returns.
 
-Knows nothing of requests or secrets: no page contains any part of an answer.
+Knows nothing about requests or secrets: no page contains any part of an answer.
 
 INVARIANT: a page loads nothing and runs no script but the one below; the content security policy
 lists the digests of script and style.

@@ -1,6 +1,6 @@
 """Access control of the listener, based on the request and its connection only.
 
-Knows nothing of the purpose of a request.
+Knows nothing about the purpose of a request.
 
 Every page in a browser on this machine and every local user can reach the listener. A foreign page
 is rejected because it cannot guess the paths, and by the Host header (against a name made to

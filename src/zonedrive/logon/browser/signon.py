@@ -1,6 +1,6 @@
 """Browser sign-on: choice of the provider, the visit, and evaluation of the answer.
 
-Knows nothing of terminals or of starting a browser: both are up to a `Person`.
+Knows nothing about terminals or about starting a browser: both are up to a `Person`.
 
 INVARIANT: without a profile that names the returned fields, no browser is opened.
 INVARIANT: the returned fields are sent to the service once, as the profile says, and appear in no

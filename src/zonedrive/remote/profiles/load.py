@@ -1,6 +1,6 @@
 """Parsing and validation of profile files; errors name the line.
 
-Knows nothing of the credentials of a request or the callers of an operation.
+Knows nothing about the credentials of a request or the callers of an operation.
 
 INVARIANT: a parsed profile contains only known operations, keys and placeholders, and no path that
 leads to another host or out of its folder.

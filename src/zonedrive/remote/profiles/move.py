@@ -1,6 +1,6 @@
 """Rename and move with the operations of a profile: one request for both, or one for each.
 
-Knows nothing of sending requests, paths or bodies.
+Knows nothing about sending requests, paths or bodies.
 
 INVARIANT: an entry that is not at its target afterwards is an error, never a success.
 """
@@ -15,7 +15,7 @@ _STEPS = 3  # two are enough unless another user moves the entry at the same tim
 
 
 class Mover:
-    """Rename and move of one entry."""
+    """Renames or moves one entry."""
 
     def __init__(
         self,

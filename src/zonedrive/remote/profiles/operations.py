@@ -1,7 +1,7 @@
 """Deployment profiles: operations outside the published interface, as validated data.
 
-Knows nothing of connections; it returns requests in parts. Reading and checking of profile files is
-in `reading`; `docs/PROFILES.md` explains how to write one.
+Knows nothing about connections; it returns requests in parts. Reading and checking of profile files
+is in `reading`; `docs/PROFILES.md` explains how to write one.
 
 INVARIANT: a request made from a profile goes below `/api/` of the deployment's own host, or below
 its root for a path without a leading slash, whatever the values put into it: a value stays inside
@@ -26,7 +26,7 @@ KINDS: Final = ("file", "folder")
 
 @dataclass(frozen=True)
 class Kind:
-    """Rules for one operation: allowed and required placeholders, and properties."""
+    """Rules for the table of one operation: allowed and required placeholders, and properties."""
 
     may: frozenset[str]  # placeholders
     must: tuple[frozenset[str], ...]  # of each set at least one, else the wrong thing is hit

@@ -4,7 +4,7 @@ The published interface shows how to get the address of a sign-on, and that the 
 comes in a fragment or as a form. It names no field of that answer, so the names are data in the
 profile.
 
-Knows nothing of browsers, requests or files.
+Knows nothing about browsers, requests or files.
 
 INVARIANT: a value of an answer gets into the logon as text, and nowhere else.
 """

@@ -1,6 +1,7 @@
 """Parsing of a zone's trash: entries, and the deletion time of each.
 
-Knows nothing of requests. The member with the deletion time is not published: a profile names it.
+Knows nothing about requests. The member with the deletion time is not published: a profile names
+it.
 """
 
 import msgspec

@@ -1,1 +1,1 @@
-"""Connections to a host, their request bodies and timeouts; knows nothing of zones."""
+"""Connections to a host, their request bodies and timeouts; knows nothing about zones."""

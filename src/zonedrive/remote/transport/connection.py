@@ -1,6 +1,6 @@
 """One connection to one origin through libcurl; it carries one request at a time.
 
-Knows nothing of endpoints. Each connection has its own multi handle, so that this module alone
+Knows nothing about endpoints. Each connection has its own multi handle, so that this module alone
 decides which request uses which connection.
 
 INVARIANT: libcurl never sends a request a second time, and opens no other connection for it.

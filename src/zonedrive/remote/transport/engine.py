@@ -1,7 +1,7 @@
-"""Common base of all requests through libcurl: options, sockets and timers.
+"""Common base for all requests through libcurl: options, sockets and timers.
 
-Knows nothing of requests, nor of how a caller waits: it reports what to wait for, and continues
-when the caller calls `act`.
+Knows nothing about the requests or about how the caller waits: the engine reports the sockets and
+the time to wait for, and continues when the caller calls `act`.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ class Engine:
             self.multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
     def dispose(self) -> None:
-        """Close the multi handle; no request may be on it."""
+        """Close the multi handle.  No request may be in progress."""
         self.multi.close()
         self.epoll.close()
 

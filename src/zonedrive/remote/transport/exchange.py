@@ -1,6 +1,6 @@
 """One request and the received part of its response, as libcurl reports it.
 
-Knows nothing of connections.
+Knows nothing about connections.
 
 INVARIANT: at most `room` bytes and one chunk of a response wait for the consumer.
 """
@@ -120,7 +120,7 @@ class Exchange:
     def response(
         self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, extensions: dict[str, object]
     ) -> httpx.Response:
-        """Return the response once its head is there. Raises the error that ended the request."""
+        """Return the response when its head has arrived. Raises the error of a failed request."""
         if not self.has_head:
             raise self.wrong or httpx.RemoteProtocolError("there is no answer")
         found = httpx.Response(

@@ -1,6 +1,6 @@
 """Mapping from libcurl errors to httpx exceptions.
 
-Knows nothing of requests.
+Knows nothing about requests.
 
 INVARIANT: an error that reports a missing connection is returned only if nothing was sent.
 """

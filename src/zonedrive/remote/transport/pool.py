@@ -1,6 +1,6 @@
 """Open connections of one client, reused in last-in, first-out order.
 
-Knows nothing of requests.
+Knows nothing about requests.
 
 INVARIANT: a connection is lent to one request at a time, and returns to the pool only after its
 response was read to the end; any other connection is closed.

@@ -1,7 +1,7 @@
 """Concurrent requests on one or two shared connections, if the service supports HTTP/2.
 
-Knows nothing of endpoints. Runs on the trio loop: the tasks that wait for answers drive libcurl in
-turn.
+Knows nothing about endpoints. Runs on the trio loop: the tasks that wait for answers drive libcurl
+in turn.
 
 INVARIANT: only repeatable requests are sent this way. libcurl repeats a request by itself if the
 service refuses a stream, or ends a kept connection without an answer.
@@ -39,7 +39,7 @@ KEPT: Final = 32  # handles for requests to come
 
 
 class Streams(Engine):
-    """Shared connections to one origin."""
+    """Connections to one origin, shared by all tasks."""
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
         super().__init__()

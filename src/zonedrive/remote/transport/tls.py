@@ -1,6 +1,6 @@
 """Trusted certificate authorities for all connections of a process to a service.
 
-Knows nothing of addresses or requests.
+Knows nothing about addresses or requests.
 """
 
 import os

@@ -1,6 +1,6 @@
 """httpx transports: one for worker threads, one for the trio loop.
 
-Knows nothing of endpoints.
+Knows nothing about endpoints.
 
 INVARIANT: while a thread waits for an answer that has begun, at least STALL_BYTES arrive in
 `stall_seconds` of waiting, or the wait ends with a timeout. The time between two reads (a pause of
@@ -37,7 +37,7 @@ class BlockingTransport(httpx.BaseTransport):
         self._stall_seconds = stall_seconds
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the response once its head is there. Raises httpx's errors."""
+        """Send a request and return the response when its head arrives. Raises httpx's errors."""
         assert isinstance(request.stream, httpx.SyncByteStream)
         body = Body(self.connections, request, request.stream, self._stall_seconds)
         try:
@@ -67,7 +67,7 @@ class LoopTransport(httpx.AsyncBaseTransport):
         self._is_closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the response once its head is there. Raises httpx's errors."""
+        """Send a request and return the response when its head arrives. Raises httpx's errors."""
         if self._is_shared and request.method == "GET" and EFFECT not in request.extensions:
             shared = await self._on_stream(request)
             if shared is not None:
@@ -162,7 +162,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         yield from self._steps(lambda: exchange.has_head)
 
     def response(self) -> httpx.Response:
-        """Return the response once its head is there. Raises the error that ended the request."""
+        """Return the response when its head arrives. Raises the error that ended the request."""
         exchange = self.exchange
         extensions = {BODY: self, EARLY: exchange.is_early, CERTIFICATE: exchange.certificate}
         return exchange.response(self, extensions)
@@ -303,7 +303,7 @@ class StreamBody(httpx.AsyncByteStream):
             raise
 
     def response(self) -> httpx.Response:
-        """Return the response once its head is there. Raises the error that ended the request."""
+        """Return the response when its head arrives. Raises the error that ended the request."""
         return self.exchange.response(self, {})
 
     def __aiter__(self) -> Self:

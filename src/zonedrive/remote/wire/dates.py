@@ -1,6 +1,6 @@
 """Parsing of dates in the headers of an answer.
 
-Knows nothing of their use.
+Knows nothing about their use.
 """
 
 from email.utils import parsedate_to_datetime

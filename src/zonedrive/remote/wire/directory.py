@@ -1,7 +1,7 @@
 """Tolerant parsing of the JSON of tokens, users and groups.
 
-Knows the JSON member names of these; `entries` knows those of zones and entries. Knows nothing of
-requests.
+Knows the JSON member names of these; `entries` knows those of zones and entries. Knows nothing
+about requests.
 
 The form of a list of users or tokens is not published. The parser therefore accepts a list wherever
 it is found and passes its items on unchanged. It interprets only the members that the interface
@@ -32,7 +32,7 @@ _SECRETS = frozenset({"token", "password"})
 
 
 class Record(msgspec.Struct, eq=False):
-    """One item of a list as received, without secrets."""
+    """One item of a list as received, excluding secrets."""
 
     id: str  # the same whenever the same item comes again, in another request
     fields: dict[str, Any]
@@ -74,7 +74,7 @@ def token(record: Record) -> Token:
 
 
 def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
-    """Return the token created at `now_ns` with a requested life of `seconds`.
+    """Return the token created at `now_ns` with a requested lifetime of `seconds`.
 
     Raises BadAnswer if the answer holds no token, or none that can be used.
     """
@@ -134,7 +134,7 @@ def _members(items: list[Any]) -> Iterable[Member]:
 
 
 def members_wanted(levels: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the members for a request: ids with the level each is to have."""
+    """Return the `members` of a request: the id and the new level of each member."""
     return [{"accessLevel": level, "memberId": member} for member, level in levels.items()]
 
 

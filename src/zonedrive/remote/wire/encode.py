@@ -1,6 +1,6 @@
 """Encoding of a caller's values for a request.
 
-Knows nothing of requests, or of the meaning of the values.
+Knows nothing about requests, or about the meaning of the values.
 
 INVARIANT: the error for a value that cannot be encoded does not contain the value, because the same
 body may contain a password.

@@ -1,6 +1,6 @@
 """Tolerant parsing of the service's JSON into zones, entries and versions.
 
-The only module that knows the JSON member names. Knows nothing of requests or the origin of an
+The only module that knows the JSON member names. Knows nothing about requests or the origin of an
 answer. Unknown members are ignored. A missing, null or malformed member gets a harmless default. If
 there is no harmless default (name, kind, size of a file), the item is marked `unsure`, and the tree
 keeps its previous state of it. An item that cannot be addressed (an entry without id, a zone

@@ -1,6 +1,6 @@
 """Mapping from HTTP status and APIError code to exceptions, in one table.
 
-Knows nothing of the operation that was requested, and retries nothing.
+Knows nothing about the operation that was requested, and retries nothing.
 
 INVARIANT: decisions depend on status, code and exception type. The service's own text is only
 shown, after control characters are removed.
@@ -226,7 +226,7 @@ def error_body(body: bytes) -> tuple[str, str, str | None]:
 
 
 def plain_text(text: str, limit: int = 200) -> str:
-    """Return `text` without control and formatting characters, at most `limit` characters."""
+    """Return at most `limit` characters of `text`; remove control and formatting characters."""
     clean = "".join(char for char in plain(text[: limit * 8]) if char.isprintable())
     clean = " ".join(clean.split())
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -1,6 +1,6 @@
 """Tolerant parsing of single JSON values: texts, ids, names, counts, times.
 
-Knows nothing of the objects they belong to. All decoding of answers passes through this module.
+Knows nothing about the objects they belong to. All decoding of answers passes through this module.
 
 INVARIANT: every integer returned fits SQLite (64 bits, signed), every text has a UTF-8 form.
 INVARIANT: every text but a `name` is plain (see `zonedrive.printable`).

@@ -1,7 +1,7 @@
 """Listing of a folder; each entry is parsed on first access.
 
 A listing of many thousand entries therefore needs little more memory and time than the answer
-itself. Knows nothing of the tree.
+itself. Knows nothing about the tree.
 """
 
 import json

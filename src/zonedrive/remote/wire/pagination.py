@@ -1,7 +1,7 @@
 """Complete listings from a service whose pagination is not documented.
 
-Knows nothing of addresses, and of items only their ids. The published facts: `page` counts from 1,
-and `pageSize` defaults to 100. Which listings support these parameters is not published.
+Knows nothing about addresses, and only the ids of items. The published facts: `page` counts from
+1, and `pageSize` defaults to 100. Which listings support these parameters is not published.
 
 The first request of a listing therefore has no parameters, and the number of items decides:
 
@@ -55,7 +55,7 @@ AnyT = TypeVar("AnyT")
 
 
 class Whole(NamedTuple, Generic[AnyT]):
-    """An item without a known id member: `id` is computed from its whole content."""
+    """An item that has no known id member: `id` is computed from its whole content."""
 
     id: str
     item: AnyT

@@ -458,7 +458,8 @@ async def test_rejected_uploads_do_not_take_the_link_offline(stage: Stage, statu
     for upload in [small, large] * 5:
         with pytest.raises(errors.Unavailable) as failed:
             await upload()
-        assert (failed.value.retry_after, failed.value.unprocessed) == (2.0, True)
+        # A gateway answers 503 also for a service that had the request.
+        assert (failed.value.retry_after, failed.value.unprocessed) == (2.0, status == 429)
     assert stage.link.state == "online"
     assert len(stage.requests) == 10
 

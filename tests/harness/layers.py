@@ -92,7 +92,7 @@ STORES = frozenset(
     }
 )
 # Names sqlite3 only to turn its exceptions into errno.
-SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
+SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table", "state.reader"})
 
 SYNCHRONOUS = frozenset({"state"})
 # A lock that others wait for, and a queue that others read.

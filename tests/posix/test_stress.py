@@ -26,7 +26,7 @@ def size(tree: dict[str, bytes | None], path: str) -> int:
 def test_several_processes_at_once(mounted: Mounted) -> None:
     """Each gets the errnos of a local disk, nobody's file is touched by another, and in the end
     the service has exactly what the folder shows."""
-    mounted.allow("outbox.dispatch: inode .* refused")  # a step that was overtaken is done anew
+    mounted.allow("sync.dispatcher: inode .* refused")  # a step that was overtaken is done anew
     folder = mounted.root / "work"
     folder.mkdir()
     assert stress(folder, processes=3, operations=300, seed=5) == []

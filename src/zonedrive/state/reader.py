@@ -3,6 +3,7 @@
 INVARIANT: nothing on the disk changes, whatever state a daemon left.  See `Database.read`.
 """
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,10 @@ class StateReader:
             if isinstance(wrong, Damaged | msgspec.MsgspecError) or is_damage(wrong.__cause__):
                 raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
             raise
+        except sqlite3.DatabaseError as wrong:  # of a later row, which `execute` does not see
+            if is_damage(wrong):
+                raise StoreError(f"{path} is damaged", remedy=REPAIR) from wrong
+            raise StoreError(f"{path} cannot be read ({wrong})", remedy=DOCTOR) from wrong
         except OSError as wrong:
             raise StoreError(f"{path} cannot be read ({wrong.strerror})", remedy=DOCTOR) from wrong
 

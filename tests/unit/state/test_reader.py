@@ -229,3 +229,24 @@ def test_constructors_have_no_effect_on_the_disk(tmp_path: Path, anew: bool) -> 
     FileSystem(state, MagicMock())
     database.close()
     assert everything(tmp_path) == before
+
+
+def test_damage_that_shows_at_a_later_row_is_damage(tmp_path: Path) -> None:
+    """A query that begins well and ends at a damaged page does not keep a daemon from repairing."""
+    path = tmp_path / "tree.db"
+    database = Database.open(path, SCHEMAS)
+    tree = Inodes.open(database, Clear())
+    with tree.transaction():
+        for number in range(100):
+            tree.add(ROOT, f"{number:0220}", Kind.ZONE, zone=str(number), remote_id=str(number))
+    database.close()
+    data, page = bytearray(path.read_bytes()), 4096
+    leaves = [
+        start
+        for start in range(page, len(data), page)
+        if data[start] == 0x0D and b"0" * 200 in data[start : start + page]
+    ]
+    data[leaves[1] : leaves[1] + page] = b"\xff" * page
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="is damaged"), StateReader.open(path) as state:
+        state.is_sealed()

@@ -70,12 +70,18 @@ class Lock:
             except BlockingIOError as held:
                 who = holder(self._path)
                 leaving = who is not None and mountpoint.at(who.mountpoint) is None
-                waits = leaving or _is_only_read(descriptor)
-                seconds = patience if waits else min(patience, LOOK_SECONDS)
+                is_only_read = _is_only_read(descriptor)
+                seconds = patience if leaving or is_only_read else min(patience, LOOK_SECONDS)
                 if time.monotonic() < begun + seconds:
                     time.sleep(0.05)
                     continue
                 os.close(descriptor)
+                if is_only_read:  # the file names a daemon that has ended
+                    raise AlreadyRunning(
+                        f"another zonedrive command is still reading the data of account"
+                        f" {self._account}",
+                        remedy="end that command, for example a 'zonedrive status', and try again",
+                    ) from held
                 raise refusal(self._account, who) from held
             except OSError as wrong:  # a network file system without locks
                 os.close(descriptor)
@@ -111,9 +117,13 @@ class Lock:
 
 
 def refusal(account: str, who: Holder | None) -> AlreadyRunning:
-    """Return the error for an account that another daemon is serving."""
+    """Return the error for an account whose lock `who` holds; None: not known yet, or a command."""
     if who is None:
-        return AlreadyRunning(f"another zonedrive is starting for account {account}")
+        return AlreadyRunning(
+            f"account {account} is being mounted, logged on or logged off by another zonedrive"
+            " command",
+            remedy="try again when that command has ended",
+        )
     if mountpoint.at(who.mountpoint) is not None:
         return AlreadyRunning(
             f"account {account} is mounted already at {who.mountpoint} (process {who.pid})",

@@ -3,10 +3,12 @@
 Must not change anything, nor import what talks to the service: that costs more than the answer.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from zonedrive import config
+from zonedrive.cipher import Box
 from zonedrive.config import Settings
 from zonedrive.content import disk_limit
 from zonedrive.content.cache_index import cache_usage
@@ -27,14 +29,16 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
-    with lock.reading(paths.lock) as is_free:
-        if not is_free:
-            raise lock.refusal(paths.account, lock.holder(paths.lock))
-        died = last_run.recorded(paths)
-        try:
-            found = _left(paths, settings, most)
-        except StoreError as wrong:
-            raise _with_backlog(paths, wrong) from wrong
+    with _no_daemon(paths):
+        pass  # while a daemon is starting, the user is not asked to unlock a keyring
+    try:
+        # Without the lock: unlocking a keyring may take minutes, and a mount must not wait for it.
+        box = box_of(paths, settings)
+        with _no_daemon(paths):
+            died = last_run.recorded(paths)
+            found = _left(paths, settings, box, most)
+    except StoreError as wrong:
+        raise _with_backlog(paths, wrong) from wrong
     return {
         "account": paths.account,
         "base_url": account.base_url,
@@ -43,6 +47,15 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
         **found,
         **({} if died is None else {"died": died.json()}),
     }
+
+
+@contextmanager
+def _no_daemon(paths: AccountPaths) -> Iterator[None]:
+    """Keep daemons from starting inside the block.  Raises AlreadyRunning if one is running."""
+    with lock.reading(paths.lock) as is_free:
+        if not is_free:
+            raise lock.refusal(paths.account, lock.holder(paths.lock))
+        yield
 
 
 def _with_backlog(paths: AccountPaths, wrong: StoreError) -> StoreError:
@@ -57,9 +70,8 @@ def _with_backlog(paths: AccountPaths, wrong: StoreError) -> StoreError:
     return StoreError(said, remedy=wrong.remedy)
 
 
-def _left(paths: AccountPaths, settings: Settings, most: int | None) -> dict[str, Any]:
+def _left(paths: AccountPaths, settings: Settings, box: Box, most: int | None) -> dict[str, Any]:
     """Return the state that a daemon would report.  Raises StoreError."""
-    box = box_of(paths, settings)
     with reader(paths) as state:
         if not state.is_opened_by(box):
             raise unreadable(paths, settings)

@@ -142,3 +142,14 @@ def test_a_daemon_waits_for_whoever_reads_what_another_one_left(
     taking.join()
     assert is_held(path)
     lock.release()
+
+
+def test_a_lock_that_is_only_read_is_not_called_a_daemon(tmp_path: Path) -> None:
+    """The file may still name the last daemon, which was killed; the refusal names a command."""
+    path = tmp_path / "daemon.lock"
+    with _hold(path, "/nowhere/mounted") as first:
+        first.kill()
+    assert holder(path) is not None
+    with reading(path), pytest.raises(AlreadyRunning, match="still reading the data") as refused:
+        Lock(path, "default").take(tmp_path, patience=0.0)
+    assert "process" not in refused.value.line()

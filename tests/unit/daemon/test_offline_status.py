@@ -1,0 +1,58 @@
+"""Status of an account without a daemon."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from zonedrive.cipher import Box, Clear
+from zonedrive.config import Settings
+from zonedrive.daemon import offline_status
+from zonedrive.daemon.lock import Lock
+from zonedrive.errors import AlreadyRunning
+from zonedrive.logon.account import Account
+from zonedrive.paths import AccountPaths
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
+    """An account that is logged on and was mounted before."""
+    for name in ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME"):
+        monkeypatch.setenv(f"XDG_{name}", os.fspath(tmp_path))
+    found = AccountPaths("default")
+    Account(name="default", base_url="https://zones.example", username="alice").save(found)
+    last = Lock(found.lock, found.account)
+    last.take(tmp_path)
+    last.release()
+    return found
+
+
+def test_a_mount_can_start_while_status_waits_for_the_keyring(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user may take long to unlock it; the lock of the account is free meanwhile."""
+
+    def waits(paths: AccountPaths, settings: Settings) -> Box:
+        daemon = Lock(paths.lock, paths.account)
+        daemon.take(tmp_path, patience=0.0)
+        daemon.release()
+        return Clear()
+
+    monkeypatch.setattr(offline_status, "box_of", waits)
+    assert offline_status.status(paths)["state"] == "offline"
+
+
+def test_while_a_daemon_starts_the_keyring_is_left_alone(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon itself asks for the key, and answers as soon as it has it."""
+
+    def asks(paths: AccountPaths, settings: Settings) -> Box:
+        raise AssertionError("the user would be asked twice")
+
+    monkeypatch.setattr(offline_status, "box_of", asks)
+    daemon = Lock(paths.lock, paths.account)
+    daemon.take(tmp_path)
+    with pytest.raises(AlreadyRunning):
+        offline_status.status(paths)
+    daemon.release()

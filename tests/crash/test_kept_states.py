@@ -1,0 +1,105 @@
+"""State folders that zonedrive 0.1.0 left when it was killed, opened by this version.
+
+`states/0.1.0.tar.xz` was made by the code of commit 842fcfe2512e, not by this one.  It has the
+folders of the machine, what its sandbox had stored, and the content that programs saw before the
+kill (`expected.json`, hexadecimal, null for a folder).  The client had: a decided conflict, a
+pinned folder, an upload whose answer was lost, and, from a time without the service, new files,
+edits, renames, a removal, moves and a save by temporary file and rename, none of them sent.
+"""
+
+import json
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.crash import damage
+from tests.crash.daemons import Daemons
+from tests.crash.mounts import Mortal
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+
+STATES = Path(__file__).with_name("states")
+CONFLICT = "both (conflict, "
+PINNED = "pinned"
+VERSIONS = {"sent once.txt": 1, "edited.txt": 2, "replaced.txt": 2, "new name.txt": 1}
+
+Expected = dict[str, bytes | None]
+
+
+@contextmanager
+def kept(daemons: Daemons, version: str) -> Iterator[tuple[Mortal, Expected]]:
+    """Unpack the folders of a version and start their service at another port."""
+    with tempfile.TemporaryDirectory(prefix="zdk", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        with tarfile.open(STATES / f"{version}.tar.xz") as archive:
+            # Python before 3.11.4 has no filters; later versions ask for one.
+            archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+            archive.extractall(folder)
+        expected = {
+            path: None if data is None else bytes.fromhex(data)
+            for path, data in json.loads((folder / "expected.json").read_bytes()).items()
+        }
+        service = folder / "service"
+        (service / "data" / "port").unlink()
+        deployment = Deployment(service, world_file=service / "world.toml")
+        machine = Machine(folder / "machine")
+        for path in (machine.state / "account.json", machine.state / "account.copy.json"):
+            account = json.loads(path.read_bytes())
+            account |= {"base_url": deployment.base_url, "ca_file": str(machine.state / "ca.pem")}
+            path.write_text(json.dumps(account))
+        mount = Mortal(daemons, machine, deployment, "Zone 01", ["settle=0", "refresh=600"])
+        mount.allow("kept as a conflict copy")  # in the log of then
+        try:
+            machine.log_on(deployment, profile="sandbox")  # the session of then has ended
+            yield mount, expected
+        finally:
+            mount.tear_down()
+            deployment.close()
+            shutil.rmtree(machine.folders["RUNTIME_DIR"], ignore_errors=True)
+
+
+def seen(root: Path) -> Expected:
+    """Return the content of every file below a folder, None for folders."""
+    return {
+        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
+        for path in root.rglob("*")
+    }
+
+
+@pytest.fixture
+def left(daemons: Daemons) -> Iterator[tuple[Mortal, Expected]]:
+    """What version 0.1.0 left."""
+    with kept(daemons, "0.1.0") as found:
+        yield found
+
+
+def test_an_outbox_of_0_1_0_is_shown_and_sent_once(left: tuple[Mortal, Expected]) -> None:
+    """Every change arrives under its name as one version; conflicts and pins are still listed."""
+    mount, expected = left
+    mount.mount()
+    assert seen(mount.root) == expected
+    mount.sync()
+    assert mount.zone.tree() == expected
+    assert {name: len(mount.zone.versions(name)) for name in VERSIONS} == VERSIONS
+    assert mount.spool() == []
+    (conflict,) = json.loads(mount.machine.done("conflicts", "--json"))
+    assert CONFLICT in json.dumps(conflict)
+    assert f"Zone 01/{PINNED}" in mount.machine.done("pin")
+    assert mount.complaints() == []
+
+
+def test_a_damaged_database_of_0_1_0_loses_no_bytes(left: tuple[Mortal, Expected]) -> None:
+    """Bytes that were not sent are found again, with names where those can still be read."""
+    mount, expected = left
+    known = set(mount.zone.tree())
+    damage.lose_table(mount.machine.state / "tree.db", "inodes")
+    mount.mount()
+    found = {data for data in seen(mount.path).values() if data is not None}
+    unsent = {data for path, data in expected.items() if path not in known and data is not None}
+    assert len(unsent) > len(VERSIONS)
+    assert unsent <= found

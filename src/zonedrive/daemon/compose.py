@@ -25,7 +25,7 @@ from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.paths import AccountPaths, private_dir
-from zonedrive.remote import Service, load_profile, open_service
+from zonedrive.remote import HttpService, Service, load_profile, open_service
 from zonedrive.state.attributes import Owner
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import IntentTable
@@ -45,13 +45,11 @@ class Parts:
 
     account: Account
     paths: AccountPaths
-    database: Database
-    tree: Inodes
+    state: LocalState
     service: Service
     files: FileSystem
     auth: BearerAuth
     renewal: Renewal
-    supervisor: Supervisor
 
     def hang_up(self) -> None:
         """Abort transfers at once.
@@ -67,7 +65,7 @@ class Parts:
 
     def close(self) -> None:
         """Close the stores; safe to call repeatedly."""
-        self.database.close()
+        self.state.database.close()
 
 
 def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
@@ -79,9 +77,27 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
     service = connect(account, settings, auth)
-    box, key = patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
+    encryption = patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
     with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
         auth.find()  # while the keyring is open: it may be locked later
+    state = open_state(paths, settings, service, encryption, account.user_id or account.username)
+    files = FileSystem(state, service)
+    return Parts(account, paths, state, service, files, auth, renewal)
+
+
+def open_state(
+    paths: AccountPaths,
+    settings: Settings,
+    service: Service,
+    encryption: tuple[Box, bytes | None],
+    user: str,
+) -> LocalState:
+    """Open the state of an account, and recover it after a crash.
+
+    `encryption` is the box and the key of the local data, `user` the account's user on the service.
+    Raises StoreError if local data cannot be read.
+    """
+    box, key = encryption
     try:
         database = open_database(paths, box)
     except WrongKey as wrong:
@@ -110,16 +126,15 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
         ).start(),
         source=partial(source_of, service),
         settings=settings,
-        user=account.user_id or account.username,
+        user=user,
         owner=Owner(os.getuid(), os.getgid()),
         supervisor=supervisor,
     )
     recover(state)
-    files = FileSystem(state, service)
-    return Parts(account, paths, database, tree, service, files, auth, renewal, supervisor)
+    return state
 
 
-def connect(account: Account, settings: Settings, auth: BearerAuth) -> Service:
+def connect(account: Account, settings: Settings, auth: BearerAuth) -> HttpService:
     """Return the service with the account's logon; it connects with the first request."""
     profile = load_profile(settings.profile or account.profile)
     return open_service(account, auth, profile, settings)

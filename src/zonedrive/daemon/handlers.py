@@ -134,13 +134,13 @@ class Commands:
         return said
 
     def _failing(self) -> Message:
-        failing = self._parts.supervisor.failing()
+        failing = self._parts.state.supervisor.failing()
         return {"failing": [each.json() for each in failing]} if failing else {}
 
     async def vitals(self, request: Message, say: Say) -> Message:
         """Return the daemon's health data, which includes no names."""
         vitals = self._parts.files.report.vitals()
-        failing = [f"{each.task} ({each.kind})" for each in self._parts.supervisor.failing()]
+        failing = [f"{each.task} ({each.kind})" for each in self._parts.state.supervisor.failing()]
         return {"version": __version__, **vitals, "failing": failing}
 
     async def logged_on(self, request: Message, say: Say) -> Message:
@@ -151,7 +151,7 @@ class Commands:
     async def zones(self, request: Message, say: Say) -> Message:
         """Return every zone of the service."""
         zones = await self._parts.service.zones()
-        return {"zones": zone_objects(zones, zone_names(self._parts.tree))}
+        return {"zones": zone_objects(zones, zone_names(self._parts.state.inodes))}
 
     async def conflicts(self, request: Message, say: Say) -> Message:
         """Return the existing conflict copies."""

@@ -26,7 +26,7 @@ from zonedrive.remote import Service
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     """Return the zones that the service lists now, with their current or future local names."""
     settings = config.load(config_file(), paths.account)
-    found, names = trio.run(_asked, paths, Service.zones), dict[str, str]()
+    found, names = trio.run(_asked, paths, lambda service: service.zones()), dict[str, str]()
     with suppress(StoreError):  # the names cannot be read
         box = box_of(paths, settings)
         with reader(paths) as state:

@@ -87,7 +87,7 @@ class PinHandlers:
 
     async def pins(self, request: Message, say: Say) -> Message:
         """Return the pins, and how much of each is cached."""
-        keeping, tree = self._parts.files.keeping, self._parts.tree
+        keeping, tree = self._parts.files.keeping, self._parts.state.inodes
         found = []
         for inode in self._parts.files.pins.roots():
             path = tree.path(inode.ino)

@@ -148,7 +148,7 @@ class Daemon:
             parts.files.invalidations,
             folder,
             parts.account.base_url,
-            parts.supervisor,
+            parts.state.supervisor,
         )
         self._over = trio.Event()
         self._vigil = LogonMonitor(parts, Desktop())
@@ -160,7 +160,7 @@ class Daemon:
             parts.files.report, parts.service.link, self._send_all, self._on_resume
         )
         self._commands = Commands(parts, self._session, self._over, self._vigil.logged_on)
-        self._server = Server(start.paths.control, self._commands.handlers, parts.supervisor)
+        self._server = Server(start.paths.control, self._commands.handlers, parts.state.supervisor)
 
     async def main(self) -> None:
         """Serve until the mount is gone."""
@@ -176,7 +176,7 @@ class Daemon:
     async def _serve(self, signals: AsyncIterator[int]) -> None:
         async with trio.open_nursery() as nursery:
             watch = partial(self._watch_signals, signals)
-            nursery.start_soon(self._parts.supervisor.keep, Task.SIGNALS, watch)
+            nursery.start_soon(self._parts.state.supervisor.keep, Task.SIGNALS, watch)
             nursery.start_soon(self._server.serve)
             try:
                 await self._mounted()
@@ -187,7 +187,7 @@ class Daemon:
 
     async def _mounted(self) -> None:
         """Serve from the first kernel request to the last, then close the stores."""
-        keep = self._parts.supervisor.keep
+        keep = self._parts.state.supervisor.keep
         lost = False
         try:
             async with trio.open_nursery() as nursery:

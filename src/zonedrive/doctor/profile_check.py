@@ -27,7 +27,7 @@ from zonedrive.errors import (
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.model import Entry, Version
-from zonedrive.remote import Service, open_service
+from zonedrive.remote import HttpService, open_service
 from zonedrive.remote.endpoint_probe import EndpointProbe, ProbeVerdict, may_be_asked
 from zonedrive.remote.profiles.load import load_profile, packaged
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation, Profile
@@ -158,7 +158,7 @@ async def _read(patient: DoctorFacts, account: Account, profile: Profile) -> dic
         await service.aclose()
 
 
-async def _some_file(service: Service) -> Entry | None:
+async def _some_file(service: HttpService) -> Entry | None:
     """Return a visible file near the root, preferably one that is not empty."""
     empty = None
     ahead = [(zone.id, zone.root_id) for zone in await service.zones() if zone.accessible]
@@ -179,7 +179,7 @@ async def _some_file(service: Service) -> Entry | None:
 
 
 async def _versions(
-    service: Service, operation: Operation, file: Entry
+    service: HttpService, operation: Operation, file: Entry
 ) -> tuple[CheckResult, list[Version]]:
     versions: list[Version] = []
 
@@ -206,7 +206,7 @@ async def _versions(
 
 
 async def _content(
-    service: Service, wanted: dict[str, Operation], file: Entry, versions: list[Version]
+    service: HttpService, wanted: dict[str, Operation], file: Entry, versions: list[Version]
 ) -> CheckResult:
     if not versions:
         return CheckResult(True, "there is no version to try it on")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from zonedrive.remote.directory import Directory
     from zonedrive.remote.profiles.load import Profile as Profile
     from zonedrive.remote.profiles.load import load_profile as load_profile
+    from zonedrive.remote.service import HttpService as HttpService
     from zonedrive.remote.service import Service as Service
     from zonedrive.remote.service import open_service as open_service
     from zonedrive.remote.transfer import Cancelled as Cancelled
@@ -56,7 +57,7 @@ _HOMES = {
     "directory": ("Directory",),
     "connectivity": ("Connectivity", "State"),
     "profiles.load": ("Profile", "load_profile"),
-    "service": ("Service", "open_service"),
+    "service": ("HttpService", "Service", "open_service"),
     "transfer": ("Cancelled", "Download", "Transfer"),
 }
 """Module of each name; the other names in `__all__` are in zonedrive.model."""

@@ -24,7 +24,7 @@ from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.cancellable_thread import errand, loose
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.profiles.load import load_profile
-from zonedrive.remote.service import Service, open_service
+from zonedrive.remote.service import HttpService, open_service
 from zonedrive.remote.transfer import Download
 
 FoundT = TypeVar("FoundT", Zone, Entry)
@@ -63,7 +63,7 @@ class Client:
         Raises ConfigError if a credential or the profile cannot be used.
         """
         profile = load_profile(credentials.profile)
-        self._service: Service = open_service(
+        self._service: HttpService = open_service(
             credentials, credentials.auth, profile, credentials.settings
         )
 

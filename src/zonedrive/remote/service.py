@@ -1,13 +1,13 @@
-"""The service as typed methods: read zones, folders and files, and change them.
+"""The service as typed methods (`Service`), and its implementation over HTTPS (`HttpService`).
 
 Knows nothing about inodes, the kernel, caches or the outbox. No message contains a name, because
 errors are stored and logged in places where names are not allowed. Published endpoints are defined
 here, all other endpoints in the profile.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import httpx
 import trio
@@ -18,6 +18,7 @@ from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.directory import Directory
+from zonedrive.remote.download import Download
 from zonedrive.remote.passwords import change_with_password
 from zonedrive.remote.profiles.load import OPERATIONS, Profile
 from zonedrive.remote.profiles.move import Mover
@@ -48,13 +49,172 @@ ItemT = TypeVar("ItemT", bound=Item)
 ShapeT = TypeVar("ShapeT", wire.WireEntry, wire.WireZone, wire.WireVersion)
 
 
-class Service:
+class Transfers(Protocol):
+    """Streams of content. Every method blocks, so it is called in a worker thread."""
+
+    def download(
+        self,
+        zone_id: str,
+        file_id: str,
+        *,
+        offset: int = 0,
+        end: int | None = None,
+        version: str | None = None,
+    ) -> Download:
+        """Return the content of a file from `offset` up to `end`, as a context manager.
+
+        A service that ignores ranges sends everything: see `Download.offset`. `version` names an
+        old version (NotSupported without version_content in the profile).
+        """
+        ...
+
+    def upload(
+        self,
+        zone_id: str,
+        folder_id: str,
+        name: str,
+        body: Iterable[bytes],
+        size: int,
+        *,
+        cancelled: Callable[[], bool] = ...,
+    ) -> Entry:
+        """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
+
+        The request is sent once and never retried. Raises ReplyLost if everything was sent but the
+        result is unknown (also if the answer cannot be read), Interrupted or another Unreachable if
+        the upload certainly had no effect, Cancelled once `cancelled()` is true, StoreError if
+        `body` does not have `size` bytes, and the error of a rejection.
+        """
+        ...
+
+    def prepare(self) -> None:
+        """Open a connection, because a download is likely to follow. Errors are ignored."""
+
+    def hang_up(self) -> None:
+        """Abort all current and future transfers at once; they end with Interrupted."""
+
+
+class Service(Protocol):
     """One deployment, seen as one user. All methods may run concurrently on one trio loop.
 
     Every method raises subclasses of errors.RemoteError. A method without an endpoint in the
     profile raises NotSupported at once. Reading methods retry a few times, changing methods never
     do.
     """
+
+    link: Connectivity
+    transfer: Transfers
+
+    async def aclose(self) -> None:
+        """Close all connections; running transfers end with Interrupted."""
+
+    async def reconnect(self, *, dead: bool) -> None:
+        """Stop using the existing connections and probe the service at once.
+
+        Call this after a suspend or a change of network. `dead`: also abort the connections in use,
+        because no more data can arrive on them.
+        """
+
+    def can(self, operation: str, *, folder: bool | None = None) -> bool:
+        """Return True if the profile defines `operation`, one of profile.OPERATIONS.
+
+        `folder` selects the variant for folders or for files; None accepts either.
+        """
+        ...
+
+    def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
+        """Return True if `move` can change the name, the parent, or both, as requested."""
+        ...
+
+    @property
+    def places(self) -> int:
+        """Maximum number of concurrent metadata requests."""
+        ...
+
+    @property
+    def underway(self) -> int:
+        """Number of metadata requests in progress."""
+        ...
+
+    async def zones(self) -> list[Zone]:
+        """Return all zones of the user, including those not accessible through the API."""
+        ...
+
+    async def listed_zones(self) -> wire.ListedZones:
+        """Return all zones, and which facts the service left out."""
+        ...
+
+    async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
+        """Return the present entries of a folder, from all pages, in the service's order.
+
+        Deleted entries are left out, and each id occurs once.
+        """
+        ...
+
+    async def listed(self, zone_id: str, folder_id: str) -> Listed:
+        """Return the listing of a folder; each entry is parsed on first access."""
+        ...
+
+    async def entry(self, zone_id: str, file_id: str) -> Entry:
+        """Return one file or folder; it may be a deleted one, see Entry.deleted."""
+        ...
+
+    async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
+        """Upload a small file without a thread and without the rate limit of `transfer.upload`."""
+        ...
+
+    async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
+        """Return the whole content of a small file; larger files need `transfer`.
+
+        Raises BadAnswer if the content has more than `size` bytes. No more than `size` bytes are
+        held in memory.
+        """
+        ...
+
+    async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
+        """Create a folder and return its entry. Raises AlreadyExists if the name is taken."""
+        ...
+
+    async def move(
+        self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None
+    ) -> Entry:
+        """Rename an entry, move it within its zone, or both.
+
+        `parent_id` and `name` are the new ones. Here and in the methods below, `folder` says
+        whether the entry is a folder, for profiles that distinguish files from folders.
+        """
+        ...
+
+    async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
+        """Move an entry to the service's trash; a folder is moved with all its content."""
+
+    async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
+        """Restore an entry from the trash."""
+        ...
+
+    async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
+        """Delete an entry permanently."""
+
+    async def versions(self, zone_id: str, file_id: str) -> list[Version]:
+        """Return all versions of a file, newest first."""
+        ...
+
+    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
+        """Return the entries in a zone's trash with their deletion time in ns (0: unknown)."""
+        ...
+
+    async def levels(self) -> dict[str, str]:
+        """Return the user's access level per zone id, in the service's words: Add, Modify, …"""
+        ...
+
+    async def probe(self, state: State) -> None:
+        """Send a harmless request to find out whether `state` has ended. See Connectivity.run."""
+
+
+class HttpService(Service):
+    """Service over HTTPS, by the endpoints of the published API and of a profile."""
+
+    transfer: Transfer
 
     def __init__(
         self,
@@ -79,59 +239,39 @@ class Service:
         self.link = link
 
     async def aclose(self) -> None:
-        """Close all connections; running transfers end with Interrupted."""
         self.transfer.close()
         await self._client.aclose()
 
     async def reconnect(self, *, dead: bool) -> None:
-        """Stop using the existing connections and probe the service at once.
-
-        Call this after a suspend or a change of network. `dead`: also abort the connections in use,
-        because no more data can arrive on them.
-        """
         self._calls.drop_idle()
         await trio.to_thread.run_sync(partial(self.transfer.reconnect, dead=dead))
         self.link.recheck()
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
-        """Return True if the profile defines `operation`, one of profile.OPERATIONS.
-
-        `folder` selects the variant for folders or for files; None accepts either.
-        """
         return self._profile.can(operation, folder=folder)
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
-        """Return True if `move` can change the name, the parent, or both, as requested."""
         return self._profile.can_place(folder, renamed=renamed, moved=moved)
 
     @property
     def places(self) -> int:
-        """Maximum number of concurrent metadata requests."""
         return self._calls.places
 
     @property
     def underway(self) -> int:
-        """Number of metadata requests in progress."""
         return self._calls.underway
 
     async def zones(self) -> list[Zone]:
-        """Return all zones of the user, including those not accessible through the API."""
         return (await self.listed_zones()).zones
 
     async def listed_zones(self) -> wire.ListedZones:
-        """Return all zones, and which facts the service left out."""
         doing = "listing the zones"
         return wire.ListedZones(await self._all("zones", ZONES, wire.WireZone, doing), doing)
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
-        """Return the present entries of a folder, from all pages, in the service's order.
-
-        Deleted entries are left out, and each id occurs once.
-        """
         return (await self.listed(zone_id, folder_id)).entries()
 
     async def listed(self, zone_id: str, folder_id: str) -> Listed:
-        """Return the listing of a folder; each entry is parsed on first access."""
         doing = "listing a folder"
         path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
 
@@ -147,14 +287,12 @@ class Service:
         return Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
-        """Return one file or folder; it may be a deleted one, see Entry.deleted."""
         doing = "asking for an entry"
         path = fill_path(FILE, {"zone": zone_id, "file": file_id})
         body = await self._calls.read(path, doing=doing)
         return wire.one_entry(wire.parse(body, doing), doing, zone_id=zone_id)
 
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
-        """Upload a small file without a thread and without the rate limit of `Transfer.upload`."""
         form = MultipartBody(name, [data], len(data))
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
         body = await self._calls.post(
@@ -163,17 +301,11 @@ class Service:
         return uploaded(body, zone_id, folder_id, name)
 
     async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
-        """Return the whole content of a small file; larger files need `transfer`.
-
-        Raises BadAnswer if the content has more than `size` bytes. No more than `size` bytes are
-        held in memory.
-        """
         path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
         doing = "reading a small file"
         return await self._calls.read(path, doing=doing, headers=AS_IT_IS, most=size)
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
-        """Create a folder and return its entry. Raises AlreadyExists if the name is taken."""
         doing = "making a folder"
         values = {"zone": zone_id, "parent": parent_id, "folder": parent_id, "name": name}
         answer = await self._change("make_folder", values, doing)
@@ -188,11 +320,6 @@ class Service:
     async def move(
         self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None
     ) -> Entry:
-        """Rename an entry, move it within its zone, or both.
-
-        `parent_id` and `name` are the new ones. Here and in the methods below, `folder` says
-        whether the entry is a folder, for profiles that distinguish files from folders.
-        """
         values = _of_entry(zone_id, entry_id) | {
             "parent": parent_id, "folder": parent_id, "name": name,
         }  # fmt: skip
@@ -207,20 +334,16 @@ class Service:
         return await mover.bring(parent_id, name, folder)
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """Move an entry to the service's trash; a folder is moved with all its content."""
         await self._change("delete", _of_entry(zone_id, entry_id), "deleting", folder)
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
-        """Restore an entry from the trash."""
         values = _of_entry(zone_id, entry_id)
         return await self._changed_entry("restore", values, "restoring", folder)
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """Delete an entry permanently."""
         await self._change("purge", _of_entry(zone_id, entry_id), "removing for good", folder)
 
     async def versions(self, zone_id: str, file_id: str) -> list[Version]:
-        """Return all versions of a file, newest first."""
         doing = "listing versions"
         fields = self._profile.operation("versions").fields
 
@@ -236,7 +359,6 @@ class Service:
         return [entry for entry, _ in await self.deletions(zone_id)]
 
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
-        """Return the entries in a zone's trash with their deletion time in ns (0: unknown)."""
         reading = Deletions(self._profile.operation("deleted"))
         found = await self._known("deleted", {"zone": zone_id}, reading.items, DOING)
         return reading.told(found, zone_id)
@@ -252,7 +374,6 @@ class Service:
         return [message.said for message in found]
 
     async def levels(self) -> dict[str, str]:
-        """Return the user's access level per zone id, in the service's words: Add, Modify, …"""
         doing = "reading the levels in zones"
         operation = self._profile.operation("levels")
         request = operation.request({})
@@ -275,7 +396,6 @@ class Service:
         await self._change("revoke_token", {"token": token_id}, "revoking a token")
 
     async def probe(self, state: State) -> None:
-        """Send a harmless request to find out whether `state` has ended. See Link.run."""
         if state == "offline":
             doing = "asking whether the service is there"
             await self._calls.try_once(REQUIREMENTS, doing=doing, bare=True)
@@ -353,7 +473,7 @@ def _of_entry(zone_id: str, entry_id: str) -> dict[str, str]:
 
 def open_service(
     deployment: Deployment, auth: httpx.Auth, profile: Profile, settings: Settings
-) -> Service:
+) -> HttpService:
     """Return the service at `deployment`; it connects with the first request.
 
     Raises ConfigError if the base URL is not https or the certificate file cannot be used.
@@ -362,7 +482,7 @@ def open_service(
     trust = tls.trust(deployment.ca_file)
     link = Connectivity()
     client = LoopClient(trust, auth)
-    return Service(
+    return HttpService(
         client,
         Requests(client, base, link, connections=settings.connections),
         Transfer(

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 
 from zonedrive.content.source import Changed
 from zonedrive.model import Entry
-from zonedrive.remote.service import Service
-from zonedrive.remote.transfer import Download, Transfer
+from zonedrive.remote.download import Download
+from zonedrive.remote.service import Service, Transfers
 from zonedrive.state.inode import Inode
 
 
@@ -15,7 +15,7 @@ class ServiceSource:
 
     def __init__(
         self,
-        transfer: Transfer,
+        transfer: Transfers,
         zone: str,
         file_id: str,
         revision: str,
@@ -45,7 +45,7 @@ class ServiceSource:
 class VersionSource:
     """Source of one former version of a file, which never changes and needs no confirmation."""
 
-    def __init__(self, transfer: Transfer, zone: str, file_id: str, version: str) -> None:
+    def __init__(self, transfer: Transfers, zone: str, file_id: str, version: str) -> None:
         """Create a source for the service's version id `version`."""
         self._transfer = transfer
         self._zone = zone

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from zonedrive.remote import Connectivity, Service, Transfer, load_profile
+from zonedrive.remote import Connectivity, HttpService, Transfer, load_profile
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.wire.pagination import BOUNDS
 
@@ -59,12 +59,12 @@ class Stage:
         options = {"sleep": self.slept.append, "chance": lambda: 0.5} | options
         return Transfer(client, BASE, self.link, found, **options)
 
-    def service(self, handler: Handler, profile: str = "sandbox", **options: Any) -> Service:
+    def service(self, handler: Handler, profile: str = "sandbox", **options: Any) -> HttpService:
         """Everything; `options` are those of Calls, but for `bounds`."""
         bounds = options.pop("bounds", BOUNDS)
         client = httpx.AsyncClient(transport=httpx.MockTransport(self._recording(handler)))
         options = {"chance": lambda: 0.5} | options
-        return Service(
+        return HttpService(
             client,
             Requests(client, BASE, self.link, **options),
             self.transfer(handler, profile),

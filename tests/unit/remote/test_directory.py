@@ -11,7 +11,7 @@ import pytest
 from tests.unit.remote.conftest import Stage
 from zonedrive import errors
 from zonedrive.model import Group, Member, Scope
-from zonedrive.remote import Directory, Service
+from zonedrive.remote import Directory, HttpService
 from zonedrive.remote.wire import directory, entries
 from zonedrive.remote.wire.pagination import Bounds
 
@@ -237,7 +237,7 @@ async def test_a_lost_answer_says_that_it_may_be_done(stage: Stage, name: str) -
     assert len(changes(stage)) == 1
 
 
-PASSWORDS: dict[str, Callable[[Service], Awaitable[object]]] = {
+PASSWORDS: dict[str, Callable[[HttpService], Awaitable[object]]] = {
     "create_token": lambda of: of.directory.create_token("n", 60, "pw"),
     "change_password": lambda of: of.change_password("alice", "pw", "new"),
 }

@@ -14,7 +14,7 @@ from tests.unit.remote.conftest import Stage
 from zonedrive.errors import Forbidden, ZonedriveError
 from zonedrive.logon.flow import Flow, obtain_token
 from zonedrive.logon.wire import requirements
-from zonedrive.remote import Service
+from zonedrive.remote import HttpService
 
 ENTRY = {
     "id": "e",
@@ -72,7 +72,7 @@ GROUP = {
 }
 TOKEN = {"id": "t", "token": "secret", "expiry": 1893456000000, "tokenName": "mine"}
 
-Verb = Callable[[Service], Awaitable[object]]
+Verb = Callable[[HttpService], Awaitable[object]]
 # Each call with an answer as it should be.
 CALLS: Mapping[str, tuple[Verb, object]] = {
     "zones": (lambda service: service.zones(), [ZONE, ZONE | {"id": "y"}]),

@@ -13,7 +13,7 @@ from tests.harness.deployment import Deployment
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.model import Entry, Zone
-from zonedrive.remote import Service, load_profile, open_service
+from zonedrive.remote import HttpService, load_profile, open_service
 from zonedrive.remote.clients import BlockingClient
 
 
@@ -36,33 +36,33 @@ class Place:
         self.base_url, self.ca_file = deployment.base_url, str(deployment.ca_file)
 
 
-def opened(deployment: Deployment, profile: str = "sandbox", bearer: str = "") -> Service:
+def opened(deployment: Deployment, profile: str = "sandbox", bearer: str = "") -> HttpService:
     """A service for alice."""
     text = bearer or deployment.person("alice").http.headers["Authorization"]
     return open_service(Place(deployment), Bearer(text), load_profile(profile), Settings())
 
 
 @pytest.fixture
-async def service(deployment: Deployment) -> AsyncIterator[Service]:
+async def service(deployment: Deployment) -> AsyncIterator[HttpService]:
     """As alice, with all that the sandbox offers."""
     found = opened(deployment)
     yield found
     await found.aclose()
 
 
-def read(service: Service, zone: Zone, entry: Entry, offset: int = 0) -> bytes:
+def read(service: HttpService, zone: Zone, entry: Entry, offset: int = 0) -> bytes:
     """All bytes from `offset`."""
     with service.transfer.download(zone.id, entry.id, offset=offset) as download:
         assert download.total == entry.size
         return b"".join(download)
 
 
-async def own_zone(service: Service, name: str) -> Zone:
+async def own_zone(service: HttpService, name: str) -> Zone:
     """The zone of that name."""
     return next(zone for zone in await service.zones() if zone.name == name)
 
 
-async def test_everything_the_profile_offers(service: Service, zone: str) -> None:
+async def test_everything_the_profile_offers(service: HttpService, zone: str) -> None:
     """Folders, files, versions, moves, the trash and back."""
     here = await own_zone(service, zone)
     folder = await service.make_folder(here.id, here.root_id, "new folder?")
@@ -95,7 +95,7 @@ async def test_everything_the_profile_offers(service: Service, zone: str) -> Non
         await service.entry(here.id, moved.id)
 
 
-async def test_names_of_every_kind_arrive(service: Service, zone: str) -> None:
+async def test_names_of_every_kind_arrive(service: HttpService, zone: str) -> None:
     """Quotes, line breaks and percent signs in a name are part of it."""
     here = await own_zone(service, zone)
     for name in ['a"b', "a\nb", "a\\b", "100%", "a&b=c", "%22", "ü" * 120, "a;b", "{zone}"]:
@@ -103,7 +103,7 @@ async def test_names_of_every_kind_arrive(service: Service, zone: str) -> None:
         assert entry.name == name
 
 
-async def test_a_range_of_the_content(service: Service, zone: str) -> None:
+async def test_a_range_of_the_content(service: HttpService, zone: str) -> None:
     """From any place on, and empty at the end."""
     here = await own_zone(service, zone)
     data = bytes(range(256)) * 8000
@@ -112,7 +112,7 @@ async def test_a_range_of_the_content(service: Service, zone: str) -> None:
         assert read(service, here, entry, offset) == data[offset:]
 
 
-async def test_a_part_of_the_content(service: Service, zone: str) -> None:
+async def test_a_part_of_the_content(service: HttpService, zone: str) -> None:
     """Many small parts come over one connection."""
     here = await own_zone(service, zone)
     data = bytes(range(256)) * 8000
@@ -125,7 +125,7 @@ async def test_a_part_of_the_content(service: Service, zone: str) -> None:
 
 
 async def test_a_download_can_be_broken_off(
-    service: Service, zone: str, deployment: Deployment
+    service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """A thread that waits for the service is free at once, and nobody is called offline."""
     here = await own_zone(service, zone)
@@ -142,7 +142,7 @@ async def test_a_download_can_be_broken_off(
     assert len(read(service, here, entry)) == len(data)
 
 
-async def test_content_that_changed_begins_anew(service: Service, zone: str) -> None:
+async def test_content_that_changed_begins_anew(service: HttpService, zone: str) -> None:
     """With the old tag, the new version comes from its beginning."""
     here = await own_zone(service, zone)
     upload = service.transfer.upload
@@ -156,7 +156,7 @@ async def test_content_that_changed_begins_anew(service: Service, zone: str) -> 
 
 
 async def test_a_folder_of_more_than_a_page(
-    service: Service, zone: str, deployment: Deployment
+    service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """In one request, where the service does not paginate."""
     here = await own_zone(service, zone)
@@ -194,7 +194,7 @@ async def test_a_paginating_service() -> None:
 
 
 async def test_a_lost_reply_is_a_doubt_and_the_version_is_there(
-    service: Service, zone: str, deployment: Deployment
+    service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """Exactly once: whoever looks finds it, and must not send again."""
     here = await own_zone(service, zone)
@@ -208,7 +208,7 @@ async def test_a_lost_reply_is_a_doubt_and_the_version_is_there(
 
 
 async def test_a_lost_reply_of_a_change(
-    service: Service, zone: str, deployment: Deployment
+    service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """The folder was made once, and the doubt is told."""
     here = await own_zone(service, zone)
@@ -221,7 +221,9 @@ async def test_a_lost_reply_of_a_change(
     assert found.count("lost") == 1
 
 
-async def test_a_download_that_is_cut(service: Service, zone: str, deployment: Deployment) -> None:
+async def test_a_download_that_is_cut(
+    service: HttpService, zone: str, deployment: Deployment
+) -> None:
     """What came can be kept, and the rest asked for."""
     here = await own_zone(service, zone)
     data = bytes(range(251)) * 20_000
@@ -240,7 +242,7 @@ async def test_a_download_that_is_cut(service: Service, zone: str, deployment: D
 
 @pytest.mark.parametrize("status", [500, 502, 503])
 async def test_a_moment_of_trouble_is_not_noticed(
-    service: Service, zone: str, deployment: Deployment, status: int
+    service: HttpService, zone: str, deployment: Deployment, status: int
 ) -> None:
     """Two failures, and the third request works."""
     with deployment.faulty(status=status, method="GET", times=2):
@@ -250,7 +252,7 @@ async def test_a_moment_of_trouble_is_not_noticed(
 
 
 async def test_a_reset_connection_is_not_noticed(
-    service: Service, zone: str, deployment: Deployment
+    service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """A kept connection that died is replaced."""
     await service.zones()
@@ -258,7 +260,9 @@ async def test_a_reset_connection_is_not_noticed(
         assert await own_zone(service, zone)
 
 
-async def test_a_service_that_goes_and_comes_back(service: Service, deployment: Deployment) -> None:
+async def test_a_service_that_goes_and_comes_back(
+    service: HttpService, deployment: Deployment
+) -> None:
     """Offline at once, online as soon as it answers."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(service.link.run, service)

@@ -11,11 +11,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.unit.remote.conftest import BASE, Piece, Stage
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Connectivity, Service, load_profile, open_service
+from zonedrive.remote import Connectivity, HttpService, load_profile, open_service
 from zonedrive.remote.transport.exchange import SENT
 
 ENTRY = {"id": "e", "name": "n", "zoneId": "z", "parentId": "p", "folder": False, "size": 3}
-Verb = Callable[[Service], Awaitable[object]]
+Verb = Callable[[HttpService], Awaitable[object]]
 READS: dict[str, Verb] = {
     "zones": lambda service: service.zones(),
     "listing": lambda service: service.listing("z", "p"),
@@ -285,14 +285,14 @@ class Drip(httpx.AsyncByteStream):
             yield b" "
 
 
-def above(stage: Stage, client: httpx.AsyncClient) -> Service:
+def above(stage: Stage, client: httpx.AsyncClient) -> HttpService:
     """A service upon a client of one's own."""
     from zonedrive.remote.requests import Requests
 
     profile = load_profile("sandbox")
     calls = Requests(client, BASE, stage.link, connections=2)
     transfer = stage.transfer(lambda request: said(500))
-    return Service(client, calls, transfer, stage.link, profile)
+    return HttpService(client, calls, transfer, stage.link, profile)
 
 
 async def test_a_service_that_never_answers_is_waited_for_15_seconds(

@@ -10,7 +10,7 @@ from tests.harness.deployment import Deployment
 from tests.unit.remote.test_real_service import Place, own_zone
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Service, load_profile, open_service
+from zonedrive.remote import HttpService, load_profile, open_service
 
 
 class Renewing(httpx.Auth):
@@ -29,7 +29,7 @@ class Renewing(httpx.Auth):
             yield request
 
 
-def opened(deployment: Deployment, *stale: str) -> Service:
+def opened(deployment: Deployment, *stale: str) -> HttpService:
     """A service for alice, who has tried the `stale` bearers before."""
     bearer = deployment.person("alice").http.headers["Authorization"]
     auth = Renewing([*stale, bearer])
@@ -37,14 +37,14 @@ def opened(deployment: Deployment, *stale: str) -> Service:
 
 
 @pytest.fixture
-async def service(deployment: Deployment) -> AsyncIterator[Service]:
+async def service(deployment: Deployment) -> AsyncIterator[HttpService]:
     """As alice."""
     found = opened(deployment)
     yield found
     await found.aclose()
 
 
-async def test_many_at_once_arrive_whole(service: Service, zone: str) -> None:
+async def test_many_at_once_arrive_whole(service: HttpService, zone: str) -> None:
     """Each of many small files is stored under its name with its bytes, once."""
     here = await own_zone(service, zone)
     folder = (await service.make_folder(here.id, here.root_id, "in here")).id
@@ -59,7 +59,7 @@ async def test_many_at_once_arrive_whole(service: Service, zone: str) -> None:
             assert b"".join(download) == data
 
 
-async def test_the_entry_is_told(service: Service, zone: str) -> None:
+async def test_the_entry_is_told(service: HttpService, zone: str) -> None:
     """What comes back is the entry that a listing shows, also for a second version."""
     here = await own_zone(service, zone)
     folder = (await service.make_folder(here.id, here.root_id, "in here")).id
@@ -70,7 +70,7 @@ async def test_the_entry_is_told(service: Service, zone: str) -> None:
 
 
 async def test_a_refusal_is_told_by_type(
-    service: Service, zone: str, deployment: Deployment
+    service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """What the service does not take has certainly not arrived, and the reason is known."""
     here = await own_zone(service, zone)
@@ -86,7 +86,7 @@ async def test_a_refusal_is_told_by_type(
 
 
 async def test_a_lost_answer_is_a_doubt(
-    service: Service, zone: str, deployment: Deployment
+    service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """A reply that never came may be one to a stored file; the next request has a fresh line."""
     here = await own_zone(service, zone)
@@ -101,7 +101,7 @@ async def test_a_lost_answer_is_a_doubt(
 
 
 async def test_a_service_that_is_away_is_told(
-    service: Service, zone: str, deployment: Deployment
+    service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """Without a connection nothing was sent; a restart in between is not noticed."""
     here = await own_zone(service, zone)

@@ -18,7 +18,7 @@ from tests.unit.remote.transport.conftest import Peer, Talk, received, request
 from tests.unit.remote.transport.test_hostile_peer import entry, ok, whole
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Connectivity, Service, load_profile, open_service, requests
+from zonedrive.remote import Connectivity, HttpService, load_profile, open_service, requests
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.transfer import CHUNK, HEAD_SECONDS, Transfer
 from zonedrive.remote.transport import tls
@@ -295,7 +295,7 @@ class Place:
         self.base_url, self.ca_file = base_url, None if ca_file is None else str(ca_file)
 
 
-async def failing(service: Service) -> errors.RemoteError:
+async def failing(service: HttpService) -> errors.RemoteError:
     """What asking for the zones comes to; the link notices it."""
     try:
         with trio.fail_after(30), pytest.raises(errors.RemoteError) as failed:
@@ -305,7 +305,7 @@ async def failing(service: Service) -> errors.RemoteError:
         await service.aclose()
 
 
-def opened(url: str, ca_file: Path | None = None) -> Service:
+def opened(url: str, ca_file: Path | None = None) -> HttpService:
     """A service at a real address."""
     return open_service(Place(url, ca_file), httpx.Auth(), load_profile("published"), Settings())
 

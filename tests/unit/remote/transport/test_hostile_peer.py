@@ -19,7 +19,7 @@ import trio
 from tests.unit.remote.transport.conftest import Peer, Receiving, Records, received, request
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Connectivity, Service, load_profile, open_service, probe
+from zonedrive.remote import Connectivity, HttpService, load_profile, open_service, probe
 from zonedrive.remote.clients import BlockingClient
 from zonedrive.remote.endpoint_probe import EndpointProbe
 from zonedrive.remote.profiles.operations import OPERATIONS
@@ -74,7 +74,7 @@ def entry(name: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def opened(peer: Peer, ca_file: Path, auth: httpx.Auth | None = None) -> Service:
+def opened(peer: Peer, ca_file: Path, auth: httpx.Auth | None = None) -> HttpService:
     """A service at a peer."""
     return open_service(
         Place(peer.url, ca_file), auth or Bearer(), load_profile("published"), Settings()

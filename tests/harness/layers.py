@@ -31,6 +31,8 @@ GROUND = frozenset(
         "encoding",
         "supervisor",
         "observers",
+        "snapshot",
+        "single_flight",
     }
 )
 

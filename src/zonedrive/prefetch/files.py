@@ -30,8 +30,11 @@ from cachetools import LRUCache
 from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, ReadSequence
 from zonedrive.remote.service import Service
+from zonedrive.single_flight import Flight, SingleFlight
+from zonedrive.snapshot import Snapshot
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.open_file import content_of
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.directory_walks import ordered
@@ -62,7 +65,7 @@ class FilePrefetch:
         self._service = service
         self._folders = folders
         self._trails: LRUCache[int, ReadSequence] = LRUCache(TRAILS)
-        self._running: dict[int, trio.Event] = {}  # events that are set when a prefetch has ended
+        self._running: SingleFlight[int, Flight] = SingleFlight()  # by ino
         self._nursery: trio.Nursery | None = None
         self._bytes = BYTES
         if limit := state.settings.download_limit:
@@ -77,10 +80,9 @@ class FilePrefetch:
 
     async def arriving(self, ino: int) -> None:
         """Wait for a running prefetch of the file."""
-        coming = self._running.get(ino)
-        if coming is not None:
+        if ino in self._running:
             with trio.move_on_after(PATIENCE_S):
-                await coming.wait()
+                await self._running.wait(ino)
 
     def opened(self, inode: Inode, pid: int, flags: int = 0) -> None:
         """Record that a process opened a file for reading."""
@@ -248,7 +250,7 @@ class FilePrefetch:
                 if trail.bytes_ahead + inode.size > most or self._nursery is None:
                     return False
                 part.ahead[inode.ino] = inode.size
-                self._running[inode.ino] = trio.Event()
+                self._running.begin(inode.ino, Flight())
                 self._nursery.start_soon(
                     state.supervisor.job, Task.SIBLING_AHEAD, self._safely, self._fetch, part, inode
                 )
@@ -305,7 +307,7 @@ class FilePrefetch:
             log.info("fetching ahead ended (%s)", wrong)
             trail.stop()
         finally:
-            self._running.pop(inode.ino).set()
+            self._running.end(inode.ino)
         for each in list(self._trails.values()):
             self._go_on(each)
 
@@ -321,9 +323,10 @@ class FilePrefetch:
     async def _bring(self, inode: Inode) -> None:
         """Fetch the whole file in one request, and put it into the cache."""
         state, ino, revision, size = self._state, inode.ino, inode.revision, inode.size
+        content = Snapshot(lambda: content_of(inode))
         data = await self._service.content(inode.zone, inode.remote_id or "", size)
-        if len(data) != size or inode.revision != revision or inode.generation:
-            return  # the file has another version now
+        if len(data) != size or not content.is_current:
+            return
         if ino in state.opened or state.cache.put(ino, revision, data):
             return
         if state.cache.is_complete(ino, revision):

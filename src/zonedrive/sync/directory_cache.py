@@ -25,6 +25,7 @@ from zonedrive.errors import Forbidden, NotFound, ZonedriveError
 from zonedrive.formatting import count, verb
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
+from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge
@@ -55,13 +56,13 @@ def _since_boot_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-class _Flight:
+class _Listing(Flight):
     """Listing in progress."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked_ns = time.monotonic_ns()
         self.aged_from_ns = _since_boot_ns()
-        self.landed = trio.Event()
         self.error: Exception | None = None
         self.awaited = False  # True if a program waits for it
 
@@ -76,7 +77,7 @@ class DirectoryCache:
         self._asked_ns: dict[int, int] = {}  # by ino: when the newest merged listing was requested
         self._aged_from_ns: dict[int, int] = {}  # the same moment on the clock of `_since_boot_ns`
         self._took_s: dict[int, float] = {}  # from the request until the merge
-        self._flights: dict[int, _Flight] = {}
+        self._listings: SingleFlight[int, _Listing] = SingleFlight()  # by ino
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._unsure: dict[int, int] = {}  # by ino, the number in the last log message
         self._unshown: dict[int, int] = {}  # number of hidden entries by ino
@@ -125,7 +126,7 @@ class DirectoryCache:
         if not folder.listed:
             flight = self._awaited(folder)
             self._walks.used(folder, listed=False)
-            await flight.landed.wait()
+            await flight.wait()
             if flight.error is not None:
                 raise flight.error
             return
@@ -135,7 +136,7 @@ class DirectoryCache:
         self._walks.used(folder, listed=True)
         patience = 0.0 if time.monotonic() < self._sluggish_until else PATIENCE_S
         with trio.move_on_after(patience) as waiting:
-            await flight.landed.wait()
+            await flight.wait()
         if waiting.cancelled_caught and patience:
             self._sluggish_until = time.monotonic() + SLUGGISH_S
         if isinstance(flight.error, Forbidden) and not self._holds_ours(folder):
@@ -156,7 +157,7 @@ class DirectoryCache:
             return folder.parent != NOWHERE and not folder.is_new
         if self._spare() <= 0:
             return False
-        await (flight := self._flight(folder)).landed.wait()
+        await (flight := self._flight(folder)).wait()
         return flight.error is None
 
     def _holds_ours(self, folder: Inode) -> bool:
@@ -173,7 +174,7 @@ class DirectoryCache:
             if folder.listed and self._asked_ns.get(folder.ino, -1) >= newer_than_ns:
                 return
             flight = self._awaited(folder)
-            await flight.landed.wait()
+            await flight.wait()
             if isinstance(flight.error, NotFound) and folder.ino != ROOT:
                 await self.refresh(self._state.inodes.get(folder.parent), flight.asked_ns)
                 if folder.parent == NOWHERE or folder.is_new:
@@ -221,24 +222,24 @@ class DirectoryCache:
             return float("inf")
         return (_since_boot_ns() - self._aged_from_ns[ino]) / 1e9
 
-    def _flight(self, folder: Inode) -> _Flight:
-        flight = self._flights.get(folder.ino)
+    def _flight(self, folder: Inode) -> _Listing:
+        flight = self._listings.get(folder.ino)
         if flight is None:
             if self._nursery is None:
                 raise AssertionError("the vfs is not running")
-            flight = self._flights[folder.ino] = _Flight()
+            flight = self._listings.begin(folder.ino, _Listing())
             job = self._state.supervisor.job
             self._nursery.start_soon(job, Task.LISTING, self._fetch, folder, flight)
         return flight
 
-    def _awaited(self, folder: Inode) -> _Flight:
+    def _awaited(self, folder: Inode) -> _Listing:
         """Return the folder's listing in progress, which is merged as soon as it arrives."""
         flight = self._flight(folder)
         flight.awaited = True
         self._merging.merge_waiting()
         return flight
 
-    async def _fetch(self, folder: Inode, flight: _Flight) -> None:
+    async def _fetch(self, folder: Inode, flight: _Listing) -> None:
         try:
             if folder.kind is Kind.ROOT:
                 await self._fetch_zones(folder, flight)
@@ -253,8 +254,7 @@ class DirectoryCache:
             log.exception("a listing could not be merged")
             flight.error = wrong
         finally:
-            del self._flights[folder.ino]
-            flight.landed.set()
+            self._listings.end(folder.ino)
         if flight.error is not None and not isinstance(flight.error, NotFound | Forbidden):
             self._quiet_until = time.monotonic() + TROUBLE_S
         self._walks.landed(folder.ino)
@@ -271,7 +271,7 @@ class DirectoryCache:
         service = self._service
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
-        asked = len(self._flights) - self._merging.waiting
+        asked = len(self._listings) - self._merging.waiting
         return service.places - max(asked, service.underway) - RESERVED
 
     async def _list_tops(self) -> None:
@@ -281,8 +281,7 @@ class DirectoryCache:
         program is waiting for these listings, and a later access gets a fresh listing.
         """
         try:
-            if (flight := self._flights.get(ROOT)) is not None:
-                await flight.landed.wait()
+            await self._listings.wait(ROOT)
             for zone in [*self._state.inodes.inodes_in(ROOT)][:TOPS]:
                 if zone.kind is not Kind.ZONE or zone.listed or zone.ino in self._closed:
                     continue
@@ -291,7 +290,7 @@ class DirectoryCache:
                         return
                     await trio.sleep(LOOK_S)
                 if zone.parent != NOWHERE and not zone.listed:
-                    await (flight := self._flight(zone)).landed.wait()
+                    await (flight := self._flight(zone)).wait()
                     if not flight.awaited:
                         self.forget(zone.ino)
                     if isinstance(flight.error, Forbidden | NotFound):
@@ -307,9 +306,9 @@ class DirectoryCache:
         if service.places > RESERVED or service.link.state != "online":
             return self._spare() > 0
         quiet = time.monotonic() >= self._quiet_until
-        return quiet and not max(len(self._flights), service.underway)
+        return quiet and not max(len(self._listings), service.underway)
 
-    async def _fetch_zones(self, root: Inode, flight: _Flight) -> None:
+    async def _fetch_zones(self, root: Inode, flight: _Listing) -> None:
         state = self._state
         wrong: ZonedriveError | None = None
         async with trio.open_nursery() as nursery:  # both requests run at the same time
@@ -340,7 +339,7 @@ class DirectoryCache:
             add_only = frozenset(zone for zone, level in levels.items() if level == ADD)
             state.rules = msgspec.structs.replace(state.rules, add_only=add_only)
 
-    async def _fetch_folder(self, folder: Inode, flight: _Flight) -> None:
+    async def _fetch_folder(self, folder: Inode, flight: _Listing) -> None:
         state = self._state
         try:
             listed = await self._service.listed(folder.zone, folder.entry_id)
@@ -389,7 +388,7 @@ class DirectoryCache:
         """Return the maximum age (s) of a listing; a listing that took long is trusted longer."""
         return max(self._state.settings.refresh, 2 * self._took_s.get(ino, 0.0))
 
-    def _merged(self, ino: int, flight: _Flight) -> None:
+    def _merged(self, ino: int, flight: _Listing) -> None:
         self._asked_ns[ino] = flight.asked_ns
         self._aged_from_ns[ino] = flight.aged_from_ns
         self._took_s[ino] = (_since_boot_ns() - flight.aged_from_ns) / 1e9
@@ -398,7 +397,7 @@ class DirectoryCache:
     async def _vanished(self, folder: Inode) -> None:
         """Mark the parent's listing as out of date: the service has no such folder."""
         above = self._state.inodes.find(folder.parent)
-        if above is not None and above.ino != folder.ino and above.ino not in self._flights:
+        if above is not None and above.ino != folder.ino and above.ino not in self._listings:
             self._asked_ns.pop(above.ino, None)
 
 

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
 import msgspec
-import trio
 
 from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
+from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state.conflict_log import Conflict
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
@@ -57,17 +57,13 @@ class Reconciler:
         self._folders = folders
         self.comparison = ContentComparison(state, service)
         self._elsewhere = MisplacedVersions(state, service, folders, self.comparison)
-        self._under_way: dict[tuple[str, str], trio.Event] = {}  # by folder id and name
+        self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
 
     # ---- one request to one place at a time ----
 
     async def wait_for(self, folder: str, name: str) -> bool:
         """Wait for a running request for that folder and name; return False if none is running."""
-        landed = self._under_way.get((folder, name))
-        if landed is None:
-            return False
-        await landed.wait()
-        return True
+        return await self._under_way.wait((folder, name))
 
     @contextmanager
     def sending(self, doubt: PendingRequest) -> Iterator[None]:
@@ -78,11 +74,8 @@ class Reconciler:
         """
         with self._state.transaction():
             self._state.requests.note(doubt)
-        self._under_way[doubt.folder, doubt.name] = trio.Event()
-        try:
+        with self._under_way.flying((doubt.folder, doubt.name), Flight()):
             yield
-        finally:
-            self._under_way.pop((doubt.folder, doubt.name)).set()
 
     @contextmanager
     def asking(self, doubt: PendingRequest) -> Iterator[None]:

@@ -10,7 +10,6 @@ INVARIANT: at most one request per file is in progress; all callers share the an
 import math
 import time
 from collections.abc import Sequence
-from weakref import WeakValueDictionary
 
 import trio
 from cachetools import LRUCache
@@ -18,6 +17,7 @@ from cachetools import LRUCache
 from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
 from zonedrive.model import Version
 from zonedrive.remote.service import Service
+from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -42,13 +42,10 @@ class VersionList:
         return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
 
 
-class _Flight:
-    """History request in progress that several callers share."""
+class _Request(Flight):
+    """Request for a history under way."""
 
-    def __init__(self) -> None:
-        self.lock = trio.Lock()
-        self.ended_s = -1.0
-        self.result: VersionList | Exception | None = None
+    result: VersionList | Exception | None = None  # None: cancelled
 
 
 class VersionLists:
@@ -61,7 +58,7 @@ class VersionLists:
         self._kept: LRUCache[tuple[str, str], VersionList] = LRUCache(
             KEPT, lambda past: min(len(past.versions) + 1, KEPT)
         )
-        self._flights: WeakValueDictionary[tuple[str, str], _Flight] = WeakValueDictionary()
+        self._requests: SingleFlight[tuple[str, str], _Request] = SingleFlight()
 
     def file(self, zone: str, file_id: str) -> Inode | None:
         """Return the file of a history, or None if it does not exist any more."""
@@ -83,20 +80,27 @@ class VersionLists:
     async def past(self, file: Inode) -> VersionList:
         """Return the history of a file, at most `refresh` seconds old if the service answers."""
         zone, file_id = file.zone, file.remote_id or ""
-        past, now = self.known(zone, file_id), _now_s()
+        past = self.known(zone, file_id)
         if past is not None:
             if past.serves(file.revision, self._state.settings.refresh):
                 return past
             if self._service.link.state != "online":
                 return past
-        flight = self._flights.setdefault((zone, file_id), _Flight())
-        async with flight.lock:
-            if flight.ended_s < now:  # otherwise another caller has just got the answer
-                flight.result = await self._ask(file, past)
-                flight.ended_s = _now_s()
-        if isinstance(flight.result, VersionList):
-            return flight.result
-        raise flight.result or AssertionError("a flight without an end")
+        result = await self._shared(file, past)
+        if isinstance(result, VersionList):
+            return result
+        raise result
+
+    async def _shared(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
+        """Return the answer to a request that is under way, or to a new one."""
+        key = file.zone, file.remote_id or ""
+        while (other := self._requests.get(key)) is not None:
+            await other.wait()
+            if other.result is not None:
+                return other.result
+        with self._requests.flying(key, _Request()) as request:
+            request.result = await self._ask(file, past)
+            return request.result
 
     async def asked(self, file: Inode) -> Sequence[Version]:
         """Return the current versions of a file from the service, newest first.

@@ -9,6 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from zonedrive.prefetch.files import SMALL, FilePrefetch
 from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, ReadSequence
+from zonedrive.single_flight import Flight
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.vfs.caller_policy import CallerPolicy
 
@@ -127,7 +128,7 @@ async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixtu
     trail = ReadSequence(1, 0)
     async with trio.open_nursery() as nursery:
         await nursery.start(siblings.run)
-        siblings._running[7] = trio.Event()
+        siblings._running.begin(7, Flight())
         await job(Task.SIBLING_AHEAD, siblings._safely, siblings._fetch, trail, inode)
         assert 7 not in siblings._running
         await job(Task.READING_ORDER, siblings._safely, siblings._plan, trail)

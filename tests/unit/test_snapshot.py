@@ -1,0 +1,21 @@
+"""Snapshots: a decision is committed only if what it is based on is still the same."""
+
+from zonedrive.snapshot import Snapshot
+
+
+def test_a_snapshot_is_current_until_the_value_changes() -> None:
+    """A change back to an equal value makes it current again: the decision holds then, too."""
+    values = {"a": 1}
+    snapshot = Snapshot(lambda: values["a"])
+    assert (snapshot.value, snapshot.is_current) == (1, True)
+    values["a"] = 2
+    assert (snapshot.value, snapshot.is_current) == (1, False)
+    values["a"] = 1
+    assert snapshot.is_current
+
+
+def test_a_snapshot_of_an_earlier_value_may_be_stale_from_the_start() -> None:
+    """A plan that is carried out later is compared with what it was made from."""
+    now = 2
+    assert not Snapshot.of(1, lambda: now).is_current
+    assert Snapshot.of(2, lambda: now).is_current

@@ -49,6 +49,8 @@ PASSES = 3  # of one checkpoint, at most
 
 DOCTOR = "run 'zonedrive doctor'"
 
+_COPY = "zonedrive-state-"  # of a temporary copy; the process id follows
+
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
 
@@ -70,6 +72,9 @@ class Database:
         """Use a connection made by `open` or `read`."""
         self.path = path
         self._connection = connection
+        # Of file and log, for `flush`.  Closing any descriptor of a file drops all POSIX locks that
+        # the process holds on it; another program could then delete the log in use.
+        self._descriptors: list[int] = []
         self._undo: list[Callable[[], object]] | None = None  # of the open transaction
         self._afterwards: list[Callable[[], object]] = []  # once it is committed
 
@@ -81,7 +86,7 @@ class Database:
         written by a newer zonedrive.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        descriptors = [os.open(path, os.O_RDWR | os.O_CREAT, 0o600)]
 
         def connect(stack: ExitStack) -> Connection:
             # Other threads only call `flush` and `checkpoint`, which do not use the connection.
@@ -91,9 +96,16 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             _migrate(path, connection, migrations)
+            descriptors.append(os.open(_beside(path, "-wal"), os.O_RDONLY))
             return connection
 
-        return cls(path, _made(path, "opened", connect))
+        try:
+            database = cls(path, _made(path, "opened", connect))
+        except BaseException:
+            _close_all(descriptors)
+            raise
+        database._descriptors = descriptors
+        return database
 
     @classmethod
     def read(cls, path: Path, migrations: Sequence[Migration]) -> Self:
@@ -230,15 +242,8 @@ class Database:
 
     def flush(self) -> None:
         """Wait until all commits are on the disk (milliseconds: call it in a thread)."""
-        for name in (self.path.with_name(self.path.name + "-wal"), self.path):
-            try:
-                descriptor = os.open(name, os.O_RDONLY)
-            except FileNotFoundError:
-                continue
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        for descriptor in reversed(self._descriptors):
+            os.fsync(descriptor)
 
     @property
     def changes(self) -> int:
@@ -268,6 +273,7 @@ class Database:
     def close(self) -> None:
         """Checkpoint and close."""
         self._connection.close()
+        _close_all(self._descriptors)
 
 
 class Transaction:
@@ -348,9 +354,10 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
 
     SQLite writes to the index next to a write-ahead log, and creates both if they are missing.
     With `readonly_shm` it builds the index in memory; without a log no index is needed
-    (`immutable`).  If a daemon has the file open, its index is used, which needs a lock on it.
+    (`immutable`).  If a daemon has the file open, its index is used, which needs a lock on it.  If
+    the index is missing or needs a repair, a private copy is read.
     """
-    log, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+    log, index = _beside(path, "-wal"), _beside(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"
     if not log.exists() or not (log.stat().st_size or index.exists()):
         return _looked_at(f"{uri}&immutable=1", stack)
@@ -359,10 +366,13 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
     try:
         return _looked_at(f"{uri}&readonly_shm=1", stack)
     except sqlite3.OperationalError as wrong:
-        if getattr(wrong, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_CANTLOCK:
+        code = getattr(wrong, "sqlite_errorcode", 0)
+        if code & 0xFF != sqlite3.SQLITE_READONLY:
             raise
         stack.close()
-        return _looked_at(uri, stack)
+        if code == sqlite3.SQLITE_READONLY_CANTLOCK:
+            return _looked_at(uri, stack)
+        return _copied(path, log, stack)
 
 
 def _looked_at(uri: str, stack: ExitStack) -> Connection:
@@ -373,10 +383,13 @@ def _looked_at(uri: str, stack: ExitStack) -> Connection:
 
 def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
     """Connect to a deleted temporary copy of file and log.  Raises OSError."""
-    for place in ("/dev/shm", given_runtime_dir(), None):  # noqa: S108 - it is private
+    for place in ("/dev/shm", given_runtime_dir(), tempfile.gettempdir()):  # noqa: S108 - private
+        if place is None:
+            continue
+        _remove_leftovers(Path(place))
         with (
             suppress(OSError),
-            tempfile.TemporaryDirectory(prefix="zonedrive-", dir=place) as folder,
+            tempfile.TemporaryDirectory(prefix=f"{_COPY}{os.getpid()}-", dir=place) as folder,
         ):
             for each in (path, log):
                 shutil.copyfile(each, Path(folder, each.name))
@@ -386,3 +399,20 @@ def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
             connection.execute("PRAGMA schema_version").fetchone()
             return connection
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Delete the copies of processes that were killed while they made them."""
+    for each in place.glob(f"{_COPY}*"):
+        process = each.name.removeprefix(_COPY).partition("-")[0]
+        if not Path("/proc", process).exists():
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _close_all(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())

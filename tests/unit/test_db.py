@@ -1,8 +1,12 @@
 """The write-ahead log of a database, and what moves it into the file."""
 
+import os
 import sqlite3
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -81,3 +85,83 @@ def test_a_log_that_was_moved_begins_anew(database: Database) -> None:
         sizes.append(log.stat().st_size)
     assert max(sizes) < 3 * sizes[0]
     assert len(in_the_file(database)) == 500
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_another_program_does_not_delete_the_log_in_use(
+    database: Database, tmp_path: Path, flushed: bool
+) -> None:
+    """A commit survives a program that opens the file and closes it, also after an fsync."""
+    add(database, "before")
+    if flushed:
+        database.flush()
+    script = (
+        "import sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1])\n"
+        "assert connection.execute('SELECT count(*) FROM words').fetchone() == (1,)\n"
+        "connection.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", script, database.path], check=True)
+    assert database.path.with_name("words.db-wal").exists()
+    add(database, "after")
+    with closing(Database.read(database.path, [_create])) as reader:
+        found = reader.execute("SELECT word FROM words").fetchall()
+    assert found == [("before",), ("after",)]
+
+
+def test_a_closed_database_has_no_descriptors(tmp_path: Path) -> None:
+    """The daemon opens its stores again after a repair, so each open file must be closed."""
+    before = set(os.listdir("/proc/self/fd"))
+    made = Database.open(tmp_path / "words.db", [_create])
+    made.close()
+    with pytest.raises(RuntimeError):
+        Database.open(tmp_path / "other.db", [_failing])
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def _failing(connection: Connection) -> None:
+    raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "code", [sqlite3.SQLITE_READONLY_CANTINIT, sqlite3.SQLITE_READONLY_RECOVERY]
+)
+def test_a_log_whose_index_needs_a_repair_is_read_from_a_copy(
+    database: Database, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """SQLite refuses to read such a log without writing to its index."""
+    add(database, "in the log")
+    looked_at = db._looked_at
+
+    def refuse(uri: str, stack: ExitStack) -> Connection:
+        if "readonly_shm" not in uri:
+            return looked_at(uri, stack)
+        wrong = sqlite3.OperationalError("attempt to write a readonly database")
+        wrong.sqlite_errorcode = code
+        raise wrong
+
+    monkeypatch.setattr(db, "_looked_at", refuse)
+    with closing(Database.read(database.path, [_create])) as reader:
+        assert reader.execute("SELECT word FROM words").fetchall() == [("in the log",)]
+
+
+def test_copies_that_a_killed_reader_left_are_deleted(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of running processes stay."""
+    add(database, "in the log")
+    place = tmp_path / "place"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left, used = (place / f"zonedrive-state-{pid}-x" for pid in (ended.pid, os.getppid()))
+    for each in (left, used):
+        each.mkdir(parents=True)
+        (each / "words.db").write_bytes(b"copy")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.setattr(db, "given_runtime_dir", lambda: place)
+    log = database.path.with_name("words.db-wal")
+    with ExitStack() as stack:
+        db._remove_leftovers(place)
+        connection = db._copied(database.path, log, stack)
+        assert connection.execute("SELECT word FROM words").fetchall() == [("in the log",)]
+    assert list(place.iterdir()) == [used]

@@ -58,7 +58,7 @@ class Cache:
         """
         self._key = key
         self._engine = Engine(connections, stall, supervisor)
-        self.fetch_failed = self._engine.failed
+        self.fetched = self._engine.fetched
         self._keep, self._job = self._engine.supervisor.keep, self._engine.supervisor.job
         self._active: dict[tuple[int, str], tuple[CacheEntry, Fetcher]] = {}
         self._closing = trio.Event()

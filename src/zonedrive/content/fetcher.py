@@ -63,7 +63,8 @@ class Engine:
         self.stall = stall
         self.nursery: trio.Nursery | None = None
         self.running: set[Download] = set()
-        self.failed: Observers[[int, RemoteError]] = Observers()  # waits, with the inode
+        # Notified of the end of each wait, with the inode and the error or None.
+        self.fetched: Observers[[int, RemoteError | None]] = Observers()
         self._pressing = False
 
     def request_slot(self) -> None:
@@ -144,8 +145,9 @@ class Fetcher:
         try:
             await self._wait(offset, end, goal, bounded=bounded)
         except RemoteError as error:
-            self._engine.failed.notify(self.entry.ino, error)
+            self._engine.fetched.notify(self.entry.ino, error)
             raise
+        self._engine.fetched.notify(self.entry.ino, None)
 
     async def _wait(self, offset: int, end: int, goal: int, *, bounded: bool) -> None:
         self._catch_up()

@@ -2,14 +2,14 @@
 
 The list is only in memory.  A failed read returns only an errno to its program, without the reason.
 
-INVARIANT: the log gets at most one line per file and kind of failure in QUIET_S.
+INVARIANT: the log gets at most one line per file in QUIET_S.
 """
 
 import logging
 import time
 from collections.abc import Callable
 
-import msgspec
+from cachetools import TTLCache
 
 from zonedrive.content.cache import Cache
 from zonedrive.errors import BadAnswer, NotLoggedOn, RemoteError, Unavailable, Unreachable
@@ -23,20 +23,11 @@ log = logging.getLogger(__name__)
 QUIET_S = 60.0
 REMEMBERED_S = 600.0
 MOST = 100  # number of newest failures to keep
-
-
-class _Failure(msgspec.Struct, frozen=True):
-    """Last failure of one file."""
-
-    kind: type[Exception]
-    said: str
-    at: float
-    logged_at: float
-    is_told: bool  # to people; a refusal speaks for itself
+LOGGED = 10_000  # number of files for which QUIET_S is observed
 
 
 class FetchFailures:
-    """Failed downloads of the last REMEMBERED_S seconds, by file."""
+    """Files whose last fetch failed within REMEMBERED_S seconds."""
 
     def __init__(
         self,
@@ -45,12 +36,14 @@ class FetchFailures:
         link: Connectivity,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tree, self._cache, self._link, self._clock = tree, cache, link, clock
-        self._failures: dict[int, _Failure] = {}  # by inode, the oldest first
-        cache.fetch_failed.add(self.add)
+        self._tree, self._cache, self._link = tree, cache, link
+        # Reasons by inode, the newest last; "" for a refusal, which the errno tells well enough.
+        self._reasons: TTLCache[int, str] = TTLCache(MOST, REMEMBERED_S, clock)
+        self._logged: TTLCache[int, None] = TTLCache(LOGGED, QUIET_S, clock)
+        cache.fetched.add(self.note)
 
-    def add(self, ino: int, error: RemoteError) -> None:
-        """Record and log that content of the inode could not be fetched.
+    def note(self, ino: int, error: RemoteError | None) -> None:
+        """Record and log that content of the inode could not be fetched; None ends a failure.
 
         Failures while the service is unreachable or needs a logon are left out, because the
         service's state already tells the reason for all files.
@@ -58,26 +51,24 @@ class FetchFailures:
         is_away = isinstance(error, Unreachable | NotLoggedOn) and self._link.state != "online"
         if is_away:
             return
-        now, kind, before = self._clock(), type(error), self._failures.pop(ino, None)
-        logged_at = now
-        if before is not None and before.kind is kind and now - before.logged_at < QUIET_S:
-            logged_at = before.logged_at
-        else:
+        self._reasons.pop(ino, None)
+        if error is None:
+            return
+        if ino not in self._logged:
             log.info("inode %d: its content could not be fetched: %s", ino, error)
+            self._logged[ino] = None
         is_told = isinstance(error, Unreachable | Unavailable | BadAnswer)
-        self._failures[ino] = _Failure(kind, error.line(), now, logged_at, is_told)
-        if len(self._failures) > MOST:
-            del self._failures[next(iter(self._failures))]
+        self._reasons[ino] = error.line() if is_told else ""
 
     def recent(self) -> list[tuple[Inode, str]]:
         """Return the files that are still incomplete with their reasons, newest last."""
-        since, found = self._clock() - REMEMBERED_S, []
-        for ino, failure in self._failures.items():
-            inode = self._tree.find(ino) if failure.is_told and failure.at > since else None
+        found = []
+        for ino, reason in list(self._reasons.items()):
+            inode = self._tree.find(ino) if reason else None
             if inode is None or inode.parent == NOWHERE:
                 continue
             if not self._cache.is_complete(ino, inode.revision):
-                found.append((inode, failure.said))
+                found.append((inode, reason))
         return found
 
     def notice(self) -> str:

@@ -288,8 +288,8 @@ async def test_connections_that_bring_nothing_are_tried_for_a_while(
     source.cut, source.error = 0, Interrupted("the connection broke")
     reader = cache.open(7, "r", MIB, source)
     ((_, fetcher),) = cache._active.values()
-    failed: list[tuple[int, Exception]] = []
-    cache.fetch_failed.add(lambda ino, error: failed.append((ino, error)))
+    ended: list[tuple[int, Exception | None]] = []
+    cache.fetched.add(lambda ino, error: ended.append((ino, error)))
 
     async def attempt() -> float:
         """Read in vain, while only the pauses between connections pass; how long that took."""
@@ -310,13 +310,13 @@ async def test_connections_that_bring_nothing_are_tried_for_a_while(
     assert 8 < await attempt() <= 11
     assert 10 < len(source.opened) < 20
     assert await attempt() <= 2
-    assert failed == [(7, source.error)] * 2
+    assert ended == [(7, source.error)] * 2
     mock_clock.jump(60)
     assert 8 < await attempt() <= 11  # that was long ago
     source.cut = 1
     mock_clock.rate = 1
     assert await reader.read(0, 100) == source.data[:100]
-    assert len(failed) == 3
+    assert ended[2:] == [(7, source.error), (7, None)]
     reader.close()
 
 

@@ -30,9 +30,9 @@ class Watch:
             self.core.inodes, self.core.cache, cast(Any, self.link), lambda: self.seconds
         )
 
-    def fail(self, number: int, error: RemoteError) -> None:
-        """As a reader does."""
-        self.core.cache.fetch_failed.notify(self.inos[number], error)
+    def fail(self, number: int, error: RemoteError | None) -> None:
+        """As a reader does, whose wait ended with an error or with the bytes."""
+        self.core.cache.fetched.notify(self.inos[number], error)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ CUT = Interrupted("reading a file: the connection broke")
 def test_each_failure_is_logged_once_in_a_while(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line for a file and a kind of failure, however often programs try."""
+    """One line for a file, however often programs try and whatever the reason is each time."""
 
     def lines() -> list[str]:
         found = [each.getMessage() for each in caplog.records]
@@ -59,11 +59,12 @@ def test_each_failure_is_logged_once_in_a_while(
 
     for _ in range(5):
         watch.fail(0, CUT)
+        watch.fail(0, BadAnswer("too short"))
+        watch.fail(0, None)
         watch.seconds += 1
     assert lines() == [f"inode {watch.inos[0]}: its content could not be fetched: {CUT}"]
-    watch.fail(0, BadAnswer("too short"))
     watch.fail(1, CUT)
-    assert len(lines()) == 2
+    assert len(lines()) == 1
     watch.seconds += QUIET_S
     watch.fail(1, CUT)
     assert len(lines()) == 1
@@ -84,8 +85,9 @@ def test_people_are_told_while_it_is_recent(watch: Watch) -> None:
 def test_what_is_here_by_now_is_not_told(watch: Watch) -> None:
     """A file that was read meanwhile, or that is gone, is of no interest."""
     core = watch.core
-    for number in range(3):
+    for number in range(4):
         watch.fail(number, CUT)
+    watch.fail(3, None)  # a part of it was read
     core.cache.put(watch.inos[0], core.inodes.get(watch.inos[0]).revision, b"bytes")
     with core.transaction():
         core.inodes.unlink(core.inodes.get(watch.inos[1]))

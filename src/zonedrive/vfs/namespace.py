@@ -273,8 +273,8 @@ class Namespace:
     async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
         """Remove a file; if `final`, no new file takes over its identity (see `Intent.final`)."""
         state = self._state
-        folder = await self.folder(parent)
-        inode = self.named(folder, state.checked_name(name))
+        folder, wanted = await self.folder(parent), state.checked_name(name)
+        inode = self.named(folder, wanted)
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         require_writable(folder, inode)
@@ -283,7 +283,7 @@ class Namespace:
         self.require_removable(inode)
         heir = None if inode.is_new or final else self._succession.heir(inode)
         await self._succession.bring_bytes(heir, inode)
-        if self.named(folder, inode.name) is not inode:
+        if self.named(folder, wanted) is not inode:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
         with state.transaction():
             self.remove(inode, final=final)
@@ -316,8 +316,8 @@ class Namespace:
     async def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty folder."""
         state = self._state
-        folder = await self.folder(parent)
-        inode = self.named(folder, state.checked_name(name))
+        folder, wanted = await self.folder(parent), state.checked_name(name)
+        inode = self.named(folder, wanted)
         if not inode.is_folder:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.kind is Kind.ZONE:
@@ -326,6 +326,8 @@ class Namespace:
         require_changeable(state.rules, inode)
         self.require_removable(inode)
         await self.require_empty(inode)
+        if self.named(folder, wanted) is not inode:
+            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
         with state.transaction():
             self.remove(inode)
             self.touch(folder)

@@ -6,8 +6,10 @@ Knows nothing about what the handlers do.  Any other exception from a handler wo
 import errno
 import functools
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from types import coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import trio
 from pyfuse3 import FUSEError
@@ -28,20 +30,20 @@ LONG_DEADLINE = 3600.0
 
 
 class Gate:
-    """Set of running file system operations, which is shut when the mount ends.
+    """Waiting file system operations; shut when the mount ends.
 
-    INVARIANT: after `shut`, every running or new operation is answered at once with ENOTCONN.
+    INVARIANT: after `shut`, every waiting or new operation is answered at once with ENOTCONN.
     Without an answer the kernel keeps pages locked, and programs that need them hang.
     """
 
     def __init__(self) -> None:
-        self.running: set[trio.CancelScope] = set()
+        self.waiting: set[trio.CancelScope] = set()
         self.is_shut = False
 
     def shut(self) -> None:
-        """Answer all running and future operations with ENOTCONN."""
+        """Answer all waiting and future operations with ENOTCONN."""
         self.is_shut = True
-        for scope in self.running:
+        for scope in self.waiting:
             scope.cancel()
 
 
@@ -64,7 +66,7 @@ def guarded(
 ]:
     """Make the handler end within `seconds`, with a result or a FUSEError.
 
-    None is for handlers that never wait; a deadline costs a tenth of their time.
+    None is for handlers that never wait.
     """
 
     def decorate(
@@ -72,37 +74,70 @@ def guarded(
     ) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]:
         @functools.wraps(handler)
         async def wrapper(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-            gate = self.gate
-            if gate.is_shut:
+            if self.gate.is_shut:
                 raise FUSEError(errno.ENOTCONN)
-            scope = None
             try:
+                work = handler(self, *args, **kwargs)
                 if seconds is None:
-                    return await handler(self, *args, **kwargs)
-                scope = trio.CancelScope(deadline=trio.current_time() + seconds)
-                gate.running.add(scope)
-                with scope:
-                    return await handler(self, *args, **kwargs)
+                    return await work
+                return await _limited(handler.__name__, work, self.gate, seconds)
             except FUSEError:
                 raise
             except Exception as error:
                 number = errno_of(error)
                 log.debug("%s: %s (%r)", handler.__name__, errno.errorcode.get(number), error)
                 raise FUSEError(number) from None
-            except BaseExceptionGroup as group:
-                raise _only_cancelled(group) from None
-            finally:
-                if scope is not None:
-                    gate.running.discard(scope)
-            # This point is reached only if the scope has caught its own Cancelled.
-            if gate.is_shut:
-                raise FUSEError(errno.ENOTCONN)
-            log.warning("%s took longer than %d s", handler.__name__, seconds)
-            raise FUSEError(errno.ETIMEDOUT)
 
         return wrapper
 
     return decorate
+
+
+@coroutine
+def _limited(
+    name: str, work: Coroutine[Any, Any, _R], gate: Gate, seconds: float
+) -> Generator[Any, Any, _R]:
+    """Run the operation `work`, and cancel its waits when the gate is shut or after `seconds`.
+
+    Each wait has a cancel scope of its own.  A scope around the whole operation would cost as much
+    as a lookup, and most operations never wait.  The scopes that `work` opens stay nested, because
+    none of them is opened or closed during a wait.  Raises FUSEError (ENOTCONN, ETIMEDOUT).
+    """
+    deadline = 0.0  # of the whole operation, once it waits
+    cancelled = False
+    resume: Callable[[], Any] = partial(work.send, None)
+    while True:
+        try:
+            wait = resume()
+        except StopIteration as done:
+            return cast(_R, done.value)
+        except trio.Cancelled:
+            if not cancelled:
+                raise
+            break
+        except BaseExceptionGroup as group:
+            if isinstance(group, ExceptionGroup):
+                raise
+            rest = _only_cancelled(group)
+            if not cancelled:
+                raise rest from None
+            break
+        deadline = deadline or trio.current_time() + seconds
+        scope = trio.CancelScope(deadline=deadline)
+        if gate.is_shut:
+            scope.cancel()
+        gate.waiting.add(scope)
+        with scope:
+            try:
+                resume = partial(work.send, (yield wait))
+            except BaseException as raised:
+                resume = partial(work.throw, raised)
+        gate.waiting.discard(scope)
+        cancelled = cancelled or scope.cancel_called
+    if gate.is_shut:
+        raise FUSEError(errno.ENOTCONN)
+    log.warning("%s took longer than %d s", name, seconds)
+    raise FUSEError(errno.ETIMEDOUT)
 
 
 def _only_cancelled(group: BaseExceptionGroup[Any]) -> BaseException:

@@ -1,5 +1,6 @@
 """The wall around each handler."""
 
+import contextlib
 import errno
 import logging
 
@@ -34,6 +35,15 @@ class Handlers:
     async def hang_long(self) -> int:
         await trio.sleep_forever()
         raise AssertionError
+
+    @guarded()
+    async def wait_in_vain(self, times: int) -> None:
+        for _ in range(times):
+            with trio.move_on_after(1):
+                await trio.sleep_forever()
+            with contextlib.suppress(trio.TooSlowError), trio.fail_after(1):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(trio.sleep_forever)
 
     @guarded()
     async def hang_in_tasks(self) -> int:
@@ -81,6 +91,21 @@ async def test_every_operation_ends(
     assert trio.current_time() - began == pytest.approx(seconds)
 
 
+async def test_the_deadline_counts_for_all_waits_together(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """An operation may wait often, with shorter deadlines of its own."""
+    handlers, began = Handlers(), trio.current_time()
+    await handlers.wait_in_vain(10)
+    assert trio.current_time() - began == pytest.approx(20)
+    began = trio.current_time()
+    with pytest.raises(FUSEError) as late:
+        await handlers.wait_in_vain(1000)
+    assert late.value.errno == errno.ETIMEDOUT
+    assert trio.current_time() - began == pytest.approx(DEADLINE)
+    assert not handlers.gate.waiting
+
+
 async def test_a_deadline_holds_for_what_runs_in_tasks(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,7 +136,7 @@ async def test_a_shut_gate_answers_those_inside_and_those_outside(
         await handlers.give(1)
     assert seen == [errno.ENOTCONN] * 3
     assert trio.current_time() == 0.0
-    assert not handlers.gate.running
+    assert not handlers.gate.waiting
 
 
 async def test_a_cancellation_from_outside_goes_through() -> None:

@@ -1,9 +1,14 @@
-"""Formatting of amounts, shared by commands, notifications, status lines and reports.
-
-Knows nothing about the counted things.
-"""
+"""Formatting of amounts and times, and sanitizing of foreign text, for all output to people."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+
+_BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
+_PLAIN = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), _REPLACED)
+_PLAIN |= dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), _REPLACED)
+_PLAIN |= dict.fromkeys(range(0xD800, 0xE000), _REPLACED)  # halves of characters: no valid UTF-8
+_PLAIN |= {ord(char): " " for char in _BREAKS}
 
 
 def amount(size: float) -> str:
@@ -48,3 +53,17 @@ def saved(number: int) -> str:
 def verb(number: int) -> str:
     """Return "is" or "are" for a number."""
     return "is" if number == 1 else "are"
+
+
+def timestamp(ns: int) -> str:
+    """Return a time in ns since the epoch as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
+
+
+def plain(text: str) -> str:
+    """Return `text` on one line, without control characters and text direction overrides.
+
+    Such a line cannot control a terminal, a log, a bus or a service manager. File names are not
+    changed here; `state.names` defines their display.
+    """
+    return text if text.isprintable() else text.translate(_PLAIN)

@@ -14,7 +14,6 @@ INVARIANT: every member of `Task` is started in exactly one line of the sources.
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVarTuple
 
@@ -22,6 +21,7 @@ import msgspec
 import trio
 
 from zonedrive.errors import described, first_of
+from zonedrive.formatting import timestamp
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Failure(msgspec.Struct, eq=False):
         """Return the JSON object for `status`."""
         return {
             "task": str(self.task),
-            "since": datetime.fromtimestamp(self.since_ns / 1e9, UTC).isoformat(timespec="seconds"),
+            "since": timestamp(self.since_ns),
             "times": self.times,
             "error": self.error,
         }

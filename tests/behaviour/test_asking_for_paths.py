@@ -108,7 +108,7 @@ def test_who_looks_at_versions_hears_that_the_newest_is_not_among_them(mounted: 
     path.write_bytes(b"changed\n")
     now = mounted.machine.run("versions", path)
     assert (now.returncode, now.stdout) == (0, before.stdout)
-    assert now.stderr.endswith("is not there yet; see 'zonedrive status'\n")
+    assert "see 'zonedrive status'" in now.stderr
     mounted.sync()
     assert mounted.machine.run("versions", path).stderr == ""
 

@@ -34,7 +34,7 @@ def first():
 DYING = """
 def first():
     import signal
-    from zonedrive.daemon.readiness import Pipe
+    from zonedrive.daemon.daemonize import Pipe
     ok = Pipe.ok
 
     def last_words(self):

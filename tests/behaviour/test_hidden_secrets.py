@@ -18,7 +18,7 @@ from tests.harness import world
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted, files_below
 from tests.harness.waiting import eventually
-from zonedrive import process_hardening
+from zonedrive import process_setup
 
 PASSWORD = world.PASSWORDS["alice"]
 
@@ -111,7 +111,7 @@ def test_a_daemon_writes_no_core(renewed: Mounted) -> None:
 def test_other_programs_of_the_same_user_cannot_look_in(hidden: bool) -> None:
     """Neither into the memory nor at the environment; of an ordinary process they can."""
     user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    prepare = Path(process_hardening.__file__).read_text() + ("\nno_dumps()" if hidden else "")
+    prepare = Path(process_setup.__file__).read_text() + ("\nforbid_dumps()" if hidden else "")
     look = "import sys; [open(f'/proc/{sys.argv[1]}/{name}', 'rb') for name in ('environ', 'mem')]"
     process = subprocess.Popen(
         ["/usr/bin/python3", "-c", f"{prepare}\nprint('ready', flush=True)\ninput()"],

@@ -81,7 +81,7 @@ def _buried() -> bool:
 
 def _become_daemon(request: Mapping[str, Any], ready: int) -> None:
     from zonedrive.daemon import daemonize
-    from zonedrive.daemon.readiness import Pipe
+    from zonedrive.daemon.daemonize import Pipe
     from zonedrive.paths import AccountPaths
 
     code = 1

@@ -24,7 +24,7 @@ WAITED_FOR = {
     ("daemon/handlers.py", "self._give_up_offline"): "in a request",
     ("daemon/control_server.py", "_read_lines"): "in a request",
     ("daemon/inhibitor.py", "self._hold"): "in the task of the inhibitor",
-    ("daemon/pin_handlers.py", "_say_progress"): "in a request",
+    ("daemon/handlers.py", "_say_pinned"): "in a request",
     ("daemon/wait_first.py", "one"): "in whoever waits",
     ("daemon/serve.py", "self._abort_transfers_on_exit"): "it does nothing before the end",
     ("daemon/serve.py", "self._parts.files.run"): "its children are supervised",

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from zonedrive.cli.liveness import Liveness, connect
-from zonedrive.daemon import lock, process_control, protocol
+from zonedrive.daemon import lock, protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
@@ -134,10 +134,10 @@ def _connected(paths: AccountPaths) -> socket.socket:
                     raise _not_logged_on(paths) from wrong
                 raise NoDaemon(paths.account) from wrong
             if time.monotonic() > end:
-                stopped = process_control.is_stopped(_pid(paths) or 0)
+                stopped = lock.is_stopped(_pid(paths) or 0)
                 raise (NotResponding(paths) if stopped else Unconnectable(paths)) from wrong
         # The daemon is starting, or the end of a session has removed its socket's folder.
-        asked = asked or process_control.ask_to_listen(paths.lock)
+        asked = asked or lock.ask_to_listen(paths.lock)
         time.sleep(0.05)
 
 

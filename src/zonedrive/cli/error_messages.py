@@ -43,7 +43,7 @@ def _refused(wrong: OSError) -> str:
     elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
         remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
     elif wrong.errno == errno.EROFS and _is_of_ours(wrong.filename) and paths.is_any_account():
-        from zonedrive.daemon.readonly_status import READ_ONLY
+        from zonedrive.daemon.local_data import READ_ONLY
 
         return f"{name}{READ_ONLY}"
     elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):

@@ -51,10 +51,10 @@ def versions(
         if answer.get("unknown"):
             raise NotFound(unknown)
         chosen = _version(found, wanted)
-        from zonedrive.daemon import offline_commands
+        from zonedrive.daemon import service_commands
 
         with _sink(output) as file:
-            offline_commands.version(paths, answer["zone"], answer["file"], chosen, file.write)
+            service_commands.version(paths, answer["zone"], answer["file"], chosen, file.write)
         return
     if as_json:
         text_output.as_json(found)
@@ -246,16 +246,11 @@ def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return control_client.ask(paths, request, timeout=ASK_SECONDS)
     except control_client.NoDaemon:
-        from zonedrive.daemon import offline_commands
+        from zonedrive.daemon import service_commands
 
-        zone, entries = request["zone"], request.get("entries", [])
-        match request["command"]:
-            case "restore":
-                return {"restored": offline_commands.restore(paths, zone, entries)}
-            case "purge":
-                return {"purged": offline_commands.purge(paths, zone, entries)}
-            case _:
-                return offline_commands.trash(paths, zone)
+        return service_commands.trash(
+            paths, request["command"], request["zone"], request.get("entries", [])
+        )
 
 
 @click.command()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from zonedrive.daemon import process_control, protocol
+from zonedrive.daemon import lock, protocol
 
 SLICE_SECONDS = 0.5
 
@@ -76,7 +76,7 @@ class Liveness:
         except TimeoutError:
             raise
         except OSError:  # the socket is gone: the daemon is ending or has ended
-            stopped = self._pid is not None and process_control.is_stopped(self._pid)
+            stopped = self._pid is not None and lock.is_stopped(self._pid)
             if stopped or quiet >= CLOSING_SECONDS:
                 raise TimeoutError from None
             return
@@ -110,7 +110,7 @@ def wait(look: Callable[[], bool], pid: int | None) -> None:
     """Return when `look`, which takes one slice per call, returns True; else raise TimeoutError."""
     left = SIGN_SECONDS
     while not look():
-        working = pid is not None and process_control.is_working(pid)
+        working = pid is not None and lock.is_working(pid)
         left -= SLICE_SECONDS * (SIGN_SECONDS / WORKING_SECONDS if working else 1.0)
         if left <= 0:
             raise TimeoutError

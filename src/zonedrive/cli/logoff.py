@@ -34,7 +34,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     """
     import trio
 
-    from zonedrive.daemon import pending_summary, readonly_status
+    from zonedrive.daemon import local_data
     from zonedrive.logon import account_data, bearer_auth, keys
     from zonedrive.logon.account import Account
     from zonedrive.logon.secrets import open_store
@@ -42,7 +42,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     paths = AccountPaths(account)
     found = Account.load(paths)
     for folder in (paths.state, paths.cache):
-        if said := readonly_status.read_only(folder):
+        if said := local_data.read_only(folder):
             raise ZonedriveError(f"nothing can be destroyed: {said}")
     try:
         left, remedy = _wait(paths, timeout)
@@ -56,20 +56,20 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     store = open_store(paths)
     if left.files and not discard:
         mounted = control_client.running(paths)
-        if not mounted and pending_summary.needs_key(paths) and store.get(keys.NAME) is None:
+        if not mounted and local_data.needs_key(paths) and store.get(keys.NAME) is None:
             gone = keys.gone()
             raise ZonedriveError(
                 f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
             )
         raise _refusal(left, remedy, mounted=mounted)
     if not discard:
-        _require_none_lost(pending_summary.lost(paths))
+        _require_none_lost(local_data.lost(paths))
         _require_none_wanted(paths, store)
         store.get(
             bearer_auth.NAME
         )  # before anything ends: a keyring that cannot be emptied is said
     _stop_daemon(paths)
-    with pending_summary.held(paths):
+    with local_data.hold(paths):
         dropped = _dropped(paths, store, discard)
         trio.run(_end_at_service, found, store)
         if wrong := account_data.destroy(paths, store, lost=discard):
@@ -90,10 +90,10 @@ def _require_none_lost(lost: int) -> None:
 
 def _require_none_wanted(paths: AccountPaths, store: "SecretStore") -> None:
     """Raise ZonedriveError if `local_only` files of the user exist only on this machine."""
-    from zonedrive.daemon import pending_summary
+    from zonedrive.daemon import local_data
 
-    if number := pending_summary.wanted(paths):
-        some = pending_summary.wanted_place(paths, store)
+    if number := local_data.wanted(paths):
+        some = local_data.wanted_place(paths, store)
         some = f", {'' if number == 1 else 'among them '}{text_output.word(some)}" if some else ""
         raise ZonedriveError(
             f"{text_output.count(number, 'file')} of local_only {verb(number)} only on this machine"
@@ -108,13 +108,13 @@ def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
     Call this when no daemon can add data. Raises ZonedriveError for data to keep, which may have
     been saved since the first check.
     """
-    from zonedrive.daemon import pending_summary
+    from zonedrive.daemon import local_data
 
     try:
         left, lost, kept = (
-            pending_summary.at_rest(paths),
-            pending_summary.lost(paths),
-            pending_summary.local(paths),
+            local_data.backlog(paths),
+            local_data.lost(paths),
+            local_data.local(paths),
         )
     except StoreError:
         if not discard:
@@ -136,14 +136,14 @@ def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
 
     Without a daemon nothing is sent.
     """
-    from zonedrive.daemon import pending_summary
+    from zonedrive.daemon import local_data
     from zonedrive.logon.account_data import Backlog
 
     request = {"command": "sync", "paths": [], "timeout": timeout}
     try:
         ended = control_client.ask(paths, request, timeout=timeout + SYNC_SPARE)
     except control_client.NoDaemon:
-        return pending_summary.at_rest(paths), ""
+        return local_data.backlog(paths), ""
     sync_view.take_rejected(ended)
     left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
     waits = Backlog(int(left["files"]), int(left["bytes"]), int(left.get("changes", 0)))

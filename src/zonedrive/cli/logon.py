@@ -175,7 +175,7 @@ def logon(**options: Any) -> None:
     """
     import trio
 
-    from zonedrive.daemon import pending_summary
+    from zonedrive.daemon import local_data
     from zonedrive.logon.logon import Logon
 
     given = LogonOptions(**options).checked()
@@ -186,7 +186,7 @@ def logon(**options: Any) -> None:
         paths,
         given.wish(),
         terminal,
-        premises=pending_summary.PREMISES,
+        premises=local_data.QUERIES,
         tell=text_output.complain,
         person=None if given.password_stdin else seat,
         new_password=terminal.new_password,

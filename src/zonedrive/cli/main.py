@@ -18,10 +18,9 @@ from collections.abc import Sequence
 
 import click
 
-from zonedrive import __version__, encoding, process_hardening
+from zonedrive import __version__, process_setup
 from zonedrive.cli import error_messages, sigint
 from zonedrive.cli.exit_codes import INTERRUPTED, USAGE, exit_code
-from zonedrive.daemon import std_fds
 
 # Name -> (module, attribute, what the list of commands says), by section.
 SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
@@ -115,17 +114,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit."""
     if arguments is None:
         sigint.quiet()
-        encoding.ensure()
-    process_hardening.no_dumps()
+        process_setup.ensure_utf8()
+    process_setup.forbid_dumps()
     _have_folder()
-    std_fds.complete()
-    encoding.adapt_output()
+    process_setup.open_closed_streams()
+    process_setup.adapt_output()
     os.umask(os.umask(0o077) & 0o077)  # never deny the owner access to zonedrive's files
     # fusermount3 and stat are in defpath; an empty part would mean the working directory.
     os.environ["PATH"] = ":".join(filter(None, [os.environ.get("PATH", ""), os.defpath]))
     # Warnings are for a daemon's log; Python would print them between a command's lines.
     logging.getLogger("zonedrive").addHandler(logging.NullHandler())
-    given = [encoding.typed(word) for word in sys.argv[1:]] if arguments is None else [*arguments]
+    given = (
+        [process_setup.decode_argument(word) for word in sys.argv[1:]]
+        if arguments is None
+        else [*arguments]
+    )
     code = _run(given)
     if arguments is None:
         sigint.quiet()

@@ -15,7 +15,7 @@ from zonedrive.cli import control_client, error_messages, sync_view
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.cli.text_output import Progress, say
 from zonedrive.config import profile_at
-from zonedrive.daemon import daemonize, last_run, logs, process_control, readiness
+from zonedrive.daemon import daemonize, last_run, lock, logs
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.formatting import unsent
@@ -83,7 +83,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
             texts = (*texts, f"profile={profile}")
         where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
         serve_there = functools.partial(daemonize.run, paths, os.fspath(where), texts)
-        readiness.start(paths, where, serve_there)
+        daemonize.start(paths, where, serve_there)
         return
     daemonize.load()
     from zonedrive.daemon import serve
@@ -92,7 +92,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
     try:
         require_folders(paths)
         Account.load(paths)
-        serve.run(serve.Start(paths, folder, texts, foreground=True), readiness.Pipe(None))
+        serve.run(serve.Start(paths, folder, texts, foreground=True), daemonize.Pipe(None))
     except (ZonedriveError, OSError) as wrong:
         Notifier().status(error_messages.line(wrong))  # a service manager shows this line
         raise
@@ -181,21 +181,21 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
             for last in control_client.stream(paths, request, timeout=patience):
                 progress.show(_waiting(last))
     except MountEnded:  # another command has unmounted it; it may still be closing
-        if not process_control.wait_end(paths.lock, CLOSING_SECONDS):
+        if not lock.wait_until_free(paths.lock, CLOSING_SECONDS):
             raise
     except control_client.DaemonTimeout as busy:
         _detach(path)
         say(f"{path} is detached; {busy.message}: it is still closing", err=True)
     except control_client.NotResponding as hung:
         _detach(path)
-        process_control.end(paths.lock, HUNG_SECONDS)
+        lock.end_holder(paths.lock, HUNG_SECONDS)
         last_run.clear(paths)
         say(f"{path} is unmounted; {hung.message}, and was ended: what was saved is kept", err=True)
     except control_client.Unconnectable:
         if not now:
             raise
         _detach(path)
-        process_control.end(paths.lock, CLOSING_SECONDS)
+        lock.end_holder(paths.lock, CLOSING_SECONDS)
         last_run.clear(paths)
     if users := last.get("users"):
         say(f"{path} was still used by {', '.join(users)}", err=True)

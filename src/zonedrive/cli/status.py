@@ -122,11 +122,11 @@ class Look:
                 raise _with_rest(self._paths, silent) from silent
             except (control_client.NoDaemon, MountEnded):
                 pass
-            from zonedrive.daemon import offline_status
+            from zonedrive.daemon import local_data
 
             require_folders(self._paths)
             try:
-                return offline_status.status(self._paths, self._request.get("most"))
+                return local_data.status(self._paths, self._request.get("most"))
             except AlreadyRunning:  # a daemon is just coming up, or going
                 if time.monotonic() > end:
                     raise
@@ -154,7 +154,7 @@ class Look:
     def _left(self, former: dict[str, Any]) -> dict[str, Any]:
         """Return the last known state of an ended mount, with its pending changes."""
         from zonedrive.daemon import last_run
-        from zonedrive.daemon.pending_summary import at_rest
+        from zonedrive.daemon.local_data import backlog
 
         gone = {"mountpoint": None, "pid": None, "state": "offline"}
         death = last_run.death(self._paths)
@@ -163,7 +163,7 @@ class Look:
         outbox, uploads = dict(former["outbox"]), [_resting(one) for one in former["uploads"]]
         outbox["pending"], outbox["uploading"] = outbox["pending"] + outbox["uploading"], 0
         with contextlib.suppress(ZonedriveError, OSError):
-            rest = at_rest(self._paths)
+            rest = backlog(self._paths)
             if not self.below:
                 outbox["failed"] = min(outbox["failed"], rest.files)
                 outbox |= {"bytes": rest.bytes, "pending": rest.files - outbox["failed"]}
@@ -187,11 +187,11 @@ def _detached(found: dict[str, Any]) -> dict[str, Any]:
 
 def _with_rest(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError:
     """Return the error for a silent daemon, with the pending changes in its journal."""
-    from zonedrive.daemon.pending_summary import at_rest
+    from zonedrive.daemon.local_data import backlog
 
     said = silent.message
     with contextlib.suppress(ZonedriveError, OSError):
-        rest = at_rest(paths)
+        rest = backlog(paths)
         said += f": {rest} not on the service yet, and kept here" if rest.files else ""
     return ZonedriveError(said, remedy=silent.remedy)
 
@@ -241,10 +241,9 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
 
     Raises ZonedriveError if there are any, or if there was no mount.
     """
-    from zonedrive.daemon.pending_summary import at_rest, lost
-    from zonedrive.daemon.readonly_status import hindrance
+    from zonedrive.daemon.local_data import backlog, disk_problem, lost
 
-    rest = at_rest(paths)
+    rest = backlog(paths)
     waits = f"{rest} not on the service yet"
     if isinstance(ended, MountEnded):
         if rest.files:
@@ -257,7 +256,7 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
             ) from ended
         return
     if rest.files:
-        remedy = hindrance(paths) or ended.remedy
+        remedy = disk_problem(paths) or ended.remedy
         raise ZonedriveError(f"{ended.message}: {waits}", remedy=remedy) from ended
     if saved_ones := lost(paths):
         raise ZonedriveError(

@@ -13,13 +13,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Self, TextIO
 
 import click
 
 from zonedrive import formatting
 from zonedrive.formatting import count as count
+from zonedrive.formatting import timestamp
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -64,7 +65,7 @@ def when(text: str) -> str:
 def moment(ns: int) -> str | None:
     """Return a time in ns since the epoch as ISO 8601 in UTC; None for 0 or an invalid year."""
     try:
-        return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds") if ns else None
+        return timestamp(ns) if ns else None
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zonedrive import process_setup
 from zonedrive.cli import text_output
 from zonedrive.cli.api_call import ask_directory, ask_service
 from zonedrive.cli.options import Id, Name, account_option, json_option
 from zonedrive.cli.token_scope import scope_of, scope_options
-from zonedrive.daemon import std_fds
 from zonedrive.errors import ZonedriveError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def create(
     if days is not None and seconds is not None:
         raise click.UsageError("--days and --seconds exclude each other.")
     limits = scope_of(**scope)
-    if 1 in std_fds.closed:
+    if 1 in process_setup.closed_streams:
         raise click.UsageError("There is no standard output that could take the secret.")
     if not password_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")

@@ -33,9 +33,9 @@ def zones(account: str, as_json: bool) -> None:
     try:
         found = control_client.ask(paths, {"command": "zones"}, timeout=ASK_SECONDS)["zones"]
     except control_client.NoDaemon:
-        from zonedrive.daemon import offline_commands
+        from zonedrive.daemon import service_commands
 
-        found = offline_commands.zones(paths)
+        found = service_commands.zones(paths)
     if as_json:
         text_output.as_json(found)
         return

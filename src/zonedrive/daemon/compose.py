@@ -16,7 +16,7 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.manifest_table import ManifestTable
 from zonedrive.content.spool import Spool
-from zonedrive.daemon.pending_summary import needs_key, patiently, unreadable
+from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
 from zonedrive.db import Database
 from zonedrive.errors import Damaged, ZonedriveError
 from zonedrive.logon.account import Account
@@ -77,7 +77,9 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
     service = connect(account, settings, auth)
-    encryption = patiently(lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths)))
+    encryption = wait_for_keyring(
+        lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths))
+    )
     with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
         auth.find()  # while the keyring is open: it may be locked later
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)

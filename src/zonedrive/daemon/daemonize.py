@@ -1,15 +1,158 @@
-"""Entry point of the background daemon, in the process forked by `zonedrive mount`.
+"""Start of a daemon in the background, with a report of success or failure to its parent process.
 
-Knows nothing about the fork (`ready`) or of building a daemon (`serve`).
+The report is one line on a pipe: `{"ok": true}` or the result of `protocol.refusal`. A pipe that
+closes without a line means that the daemon died.
 """
 
 import gc
+import logging
 import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
 from zonedrive import failpoint
-from zonedrive.daemon.readiness import Pipe
+from zonedrive.daemon import last_run, logs, protocol
+from zonedrive.errors import MountError
+from zonedrive.fuse import mountpoint
 from zonedrive.logon import lean_httpx
-from zonedrive.paths import AccountPaths
+from zonedrive.paths import AccountPaths, private_dir
+
+MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+"""Environment variables of a service manager, which monitors the parent, not the daemon."""
+
+END_SECONDS = 10.0
+"""Maximum wait in seconds for the end of the process of a lost mount."""
+
+LOOK_SECONDS = 0.02
+
+START_SECONDS = 120.0
+"""Maximum duration of a start, in seconds: a keyring may ask the user for its password."""
+
+
+class Pipe:
+    """The daemon's end of the pipe, for one message."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        """Use the pipe `descriptor`; None if no process is waiting."""
+        self._descriptor = descriptor
+        if descriptor is not None:
+            os.set_inheritable(descriptor, False)
+
+    def ok(self) -> None:
+        """Report that the mount answers."""
+        self._say({"ok": True})
+
+    def failed(self, error: Exception) -> None:
+        """Report that the mount failed."""
+        self._say(protocol.refusal(error))
+
+    def close_others(self) -> None:
+        """Close all descriptors except the pipe and the standard streams."""
+        assert self._descriptor is not None
+        os.closerange(3, self._descriptor)
+        os.closerange(self._descriptor + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+    def _say(self, message: protocol.Message) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            os.write(self._descriptor, protocol.encode(message))
+        except BrokenPipeError:
+            pass  # the parent process was interrupted; the mount stays
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class Child:
+    """A process forked from this one."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal, or None while the process is running."""
+        if self._status is None:
+            try:
+                pid, status = os.waitpid(self._pid, os.WNOHANG)
+            except ChildProcessError:  # SIGCHLD is ignored in this process
+                pid, status = self._pid, 0
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit status, or None if the process is still running after `seconds`."""
+        end = time.monotonic() + seconds
+        while (status := self.poll()) is None and time.monotonic() < end:
+            time.sleep(LOOK_SECONDS)
+        return status
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process if it is still running."""
+        if self.poll() is None:
+            os.kill(self._pid, signal.SIGTERM)
+
+
+def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> None:
+    """Fork a daemon that mounts at `folder` with `serve`; return when the mount answers.
+
+    The daemon gets its own session and uses the modules that are already imported. `serve` returns
+    the exit status. Raises the error that the daemon reported.
+    """
+    reading, writing = os.pipe()
+    private_dir(paths.log.parent)
+    log = os.open(paths.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()  # or both processes would write the buffered output
+        pid = os.fork()
+        if not pid:
+            _serve(serve, writing, log)
+    finally:
+        os.close(writing)
+        os.close(log)
+    child = Child(pid)
+    try:
+        _wait(reading, child, paths, folder)
+        _require_life(child, paths, folder)
+    except BaseException:
+        child.terminate()
+        raise
+    finally:
+        os.close(reading)
+
+
+def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
+    """Run `serve` in the forked process, detached from the parent's open files."""
+    code = 1
+    try:
+        os.setsid()
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor, ours in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(descriptor, ours)
+        pipe = Pipe(writing)
+        pipe.close_others()
+        for name in MANAGER & os.environ.keys():
+            del os.environ[name]
+        code = serve(pipe)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode("utf-8", "backslashreplace"))  # into the log
+    finally:
+        with suppress(Exception):
+            logging.shutdown()
+        # Run no exit handler and no `finally` block of the parent process.
+        os._exit(code)
 
 
 def run(paths: AccountPaths, folder: str, options: tuple[str, ...], ready: Pipe) -> int:
@@ -38,3 +181,56 @@ def load() -> None:
 
     gc.freeze()
     gc.enable()
+
+
+def _wait(reading: int, child: Child, paths: AccountPaths, folder: Path) -> None:
+    """Return when the daemon reports success; else raise its error or MountError."""
+    end = time.monotonic() + START_SECONDS
+    line = b""
+    while not line.endswith(b"\n"):
+        left = max(0.0, end - time.monotonic())
+        if not select.select([reading], [], [], left)[0]:
+            raise MountError(
+                f"the daemon did not answer within {START_SECONDS:.0f} s",
+                remedy=f"see {paths.log}",
+            )
+        chunk = os.read(reading, 65536)
+        if not chunk:
+            code = child.wait(END_SECONDS)
+            ended = "closed its pipe" if code is None else _ending(code)
+            said = f"the daemon {ended} before it was ready"
+            logs.append(paths.log, f"{folder}: {said}")
+            raise MountError(said, remedy=f"see {paths.log}")
+        line += chunk
+    message = protocol.decode(line)
+    if "error" in message:
+        child.wait(END_SECONDS)
+        raise protocol.raised(message)
+
+
+def _require_life(child: Child, paths: AccountPaths, folder: Path) -> None:
+    """Raise MountError if the daemon has ended in the meantime, or its mount is dead."""
+    lost = mountpoint.dead(folder)
+    if not lost and child.poll() is None:
+        return
+    code = child.wait(END_SECONDS)
+    if code is None:
+        raise MountError(
+            f"the mount at {folder} stopped working right after its start",
+            remedy=f"see {paths.log}",
+        )
+    died = last_run.death(paths)
+    why = died.why if died is not None and died.exact else _ending(code)
+    raise MountError(
+        f"the daemon ended right after it had mounted {folder}: {why}", remedy=f"see {paths.log}"
+    )
+
+
+def _ending(code: int) -> str:
+    """Return a phrase for an exit status of wait(2)."""
+    if code >= 0:
+        return f"ended with status {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

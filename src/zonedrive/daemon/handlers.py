@@ -6,23 +6,25 @@ progress, returns the object of the last line, and raises errors.
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import trio
 
 from zonedrive import __version__
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.control_server import Handler, Say
 from zonedrive.daemon.logon_monitor import logon_command
-from zonedrive.daemon.pin_handlers import PinHandlers
 from zonedrive.daemon.protocol import Message
-from zonedrive.daemon.serialize import timestamp, version_objects, zone_names, zone_objects
+from zonedrive.daemon.service_commands import version_objects, zone_names, zone_objects
 from zonedrive.daemon.trash import Trash
-from zonedrive.errors import ZonedriveError, described, first_of
+from zonedrive.errors import NotLoggedOn, ZonedriveError, described, first_of
+from zonedrive.formatting import timestamp
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
+from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import ROOT, Inode
 from zonedrive.views.path_lookup import Place
 
@@ -37,7 +39,7 @@ AWAY_SECONDS = 60.0
 SILENT_SECONDS = 1.0
 """Minimum `timeout` of `sync`, in seconds, after which no answer means a silent service."""
 
-AWAY = "it is sent by itself when the service is back"
+AWAY = "it is sent automatically when the service is back"
 
 HELD = 20
 """Maximum number of open files reported by path."""
@@ -45,12 +47,24 @@ HELD = 20
 BUSY_SECONDS = 0.2
 """Interval in seconds between attempts to unmount a mount in use."""
 
-
 WAITING = ("pending", "uploading", "failed")
-NOT_SENT = "what was changed here since is not there yet; see 'zonedrive status'"
+NOT_SENT = "your latest change is not uploaded yet and not in this list; see 'zonedrive status'"
 
-ENDING = frozenset({"unmount", "stop"})
+ENDING = frozenset({"unmount"})
 """Commands whose answer is sent after everything is closed."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Arguments of a request; each command uses some of them."""
+
+    command: str
+    paths: list[str] = []
+    path: str = ""
+    timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None  # in seconds
+    most: Annotated[int, msgspec.Meta(ge=0)] | None = None  # number of uploads
+    now: bool = False
+    zone: str | None = None
+    entries: list[str] = []  # ids or names
 
 
 class Commands:
@@ -61,7 +75,7 @@ class Commands:
         parts: Parts,
         session: Session,
         over: trio.Event,
-        logged_on: Callable[[], None] = lambda: None,
+        logged_on: Callable[[], None],
     ) -> None:
         """Set up the handlers; `over` is set when everything is closed and the lock is free."""
         self._logged_on = logged_on
@@ -69,101 +83,104 @@ class Commands:
         self._session = session
         self._over = over
         self.handlers: dict[str, Handler] = {
-            "status": self.status,
-            "vitals": self.vitals,
-            "sync": self.sync,
-            "unmount": self.unmount,
-            "stop": self.stop,
-            "logged-on": self.logged_on,
-            "zones": self.zones,
-            "conflicts": self.conflicts,
-            "versions": self.versions,
-            "trash": self.trash,
-            "restore": self.restore,
-            "purge": self.purge,
-            **PinHandlers(parts, self._inode).handlers,
+            "status": _typed(self._status),
+            "vitals": _typed(self._vitals),
+            "sync": _typed(self._sync),
+            "unmount": _typed(self._unmount),
+            "logged-on": _typed(self._note_logon),
+            "zones": _typed(self._zones),
+            "conflicts": _typed(self._conflicts),
+            "versions": _typed(self._versions),
+            "trash": _typed(self._trash),
+            "restore": _typed(self._trash),
+            "purge": _typed(self._trash),
+            "pin": _typed(self._pin),
+            "unpin": _typed(self._unpin),
+            "pins": _typed(self._pins),
         }
 
-    # ---- looking ----
+    # ---- information ----
 
-    async def status(self, request: Message, say: Say) -> Message:
+    async def _status(self, request: Request, say: Say) -> Message:
         """Return the status object; `paths` and `most` limit the uploads in it.
 
         If the service is not online, the object also has `reason`, and `remedy` if the user can do
         something. `failing` names the background tasks that fail, if any.
         """
-        places, most = await self._places(request), _most(request)
-        roots = None if places is None else _inos(places)
-        found = self._parts.files.report.status(roots, most)
-        if most is not None:  # output for users has more than the contract's object
-            found |= self._aside(places, roots)
+        places = await self._places(request)
+        roots = _inos(places) if places else None
+        found = self._parts.files.report.status(roots, request.most)
+        if request.most is not None:  # output for users has more than the contract's object
+            found |= self._local_only(places, roots)
+        failing = [each.json() for each in self._parts.state.supervisor.failing()]
         return {
             "account": self._parts.paths.account,
             "base_url": self._parts.account.base_url,
             "mountpoint": os.fspath(self._session.folder),
             "pid": os.getpid(),
             **found,
-            **self._why(),
-            **self._failing(),
+            **self._why_not_online(),
+            **({"failing": failing} if failing else {}),
         }
 
-    def _aside(self, places: list[Place] | None, roots: list[int] | None) -> Message:
+    def _local_only(self, places: list[Place], roots: list[int] | None) -> Message:
         """Return facts that do not concern the outbox.
 
         `named`: the requested paths that are local only or virtual. `local`: number of files in
         them with a name of `local_only`, and one of their paths.
         """
-        files = self._parts.files
         named = [
             {"path": one.path, "what": one.stays or one.what, "stays": bool(one.stays)}
-            for one in places or ()
+            for one in places
             if one.stays or one.what
         ]
-        inos = {one.inode.ino for one in places or () if one.inode is not None and one.stays}
-        return {"named": named, "local": files.places.local(roots, inos)}
+        inos = {one.inode.ino for one in places if one.inode is not None and one.stays}
+        return {"named": named, "local": self._parts.files.places.local(roots, inos)}
 
-    def _why(self) -> dict[str, str]:
-        """Return the reason why the service is not online."""
+    def _why_not_online(self) -> dict[str, str]:
         link = self._parts.service.link
         if link.state == "online":
             return {}
-        reason = link.last_error
-        said = {"reason": reason.message} if reason is not None else {}
+        said = {"reason": link.last_error.message} if link.last_error is not None else {}
         if link.state == "logon-required":
             return {**said, "remedy": logon_command(self._parts)}
         return said
 
-    def _failing(self) -> Message:
-        failing = self._parts.state.supervisor.failing()
-        return {"failing": [each.json() for each in failing]} if failing else {}
-
-    async def vitals(self, request: Message, say: Say) -> Message:
+    async def _vitals(self, request: Request, say: Say) -> Message:
         """Return the daemon's health data, which includes no names."""
         vitals = self._parts.files.report.vitals()
         failing = [f"{each.task} ({each.kind})" for each in self._parts.state.supervisor.failing()]
         return {"version": __version__, **vitals, "failing": failing}
 
-    async def logged_on(self, request: Message, say: Say) -> Message:
+    async def _note_logon(self, request: Request, say: Say) -> Message:
         """Load the new bearer now, because the user has just logged on."""
         self._logged_on()
         return {}
 
-    async def zones(self, request: Message, say: Say) -> Message:
-        """Return every zone of the service."""
+    async def _zones(self, request: Request, say: Say) -> Message:
         zones = await self._parts.service.zones()
         return {"zones": zone_objects(zones, zone_names(self._parts.state.inodes))}
 
-    async def conflicts(self, request: Message, say: Say) -> Message:
+    async def _conflicts(self, request: Request, say: Say) -> Message:
         """Return the existing conflict copies."""
-        return {"conflicts": [_conflict(one) for one in self._parts.files.report.conflicts()]}
+        found = [
+            {
+                "path": one["path"],
+                "original": one["original"],
+                "by": one["by"],
+                "at": timestamp(one["at_ns"]),
+            }
+            for one in self._parts.files.report.conflicts()
+        ]
+        return {"conflicts": found}
 
-    async def versions(self, request: Message, say: Say) -> Message:
+    async def _versions(self, request: Request, say: Say) -> Message:
         """Return the versions of the file at `path`, which may be a path in `.versions`.
 
         `unknown` says why there are none if the service does not have the file. `aside` describes
         local changes of the file that are not among the versions.
         """
-        report, place = self._parts.files.report, await self._place(str(request.get("path", "")))
+        report, place = self._parts.files.report, await self._place(request.path)
         if place.file is None:
             raise ZonedriveError(f"{place.path}: {place.what or 'a folder'} has no versions")
         return {
@@ -175,26 +192,13 @@ class Commands:
             "aside": place.stays or (NOT_SENT if report.state(place.file.ino) in WAITING else ""),
         }
 
-    # ---- deleted entries ----
+    async def _trash(self, request: Request, say: Say) -> Message:
+        trash = Trash(self._parts.service, request.zone, self._parts.files.trash)
+        return await trash.do(request.command, request.entries)
 
-    async def trash(self, request: Message, say: Say) -> Message:
-        """Return the deleted entries of the named zone, or of all zones."""
-        return await self._trash(request).answer()
+    # ---- sync and unmount ----
 
-    async def restore(self, request: Message, say: Say) -> Message:
-        """Restore the `entries`, each an id or a name."""
-        return {"restored": await self._trash(request).restore(request.get("entries"))}
-
-    async def purge(self, request: Message, say: Say) -> Message:
-        """Permanently delete the `entries` of the trash, each an id or a name."""
-        return {"purged": await self._trash(request).purge(request.get("entries"))}
-
-    def _trash(self, request: Message) -> Trash:
-        return Trash(self._parts.service, request.get("zone"), self._parts.files.returning)
-
-    # ---- waiting ----
-
-    async def sync(self, request: Message, say: Say) -> Message:
+    async def _sync(self, request: Request, say: Say) -> Message:
         """Wait until all changes under `paths` are on the service.
 
         In a folder, files with a name of `local_only` are ignored, because editors always create
@@ -203,15 +207,15 @@ class Commands:
         `taken_back`.
         """
         places = await self._places(request)
-        roots = [ROOT] if places is None else _inos(places)
-        answer = await self._sync(roots, _timeout(request), say)
-        stays = [{"path": one.path, "error": one.stays} for one in places or () if one.stays]
+        roots = _inos(places) or [ROOT]
+        answer = await self._wait_for_uploads(roots, request.timeout, say)
+        stays = [{"path": one.path, "error": one.stays} for one in places if one.stays]
         report = self._parts.files.report
         lost, back = report.lost(roots), report.take_rejected(roots)
         code = answer["exit"] or (1 if stays or lost or back else 0)
         return {**answer, "exit": code, "stays": stays, "lost": lost, "taken_back": back}
 
-    async def _sync(self, roots: list[int], timeout: float | None, say: Say) -> Message:
+    async def _wait_for_uploads(self, roots: list[int], timeout: float | None, say: Say) -> Message:
         report, link = self._parts.files.report, self._parts.service.link
         result: dict[str, Any] = {}
         before = self._heard(roots)
@@ -238,16 +242,15 @@ class Commands:
                 if link.state == "logon-required":
                     code, remedy = 3, f"run '{logon_command(self._parts)}'"
                 reason = str(link.last_error or f"the service is {link.state}")
+        conflicts = [(one["path"], one["path"] == one["original"]) for one in result["conflicts"]]
         return {
             "exit": code,
             "reason": reason,
             "remedy": remedy,
             "left": result["left"],
             "failed": [{"path": one["path"], "error": one["error"]} for one in failed],
-            "conflicts": [
-                one["path"] for one in result["conflicts"] if one["path"] != one["original"]
-            ],
-            "anew": [one["path"] for one in result["conflicts"] if one["path"] == one["original"]],
+            "conflicts": [path for path, is_anew in conflicts if not is_anew],
+            "anew": [path for path, is_anew in conflicts if is_anew],
         }
 
     def _heard(self, roots: list[int]) -> tuple[int, int]:
@@ -255,20 +258,18 @@ class Commands:
         return self._parts.service.link.answers, self._parts.files.report.work(roots)["sent"]
 
     async def _say_progress(self, roots: list[int], say: Say) -> None:
+        """Report the pending changes, and the paths of some files that programs have open."""
+        report, link = self._parts.files.report, self._parts.service.link
         while True:
             await trio.sleep(SAY_SECONDS)
-            work = self._parts.files.report.work(roots)
+            work = report.work(roots)
             left = {
                 "files": work["files"],
                 "changes": work["changes"],
                 "bytes": work["bytes"] - work["sent"],
             }
-            await say({"left": left, "state": self._parts.service.link.state, **self._held(roots)})
-
-    def _held(self, roots: list[int]) -> Message:
-        """Return `held`: full paths of some files that are uploaded once a program closes them."""
-        paths = self._parts.files.report.held(roots, HELD)
-        return {"held": [os.fspath(self._session.folder / path) for path in paths]} if paths else {}
+            held = [os.fspath(self._session.folder / path) for path in report.held(roots, HELD)]
+            await say({"left": left, "state": link.state, **({"held": held} if held else {})})
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
         """End a wait without timeout after the service has been unreachable for too long."""
@@ -283,38 +284,21 @@ class Commands:
                 waiting.cancel()
             await link.wait_change()
 
-    # ---- the end ----
-
-    async def unmount(self, request: Message, say: Say) -> Message:
+    async def _unmount(self, request: Request, say: Say) -> Message:
         """Wait up to `timeout` seconds for uploads and open files, then unmount.
 
         With `now` there is no wait. The answer is sent when everything is closed.
         """
-        with trio.move_on_after(_timeout(request) or 0.0):
-            if not request.get("now"):
+        with trio.move_on_after(request.timeout or 0.0):
+            if not request.now:
                 try:
-                    await self._sync([ROOT], None, say)
-                except Exception as wrong:  # an unmount ends; what waits goes on at the next mount
-                    log.warning("what waits could not be sent: %s", described(first_of(wrong)))
+                    await self._wait_for_uploads([ROOT], None, say)
+                except Exception as wrong:  # the unmount continues; the next mount uploads the rest
+                    log.warning("waiting for uploads failed: %s", described(first_of(wrong)))
                 await self._until_unused(say)
         users: list[str] = []
         if not self._session.ended.is_set():
             users = await trio.to_thread.run_sync(mountpoint.users, self._session.folder)
-        return await self._end(users)
-
-    async def stop(self, request: Message, say: Say) -> Message:
-        """Unmount as on SIGTERM."""
-        return await self._end([])
-
-    async def _until_unused(self, say: Say) -> None:
-        """Detach the mount as soon as no program uses it."""
-        folder = self._session.folder
-        while not await trio.to_thread.run_sync(lambda: mountpoint.detach(folder, lazy=False)):
-            users = await trio.to_thread.run_sync(mountpoint.users, folder)
-            await say({"users": users})
-            await trio.sleep(BUSY_SECONDS)
-
-    async def _end(self, users: list[str]) -> Message:
         self._session.stop()
         await self._over.wait()
         report = self._parts.files.report
@@ -324,63 +308,123 @@ class Commands:
             "taken_back": report.take_rejected([ROOT]),
         }
 
-    # ---- what requests hold ----
+    async def _until_unused(self, say: Say) -> None:
+        """Detach the mount as soon as no program uses it."""
+        folder = self._session.folder
+        while not await trio.to_thread.run_sync(lambda: mountpoint.detach(folder, lazy=False)):
+            users = await trio.to_thread.run_sync(mountpoint.users, folder)
+            await say({"users": users})
+            await trio.sleep(BUSY_SECONDS)
 
-    async def _places(self, request: Message) -> list[Place] | None:
-        """Return the objects at `paths`, or None if the request has none."""
-        paths = request.get("paths") or []
-        if not isinstance(paths, list):
-            raise ZonedriveError("the request's paths are not a list")
-        return [await self._place(str(path)) for path in paths] or None
+    # ---- pins ----
+
+    async def _pin(self, request: Request, say: Say) -> Message:
+        """Pin all `paths`, then wait until their content is cached, or cannot be.
+
+        Progress lines give the state of all of them. If the client disconnects, the pins stay, and
+        the download continues in the background.
+        """
+        pins, keeping = self._parts.files.pins, self._parts.files.keeping
+        inodes = await self._inodes(request)
+        for inode in inodes.values():
+            pins.add(inode)
+        tallies = {path: PinProgress() for path in inodes}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_say_pinned, list(tallies.values()), say)
+            try:
+                for path, inode in inodes.items():
+                    await keeping.bring(inode, tallies[path])
+            except BaseException:
+                keeping.look()
+                raise
+            nursery.cancel_scope.cancel()
+        away = next((tally.away for tally in tallies.values() if tally.away), None)
+        failed = [one for tally in tallies.values() for one in tally.failed]
+        code, remedy = 0, ""
+        if away is not None:
+            keeping.look()
+            code = 3 if isinstance(away, NotLoggedOn) else 4
+            remedy = f"run '{logon_command(self._parts)}'" if code == 3 else ""
+        return {
+            "exit": 1 if failed else code,
+            "reason": str(away or ""),
+            "remedy": remedy,
+            "pinned": [{"path": path, **_counts([tally])} for path, tally in tallies.items()],
+            "failed": [{"path": one.path, "error": one.error} for one in failed],
+        }
+
+    async def _unpin(self, request: Request, say: Say) -> Message:
+        """Remove the pins of all `paths`; of none if one of them is not pinned."""
+        pins, inodes = self._parts.files.pins, await self._inodes(request)
+        for path, inode in inodes.items():
+            try:
+                pins.require(inode)
+            except ZonedriveError as wrong:
+                raise ZonedriveError(f"{path}: {wrong}", remedy=wrong.remedy) from wrong
+        for inode in inodes.values():
+            pins.remove(inode)
+        return {}
+
+    async def _pins(self, request: Request, say: Say) -> Message:
+        """Return the pins, and how much of each is cached."""
+        found = []
+        for inode in self._parts.files.pins.roots():
+            path = self._parts.state.inodes.path(inode.ino)
+            found.append({"path": path, **_counts([await self._parts.files.keeping.count(inode)])})
+        return {"pins": found}
+
+    # ---- paths of a request ----
+
+    async def _places(self, request: Request) -> list[Place]:
+        return [await self._place(path) for path in request.paths]
 
     async def _place(self, path: str) -> Place:
-        try:
-            return await self._parts.files.places.find(self._relative(path))
-        except (FileNotFoundError, NotADirectoryError) as wrong:
-            raise ZonedriveError(f"{path} does not exist") from wrong
-
-    async def _inode(self, path: str) -> Inode:
-        """Return the inode at `path`. Raises ZonedriveError if it is not in the tree."""
-        place = await self._place(path)
-        if place.inode is None:
-            raise ZonedriveError(f"{path} cannot be pinned: {place.what}")
-        return place.inode
-
-    def _relative(self, path: str) -> str:
-        """Return an absolute path, or one relative to the mount point, as relative to it."""
+        """Return the object at a path that is absolute or relative to the mount point."""
         folder = self._session.folder
         whole = folder / path
         if ".." in Path(path).parts or not whole.is_relative_to(folder):
             raise ZonedriveError(f"{path} is not in the mount {folder}")
-        return os.fspath(whole.relative_to(folder))
+        try:
+            return await self._parts.files.places.find(os.fspath(whole.relative_to(folder)))
+        except (FileNotFoundError, NotADirectoryError) as wrong:
+            raise ZonedriveError(f"{path} does not exist") from wrong
+
+    async def _inodes(self, request: Request) -> dict[str, Inode]:
+        """Return the inodes at `paths`. Raises ZonedriveError for one that cannot be pinned."""
+        if not request.paths:
+            raise ZonedriveError("the request names no paths")
+        found = {}
+        for path in request.paths:
+            place = await self._place(path)
+            if place.inode is None:
+                raise ZonedriveError(f"{path} cannot be pinned: {place.what}")
+            found[path] = place.inode
+        return found
+
+
+def _typed(work: Callable[[Request, Say], Awaitable[Message]]) -> Handler:
+    """Return a handler that checks the types of the arguments."""
+
+    async def handle(message: Message, say: Say) -> Message:
+        try:
+            request = msgspec.convert(message, Request)
+        except msgspec.ValidationError as wrong:
+            raise ZonedriveError(f"the request is not valid: {wrong}") from wrong
+        return await work(request, say)
+
+    return handle
 
 
 def _inos(places: list[Place]) -> list[int]:
     return [ino for place in places for ino in place.inos]
 
 
-def _timeout(request: Message) -> float | None:
-    value = request.get("timeout")
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-        raise ZonedriveError("the request's timeout is no number of seconds")
-    return float(value)
+def _counts(tallies: list[PinProgress]) -> dict[str, int]:
+    names = ("files", "bytes", "here", "here_bytes")
+    return {name: sum(getattr(tally, name) for tally in tallies) for name in names}
 
 
-def _most(request: Message) -> int | None:
-    value = request.get("most")
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ZonedriveError("the request's most is no number of uploads")
-    return value
-
-
-def _conflict(found: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "path": found["path"],
-        "original": found["original"],
-        "by": found["by"],
-        "at": timestamp(found["at_ns"]),
-    }
+async def _say_pinned(tallies: list[PinProgress], say: Say) -> None:
+    while True:
+        await trio.sleep(SAY_SECONDS)
+        await say(_counts(tallies))

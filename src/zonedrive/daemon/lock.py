@@ -1,13 +1,19 @@
-"""Advisory lock that allows one daemon per account; the kernel releases it with the process.
+"""Advisory lock that allows one daemon per account, and control of the process that holds it.
 
-Knows nothing about the daemon's work. The lock file also identifies the holder, for messages.
+The kernel releases the lock with the process. The lock file also identifies the holder, for
+messages and signals; signals are for a process whose socket is missing or does not answer.
 
-Source: proc(5) for `stat`.
+INVARIANT: a signal is sent only to a process that holds the lock, because the pid in the file of a
+killed daemon may belong to another process by now.
+
+Source: proc(5) for `stat`, `status` and `locks`.
 """
 
 import fcntl
 import json
 import os
+import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,15 +21,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zonedrive.errors import AlreadyRunning, MountError
+from zonedrive.errors import AlreadyRunning, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import private_dir, quoted
 
 LEAVING_SECONDS = 20.0
 """Maximum wait in seconds for a daemon without a mount to close its stores."""
 
-LOOK_SECONDS = 0.5
+TEST_SECONDS = 0.5
 """Maximum wait in seconds for a process that only tests the lock."""
+
+POLL_SECONDS = 0.05
+
+LISTEN = signal.SIGUSR1
+"""Signal that makes a daemon check its control socket, and create it again if it is missing."""
+
+KILLED_SECONDS = 10.0
+"""Maximum wait in seconds for the end of a killed process."""
+
+PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
@@ -71,9 +87,9 @@ class Lock:
                 who = holder(self._path)
                 leaving = who is not None and mountpoint.at(who.mountpoint) is None
                 is_only_read = _is_only_read(descriptor)
-                seconds = patience if leaving or is_only_read else min(patience, LOOK_SECONDS)
+                seconds = patience if leaving or is_only_read else min(patience, TEST_SECONDS)
                 if time.monotonic() < begun + seconds:
-                    time.sleep(0.05)
+                    time.sleep(POLL_SECONDS)
                     continue
                 os.close(descriptor)
                 if is_only_read:  # the file names a daemon that has ended
@@ -163,11 +179,14 @@ def _begun(pid: int) -> int | None:
     The start time distinguishes processes whatever pid namespace they are seen from.
     """
     try:
-        # The name, in parentheses, may contain any character.
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
-        return int(fields[19])
+        return int(_stat(PROC / str(pid))[19])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _stat(folder: Path) -> list[str]:
+    """Return the fields of a process or thread after its name, which may contain any character."""
+    return (folder / "stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
 
 
 @contextmanager
@@ -211,3 +230,131 @@ def _is_only_read(descriptor: int) -> bool:
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     return True
+
+
+def _states(pid: int) -> set[str]:
+    """Return the states of a process's threads: R runs, D waits for a disk, S sleeps, T is stopped.
+
+    Returns an empty set if the process is gone. A process with state R or D is working, however
+    long it takes.
+    """
+    found = set()
+    with suppress(OSError):
+        for thread in (PROC / str(pid) / "task").iterdir():
+            with suppress(OSError):
+                found.update(_stat(thread)[:1])
+    return found
+
+
+def is_working(pid: int) -> bool:
+    """Return True if the process is computing or waiting for a disk, and is therefore silent."""
+    return not {"R", "D"}.isdisjoint(_states(pid))
+
+
+def is_stopped(pid: int) -> bool:
+    """Return True if the process is stopped (SIGSTOP, Ctrl-Z, a debugger)."""
+    found = _states(pid)
+    return bool(found) and found <= {"T", "t"}
+
+
+def ask_to_listen(path: Path) -> bool:
+    """Make the holder of the lock at `path` check its socket; return False if that is impossible.
+
+    A process without a handler for the signal (during its start, or an older version) would be
+    killed by it.
+    """
+    descriptor = _held_by(path)
+    if descriptor is None:
+        return False
+    try:
+        who = holder(path)
+        if who is None or not _handles(who.pid, LISTEN):
+            return False
+        signal.pidfd_send_signal(descriptor, LISTEN)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def end_holder(path: Path, seconds: float) -> None:
+    """End the holder of the lock at `path`: with SIGTERM within `seconds`, else with SIGKILL.
+
+    A stopped process is continued first. Returns when the lock is free. Raises ZonedriveError if
+    the process cannot be ended.
+    """
+    descriptor = _held_by(path)
+    if descriptor is None:
+        if is_held(path):
+            raise ZonedriveError(
+                "its daemon cannot be ended from here",
+                remedy="end it where it runs: in another container, or as another user",
+            )
+        return
+    try:
+        for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, KILLED_SECONDS)):
+            signal.pidfd_send_signal(descriptor, number)
+            signal.pidfd_send_signal(descriptor, signal.SIGCONT)
+            if wait_until_free(path, patience):
+                return
+    except ProcessLookupError:
+        if wait_until_free(path, KILLED_SECONDS):
+            return
+    except PermissionError:
+        pass
+    finally:
+        os.close(descriptor)
+    who = holder(path)
+    raise ZonedriveError(
+        f"its daemon (process {who.pid if who else '?'}) cannot be ended",
+        remedy="it may wait for a disk that does not answer; a restart of the machine ends it",
+    )
+
+
+def wait_until_free(path: Path, seconds: float) -> bool:
+    """Wait up to `seconds` until the lock at `path` is free; return True if it is."""
+    end = time.monotonic() + seconds
+    while is_held(path):
+        if time.monotonic() > end:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _held_by(path: Path) -> int | None:
+    """Return a pidfd (pidfd_open(2)) of the process that holds the lock at `path`, or None."""
+    who = holder(path)
+    if who is None:
+        return None
+    try:
+        descriptor = os.pidfd_open(who.pid)
+    except OSError:
+        return None
+    if who.is_process(who.pid) and _locks(who.pid) and is_held(path):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _locks(pid: int) -> bool:
+    """Return True if the process holds a flock(2) lock on any file.
+
+    The kernel's list identifies files by numbers that stat(2) does not return on all file systems.
+    """
+    with suppress(OSError):
+        for line in (PROC / "locks").read_bytes().splitlines():
+            fields = line.split()
+            if b"FLOCK" in fields and b"->" not in fields and str(pid).encode() in fields[4:5]:
+                return True
+    return False
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    """Return True if the process has a handler for the signal."""
+    try:
+        text = (PROC / str(pid) / "status").read_text("ascii", "replace")
+    except OSError:
+        return False
+    found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", text, re.M)
+    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)

@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from zonedrive.formatting import plain
 from zonedrive.paths import private_dir
-from zonedrive.printable import plain
 
 MAX_BYTES = 4 << 20
 KEPT = 2

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import trio
 
-from zonedrive.printable import plain
+from zonedrive.formatting import plain
 
 
 class Notifier:

@@ -19,18 +19,18 @@ from pathlib import Path
 
 import trio
 
-from zonedrive import config, process_hardening
-from zonedrive.daemon import last_run, logs, process_control
+from zonedrive import config, process_setup
+from zonedrive.daemon import last_run, logs
 from zonedrive.daemon.alerts import Alerts
 from zonedrive.daemon.compose import Parts, build
 from zonedrive.daemon.control_server import Server
+from zonedrive.daemon.daemonize import Pipe
 from zonedrive.daemon.handlers import ENDING, Commands
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
-from zonedrive.daemon.lock import Lock
+from zonedrive.daemon.lock import LISTEN, Lock
 from zonedrive.daemon.logon_monitor import LogonMonitor
 from zonedrive.daemon.notifications import Desktop
-from zonedrive.daemon.readiness import Pipe
 from zonedrive.daemon.sd_notify import Notifier
 from zonedrive.daemon.status_line import StatusLine
 from zonedrive.errors import StoreError, ZonedriveError, first_of
@@ -78,7 +78,7 @@ def run(start: Start, ready: Pipe) -> None:
             logs.to_stderr(debug=options.debug)
         else:
             logs.to_file(start.paths.log, debug=options.debug)
-        process_hardening.no_dumps()
+        process_setup.forbid_dumps()
         account = Account.load(start.paths)
         settings = config.load(config_file(), start.paths.account, options.settings)
         folder, parts = _opened(start, lock, lambda: build(account, settings, start.paths))
@@ -168,7 +168,7 @@ class Daemon:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
             self._lock.tell(self._server.path)
             self._session.attach(self._options)
-            with trio.open_signal_receiver(*ENDING_SIGNALS, process_control.LISTEN) as signals:
+            with trio.open_signal_receiver(*ENDING_SIGNALS, LISTEN) as signals:
                 await self._serve(signals)
         finally:
             self._server.hide()
@@ -259,7 +259,7 @@ class Daemon:
         """Unmount at the first termination signal; a second one ends the process at once."""
         async for number in signals:
             name = signal.Signals(number).name
-            if number == process_control.LISTEN:
+            if number == LISTEN:
                 self._listen_anew()
             elif self._asked:
                 self._record.died(f"a second signal ({name}) ended it before it was unmounted")

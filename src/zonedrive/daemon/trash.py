@@ -1,6 +1,4 @@
-"""Listing, restoring and permanently deleting trash entries.
-
-Knows nothing about sockets, commands or the mount.
+"""Listing, restoring and permanently deleting trash entries, with or without a mount.
 
 An entry inside a deleted folder can be restored only after that folder.
 
@@ -8,82 +6,63 @@ INVARIANT: if several entries have the requested name, none is used, and the use
 id. A zone that does not show its trash does not hide the trash of other zones; it is reported by
 name.
 INVARIANT: nothing is restored to a name that is in use, locally or on the service.
+INVARIANT: a trash of thousands of entries needs few requests: each original folder is requested
+once, and at most MOST_FOLDERS in total. Folders that are still unknown are not shown.
 """
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from zonedrive.daemon.serialize import timestamp
-from zonedrive.daemon.trash_paths import TrashPaths
 from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
-from zonedrive.formatting import amount, count
+from zonedrive.formatting import amount, count, timestamp
 from zonedrive.model import Entry, Zone
+from zonedrive.remote import Service
+from zonedrive.views.trash import TrashOperations
 
 OFFERED = 5  # of several entries of one name, in one line
-
-
-class TrashApi(Protocol):
-    """Trash operations of a service; implemented by `remote.Service`."""
-
-    async def zones(self) -> list[Zone]:
-        """Return all zones."""
-
-    async def entry(self, zone_id: str, entry_id: str) -> Entry:
-        """Return a file or folder, which may be deleted."""
-
-    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
-        """Return a zone's trash entries with their deletion time in ns (0: unknown)."""
-
-    async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
-        """Restore an entry from the trash."""
-
-    async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """Delete an entry permanently."""
-
-
-class Mount(Protocol):
-    """Trash-related operations of a mount; implemented by `views.restore.TrashCommands`."""
-
-    async def told(self) -> None:
-        """Send pending local deletions to the service first."""
-
-    def require_vacant(self, entry: Entry) -> None:
-        """Raise AlreadyExists if the entry's name is in use."""
-
-    def folder(self, zone_id: str, entry_id: str) -> Entry | None:
-        """Return a folder from the local tree, or None."""
-
-    async def appear(self, entry: Entry) -> str:
-        """Show a restored entry; return its path, or only its name."""
+MOST_FOLDERS = 100  # original folders that are asked for
+DEEPEST = 200  # nested folders
 
 
 class Trash:
     """Trash of all zones, or of the zone with the given name or id."""
 
-    def __init__(self, service: TrashApi, zone: object = None, mount: Mount | None = None) -> None:
+    def __init__(
+        self, service: Service, zone: str | None = None, mount: TrashOperations | None = None
+    ) -> None:
         self._service = service
         self._zone = zone
         self._mount = mount
         self._deleted: list[tuple[Zone, Entry]] = []  # as of the last listing
         self._times: dict[str, int] = {}  # by id, when it was deleted; 0: the service does not say
         self._unseen: list[str] = []  # zones that do not show theirs
-        self._origins = TrashPaths(service) if mount is None else TrashPaths(service, mount.folder)
+        self._folders: dict[str, Entry | None] = {}  # by id, None: unknown
+        self._asked = 0  # folders requested from the service
 
-    async def answer(self) -> dict[str, Any]:
-        """Return the trash entries for a command's answer, and the zones that hide theirs."""
+    async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
+        """Return the answer to `trash`, `restore` or `purge`; `entries` are ids or names."""
+        if command == "restore":
+            return {"restored": await self._restore(entries)}
+        if command == "purge":
+            return {"purged": await self._each(entries, self._purge, "removed")}
+        return await self._list()
+
+    async def _list(self) -> dict[str, Any]:
+        """Return the trash entries, newest first, and the zones that hide theirs."""
         await self._look()
         entries = [
-            _object(zone, entry, await self._origins.folder(zone, entry), self._times[entry.id])
+            _object(zone, entry, await self._folder(zone, entry), self._times[entry.id])
             for zone, entry in self._deleted
         ]
         entries.sort(key=lambda one: (one["zone"], one["parent"] or "", one["name"], one["id"]))
         entries.sort(key=lambda one: self._times[one["id"]], reverse=True)
         return {"entries": entries, "unseen": self._unseen}
 
-    async def restore(self, wanted: object) -> list[dict[str, Any]]:
-        """Restore entries, each given by id or name.
+    async def _restore(self, wanted: list[str]) -> list[dict[str, Any]]:
+        """Restore entries.
 
         Return the `path` of each, and the number of entries below it that are `left` in the trash
         because they were deleted separately.
@@ -91,7 +70,7 @@ class Trash:
         done: dict[str, str] = {}
 
         async def back(zone: Zone, entry: Entry) -> str:
-            path = await self._origins.path(zone, entry)
+            path = await self._path(zone, entry)
             try:
                 if self._mount is not None:
                     self._mount.require_vacant(entry)
@@ -106,7 +85,7 @@ class Trash:
             done[entry.id] = path
             if self._mount is not None:
                 try:
-                    shown = await self._mount.appear(found)
+                    shown = await self._mount.show(found)
                     done[entry.id] = shown if "/" in shown else path
                 except (ZonedriveError, OSError):
                     pass  # the entry is restored and appears with the next listing
@@ -131,25 +110,20 @@ class Trash:
                 found[str(at)] += 1
         return found
 
-    async def purge(self, wanted: object) -> list[str]:
-        """Permanently delete entries, each given by id or name; return their paths."""
-
-        async def gone(zone: Zone, entry: Entry) -> str:
-            path = await self._origins.path(zone, entry)
-            await self._service.purge(zone.id, entry.id, folder=entry.folder)
-            return path
-
-        return await self._each(wanted, gone, "removed")
+    async def _purge(self, zone: Zone, entry: Entry) -> str:
+        path = await self._path(zone, entry)
+        await self._service.purge(zone.id, entry.id, folder=entry.folder)
+        return path
 
     async def _each(
-        self, wanted: object, work: Callable[[Zone, Entry], Awaitable[str]], done: str
+        self, wanted: list[str], work: Callable[[Zone, Entry], Awaitable[str]], done: str
     ) -> list[str]:
         """Apply `work` to all requested entries; to none if one of them is ambiguous."""
-        if not isinstance(wanted, list) or not wanted:
+        if not wanted:
             raise ZonedriveError("the request names no entries")
         await self._look()
         try:
-            chosen = dict.fromkeys([await self._chosen(str(name)) for name in wanted])
+            chosen = dict.fromkeys([await self._chosen(name) for name in wanted])
         except NotFound as missing:
             if self._unseen:
                 missing.remedy += f", which does not show that of {', '.join(self._unseen)}"
@@ -166,7 +140,7 @@ class Trash:
 
     async def _look(self) -> None:
         if self._mount is not None:
-            await self._mount.told()
+            await self._mount.send_deletions()
         zones = [zone for zone in await self._service.zones() if zone.accessible]
         if self._zone is not None:
             zones = [zone for zone in zones if self._zone in (zone.name, zone.id)]
@@ -184,7 +158,7 @@ class Trash:
                 continue
             self._deleted += [(zone, entry) for entry, _ in found]
             self._times |= {entry.id: at_ns for entry, at_ns in found}
-        self._origins.know(entry for _, entry in self._deleted)
+        self._folders |= {entry.id: entry for _, entry in self._deleted}  # need no request
 
     async def _chosen(self, name: str) -> tuple[Zone, Entry]:
         """Return the deleted entry with that id, or the only one with that name or path."""
@@ -205,7 +179,7 @@ class Trash:
         """Return True if `path` is the entry's path, either including or excluding the zone."""
         if path.rpartition("/")[2] != entry.name:
             return False
-        return path in ((whole := await self._origins.path(zone, entry)), whole.partition("/")[2])
+        return path in ((whole := await self._path(zone, entry)), whole.partition("/")[2])
 
     async def _offer(self, found: Sequence[tuple[Zone, Entry]]) -> str:
         """Return folder, time and size of ambiguous entries, last deleted first."""
@@ -216,13 +190,45 @@ class Trash:
         found = sorted(found, key=lambda pair: -since(pair[1]))
         told = []
         for zone, entry in found[:OFFERED]:
-            folder = await self._origins.folder(zone, entry)
+            folder = await self._folder(zone, entry)
             place = zone.name if folder == "" else f"{zone.name}/{folder or '...'}"
             size = "a folder" if entry.folder else amount(entry.size)
             moment = datetime.fromtimestamp(since(entry) / 1e9).astimezone()
             told.append(f"{entry.id} (in {place}, {moment:%Y-%m-%d %H:%M:%S}, {size})")
         more = len(found) - OFFERED
         return ", ".join(told) + (f", {more} more: run 'zonedrive trash'" if more > 0 else "")
+
+    async def _folder(self, zone: Zone, entry: Entry) -> str | None:
+        """Return the entry's original folder, relative to its zone; None if it is unknown."""
+        parts: list[str] = []
+        above = entry.parent_id
+        for _ in range(DEEPEST):
+            if above == zone.root_id:
+                return "/".join(reversed(parts))
+            found = await self._folder_entry(zone, above)
+            if found is None:
+                break
+            parts.append(found.name)
+            above = found.parent_id
+        return None
+
+    async def _path(self, zone: Zone, entry: Entry) -> str:
+        """Return the entry's whole path, with `...` for unknown folders."""
+        folder = await self._folder(zone, entry)
+        return "/".join([zone.name, *([] if folder == "" else [folder or "..."]), entry.name])
+
+    async def _folder_entry(self, zone: Zone, folder_id: str) -> Entry | None:
+        if folder_id in self._folders:
+            return self._folders[folder_id]
+        found = None if self._mount is None else self._mount.known_folder(zone.id, folder_id)
+        if found is None:
+            if not folder_id or self._asked == MOST_FOLDERS:
+                return None
+            self._asked += 1
+            with suppress(ZonedriveError):
+                found = await self._service.entry(zone.id, folder_id)
+        self._folders[folder_id] = found
+        return found
 
 
 def _folders_first(chosen: Iterable[tuple[Zone, Entry]]) -> list[tuple[Zone, Entry]]:

@@ -6,7 +6,7 @@ Sends no request to the service.
 import re
 import time
 
-from zonedrive.daemon.pending_summary import is_sealed
+from zonedrive.daemon.local_data import is_sealed
 from zonedrive.doctor.facts import DoctorFacts
 from zonedrive.doctor.result import CheckResult
 from zonedrive.errors import ConfigError, NoHomeDirectory, StoreError, ZonedriveError

@@ -10,7 +10,7 @@ from typing import Literal
 
 from zonedrive import config
 from zonedrive.config import Settings
-from zonedrive.daemon import lock, pending_summary
+from zonedrive.daemon import local_data, lock
 from zonedrive.daemon.lock import Holder, is_held
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
@@ -84,8 +84,8 @@ class DoctorFacts:
         except StoreError as wrong:
             return wrong
         if kept is None:
-            return "gone" if pending_summary.needs_key(self.paths) else "to come"
-        fits = not self.settings.encrypt or pending_summary.is_opened_by(
+            return "gone" if local_data.needs_key(self.paths) else "to come"
+        fits = not self.settings.encrypt or local_data.is_opened_by(
             self.paths, keys.names_box(kept)
         )
         return "there" if fits else "another"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from zonedrive.content import disk_limit
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
-from zonedrive.daemon import pending_summary, protocol
+from zonedrive.daemon import local_data, protocol
 from zonedrive.doctor.facts import DoctorFacts
 from zonedrive.doctor.result import CheckResult
 from zonedrive.errors import NoHomeDirectory, StoreError
@@ -231,7 +231,7 @@ def database(patient: DoctorFacts) -> CheckResult | None:
     if not path.exists():
         return None
     try:
-        with pending_summary.reader(patient.paths) as state:
+        with local_data.reader(patient.paths) as state:
             state.waiting()
     except StoreError as wrong:
         return CheckResult(

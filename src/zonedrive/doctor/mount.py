@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zonedrive import __version__, causes
-from zonedrive.daemon import last_run, pending_summary
+from zonedrive.daemon import last_run, local_data
 from zonedrive.doctor.facts import DoctorFacts
 from zonedrive.doctor.result import CheckResult, age
 from zonedrive.errors import ConfigError, MountError, StoreError
@@ -222,7 +222,7 @@ def _why(vitals: Mapping[str, Any], failed: int) -> str:
 
 def _ownerless(patient: DoctorFacts) -> CheckResult | None:
     """Report pending changes of a logon whose account file is gone."""
-    left = pending_summary.at_rest(patient.paths)
+    left = local_data.backlog(patient.paths)
     if not left.files:
         return None
     detail = f"{left} wait here, of a logon whose account.json cannot be read any more"
@@ -237,7 +237,7 @@ def _ownerless(patient: DoctorFacts) -> CheckResult | None:
 
 def _at_rest(patient: DoctorFacts) -> CheckResult:
     try:
-        left = pending_summary.at_rest(patient.paths)
+        left = local_data.backlog(patient.paths)
     except StoreError as wrong:
         return CheckResult(
             False, "what waits cannot be counted: its database cannot be read now",

@@ -27,7 +27,7 @@ from typing import Final, Literal
 import msgspec
 import trio
 
-from zonedrive import encoding, process_hardening
+from zonedrive import process_setup
 from zonedrive.errors import (
     ConfigError,
     CredentialsRefused,
@@ -275,8 +275,8 @@ def _alone(path: Path) -> Iterator[None]:
 
 def main() -> int:
     """Run the order from standard input."""
-    encoding.ensure()
-    process_hardening.no_dumps()
+    process_setup.ensure_utf8()
+    process_setup.forbid_dumps()
     parser = argparse.ArgumentParser(prog="zonedrive.logon.renewal_worker")
     parser.add_argument("--account", required=True)
     paths = AccountPaths(parser.parse_args().account)

@@ -38,7 +38,6 @@ from zonedrive.vfs.rename import Rename
 from zonedrive.views.desktop_trash import DesktopTrash
 from zonedrive.views.nodes import VIRTUAL, refuse
 from zonedrive.views.path_lookup import PathLookup
-from zonedrive.views.restore import TrashCommands
 from zonedrive.views.status_report import StatusReport
 from zonedrive.views.trash import TrashOperations
 from zonedrive.views.verbs import VirtualVerbs
@@ -93,12 +92,11 @@ class FileSystem:
         self._histories = VersionLists(state, service, self._folders)
         # Names that lead to virtual entries, see `nodes`.
         versions = Versions(state, service, self._folders, self._histories, callers)
-        trashing = TrashOperations(
+        self.trash = TrashOperations(
             state, service, self._folders, self._dispatcher, self._names, self._renaming
         )
-        self._virtual = VirtualVerbs(state, [versions, DesktopTrash(state, trashing)])
+        self._virtual = VirtualVerbs(state, [versions, DesktopTrash(state, self.trash)])
         self.places = PathLookup(state, self._folders, self._virtual)
-        self.returning = TrashCommands(state, service, self._folders, self._dispatcher)
         self.report = StatusReport(
             state,
             service,

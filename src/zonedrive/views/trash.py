@@ -1,32 +1,36 @@
-"""Deletion into the service's trash, and restore from it, for the desktop's trash folder.
+"""The mount's part of the service's trash, for the desktop's trash folder and `zonedrive trash`.
 
 Programs use unlink(2) and rmdir(2) one by one and for many purposes.  A deletion in this module
 takes a folder with its content, is sent at once and can be undone.  The entries below the folder
-keep their rows until the service has deleted it, so `placement` can tell them from entries that
+keep their rows until the service has deleted it, so that they can be told from entries that
 coworkers add in the meantime.
 
 INVARIANT: only entries that are completely on the service are deleted; no local data is lost.
 INVARIANT: a deleted entry keeps its identity and history, whatever takes its place.
+INVARIANT: a restored entry replaces no local entry, uploaded or not.
 """
 
 import errno
 import time
+from collections.abc import Callable
 
 import msgspec
 import trio
 
-from zonedrive.errors import NotSupported
+from zonedrive.errors import AlreadyExists, NotSupported
 from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import local_name
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.subtree import is_below
 from zonedrive.vfs.namespace import Namespace, require_changeable, require_writable
 from zonedrive.vfs.rename import NOREPLACE, Rename
 
-PATIENCE_S = 10.0  # seconds that a program waits for pending uploads
+PATIENCE_S = 10.0  # seconds to wait for pending uploads or deletions
 
 
 class TrashedEntry(msgspec.Struct, frozen=True):
@@ -109,14 +113,7 @@ class TrashOperations:
     async def _all_sent(self, inode: Inode) -> None:
         """Wait until everything in the entry is uploaded or has been rejected once more."""
         self._dispatcher.expedite(each.ino for each in self._unsent(inode))
-        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
-            await self._dispatcher.wait_until(
-                lambda: (
-                    not self._unsent(inode)
-                    or self._service.link.state != "online"
-                    or self._is_refused(inode)
-                )
-            )
+        await self._wait_while(lambda: self._unsent(inode) and not self._is_refused(inode))
         if self._is_refused(inode):
             raise OSError(errno.EXDEV, "the service refuses something in it, which is only here")
         if self._unsent(inode):
@@ -171,7 +168,7 @@ class TrashOperations:
             raise OSError(errno.EXDEV, "zones are separate compartments")
         if not self._service.can("restore", folder=gone.folder):
             raise NotSupported("the deployment's profile cannot restore")
-        await self._told(gone)
+        await self._deletion_sent(gone)
         above = state.inodes.by_remote(gone.zone, gone.remote_parent)
         if above is not None and state.inodes.child(above.ino, gone.name) is not None:
             raise FileExistsError(errno.EEXIST, "its former name is in use")
@@ -187,7 +184,7 @@ class TrashOperations:
             inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
         )
 
-    async def _told(self, gone: TrashedEntry) -> None:
+    async def _deletion_sent(self, gone: TrashedEntry) -> None:
         """Wait until the service knows the deletion and all other changes that free the name."""
         state, place = self._state, (gone.zone, gone.remote_parent, gone.remote_name)
 
@@ -200,10 +197,65 @@ class TrashOperations:
             ]
 
         self._dispatcher.expedite(leaving())
-        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
-            await self._dispatcher.wait_until(
-                lambda: not leaving() or self._service.link.state != "online"
-            )
+        await self._wait_while(leaving)
         if leaving():
             away = self._service.link.state != "online"
             raise OSError(errno.ENETUNREACH if away else errno.EBUSY, "not deleted there yet")
+
+    async def _wait_while(self, waiting: Callable[[], object]) -> None:
+        """Return when `waiting` is false, the service is away, or PATIENCE_S is over."""
+        with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
+            await self._dispatcher.wait_until(
+                lambda: not waiting() or self._service.link.state != "online"
+            )
+
+    # ---- zonedrive trash and restore ----
+
+    async def send_deletions(self) -> None:
+        """Send the pending deletions to the service now; wait at most PATIENCE_S seconds for it."""
+        intents, dispatcher = self._state.intents, self._dispatcher
+
+        def waiting() -> bool:
+            now = time.time_ns()
+            return any(
+                intent.ino in dispatcher.running
+                or (intent.gone and not (intent.failed and intent.due_ns > now))
+                for intent in intents.leaving()
+            )
+
+        dispatcher.expedite(intent.ino for intent in intents.leaving() if intent.gone)
+        await self._wait_while(waiting)
+
+    def require_vacant(self, entry: Entry) -> None:
+        """Raise AlreadyExists if a local entry has the entry's name, as the service would.
+
+        Otherwise an entry that is not on the service yet would be renamed.
+        """
+        tree = self._state.inodes
+        folder = tree.by_remote(entry.zone_id, entry.parent_id)
+        if folder is None:
+            return
+        there = tree.child(folder.ino, local_name(entry.name, entry.id, ()))
+        if there is not None and there.remote_id != entry.id:
+            raise AlreadyExists("restoring: the name is taken")
+
+    def known_folder(self, zone_id: str, entry_id: str) -> Entry | None:
+        """Return the last known state of a remote folder, or None if it is unknown."""
+        inode = self._state.inodes.by_remote(zone_id, entry_id)
+        if inode is None or inode.remote_parent is None or inode.remote_name is None:
+            return None
+        return Entry(entry_id, zone_id, inode.remote_parent, inode.remote_name, folder=True)
+
+    async def show(self, entry: Entry) -> str:
+        """Show an entry that was restored on the service, at once.
+
+        Return its path in the mount, or only its name if its folder was never listed.  Raises the
+        service's error.
+        """
+        tree = self._state.inodes
+        folder = tree.by_remote(entry.zone_id, entry.parent_id)
+        if folder is None or not folder.listed:
+            return entry.name
+        await self._folders.refresh(folder, time.monotonic_ns())
+        inode = tree.by_remote(entry.zone_id, entry.id)
+        return entry.name if inode is None or inode.parent == NOWHERE else tree.path(inode.ino)

@@ -9,7 +9,7 @@ import pytest
 
 from zonedrive.cli import liveness
 from zonedrive.cli.liveness import Liveness, connect
-from zonedrive.daemon import process_control
+from zonedrive.daemon import lock
 
 NOBODY = -1  # the number of no process
 
@@ -91,7 +91,7 @@ def test_one_that_is_closing_has_time_for_it(line: Line, monkeypatch: pytest.Mon
     with pytest.raises(TimeoutError):
         next(Liveness(line.ours, gone, NOBODY).lines(None))
     assert len(asked) == 7
-    monkeypatch.setattr(process_control, "is_stopped", lambda pid: True)
+    monkeypatch.setattr(lock, "is_stopped", lambda pid: True)
     with pytest.raises(TimeoutError):
         next(Liveness(line.ours, gone, NOBODY).lines(None))
     assert len(asked) == 8
@@ -103,7 +103,7 @@ def test_one_that_works_gets_more_time(
 ) -> None:
     """It computes, or waits for its disk.  Time is counted in looks: who sleeps meanwhile, with
     the whole machine, has lost one of them."""
-    monkeypatch.setattr(process_control, "is_working", lambda pid: working)
+    monkeypatch.setattr(lock, "is_working", lambda pid: working)
     looked: list[int] = []
 
     def look() -> bool:

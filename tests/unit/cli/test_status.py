@@ -178,7 +178,7 @@ def test_watching_goes_on_while_the_mount_is_away() -> None:
 def test_what_a_mount_left_is_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """As while it was there: what was deleted just before it ended is no file."""
     paths = log_on()
-    monkeypatch.setattr("zonedrive.daemon.pending_summary.at_rest", lambda paths: Backlog(3, 7, 1))
+    monkeypatch.setattr("zonedrive.daemon.local_data.backlog", lambda paths: Backlog(3, 7, 1))
     former = waiting(3) | {"outbox": EMPTY | {"pending": 3, "bytes": 9, "files": 3}}
     left = Look(paths, [], 10).again(former)
     said = (

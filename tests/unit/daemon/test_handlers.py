@@ -82,19 +82,19 @@ class Report:
         return {"files": len(waits), "changes": 0, "bytes": sum(one["size"] for one in waits)}
 
 
-class TrashCommands:
+class TrashOperations:
     """Shows what comes back."""
 
-    async def told(self) -> None:
+    async def send_deletions(self) -> None:
         pass
 
     def require_vacant(self, entry: Entry) -> None:
         pass
 
-    def folder(self, zone_id: str, entry_id: str) -> Entry | None:
+    def known_folder(self, zone_id: str, entry_id: str) -> Entry | None:
         return None
 
-    async def appear(self, entry: Entry) -> str:
+    async def show(self, entry: Entry) -> str:
         return f"shown/{entry.name}"
 
 
@@ -137,9 +137,7 @@ class Daemon:
         self.stopped = 0
         self.session = SimpleNamespace(folder=FOLDER, stop=self._stop, ended=trio.Event())
         parts = SimpleNamespace(
-            files=SimpleNamespace(
-                report=self.report, places=PathLookup(), returning=TrashCommands()
-            ),
+            files=SimpleNamespace(report=self.report, places=PathLookup(), trash=TrashOperations()),
             service=self.service,
             paths=SimpleNamespace(
                 account="work", account_file=FOLDER / "none", option=" --account work"
@@ -161,7 +159,7 @@ class Daemon:
         self.over.set()
 
     async def ask(self, command: str, **request: object) -> Message:
-        return await self.commands.handlers[command](request, self._say)
+        return await self.commands.handlers[command]({"command": command, **request}, self._say)
 
     async def _say(self, message: Message) -> None:
         self.said.append(message)

@@ -115,7 +115,7 @@ def test_a_daemon_waits_for_whoever_reads_what_another_one_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins when they are done, and is not refused as a second daemon would be."""
-    monkeypatch.setattr(lock_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(lock_module, "TEST_SECONDS", 0.0)
     path = tmp_path / "daemon.lock"
     with _hold(path, "/proc") as first:  # where something is mounted: no daemon that is leaving
         with reading(path) as is_free:

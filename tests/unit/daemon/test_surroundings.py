@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from tests.harness.waiting import eventually
-from zonedrive.daemon import daemonize, logs, readiness
+from zonedrive.daemon import daemonize, logs
 from zonedrive.daemon.sd_notify import Notifier
 from zonedrive.errors import MountError, NotLoggedOn
 from zonedrive.paths import AccountPaths
@@ -80,7 +80,7 @@ def test_a_daemon_in_the_background_is_apart_from_its_starter(
         monkeypatch.setenv(name, "x")
     seen = tmp_path / "seen"
 
-    def serve(pipe: readiness.Pipe) -> int:
+    def serve(pipe: daemonize.Pipe) -> int:
         standard = [str(Path(f"/proc/self/fd/{number}").readlink()) for number in range(3)]
         found = {
             "environment": dict(os.environ), "folder": str(Path.cwd()), "standard": standard,
@@ -93,7 +93,7 @@ def test_a_daemon_in_the_background_is_apart_from_its_starter(
     with seen.with_name("of the starter").open("wb") as held:
         os.set_inheritable(held.fileno(), True)
         with pytest.raises(MountError, match="ended with status 7 before it was ready"):
-            readiness.start(account, tmp_path, serve)
+            daemonize.start(account, tmp_path, serve)
     found = json.loads(seen.read_text())
     assert found["environment"]["OTHER"] == "x"
     assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & found["environment"].keys()
@@ -106,7 +106,7 @@ def test_a_daemon_in_the_background_is_apart_from_its_starter(
 def test_secrets_are_in_no_core_and_no_debugger() -> None:
     """The process that holds the keys cannot be dumped."""
     text = (
-        "import ctypes, resource; from zonedrive.process_hardening import no_dumps; no_dumps();"
+        "import ctypes, resource; from zonedrive.process_setup import forbid_dumps; forbid_dumps();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), resource.getrlimit(resource.RLIMIT_CORE))"
     )
     said = subprocess.run(
@@ -167,23 +167,23 @@ def test_whoever_starts_a_daemon_hears_why_there_is_none(tmp_path: Path) -> None
     """The error of the process in the background is the error of the command."""
     account = AccountPaths("nobody-at-all")
     with pytest.raises(NotLoggedOn, match="not logged on"):
-        readiness.start(account, tmp_path, partial(daemonize.run, account, str(tmp_path), ()))
+        daemonize.start(account, tmp_path, partial(daemonize.run, account, str(tmp_path), ()))
 
 
 def test_a_daemon_that_dies_without_a_word_is_said_with_its_log(tmp_path: Path) -> None:
     """Even then a person knows where to look; an error that nothing catches is in that log."""
 
-    def killed(pipe: readiness.Pipe) -> int:
+    def killed(pipe: daemonize.Pipe) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    def broken(pipe: readiness.Pipe) -> int:
+    def broken(pipe: daemonize.Pipe) -> int:
         raise KeyboardInterrupt
 
     account = AccountPaths("nobody-at-all")
     for serve, why in ((killed, "was ended by SIGKILL"), (broken, "ended with status 1")):
         with pytest.raises(MountError, match=f"{why} before it was ready") as silent:
-            readiness.start(account, tmp_path, serve)
+            daemonize.start(account, tmp_path, serve)
         assert "daemon.log" in silent.value.remedy
     assert "KeyboardInterrupt" in account.log.read_text()
 
@@ -194,7 +194,7 @@ def test_a_daemon_that_hangs_at_its_start_is_ended(
     """The command comes back with a line, and leaves nothing behind."""
     number = tmp_path / "number"
 
-    def hang(pipe: readiness.Pipe) -> int:
+    def hang(pipe: daemonize.Pipe) -> int:
         number.write_text(str(os.getpid()))
         signal.pause()
         return 0
@@ -203,9 +203,9 @@ def test_a_daemon_that_hangs_at_its_start_is_ended(
         eventually(number.read_text, what="the daemon runs")
         return [], [], []
 
-    monkeypatch.setattr("zonedrive.daemon.readiness.select.select", look)
+    monkeypatch.setattr("zonedrive.daemon.daemonize.select.select", look)
     with pytest.raises(MountError, match="did not answer within"):
-        readiness.start(AccountPaths("nobody-at-all"), tmp_path, hang)
+        daemonize.start(AccountPaths("nobody-at-all"), tmp_path, hang)
     pid = int(number.read_text())
     eventually(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, 60, what="the daemon has ended")
 
@@ -217,7 +217,7 @@ def test_a_child_that_nobody_waits_for_has_ended() -> None:
         pid = os.fork()
         if not pid:
             os._exit(3)
-        assert readiness.Child(pid).wait(60) == 0
+        assert daemonize.Child(pid).wait(60) == 0
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -226,6 +226,6 @@ def test_a_starter_that_has_gone_does_not_disturb(tmp_path: Path) -> None:
     """Ctrl-C in `zonedrive mount` at the last moment leaves a mount that works."""
     reading, writing = os.pipe()
     os.close(reading)
-    pipe = readiness.Pipe(writing)
+    pipe = daemonize.Pipe(writing)
     pipe.ok()
     pipe.failed(MountError("said already"))

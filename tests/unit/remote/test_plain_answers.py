@@ -16,10 +16,10 @@ from tests.unit.logon.conftest import GOOD, Desk, Person, say
 from tests.unit.remote.conftest import Stage
 from tests.unit.remote.test_every_field import CALLS, ENTRY, LOGON_ANSWERS, VERSION, ZONE
 from zonedrive.errors import RemoteError, ZonedriveError
+from zonedrive.formatting import plain
 from zonedrive.logon import wire as logon_wire
 from zonedrive.logon.flow import Flow, obtain_token
 from zonedrive.model import Entry, Zone
-from zonedrive.printable import plain
 from zonedrive.remote.wire import directory, error_mapping, fields
 from zonedrive.remote.wire.entries import WireEntry, WireVersion, WireZone
 

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from zonedrive.errors import BadAnswer
+from zonedrive.formatting import plain
 from zonedrive.model import Attributes, Entry, Revision, Version, Zone
-from zonedrive.printable import plain
 from zonedrive.remote.wire.fields import count as count
 from zonedrive.remote.wire.fields import identifier, is_count, known, plain_value
 from zonedrive.remote.wire.fields import moment as moment

@@ -31,7 +31,7 @@ from zonedrive.errors import (
     Unreachable,
     Untrusted,
 )
-from zonedrive.printable import plain
+from zonedrive.formatting import plain
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Knows nothing about the objects they belong to. All decoding of answers passes through this module.
 
 INVARIANT: every integer returned fits SQLite (64 bits, signed), every text has a UTF-8 form.
-INVARIANT: every text but a `name` is plain (see `zonedrive.printable`).
+INVARIANT: every text but a `name` is plain (see `zonedrive.formatting`).
 """
 
 import math
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from zonedrive.errors import BadAnswer
-from zonedrive.printable import plain
+from zonedrive.formatting import plain
 
 _DEEPEST = 64  # values in each other; what hands them on goes down by recursion
 _LARGEST = (1 << 63) - 1

@@ -7,7 +7,7 @@ import pytest
 
 from zonedrive.cipher import Box, Clear
 from zonedrive.config import Settings
-from zonedrive.daemon import offline_status
+from zonedrive.daemon import local_data
 from zonedrive.daemon.lock import Lock
 from zonedrive.errors import AlreadyRunning
 from zonedrive.logon.account import Account
@@ -38,8 +38,8 @@ def test_a_mount_can_start_while_status_waits_for_the_keyring(
         daemon.release()
         return Clear()
 
-    monkeypatch.setattr(offline_status, "box_of", waits)
-    assert offline_status.status(paths)["state"] == "offline"
+    monkeypatch.setattr(local_data, "box_of", waits)
+    assert local_data.status(paths)["state"] == "offline"
 
 
 def test_while_a_daemon_starts_the_keyring_is_left_alone(
@@ -50,9 +50,9 @@ def test_while_a_daemon_starts_the_keyring_is_left_alone(
     def asks(paths: AccountPaths, settings: Settings) -> Box:
         raise AssertionError("the user would be asked twice")
 
-    monkeypatch.setattr(offline_status, "box_of", asks)
+    monkeypatch.setattr(local_data, "box_of", asks)
     daemon = Lock(paths.lock, paths.account)
     daemon.take(tmp_path)
     with pytest.raises(AlreadyRunning):
-        offline_status.status(paths)
+        local_data.status(paths)
     daemon.release()

@@ -6,18 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from zonedrive import encoding
+from zonedrive import process_setup
 
 
 def test_a_word_is_read_as_it_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the encoding of the locale, but for UTF-8, and bytes that are the name of a file."""
     monkeypatch.chdir(tmp_path)
     latin = "Z\udcf6nes"  # the byte of an ö there
-    assert encoding.typed(latin) == latin  # this process was not begun again for its locale
+    assert (
+        process_setup.decode_argument(latin) == latin
+    )  # this process was not begun again for its locale
     monkeypatch.setitem(sys._xoptions, "utf8", True)
     monkeypatch.setattr(locale, "getencoding", lambda: "ISO-8859-1")
-    assert encoding.typed(latin) == "Zönes"
-    assert encoding.typed("Zönes") == "Zönes"
-    assert encoding.typed("") == ""
+    assert process_setup.decode_argument(latin) == "Zönes"
+    assert process_setup.decode_argument("Zönes") == "Zönes"
+    assert process_setup.decode_argument("") == ""
     Path(latin).touch()
-    assert encoding.typed(latin) == latin
+    assert process_setup.decode_argument(latin) == latin

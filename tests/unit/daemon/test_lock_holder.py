@@ -9,8 +9,15 @@ from typing import Self
 import pytest
 
 from tests.harness.waiting import eventually
-from zonedrive.daemon import process_control
-from zonedrive.daemon.lock import Lock, holder, is_held
+from zonedrive.daemon.lock import (
+    Lock,
+    ask_to_listen,
+    end_holder,
+    holder,
+    is_held,
+    is_stopped,
+    is_working,
+)
 from zonedrive.errors import ZonedriveError
 
 HOLD = """
@@ -67,10 +74,10 @@ def test_a_daemon_can_always_be_ended(tmp_path: Path, way: str, number: int) -> 
     with Daemon(path, way) as daemon:
         if way == "stopped":
             daemon.process.send_signal(signal.SIGSTOP)
-        process_control.end(path, 0.5 if way == "deaf" else 60)
+        end_holder(path, 0.5 if way == "deaf" else 60)
         assert not is_held(path)
         assert daemon.process.wait(60) == -number
-    process_control.end(path, 0)  # nobody is there
+    end_holder(path, 0)  # nobody is there
 
 
 def test_nobody_else_is_ended(tmp_path: Path) -> None:
@@ -78,15 +85,15 @@ def test_nobody_else_is_ended(tmp_path: Path) -> None:
     path = tmp_path / "daemon.lock"
     with subprocess.Popen(["sleep", "60"]) as somebody:
         path.write_text(f'{{"pid": {somebody.pid}, "mountpoint": "/proc"}}')
-        process_control.end(path, 0)
-        assert not process_control.ask_to_listen(path)
+        end_holder(path, 0)
+        assert not ask_to_listen(path)
         lock = Lock(tmp_path / "other", "default")
         lock.take(Path("/proc"))
         path.unlink()
         (tmp_path / "other").rename(path)
         path.write_text(f'{{"pid": {somebody.pid}, "mountpoint": "/proc"}}')
         with pytest.raises(ZonedriveError, match="cannot be ended from here"):
-            process_control.end(path, 0)
+            end_holder(path, 0)
         lock.release()
         assert somebody.poll() is None
         somebody.kill()
@@ -99,9 +106,9 @@ def test_a_daemon_of_another_lock_is_not_ended(tmp_path: Path) -> None:
         lock = Lock(path, "default")
         lock.take(Path("/proc"))
         path.write_text(f'{{"pid": {daemon.process.pid}, "mountpoint": "/proc", "begun": 1}}')
-        assert not process_control.ask_to_listen(path)
+        assert not ask_to_listen(path)
         with pytest.raises(ZonedriveError, match="cannot be ended from here"):
-            process_control.end(path, 0)
+            end_holder(path, 0)
         lock.release()
         assert daemon.process.poll() is None
 
@@ -110,11 +117,11 @@ def test_only_who_understands_it_is_asked_for_a_socket(tmp_path: Path) -> None:
     """One that starts, or an older one, would die of the signal."""
     path = tmp_path / "daemon.lock"
     with Daemon(path, "") as daemon:
-        assert not process_control.ask_to_listen(path)
+        assert not ask_to_listen(path)
         daemon.process.kill()
         assert daemon.process.wait(60) == -signal.SIGKILL
     with Daemon(path, "told") as daemon:
-        assert process_control.ask_to_listen(path)
+        assert ask_to_listen(path)
         daemon.expect("told")
         who = holder(path)
         assert who is not None and who.control == Path("/somewhere/a.sock")
@@ -123,9 +130,9 @@ def test_only_who_understands_it_is_asked_for_a_socket(tmp_path: Path) -> None:
 def test_one_that_is_stopped_is_told_from_one_that_sleeps(tmp_path: Path) -> None:
     """And both from one that is gone."""
     with Daemon(tmp_path / "daemon.lock", "") as daemon:
-        assert not process_control.is_stopped(daemon.process.pid)
+        assert not is_stopped(daemon.process.pid)
         daemon.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: process_control.is_stopped(daemon.process.pid))
-        assert not process_control.is_working(daemon.process.pid)
-    assert not process_control.is_stopped(daemon.process.pid)
-    assert not process_control.is_working(daemon.process.pid)
+        eventually(lambda: is_stopped(daemon.process.pid))
+        assert not is_working(daemon.process.pid)
+    assert not is_stopped(daemon.process.pid)
+    assert not is_working(daemon.process.pid)

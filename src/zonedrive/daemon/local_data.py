@@ -1,0 +1,292 @@
+"""Data of an account on this machine: pending changes, their data key, and `status` offline.
+
+Works without a daemon, and sends no request to the service. Except for names, the answers need no
+key and no logon, because logon and logoff use them too.
+
+INVARIANT: nothing on the disk changes.
+INVARIANT: the account's lock is never held while the user is asked to unlock a keyring, so that a
+mount does not wait for that.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from zonedrive import config
+from zonedrive.cipher import Box, Clear
+from zonedrive.config import Settings
+from zonedrive.content import disk_limit
+from zonedrive.content.cache_index import cache_usage
+from zonedrive.content.spool import files, is_any_sealed
+from zonedrive.daemon import last_run, lock
+from zonedrive.errors import MountError, StoreError
+from zonedrive.logon.account import Account
+from zonedrive.logon.account_data import Backlog
+from zonedrive.logon.keys import data_box, kept_key, names_box
+from zonedrive.logon.previous_account import LocalDataQueries
+from zonedrive.logon.secrets import KeyringTimeout, SecretStore, open_store
+from zonedrive.paths import NO_ROOM, AccountPaths, config_file, require_room
+from zonedrive.state.reader import StateReader
+from zonedrive.state.status import Status, damage_notice, staying
+
+UNWRITABLE = (*NO_ROOM, errno.EROFS, errno.EACCES, errno.EPERM)
+
+UNLOCK_SECONDS = 90.0
+"""Time in seconds for the user to unlock a keyring; the start timeout is longer."""
+
+READ_ONLY = (
+    "its disk is read-only: if it became so by itself, the disk has an error; look at 'dmesg', have"
+    " the disk checked, and make it writable again; pending changes are kept"
+)
+FULL = "its disk is full: make room there; pending changes are kept"
+
+Found = TypeVar("Found")
+
+
+@contextmanager
+def reader(paths: AccountPaths) -> Iterator[StateReader]:
+    """Open the account's state for reading; no daemon can start meanwhile. Raises StoreError.
+
+    A running daemon continues, and its commits so far are visible.
+    """
+    with lock.reading(paths.lock), StateReader.open(paths.database) as state:
+        yield state
+
+
+# ---- counts ----
+
+
+def backlog(paths: AccountPaths) -> Backlog:
+    """Return the number and bytes of the pending changes. Raises StoreError."""
+    with reader(paths) as state:
+        return Backlog(*state.waiting())
+
+
+def lost(paths: AccountPaths) -> int:
+    """Return the number of files in lost+found, which exist only locally and are not uploaded.
+
+    Without a database, this is the number of spooled files, because the next mount moves them to
+    lost+found. Raises StoreError.
+    """
+    if not paths.database.exists():
+        return files(paths.outgoing)
+    with reader(paths) as state:
+        return state.lost_files()
+
+
+def local(paths: AccountPaths) -> int:
+    """Return the number of `local_only` files. Raises StoreError."""
+    with reader(paths) as state:
+        return state.local_files()
+
+
+def wanted(paths: AccountPaths) -> int:
+    """Return the number of `local_only` files without temporary files of programs.
+
+    Raises StoreError.
+    """
+    with reader(paths) as state:
+        return state.wanted_files()
+
+
+def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
+    """Return the path of one file of `wanted` in the mount; "" if names cannot be decrypted."""
+    with suppress(StoreError):
+        key = kept_key(store) if needs_key(paths) else None
+        with reader(paths) as state:
+            return state.wanted_path(Clear() if key is None else names_box(key))
+    return ""
+
+
+# ---- the data key ----
+
+
+def needs_key(paths: AccountPaths) -> bool:
+    """Return True if local data may be encrypted; a new key must then not replace the old one."""
+    try:
+        with reader(paths) as state:
+            sealed = state.is_sealed()
+    except StoreError:
+        return True
+    return bool(sealed) or is_any_sealed(paths.outgoing)
+
+
+def is_sealed(paths: AccountPaths) -> bool | None:
+    """Return True if local names are encrypted; None if there are no readable names."""
+    with suppress(StoreError), reader(paths) as state:
+        return state.is_sealed()
+    return None
+
+
+def is_opened_by(paths: AccountPaths, box: Box) -> bool:
+    """Return True if `box` decrypts the local names, or if there are no names to test."""
+    with suppress(StoreError), reader(paths) as state:
+        return state.is_opened_by(box)
+    return True
+
+
+def box_of(paths: AccountPaths, settings: Settings) -> Box:
+    """Return the box that decrypts the local names. Raises StoreError.
+
+    May wait for the user to unlock a keyring; call it without the account's lock.
+    """
+    if not needs_key(paths):
+        return Clear()
+    secrets = open_store(paths)
+    return wait_for_keyring(lambda: data_box(secrets, settings.encrypt, make=False))[0]
+
+
+def wait_for_keyring(look: Callable[[], Found]) -> Found:
+    """Return the result of `look`; retry while the user has to unlock the keyring."""
+    end = time.monotonic() + UNLOCK_SECONDS
+    while True:
+        try:
+            return look()
+        except KeyringTimeout:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(1)
+
+
+def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
+    """Return the error for local data that the account's key or `encrypt` setting does not fit."""
+    sealed = is_sealed(paths)
+    if sealed is not None and sealed != settings.encrypt:
+        was = str(sealed).lower()
+        return StoreError(
+            f"the local data of account {paths.account} was made with encrypt = {was}",
+            remedy=f"set encrypt = {was} again; to change it, run 'zonedrive sync', then 'zonedrive"
+            " logoff', change the setting, and log on",
+        )
+    return StoreError(
+        f"{paths.database} cannot be read with the key of this account",
+        remedy="was the keyring emptied, or is another one open?",
+    )
+
+
+# ---- locks of other commands ----
+
+
+@contextmanager
+def hold(paths: AccountPaths) -> Iterator[None]:
+    """Keep daemons of the account from starting. Raises AlreadyRunning if one is running.
+
+    If the lock file cannot be locked (full disk, no lock support), no daemon can start anyway.
+    """
+    taken = lock.Lock(paths.lock, paths.account)
+    try:
+        taken.take(None)
+    except MountError:
+        pass
+    except OSError as wrong:
+        if wrong.errno not in UNWRITABLE:
+            raise
+    try:
+        yield
+    finally:
+        taken.release()
+
+
+def is_running(paths: AccountPaths) -> bool:
+    """Return True if a daemon is serving the account."""
+    return lock.is_held(paths.lock)
+
+
+QUERIES = LocalDataQueries(backlog, lost, local, wanted, is_running, needs_key, hold)
+
+
+# ---- the disk ----
+
+
+def disk_problem(paths: AccountPaths) -> str:
+    """Return the problem of the state folder's disk and its remedy, "" if there is none."""
+    if said := read_only(paths.state):
+        return said
+    if not paths.state.exists():
+        return ""
+    try:
+        require_room(paths.state)
+    except OSError as wrong:
+        return f"{paths.state}: {FULL}" if wrong.errno in NO_ROOM else ""
+    return ""
+
+
+def read_only(folder: Path) -> str:
+    """Return the problem and its remedy if the folder's disk is read-only, else ""."""
+    if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return f"{folder}: {READ_ONLY}"
+    return ""
+
+
+# ---- zonedrive status ----
+
+
+def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
+    """Return the contract's status object of an unmounted account, which counts as offline.
+
+    With `most` the object is for users, as the answer of a daemon with `most`. Raises NotLoggedOn,
+    StoreError, or AlreadyRunning while a daemon is starting or ending.
+    """
+    account = Account.load(paths)
+    settings = config.load(config_file(), paths.account)
+    with _no_daemon(paths):
+        pass  # while a daemon is starting, the user is not asked to unlock a keyring
+    try:
+        box = box_of(paths, settings)
+        with _no_daemon(paths):
+            died = last_run.recorded(paths)
+            found = _stored_status(paths, settings, box, most)
+    except StoreError as wrong:
+        raise _with_backlog(paths, wrong) from wrong
+    return {
+        "account": paths.account,
+        "base_url": account.base_url,
+        "mountpoint": None,
+        "pid": None,
+        **found,
+        **({} if died is None else {"died": died.json()}),
+    }
+
+
+@contextmanager
+def _no_daemon(paths: AccountPaths) -> Iterator[None]:
+    """Keep daemons from starting inside the block. Raises AlreadyRunning if one is running."""
+    with lock.reading(paths.lock) as is_free:
+        if not is_free:
+            raise lock.refusal(paths.account, lock.holder(paths.lock))
+        yield
+
+
+def _with_backlog(paths: AccountPaths, wrong: StoreError) -> StoreError:
+    """Return the error `wrong`, extended by the number of pending changes.
+
+    They can be counted even if a missing key hides their names.
+    """
+    left = Backlog()
+    with suppress(StoreError):  # damaged as well
+        left = backlog(paths)
+    said = f"{left} not on the service yet: {wrong.message}" if left.files else wrong.message
+    return StoreError(said, remedy=wrong.remedy)
+
+
+def _stored_status(
+    paths: AccountPaths, settings: Settings, box: Box, most: int | None
+) -> dict[str, Any]:
+    """Return the state that a daemon would report. Raises StoreError."""
+    with reader(paths) as state:
+        if not state.is_opened_by(box):
+            raise unreadable(paths, settings)
+        found, number = state.stores(box), lost(paths)
+        used = cache_usage(paths.content)
+        return Status(found).answer(
+            found.pending(),
+            most,
+            state="offline",
+            cache=(used, max(0, disk_limit.most(paths.cache, settings.cache_size, used))),
+            notices=(damage_notice(paths.database, number), disk_problem(paths)),
+            lost=number,
+        ) | ({} if most is None else {"local": staying(found)})

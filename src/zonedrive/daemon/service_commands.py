@@ -1,0 +1,129 @@
+"""Operations without a daemon that send requests to the service, and their JSON objects.
+
+Changes no local state, and starts no part of a daemon.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import trio
+
+from zonedrive import config
+from zonedrive.daemon.compose import connect
+from zonedrive.daemon.local_data import box_of, reader
+from zonedrive.daemon.trash import Trash
+from zonedrive.errors import StoreError
+from zonedrive.formatting import timestamp
+from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import BearerAuth
+from zonedrive.logon.renewal import Renewal
+from zonedrive.logon.secrets import open_store
+from zonedrive.model import Version, Zone
+from zonedrive.paths import AccountPaths, config_file
+from zonedrive.remote import Service
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.names import local_name, zone_name
+
+ResultT = TypeVar("ResultT")
+
+
+def zones(paths: AccountPaths) -> list[dict[str, Any]]:
+    """Return the zones that the service lists now, with their current or future local names."""
+    settings = config.load(config_file(), paths.account)
+    found, names = trio.run(_with_service, paths, lambda service: service.zones()), dict[str, str]()
+    with suppress(StoreError):  # the names cannot be read
+        box = box_of(paths, settings)
+        with reader(paths) as state:
+            names = zone_names(state.stores(box).inodes)
+    return zone_objects(found, names)
+
+
+def trash(
+    paths: AccountPaths, command: str, zone: str | None, entries: list[str]
+) -> dict[str, Any]:
+    """Return the answer of `Trash.do`."""
+    return trio.run(_with_service, paths, lambda service: Trash(service, zone).do(command, entries))
+
+
+def version(
+    paths: AccountPaths,
+    zone_id: str,
+    file_id: str,
+    name: str,
+    take: Callable[[bytes | bytearray | memoryview], object],
+) -> None:
+    """Pass the content of a file's version to `take`, chunk by chunk."""
+
+    async def fetch(service: Service) -> None:
+        def pieces() -> None:
+            with service.transfer.download(zone_id, file_id, version=name) as download:
+                for piece in download:
+                    take(piece)
+
+        await trio.to_thread.run_sync(pieces)
+
+    trio.run(_with_service, paths, fetch)
+
+
+async def _with_service(
+    paths: AccountPaths, work: Callable[[Service], Awaitable[ResultT]]
+) -> ResultT:
+    """Return the result of `work` with the account's service."""
+    account = Account.load(paths)
+    settings = config.load(config_file(), paths.account)
+    secrets = open_store(paths)
+    service = connect(
+        account,
+        settings,
+        BearerAuth(secrets, Renewal(paths, secrets), command=Account.logon_again(paths)),
+    )
+    try:
+        return await work(service)
+    finally:
+        await service.aclose()
+
+
+def zone_names(tree: Inodes) -> dict[str, str]:
+    """Return the names of the zones in the mount, by id."""
+    return {inode.zone: inode.name for inode in tree.inodes_in(ROOT) if inode.kind is Kind.ZONE}
+
+
+def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the objects of `zones`, sorted by name.
+
+    `path` is the folder's name in the mount, null if it has none. `known` maps zone ids to names in
+    the mount.
+    """
+    names, found = dict(known), []
+    for zone in sorted(zones, key=lambda each: each.id):
+        if zone.accessible and zone.id not in names:  # the name it gets when it is listed
+            names[zone.id] = local_name(
+                zone.name, zone.id, frozenset(names.values()), show=zone_name
+            )
+        found.append(
+            {
+                "id": zone.id,
+                "name": zone.name,
+                "path": names.get(zone.id) if zone.accessible else None,
+                "accessible": zone.accessible,
+                "size": zone.size,
+                "users": zone.users,
+            }
+        )
+    return sorted(found, key=lambda each: (str(each["name"]).casefold(), each["id"]))
+
+
+def version_objects(versions: Sequence[Version]) -> list[dict[str, Any]]:
+    """Return the objects of `versions`, in the same order."""
+    return [
+        {
+            "version": one.version,
+            "id": one.id,
+            "size": one.size,
+            "modified": timestamp(one.modified_ns),
+            "modified_by": one.modified_by,
+        }
+        for one in versions
+    ]

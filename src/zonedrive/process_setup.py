@@ -1,0 +1,84 @@
+"""Setup of a process of zonedrive: file name encoding, standard streams, protection of its memory.
+
+Imports nothing else of zonedrive, because it runs before everything else.
+
+In a locale with an encoding other than UTF-8, Python would use that encoding for paths and text
+files. A command and a daemon in different locales would then mean different files by the same name.
+
+INVARIANT: after `ensure_utf8`, the text of a path is its bytes in UTF-8; invalid bytes are lone
+surrogates.
+INVARIANT: after `open_closed_streams`, the descriptors 0, 1 and 2 are in use, so that no pipe,
+socket or store of zonedrive gets one of these numbers.
+"""
+
+import codecs
+import contextlib
+import ctypes
+import io
+import locale
+import os
+import resource
+import sys
+
+closed_streams: set[int] = set()
+"""Standard streams that were closed at the start; output to them is discarded."""
+
+_PR_SET_DUMPABLE = 4  # prctl(2)
+
+
+def ensure_utf8() -> None:
+    """Restart this process in Python's UTF-8 mode if the file system encoding is not UTF-8.
+
+    Must be called before all other code, and only by the main program.
+    """
+    if codecs.lookup(sys.getfilesystemencoding()).name == "utf-8" or sys.flags.utf8_mode:
+        return
+    with contextlib.suppress(OSError):  # without it, names that are not ASCII may not be found
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606
+
+
+def decode_argument(word: str) -> str:
+    """Return a command line word, decoded from the locale's encoding.
+
+    A word in UTF-8, or the name of an existing file with exactly these bytes, is unchanged.
+    """
+    if word.isprintable() or "utf8" not in sys._xoptions or os.path.lexists(word):
+        return word
+    return os.fsencode(word).decode(locale.getencoding(), "surrogateescape")
+
+
+def adapt_output() -> None:
+    """Write output in the locale's encoding, with `?` or ASCII escapes for missing characters.
+
+    If Python itself chose UTF-8, as it does in most C locales, that choice is kept.
+    """
+    known = codecs.lookup(locale.getencoding()).name
+    if "utf8" not in sys._xoptions or known == "utf-8" or "PYTHONIOENCODING" in os.environ:
+        return
+    for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding=known, errors=errors)
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null on each closed descriptor of 0, 1 and 2; leave open streams unchanged."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        os.set_inheritable(descriptor, True)
+        closed_streams.add(descriptor)
+    os.close(descriptor)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def forbid_dumps() -> None:
+    """Prevent core files, crash handlers and debuggers of this user from reading the memory.
+
+    The resource limit alone is not enough, because a kernel that pipes core dumps to a program
+    ignores it. fusermount3 is a separate program and not affected.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -10,12 +10,14 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import click
+
 from tests.documents.pages import Block, Page
-from zonedrive.cli.reference.commands import Command, Option, read
+from zonedrive.cli.reference import contexts
 from zonedrive.errors import ConfigError
 from zonedrive.fuse import options
 
-ROOT = read()
+COMMANDS = {each.command_path: each for each in contexts()}
 
 # What a line of code begins with if it is a command; in a sentence, single words are names only.
 SHELL = frozenset(
@@ -118,40 +120,47 @@ class Wrong(Exception):
 
 
 def check(words: list[str]) -> bool:
-    """Whether a command of zonedrive is complete.  Raises Wrong where it has no such thing."""
-    command, rest = _find(ROOT, words[1:])
-    by_name = {name: option for option in command.options for name in option.names}
+    """Return True if a command of zonedrive is complete. Raises Wrong if it is unknown."""
+    context, rest = _find(words[1:])
+    by_name = {
+        name: option
+        for option in context.command.get_params(context)
+        if isinstance(option, click.Option)
+        for name in option.opts
+    }
     given, whole = 0, True
     while rest:
         word = rest.pop(0)
         if word == "--":
             given, rest = given + len(rest), []
         elif word.startswith("-") and word != "-":
-            whole &= _take(by_name, word, rest, " ".join(command.words))
+            whole &= _take(by_name, word, rest, context.command_path)
         else:
             given += 1
-    if command.below and given:
-        raise Wrong(f"{' '.join(command.words)} has no such command")
-    return whole and _has_all(command, given, words)
+    if isinstance(context.command, click.Group) and given:
+        raise Wrong(f"{context.command_path} has no such command")
+    return whole and _has_all(context, given, words)
 
 
-def _find(command: Command, words: list[str]) -> tuple[Command, list[str]]:
-    while words and command.below and not words[0].startswith("-"):
-        found = [each for each in command.below if each.name == words[0]]
-        if not found:
-            raise Wrong(f"{' '.join(command.words)} has no command {words[0]!r}")
-        command, words = found[0], words[1:]
-    return command, words
+def _find(words: list[str]) -> tuple[click.Context, list[str]]:
+    """Return the command that the first words select, and the other words."""
+    context = COMMANDS["zonedrive"]
+    while words and isinstance(context.command, click.Group) and not words[0].startswith("-"):
+        found = COMMANDS.get(f"{context.command_path} {words[0]}")
+        if found is None:
+            raise Wrong(f"{context.command_path} has no command {words[0]!r}")
+        context, words = found, words[1:]
+    return context, words
 
 
-def _take(known: dict[str, Option], word: str, rest: list[str], command: str) -> bool:
-    """One option, with its value where it has one; False where that is left out."""
+def _take(known: dict[str, click.Option], word: str, rest: list[str], command: str) -> bool:
+    """Remove an option's value from `rest`; return False if the value is left out."""
     name, equals, value = word.partition("=")
     if name in ("--help", "-h", "--version"):
         return True
     if name not in known:
         raise Wrong(f"{command} has no option {name}")
-    if known[name].value is not None and not equals:
+    if not known[name].is_flag and not equals:
         if not rest:
             return False  # the name alone, in a sentence
         value = rest.pop(0)
@@ -163,13 +172,14 @@ def _take(known: dict[str, Option], word: str, rest: list[str], command: str) ->
     return True
 
 
-def _has_all(command: Command, given: int, words: list[str]) -> bool:
-    if command.below:
+def _has_all(context: click.Context, given: int, words: list[str]) -> bool:
+    if isinstance(context.command, click.Group):
         return len(words) > 1 and words[-1].startswith("--")
-    wanted = [one for one in command.synopsis.split() if one != "[OPTIONS]"]
+    usage = context.command.collect_usage_pieces(context)
+    wanted = [one for one in " ".join(usage).split() if one != "[OPTIONS]"]
     most = None if any("..." in one for one in wanted) else len(wanted)
     if most is not None and given > most:
-        raise Wrong(f"{' '.join(command.words)} takes {most} argument(s), not {given}")
+        raise Wrong(f"{context.command_path} takes {most} argument(s), not {given}")
     return given >= len([one for one in wanted if not one.startswith("[")])
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zonedrive.cli.reference.commands import read
-from zonedrive.cli.reference.manual import zonedrive_1, zonedrive_toml_5
+from zonedrive.cli.reference import zonedrive_1, zonedrive_toml_5
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +105,7 @@ def _comments(text: str) -> str:
 
 def manuals() -> tuple[Page, ...]:
     """The manual pages, of which only the examples are looked at."""
-    made = {"zonedrive.1": zonedrive_1(read()), "zonedrive.toml.5": zonedrive_toml_5()}
+    made = {"zonedrive.1": zonedrive_1(), "zonedrive.toml.5": zonedrive_toml_5()}
     return tuple(page(name, _examples(text)) for name, text in made.items())
 
 

@@ -16,7 +16,7 @@ import zonedrive
 from tests.documents.pages import ROOT, Page, written
 from zonedrive.cli.logon import logon
 from zonedrive.cli.main import COMMANDS
-from zonedrive.cli.reference.manual import EXITS
+from zonedrive.cli.reference import EXITS
 from zonedrive.config import Settings
 from zonedrive.content import disk_limit, spool
 from zonedrive.pins.poll import PACE_S, PASS_S

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zonedrive.cli import control_client, text_output
-from zonedrive.cli.options import account_option, json_option
+from zonedrive.cli.options import LocalPath, account_option, json_option
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
@@ -23,16 +23,18 @@ PUBLIC = ("name", "ok", "detail", "remedy")
 
 
 @click.command()
-@click.argument("folder", metavar="[DIR]", required=False)
+@click.argument("folder", metavar="[DIR]", type=LocalPath("dir"), required=False)
 @account_option
 @click.option(
     "--profile",
     metavar="NAME|FILE",
+    type=LocalPath(),
     help="Check this deployment profile instead, on the account's service.",
 )
 @click.option(
     "--report",
     metavar="FILE",
+    type=LocalPath(),
     help="Write a report to attach to a bug: no secrets, no names. '-' shows it.",
 )
 @json_option

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import click
 
 from zonedrive.cli import control_client, text_output
-from zonedrive.cli.options import account_option, json_option, some_account_option
+from zonedrive.cli.options import LocalPath, account_option, json_option, some_account_option
 from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.formatting import verb
 from zonedrive.paths import AccountPaths
@@ -26,12 +26,16 @@ ASK_SECONDS = 90.0
 
 
 @click.command()
-@click.argument("path")
+@click.argument("path", type=LocalPath())
 @some_account_option
 @json_option
 @click.option("--get", "wanted", metavar="VERSION", help="Write the bytes of this version.")
 @click.option(
-    "-o", "--output", metavar="FILE", help="Where --get writes them.  [default: standard output]"
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=LocalPath(),
+    help="File that --get writes.  [default: standard output]",
 )
 def versions(
     path: str, account: str | None, as_json: bool, wanted: str | None, output: str | None

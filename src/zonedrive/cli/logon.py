@@ -15,7 +15,7 @@ import click
 
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import BrowserPrompt
-from zonedrive.cli.options import Text, account_option, timeout_option
+from zonedrive.cli.options import LocalPath, Text, account_option, timeout_option
 from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths, require_folders
 
@@ -141,6 +141,7 @@ class LogonOptions:
 @click.option(
     "--profile",
     metavar="NAME|FILE",
+    type=LocalPath(),
     help="What the deployment offers beyond the published interface.  [default: as before, else"
     " published]",
 )

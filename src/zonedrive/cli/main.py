@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import CompletionItem
 
 from zonedrive import __version__, process_setup
 from zonedrive.cli import error_messages, sigint
@@ -86,6 +87,12 @@ class Lazy(click.Group):
         sigint.heard()
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, without an import of its module."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name][2]) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command. A closed pipe is no error; click would exit with 1."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from zonedrive.cli import control_client, error_messages, sync_view
-from zonedrive.cli.options import account_option, timeout_option
+from zonedrive.cli.options import LocalPath, account_option, timeout_option
 from zonedrive.cli.text_output import Progress, say
 from zonedrive.config import profile_at
 from zonedrive.daemon import daemonize, last_run, lock, logs
@@ -38,7 +38,7 @@ CLOSING_SECONDS = 30.0
 
 
 @click.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", type=LocalPath("dir"))
 @account_option
 @click.option("-f", "--foreground", is_flag=True, help="Stay, and log to the terminal.")
 @click.option(
@@ -153,7 +153,7 @@ def no_address(source: str) -> ConfigError:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR", type=LocalPath("dir"))
 @timeout_option(UNMOUNT_SECONDS, "for uploads, and for programs that use the mount")
 @click.option("--now", is_flag=True, help="Wait for nothing.")
 def unmount(folder: str, timeout: float, now: bool) -> None:

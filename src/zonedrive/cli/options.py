@@ -6,11 +6,12 @@ Knows nothing about their use.
 import math
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from zonedrive.paths import DEFAULT_ACCOUNT
+from zonedrive.paths import DEFAULT_ACCOUNT, state_dir
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -24,6 +25,26 @@ class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 canno
         if not re.fullmatch(r"[a-z0-9-]+", value):
             self.fail(f"{value!r}: use lower-case letters, digits and hyphens", param, ctx)
         return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        names = sorted(path.name for path in state_dir().glob("*/"))
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+class LocalPath(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
+    """Path with completion; click.Path would access it, and hang in a hanging mount."""
+
+    name = "path"
+
+    def __init__(self, kind: Literal["file", "dir"] = "file") -> None:
+        self._kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type=self._kind)]
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told

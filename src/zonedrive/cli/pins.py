@@ -6,7 +6,7 @@ Knows nothing about how the daemon does it.
 import click
 
 from zonedrive.cli import control_client, text_output
-from zonedrive.cli.options import some_account_option
+from zonedrive.cli.options import LocalPath, some_account_option
 from zonedrive.daemon.protocol import Message
 
 ASK_SECONDS = 90.0
@@ -16,7 +16,7 @@ FAILED_LINES = 5
 
 
 @click.command()
-@click.argument("path", nargs=-1)
+@click.argument("path", type=LocalPath(), nargs=-1)
 @some_account_option
 def pin(path: tuple[str, ...], account: str | None) -> None:
     """Keep files and folders on this machine; without PATH, list what is kept.
@@ -49,7 +49,7 @@ def pin(path: tuple[str, ...], account: str | None) -> None:
 
 
 @click.command()
-@click.argument("path", nargs=-1, required=True)
+@click.argument("path", type=LocalPath(), nargs=-1, required=True)
 @some_account_option
 def unpin(path: tuple[str, ...], account: str | None) -> None:
     """Let go of pinned files and folders; they stay in the cache as long as there is room."""

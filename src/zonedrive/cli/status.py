@@ -14,7 +14,7 @@ import click
 
 from zonedrive.cli import control_client, status_view, sync_view
 from zonedrive.cli.live_view import View
-from zonedrive.cli.options import Seconds, json_option, some_account_option
+from zonedrive.cli.options import LocalPath, Seconds, json_option, some_account_option
 from zonedrive.cli.text_output import NARROW, Progress, complain, put, when, words
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
@@ -45,7 +45,7 @@ LINES_ABOVE = 14
 
 
 @click.command()
-@click.argument("path", nargs=-1)
+@click.argument("path", type=LocalPath(), nargs=-1)
 @some_account_option
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
@@ -202,7 +202,7 @@ def _resting(upload: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("path", nargs=-1)
+@click.argument("path", type=LocalPath(), nargs=-1)
 @some_account_option
 @click.option(
     "--timeout",

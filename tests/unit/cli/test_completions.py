@@ -93,7 +93,7 @@ def shell(request: pytest.FixtureRequest, share: Path) -> Iterator[Shell]:
         ("mount Proj", r"mount Project\ X/"),
         ("unmount Proj", r"unmount Project\ X/"),
         ("pin auth", "pin authority.pem"),
-        ("groups member g m Man", "groups member g m manage"),
+        ("groups member g m man", "groups member g m manage"),
     ],
 )
 def test_the_tab_key_completes(shell: Shell, typed: str, completed: str) -> None:
@@ -113,7 +113,7 @@ def test_the_tab_key_completes(shell: Shell, typed: str, completed: str) -> None
         ("mount Proj", ["Project X/"]),
         ("pin auth", ["authority.pem"]),
         ("pin tokens auth", ["authority.pem"]),
-        ("groups member g m Man", ["manage"]),
+        ("groups member g m man", ["manage"]),
         ("logon auth", []),
     ],
 )

@@ -4,9 +4,9 @@ A setting has the same name and meaning in both places.  Tables `[account.NAME]`
 override the top level for one account.
 """
 
+import contextlib
 import difflib
 import stat
-import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,7 +102,7 @@ KINDS: dict[object, str] = {
     bool: "true or false",
     tuple[str, ...]: "a list of texts",
 }
-
+BOOLEANS = {"true": True, "1": True, "yes": True, "": True, "false": False, "0": False, "no": False}
 
 MOST_TRANSFERS = 8  # each needs a thread and a connection; more would not be faster
 
@@ -134,24 +134,25 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 NAMES = Settings.__struct_fields__
+HINTS = typing.get_type_hints(Settings)
 
 
 def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> Settings:
     """Read the settings of `account`, overridden by `-o` options.
 
-    A missing file means the defaults.  A relative path of a profile is relative to the directory of
-    the file that names it.  Raises ConfigError, which names the file and the setting.
+    A missing file means the defaults. A relative path of a profile is relative to the directory of
+    the file that names it. Raises ConfigError, which names the file and the setting.
     """
-    values: dict[str, object] = {}
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
     try:
-        found = toml_input.parse(_text(path))
+        text = _text(path)
+        found = toml_input.parse(text)
     except FileNotFoundError:
-        found = {}
+        text, found = "", {}
     except toml_input.WrongDocument as wrong:
         at = f", line {wrong.line}" if wrong.line else ""
-        raise ConfigError(f"{path}{at} cannot be read ({wrong})", remedy="mend the file") from wrong
+        raise ConfigError(f"{path}{at} cannot be read ({wrong})", remedy="fix the file") from wrong
     except OSError as wrong:
         raise ConfigError(
             f"{path} cannot be read ({wrong.strerror})", remedy="make it readable, or move it away"
@@ -159,14 +160,13 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
     accounts = found.pop("account", {})
     if not isinstance(accounts, dict) or not isinstance(accounts.get(account, {}), dict):
         raise ConfigError(f"{path}: account must be tables such as [account.default]")
-    for source in (found, accounts.get(account, {})):
+    values: dict[str, object] = {}
+    for table, source in (((), found), (("account", account), accounts.get(account, {}))):
         for name, value in source.items():
-            where = f"{path}{_line(path, name)}"
-            _known(name, where)
-            values[name] = _placed(name, _checked(name, value, where), path.parent)
-    for name, text in (options or {}).items():
-        _known(name, "-o")
-        values[name] = _placed(name, _checked(name, _from_text(name, text), "-o"), Path.cwd())
+            line = toml_input.line_of(text, (*table, name))
+            values[name] = _checked(name, value, f"{path}:{line}", path.parent)
+    for name, given in (options or {}).items():
+        values[name] = _checked(name, _from_text(name, given), "-o", Path.cwd())
     return Settings(**values)  # type: ignore[arg-type]
 
 
@@ -185,7 +185,7 @@ def _text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as wrong:
         line = data[: wrong.start].count(b"\n") + 1
-        raise ConfigError(f"{path}:{line}: this is not UTF-8", remedy="mend the file") from wrong
+        raise ConfigError(f"{path}:{line}: not UTF-8 text", remedy="fix the file") from wrong
 
 
 def profile_at(name_or_path: str, folder: Path) -> str:
@@ -198,56 +198,38 @@ def profile_at(name_or_path: str, folder: Path) -> str:
     return str(folder.absolute() / expanded(name_or_path))
 
 
-def _placed(name: str, value: object, folder: Path) -> object:
-    return profile_at(value, folder) if name == "profile" and isinstance(value, str) else value
+def _checked(name: str, value: object, where: str, folder: Path) -> object:
+    """Return the value in the setting's type; a profile's path is relative to `folder`.
 
-
-def _checked(name: str, value: object, where: str) -> object:
-    """Return the value in the setting's type.  Raises ConfigError with the allowed values."""
-    kind = typing.get_type_hints(Settings)[name]
-    try:
-        found = msgspec.convert(value, kind, strict=True)
-    except msgspec.ValidationError as wrong:
-        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-        names = " or ".join(choices) or KINDS.get(kind, "a text")
-        raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"give {names}") from wrong
-    low, high = LIMITS.get(name, (None, None))
-    if low is not None and not low <= found <= high:  # also rejects nan
-        raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"give {low} to {high}")
-    return found
-
-
-def _line(path: Path, name: str) -> str:
-    """Return the line that sets `name`, such as `:12`, or "" if it is not found."""
-    for number, line in enumerate(_text(path).splitlines(), 1):
-        if line.split("=", 1)[0].strip().strip("\"'") == name:
-            return f":{number}"
-    return ""
-
-
-def _known(name: str, where: str) -> None:
+    Raises ConfigError with the allowed values.
+    """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
         hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(NAMES)}"
         raise ConfigError(f"{where}: there is no setting {name!r}", remedy=hint)
+    kind = HINTS[name]
+    try:
+        found = msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as wrong:
+        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+        allowed = " or ".join(choices) or KINDS.get(kind, "a text")
+        raise ConfigError(
+            f"{where}: {name} cannot be {value!r}", remedy=f"use {allowed}"
+        ) from wrong
+    low, high = LIMITS.get(name, (None, None))
+    if low is not None and not low <= found <= high:  # also rejects nan
+        raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"use {low} to {high}")
+    return profile_at(found, folder) if name == "profile" and found else found
 
 
 def _from_text(name: str, text: str) -> object:
     """Return the value of the option `name=text`; lists are separated by colons, as in PATH."""
-    kind = typing.get_type_hints(Settings)[name]
-    origin = typing.get_origin(kind)
-    try:
-        if kind is bool:
-            return {"true": True, "1": True, "yes": True, "": True,
-                    "false": False, "0": False, "no": False}[text.lower()]  # fmt: skip
-        if kind is int:
-            return int(text)
-        if kind is float:
-            return float(text)
-    except (KeyError, ValueError) as wrong:
-        raise ConfigError(f"-o {name}: {text!r} is not a value for it") from wrong
-    if origin is tuple:
+    kind = HINTS.get(name)
+    if kind is bool:
+        return BOOLEANS.get(text.lower(), text)
+    if kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return int(text) if kind is int else float(text)
+    if typing.get_origin(kind) is tuple:
         return tuple(part for part in text.split(":") if part)
-    if origin in (typing.Union, types.UnionType) or origin is Literal or kind is str:
-        return text
-    raise AssertionError(f"no reading for {kind}")
+    return text

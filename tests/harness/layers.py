@@ -97,6 +97,8 @@ SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table", "state.reader"})
 SYNCHRONOUS = frozenset({"state"})
 # A lock that others wait for, and a queue that others read.
 KNOWS_TRIO = frozenset({"state.open_file", "state.invalidation"})
+# `content` has a database of its own.
+OPENS_TRANSACTIONS = frozenset({"state", "content", "sandbox", "sync"})
 VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "misc"})
 
 PRIVATE = re.compile(r"_[a-z]")
@@ -280,6 +282,16 @@ def atomic(sources: list[Module]) -> Iterator[str]:
                 yield module.at(each.line, f"{module.name} is synchronous: no {each.name}")
 
 
+def transactions(sources: list[Module]) -> Iterator[str]:
+    """Each operation on the local state is one transaction, and stands in state/."""
+    for module in sources:
+        if module.package in OPENS_TRANSACTIONS:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and _ends(node.func, "transaction"):
+                yield module.at(node.lineno, "a transaction is an operation of state/: call one")
+
+
 def names(sources: list[Module]) -> Iterator[str]:
     """A module is named after its job."""
     for module in sources:
@@ -395,5 +407,5 @@ def _of_itself(node: ast.Attribute) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    direction, rooms, homes, sql, atomic, names, cycles, identity, private, callbacks,
+    direction, rooms, homes, sql, atomic, transactions, names, cycles, identity, private, callbacks,
 )  # fmt: skip

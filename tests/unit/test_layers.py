@@ -49,6 +49,13 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
         (layers.sql, "vfs/a.py", "x = 1\ny = 'SELECT a FROM b'\n", 2, "SQL"),
         (layers.atomic, "state/a.py", "async def f(): ...\n", 1, "synchronous"),
         (layers.atomic, "state/b.py", "import trio\n", 1, "trio"),
+        (
+            layers.transactions,
+            "vfs/a.py",
+            "def f(s):\n    s.transaction()\n",
+            2,
+            "state/",
+        ),
         (layers.names, "vfs/utils.py", "", 1, "noun"),
         (
             layers.identity,

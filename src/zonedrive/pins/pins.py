@@ -96,19 +96,15 @@ class Pins:
 
     def add(self, inode: Inode) -> None:
         """Pin an inode; the caller then fetches its content."""
-        with self._state.transaction():
-            self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
+        self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
         self.follow()
         self._added.set()
         self.changes.notify()
 
     def remove(self, inode: Inode) -> None:
         """Remove the pin of an inode that `require` has accepted."""
-        with self._state.transaction():
-            for pin in self._store.all():
-                meant = self._inode_of(pin)
-                if meant is not None and meant.ino == inode.ino:
-                    self._store.drop(pin.ino)
+        pins = [(pin.ino, self._inode_of(pin)) for pin in self._store.all()]
+        self._store.drop([ino for ino, meant in pins if meant is inode])
         self.follow()
         self.changes.notify()
 
@@ -156,7 +152,8 @@ class Pins:
         """Store the pin's new inode; on a full disk, a later call stores it."""
         if now == pin:
             return
-        with contextlib.suppress(OSError), self._state.transaction():
-            self._store.drop(pin.ino)
-            if now is not None:
-                self._store.put(now)
+        with contextlib.suppress(OSError):
+            if now is None:
+                self._store.drop([pin.ino])
+            else:
+                self._store.put(now, pin)

@@ -5,6 +5,7 @@ none for entries below it.  No row holds a name.
 """
 
 import sqlite3
+from collections.abc import Iterable
 
 import msgspec
 
@@ -50,21 +51,25 @@ class PinStore:
         """Return all pins."""
         return list(self._pins.values())
 
-    def put(self, pin: Pin) -> None:
-        """Write a pin, in a transaction."""
-        self._note(pin.ino)
-        self._database.execute(
-            "INSERT OR REPLACE INTO pins (ino, zone, remote_id) VALUES (?, ?, ?)",
-            (pin.ino, pin.zone, pin.remote_id),
-        )
-        self._pins[pin.ino] = pin
+    def put(self, pin: Pin, former: Pin | None = None) -> None:
+        """Write a pin, in place of a former one if given."""
+        with self._database.transaction():
+            if former is not None:
+                self.drop([former.ino])
+            self._note(pin.ino)
+            self._database.execute(
+                "INSERT OR REPLACE INTO pins (ino, zone, remote_id) VALUES (?, ?, ?)",
+                (pin.ino, pin.zone, pin.remote_id),
+            )
+            self._pins[pin.ino] = pin
 
-    def drop(self, ino: int) -> None:
-        """Delete a pin, if it exists, in a transaction."""
-        if ino in self._pins:
-            self._note(ino)
-            self._database.execute("DELETE FROM pins WHERE ino = ?", (ino,))
-            del self._pins[ino]
+    def drop(self, inos: Iterable[int]) -> None:
+        """Delete pins."""
+        with self._database.transaction():
+            for ino in inos:
+                self._note(ino)
+                self._database.execute("DELETE FROM pins WHERE ino = ?", (ino,))
+                del self._pins[ino]
 
     def _note(self, ino: int) -> None:
         """Restore the pin in memory if the transaction is rolled back."""

@@ -15,6 +15,6 @@ The only package that knows both.  A change passes through these modules:
 
 A listing passes through these modules: `directory_cache` fetches it once for all waiting callers,
 `listing_batches` merges it into the inodes (`state/merge`), `directory_walks` predicts the listings
-that programs will need next, `remote_binding` decides which inode represents an entry, and
+that programs will need next, `state/remote_binding` decides which inode represents an entry, and
 `moved_files` follows a file that a coworker moved.
 """

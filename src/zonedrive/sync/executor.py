@@ -8,10 +8,10 @@ from zonedrive.errors import Forbidden, NotFound, Rejected
 from zonedrive.failpoint import Place as Failpoint
 from zonedrive.failpoint import reached
 from zonedrive.remote.service import Service
+from zonedrive.state import remote_binding
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import due_in
 from zonedrive.state.local_state import LocalState
-from zonedrive.sync import remote_binding
 from zonedrive.sync.coalesce import Action, InodeView, Place, Step
 from zonedrive.sync.conflict_copy import ConflictCopies
 from zonedrive.sync.directory_cache import DirectoryCache

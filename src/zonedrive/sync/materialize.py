@@ -2,6 +2,7 @@
 
 from zonedrive.errors import Changed, NotFound
 from zonedrive.remote.service import Service
+from zonedrive.state import local_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge_types import Local
@@ -33,11 +34,19 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
         if inode.generation or inode.revision != revision:
             state.spool.delete(inode.ino, generation)
             continue
-        state.same_bytes(inode, generation)
-        state.copies[inode.ino, generation] = (inode.remote_id, revision)
-        with state.transaction():
-            state.spool.record(inode.ino, generation, file)
-            state.inodes.update(inode, generation=generation)
+        local_operations.adopt_copy(state, inode, generation, file)
+
+
+async def bring_bytes(
+    state: LocalState, service: Service, heir: Inode | None, former: Inode | None
+) -> None:
+    """Copy the cached bytes of a remote file that is about to continue the history of another."""
+    if heir is None or former is None or former is heir or former.is_new:
+        return
+    if heir.is_new or heir.is_folder or heir.generation:
+        return
+    if state.cache.is_complete(heir.ino, heir.revision):
+        await materialize(state, service, heir)
 
 
 async def refresh_version(state: LocalState, service: Service, inode: Inode) -> bool:

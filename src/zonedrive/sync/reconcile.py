@@ -20,13 +20,13 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
+from zonedrive.state import remote_binding
 from zonedrive.state.conflict_log import Conflict
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequest
-from zonedrive.sync import remote_binding
 from zonedrive.sync.compare import ContentComparison
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.misplaced_versions import MisplacedVersions

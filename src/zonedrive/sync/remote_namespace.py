@@ -20,10 +20,10 @@ from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import safe
 from zonedrive.state.pending_requests import PendingRequest
+from zonedrive.state.remote_binding import claim
 from zonedrive.sync.conflict_copy import ConflictCopies
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.reconcile import Reconciler
-from zonedrive.sync.remote_binding import claim
 from zonedrive.sync.rollback import FOR_GOOD, Rollback, aside_name, is_aside
 from zonedrive.sync.subtree import folders_below, is_below, let_go
 

@@ -19,13 +19,13 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
+from zonedrive.state import remote_binding
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge_types import Local
 from zonedrive.state.names import may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
-from zonedrive.sync import remote_binding
 from zonedrive.sync.conflict_check import Decision, on_new_name, on_version
 from zonedrive.sync.conflict_copy import ConflictCopies
 from zonedrive.sync.directory_cache import DirectoryCache

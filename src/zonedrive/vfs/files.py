@@ -19,6 +19,7 @@ from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
+from zonedrive.state import local_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.invalidation import InodeChanged
 from zonedrive.state.local_state import LocalState
@@ -240,9 +241,8 @@ class Files:
         before = inode.size if opened is None or opened.session is None else opened.session.size
         open_checks.require_fitting(size)
         if size == before:  # same bytes, so no new version; the times change
-            with self._state.transaction():
-                if not self.touch(inode, now := time.time_ns()):
-                    self._state.inodes.update(inode, mtime_ns=now, ctime_ns=now)
+            if not self.touch(inode, now := time.time_ns()):
+                local_operations.set_attributes(self._state, inode, mtime_ns=now, ctime_ns=now)
             return
         opened = opened or self._state.new_open_file(inode)
         opened.handles += 1
@@ -374,8 +374,7 @@ class Files:
             return
         intent = state.intents.get(opened.ino)
         if intent is not None and intent.gone and intent.held:
-            with state.transaction():
-                state.intents.hold(opened.ino, False, state.due())
+            state.intents.let_go(opened.ino, state.due())
         state.release_if_unreferenced(inode)
 
     def _local(self, opened: OpenFile, generation: int) -> ContentFile:

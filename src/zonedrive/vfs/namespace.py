@@ -7,7 +7,6 @@ An entry that was never on the service can always be changed.
 
 import errno
 import os
-import time
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -15,16 +14,16 @@ import trio
 from cachetools import LRUCache
 
 from zonedrive.errors import NotSupported
-from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
-from zonedrive.state.attributes import MODE_BITS, Attr, Rules
+from zonedrive.state import local_operations
+from zonedrive.state.attributes import Attr, Rules
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_respelled
 from zonedrive.state.open_file import Opened
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.sync.history_transfer import HistoryTransfer
+from zonedrive.sync.materialize import bring_bytes
 from zonedrive.vfs.files import Files
 
 CALL_BACK_S = 10.0  # seconds that a name change waits for the file's upload to end
@@ -76,14 +75,12 @@ class Namespace:
         folders: DirectoryCache,
         files: Files,
         dispatcher: Dispatcher,
-        succession: HistoryTransfer,
     ) -> None:
         self._state = state
         self._service = service
         self._folders = folders
         self._files = files
         self._dispatcher = dispatcher
-        self._succession = succession
         self._listings: dict[int, Listing] = {}  # by handle
         # By folder: change stamp, names, and True if a name has a second spelling.
         self._read: LRUCache[int, tuple[object, list[str], bool]] = LRUCache(
@@ -224,22 +221,11 @@ class Namespace:
                 state.inodes.remember(made.ino)
                 return opened, self.attr(made)
         folder, wanted = await self._free_place(parent, name)
-        with state.transaction():
-            inode = state.inodes.draft(
-                folder.ino,
-                wanted,
-                zone=folder.zone,
-                mode=mode & MODE_BITS,
-                local=state.stays_local(folder, wanted),
-            )
-            now = time.time_ns()
-            state.inodes.note_times(folder, mtime_ns=now, ctime_ns=now)
-        reached(Place.FILE_NAMED)
+        inode = local_operations.create_file(state, folder, wanted, mode)
         try:
             opened = self._files.create(inode, flags)
         except OSError:
-            with state.transaction():
-                state.inodes.unlink(inode)
+            local_operations.forget(state, inode)
             raise
         state.inodes.remember(inode.ino)
         return opened, self.attr(inode)
@@ -248,23 +234,9 @@ class Namespace:
         """Create a folder."""
         state = self._state
         folder, wanted = await self._free_place(parent, name)
-        local = state.stays_local(folder, wanted)
-        if not local and not self._service.can("make_folder"):
+        if not state.stays_local(folder, wanted) and not self._service.can("make_folder"):
             raise NotSupported("the deployment's profile cannot make folders")
-        with state.transaction():
-            inode = state.inodes.add(
-                folder.ino,
-                wanted,
-                Kind.FOLDER,
-                zone=folder.zone,
-                mode=mode & MODE_BITS,
-                local=local,
-                listed=True,
-            )
-            self.touch(folder)
-            if not local:
-                state.intents.place(inode.ino, state.due())
-        reached(Place.FOLDER_NAMED)
+        inode = local_operations.make_folder(state, folder, wanted, mode)
         state.inodes.remember(inode.ino)
         return self.attr(inode)
 
@@ -281,17 +253,11 @@ class Namespace:
         require_changeable(state.rules, inode)
         await self.cancel_upload(inode, "delete")
         self.require_removable(inode)
-        heir = None if inode.is_new or final else self._succession.heir(inode)
-        await self._succession.bring_bytes(heir, inode)
+        if not final:
+            await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)
         if self.named(folder, wanted) is not inode:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
-        with state.transaction():
-            self.remove(inode, final=final)
-            if heir is not None and heir is self._succession.heir(inode):
-                self._succession.succeed(heir)
-            self.touch(folder)
-        reached(Place.NAME_REMOVED)
-        state.release_if_unreferenced(inode)
+        local_operations.remove(state, inode, final=final)
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
         """Cancel the upload of a new file that could not be renamed or deleted on the service.
@@ -328,39 +294,7 @@ class Namespace:
         await self.require_empty(inode)
         if self.named(folder, wanted) is not inode:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
-        with state.transaction():
-            self.remove(inode)
-            self.touch(folder)
-        state.release_if_unreferenced(inode)
-
-    def remove(self, inode: Inode, *, final: bool = False) -> None:
-        """Remove the name; an entry on the service is deleted there later.
-
-        Raises OSError (ENOTEMPTY) if the folder has entries.
-        """
-        state = self._state
-        if inode.is_folder and state.inodes.children(inode.ino):
-            raise OSError(errno.ENOTEMPTY, "the folder is not empty")
-        intent = state.intents.get(inode.ino)
-        state.intents.conflicts.drop(inode.ino)
-        self.note_removal(inode)
-        if inode.is_new and state.requests.get(inode.ino) is None:
-            state.inodes.unlink(inode)
-            state.intents.drop(inode.ino)
-        else:
-            due = state.due() if inode.is_new else state.due_for_names()
-            state.inodes.unlink(inode, tombstone=True)
-            state.intents.gone(inode.ino, due, final=final)
-            if self._files.is_open(inode.ino):
-                state.intents.hold(inode.ino, True, due)
-        if intent is not None and intent.generation and not self._files.is_open(inode.ino):
-            state.discard_bytes(inode, intent)
-            state.inodes.update(inode, generation=0)
-
-    def note_removal(self, inode: Inode) -> None:
-        """Mark an open file as removed by name: programs that have it open keep it."""
-        if (opened := self._state.opened.get(inode.ino)) is not None:
-            opened.removed_here = True
+        local_operations.remove(state, inode)
 
     # ---- refusals ----
 
@@ -393,8 +327,3 @@ class Namespace:
         await self._folders.ensure(folder)
         if self._state.inodes.children(folder.ino):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
-
-    def touch(self, folder: Inode) -> None:
-        """Set the folder's times after a change of its names."""
-        now = time.time_ns()
-        self._state.inodes.update(folder, mtime_ns=now, ctime_ns=now)

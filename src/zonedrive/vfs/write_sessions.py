@@ -22,13 +22,13 @@ from zonedrive.content.content_file import ContentFile
 from zonedrive.content.source import Changed
 from zonedrive.errors import NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Revision
 from zonedrive.remote.service import Service
+from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import due_in
-from zonedrive.state.invalidation import EntryGone, InodeChanged
+from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.open_file import OpenFile, Session, content_of
+from zonedrive.state.open_file import OpenFile, Session
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 
@@ -75,7 +75,7 @@ class WriteSessions:
             await self.catch_up(inode)
             state.supersede(inode)
             if inode.parent == NOWHERE and append:
-                self._make_again(opened, inode, *place)
+                self._make_again(opened, *place)
             elif isinstance(wrong, NotFound):
                 raise OSError(errno.ESTALE, "removed on the service") from wrong
             if not opened.superseded:
@@ -119,7 +119,7 @@ class WriteSessions:
             opened.close_local()
             self._begun.set()
 
-    def _make_again(self, opened: OpenFile, inode: Inode, parent: int, name: str) -> None:
+    def _make_again(self, opened: OpenFile, parent: int, name: str) -> None:
         """Create an empty file in the place of one that was just deleted on the service.
 
         Raises OSError (ESTALE) if the folder is gone or another file has the name.
@@ -128,14 +128,7 @@ class WriteSessions:
         folder = state.inodes.find(parent)
         if folder is None or folder.parent == NOWHERE or state.inodes.has_name(parent, name):
             raise OSError(errno.ESTALE, "removed on the service")
-        with state.transaction():
-            state.inodes.move(inode, parent, name)
-            state.inodes.update(
-                inode, size=0, revision=Revision(""), remote_parent=None, remote_name=None
-            )
-        opened.close()
-        opened.content = content_of(inode)
-        state.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+        local_operations.recreate_empty(state, opened, folder, name)
 
     async def _copy_of_generation(self, inode: Inode, generation: int) -> ContentFile:
         """Return a copy of locally saved bytes for editing."""
@@ -205,31 +198,12 @@ class WriteSessions:
         """Set the size of the session's file to `size` bytes."""
         session = opened.session
         assert session is not None
-        self._record_cut(opened, session, size)
+        inode = self._state.inodes.get(opened.ino)
+        local_operations.shrink_content(self._state, inode, session, size)
         session.file.truncate(size)
         session.refused = 0
         reached(Place.BYTES_CUT)
         session.changed(size)
-
-    def _record_cut(self, opened: OpenFile, session: Session, size: int) -> None:
-        """Shrink the record before the file, because a record must not name missing bytes."""
-        state = self._state
-        inode = state.inodes.get(opened.ino)
-        if inode.generation != session.generation or inode.size <= size:
-            return
-        with state.transaction():
-            state.inodes.update(inode, size=size)
-            intent = state.intents.get(opened.ino)
-            if intent is not None and intent.generation == session.generation:
-                state.intents.content(
-                    opened.ino,
-                    session.generation,
-                    size,
-                    base=session.base,
-                    held=True,
-                    due_ns=state.due(),
-                )
-            state.spool.record(opened.ino, session.generation, session.file, size=size)
 
     def keep_all(self, opened: OpenFile) -> None:
         """Commit the session, unless a write of the session has failed.
@@ -254,31 +228,8 @@ class WriteSessions:
         session.file.flush()
         reached(Place.BYTES_FLUSHED)
         inode = state.inodes.get(opened.ino)
-        former = inode.generation
-        with state.transaction():
-            state.inodes.update(
-                inode,
-                generation=session.generation,
-                size=session.size,
-                mtime_ns=session.mtime_ns,
-                ctime_ns=max(inode.ctime_ns, session.ctime_ns),
-            )
-            state.spool.record(inode.ino, session.generation, session.file)
-            if not inode.local and inode.parent != NOWHERE:
-                state.intents.content(
-                    inode.ino,
-                    session.generation,
-                    session.size,
-                    base=session.base,
-                    held=held,
-                    due_ns=state.due(),
-                )
-            reached(Place.RECORD_INSIDE)
-        reached(Place.RECORDED)
+        local_operations.commit_content(state, inode, session, held=held)
         session.dirty, session.refused = False, 0
-        if former and former != session.generation:
-            state.drop_bytes(inode.ino, former)
-            reached(Place.FORMER_DELETED)
 
     def end(self, opened: OpenFile) -> None:
         """End the session after the last writer has closed; the generation never changes again."""
@@ -333,8 +284,7 @@ class WriteSessions:
             self.cut(opened, 0)
             self.end(opened)
         except (OSError, StoreError):
-            with state.transaction():
-                state.inodes.unlink(inode)
+            local_operations.forget(state, inode)
             state.invalidations.put(gone)
             raise
 
@@ -352,8 +302,7 @@ class WriteSessions:
         if session is None or intent is None or not intent.generation:
             return
         session.frozen = True
-        with state.transaction():
-            state.intents.hold(opened.ino, False, due_in(0))
+        state.intents.let_go(opened.ino, due_in(0))
 
         def over() -> bool:
             now = state.intents.get(opened.ino)

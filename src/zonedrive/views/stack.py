@@ -18,6 +18,7 @@ from zonedrive.pins.fetch import PinFetcher
 from zonedrive.pins.pins import Pins
 from zonedrive.prefetch.files import FilePrefetch
 from zonedrive.remote.service import Service
+from zonedrive.state import local_operations
 from zonedrive.state.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.state.inode import NOWHERE, ROOT
 from zonedrive.state.kernel_inodes import ino_of
@@ -27,7 +28,6 @@ from zonedrive.supervisor import Task
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.executor import Executor
-from zonedrive.sync.history_transfer import HistoryTransfer
 from zonedrive.vfs import xattrs
 from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.fetch_failures import FetchFailures
@@ -84,11 +84,8 @@ class FileSystem:
         )
         self._siblings = FilePrefetch(state, service, self._folders, callers)
         self._files = Files(state, service, self._folders, self._dispatcher, callers)
-        succession = HistoryTransfer(state, service)
-        self._names = Namespace(
-            state, service, self._folders, self._files, self._dispatcher, succession
-        )
-        self._renaming = Rename(state, service, self._names, self._files, succession)
+        self._names = Namespace(state, service, self._folders, self._files, self._dispatcher)
+        self._renaming = Rename(state, service, self._names, self._files)
         self._histories = VersionLists(state, service, self._folders)
         # Names that lead to virtual entries, see `nodes`.
         versions = Versions(state, service, self._folders, self._histories, callers)
@@ -302,8 +299,7 @@ class FileSystem:
         if size is None and (changes or not self._files.changed(inode)):
             changes["ctime_ns"] = time.time_ns()
         if changes:  # one row, as programs that unpack set all of them for each file
-            with state.transaction():
-                state.inodes.update(inode, **changes)
+            local_operations.set_attributes(state, inode, **changes)
         return self._names.attr(inode)
 
     async def access(self, ino: int, mode: int) -> bool:

@@ -10,7 +10,7 @@ import trio
 from zonedrive import causes
 from zonedrive.errors import ZonedriveError
 from zonedrive.remote.service import Service
-from zonedrive.state import lost_found
+from zonedrive.state import local_operations, lost_found
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -163,8 +163,7 @@ class StatusReport:
 
     def tell(self, copies: Iterable[int]) -> None:
         """Store that these copies were reported to the user.  Raises OSError, StoreError."""
-        with self._state.transaction():
-            self._state.intents.conflicts.tell(copies)
+        local_operations.acknowledge_conflicts(self._state, copies)
 
     def state(self, ino: int) -> str:
         """Return the sync state of one entry, as its extended attribute shows it."""

@@ -18,9 +18,9 @@ import msgspec
 import trio
 
 from zonedrive.errors import AlreadyExists, NotSupported
-from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
+from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
@@ -96,19 +96,11 @@ class TrashOperations:
             inode.is_folder, inode.size, inode.mtime_ns,
         )  # fmt: skip
         if inode.is_folder:
-            self._unlink_whole(folder, inode)
+            local_operations.remove_whole(self._state, inode)
         else:
             await names.unlink(parent, name.encode(), final=True)
         self._dispatcher.expedite([inode.ino])
         return gone
-
-    def _unlink_whole(self, parent: Inode, folder: Inode) -> None:
-        state = self._state
-        with state.transaction():
-            state.inodes.unlink(folder, tombstone=True)
-            state.intents.gone(folder.ino, time.time_ns(), final=True)
-            self._names.touch(parent)
-        reached(Place.TRASHED)
 
     async def _all_sent(self, inode: Inode) -> None:
         """Wait until everything in the entry is uploaded or has been rejected once more."""

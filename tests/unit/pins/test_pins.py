@@ -322,7 +322,7 @@ async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.Mo
     with office.state.transaction():
         office.state.inodes.update(made, remote_id="new")
 
-    def full(store: PinStore, pin: Pin) -> None:
+    def full(store: PinStore, pin: Pin, former: Pin | None = None) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     with monkeypatch.context() as patch:
@@ -337,10 +337,9 @@ def test_a_pin_that_cannot_be_kept_is_none(office: Office) -> None:
     """After a failed transaction memory says what the table says."""
     inode = office.file("a")
     store = PinStore(office.state.database)
-    with office.state.transaction():
-        store.put(Pin(7))
+    store.put(Pin(7))
     with pytest.raises(RuntimeError), office.state.transaction():
         store.put(Pin(inode.ino, "z", "a"))
-        store.drop(7)
+        store.drop([7])
         raise RuntimeError
     assert store.all() == [Pin(7)] == PinStore(office.state.database).all()

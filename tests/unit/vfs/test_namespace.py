@@ -9,7 +9,6 @@ from tests.unit.state.disk import SILENT, Disk, zone_of
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.sync.history_transfer import HistoryTransfer
 from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.namespace import Namespace
@@ -43,7 +42,7 @@ async def test_an_entry_that_was_renamed_meanwhile_is_not_removed(
 
     folders, dispatcher = Folders(state, SILENT), cast(Dispatcher, None)
     files = Files(state, SILENT, folders, dispatcher, CallerPolicy(()))
-    names = Names(state, SILENT, folders, files, dispatcher, HistoryTransfer(state, SILENT))
+    names = Names(state, SILENT, folders, files, dispatcher)
     remove = names.rmdir if kind is Kind.FOLDER else names.unlink
     with pytest.raises(FileNotFoundError):
         await remove(zone.ino, b"plans")

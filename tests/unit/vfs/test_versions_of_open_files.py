@@ -19,7 +19,6 @@ from zonedrive.state.kernel_inodes import ino_of
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.sync.history_transfer import HistoryTransfer
 from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.namespace import Namespace
@@ -265,9 +264,7 @@ async def test_what_others_removed_is_not_opened_or_written_any_more(office: Off
 async def test_a_file_that_appeared_since_the_kernel_looked_is_opened(office: Office) -> None:
     """open(2) with O_CREAT makes a file or opens the one there is; with O_EXCL it only makes."""
     state, files = office.state, office.files
-    names = Namespace(
-        state, SILENT, office.folders, files, cast(Dispatcher, None), HistoryTransfer(state, SILENT)
-    )
+    names = Namespace(state, SILENT, office.folders, files, cast(Dispatcher, None))
     with state.transaction():
         state.inodes.update(office.folder, remote_id=None)  # whose listing nobody has to ask for
     await office.save(b"theirs\n")

@@ -1,0 +1,410 @@
+"""Operations of programs on this machine: each is one transaction of inodes and intents.
+
+A change takes effect locally at once, and its intent says what the service must be told.  The
+caller has checked that the change is permitted, and that nothing has changed since.
+
+A file that takes the place of another one continues its history if its bytes are local: this is how
+programs save.  A new file does so at its upload (`sync.coalesce`).  A temporary file that was
+uploaded before its program renamed it becomes new again: its own entry is deleted, and its bytes
+become the former file's next version.  This is done if the former file was removed, or is a backup
+that coworkers do not see; after a plain rename both files continue with their own histories.
+"""
+
+import errno
+import time
+from collections.abc import Iterable
+
+from zonedrive.content.content_file import ContentFile
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Revision
+from zonedrive.state.attributes import MODE_BITS
+from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.invalidation import InodeChanged
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.open_file import OpenFile, Session, content_of
+from zonedrive.state.remote_binding import detach_and_delete_remote, orphan_pending_request
+
+# ---- creation ----
+
+
+def create_file(state: LocalState, folder: Inode, name: str, mode: int) -> Inode:
+    """Create an empty file, which is lost if the daemon ends before the file is closed."""
+    with state.transaction():
+        inode = state.inodes.draft(
+            folder.ino,
+            name,
+            zone=folder.zone,
+            mode=mode & MODE_BITS,
+            local=state.stays_local(folder, name),
+        )
+        now = time.time_ns()
+        state.inodes.note_times(folder, mtime_ns=now, ctime_ns=now)
+    reached(Place.FILE_NAMED)
+    return inode
+
+
+def make_folder(state: LocalState, folder: Inode, name: str, mode: int) -> Inode:
+    """Create a folder."""
+    local = state.stays_local(folder, name)
+    with state.transaction():
+        inode = state.inodes.add(
+            folder.ino,
+            name,
+            Kind.FOLDER,
+            zone=folder.zone,
+            mode=mode & MODE_BITS,
+            local=local,
+            listed=True,
+        )
+        _touch(state, folder)
+        if not local:
+            state.intents.place(inode.ino, state.due())
+    reached(Place.FOLDER_NAMED)
+    return inode
+
+
+def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str) -> None:
+    """Create an empty file in the place of an open one that was just deleted on the service."""
+    inode = state.inodes.get(opened.ino)
+    with state.transaction():
+        state.inodes.move(inode, folder.ino, name)
+        state.inodes.update(
+            inode, size=0, revision=Revision(""), remote_parent=None, remote_name=None
+        )
+    opened.close()
+    opened.content = content_of(inode)
+    state.invalidations.put(InodeChanged(inode.ino, attr_only=False))
+
+
+# ---- content and attributes ----
+
+
+def commit_content(state: LocalState, inode: Inode, session: Session, *, held: bool) -> None:
+    """Record the bytes of a session, which are complete in the spool, as the file's content."""
+    former = inode.generation
+    with state.transaction():
+        state.inodes.update(
+            inode,
+            generation=session.generation,
+            size=session.size,
+            mtime_ns=session.mtime_ns,
+            ctime_ns=max(inode.ctime_ns, session.ctime_ns),
+        )
+        state.spool.record(inode.ino, session.generation, session.file)
+        if not inode.local and inode.parent != NOWHERE:
+            state.intents.content(
+                inode.ino,
+                session.generation,
+                session.size,
+                base=session.base,
+                held=held,
+                due_ns=state.due(),
+            )
+        reached(Place.RECORD_INSIDE)
+    reached(Place.RECORDED)
+    if former and former != session.generation:
+        state.drop_bytes(inode.ino, former)
+        reached(Place.FORMER_DELETED)
+
+
+def shrink_content(state: LocalState, inode: Inode, session: Session, size: int) -> None:
+    """Shrink the record of a session's bytes before their file, so that it never names more."""
+    if inode.generation != session.generation or inode.size <= size:
+        return
+    with state.transaction():
+        state.inodes.update(inode, size=size)
+        intent = state.intents.get(inode.ino)
+        if intent is not None and intent.generation == session.generation:
+            state.intents.content(
+                inode.ino,
+                session.generation,
+                size,
+                base=session.base,
+                held=True,
+                due_ns=state.due(),
+            )
+        state.spool.record(inode.ino, session.generation, session.file, size=size)
+
+
+def adopt_copy(state: LocalState, inode: Inode, generation: int, file: ContentFile) -> None:
+    """Use a copy of the service's current version as the local bytes of the file."""
+    state.same_bytes(inode, generation)
+    state.copies[inode.ino, generation] = (inode.remote_id, inode.revision)
+    with state.transaction():
+        state.spool.record(inode.ino, generation, file)
+        state.inodes.update(inode, generation=generation)
+
+
+def acknowledge_conflicts(state: LocalState, copies: Iterable[int]) -> None:
+    """Record that the user has been told about these conflict copies."""
+    with state.transaction():
+        state.intents.conflicts.tell(copies)
+
+
+def set_attributes(state: LocalState, inode: Inode, **changes: int) -> None:
+    """Set permission bits and times of an inode."""
+    with state.transaction():
+        state.inodes.update(inode, **changes)
+
+
+# ---- removal ----
+
+
+def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
+    """Remove a file or an empty folder; an entry on the service is deleted there later.
+
+    The file that was moved to its place on the service takes over its history, unless `final`.
+    Raises OSError (ENOTEMPTY) if the folder has entries.
+    """
+    with state.transaction():
+        folder, was_new = state.inodes.get(inode.parent), inode.is_new
+        _remove(state, inode, final=final)
+        if not (final or was_new or inode.is_folder):
+            heir = successor(state, inode)
+            if heir is not None:
+                _restart_history(state, heir)
+        _touch(state, folder)
+    reached(Place.NAME_REMOVED)
+    state.release_if_unreferenced(inode)
+
+
+def remove_whole(state: LocalState, folder: Inode) -> None:
+    """Remove a folder with everything in it, for good (see `Intent.final`)."""
+    with state.transaction():
+        parent = state.inodes.get(folder.parent)
+        state.inodes.unlink(folder, tombstone=True)
+        state.intents.gone(folder.ino, time.time_ns(), final=True)
+        _touch(state, parent)
+    reached(Place.TRASHED)
+
+
+def forget(state: LocalState, inode: Inode) -> None:
+    """Remove an inode that is no longer wanted, without a request to the service."""
+    intent = state.intents.get(inode.ino)
+    with state.transaction():
+        state.inodes.unlink(inode)
+        state.intents.drop(inode.ino)
+    state.discard_bytes(inode, intent)
+    state.release_if_unreferenced(inode)
+
+
+def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
+    if inode.is_folder and state.inodes.children(inode.ino):
+        raise OSError(errno.ENOTEMPTY, "the folder is not empty")
+    intent, opened = state.intents.get(inode.ino), state.opened.get(inode.ino)
+    state.intents.conflicts.drop(inode.ino)
+    _note_removal(opened)
+    if inode.is_new and state.requests.get(inode.ino) is None:
+        state.inodes.unlink(inode)
+        state.intents.drop(inode.ino)
+    else:
+        due = state.due() if inode.is_new else state.due_for_names()
+        state.inodes.unlink(inode, tombstone=True)
+        state.intents.gone(inode.ino, due, final=final)
+        if opened is not None:
+            state.intents.hold(inode.ino, True, due)
+    if intent is not None and intent.generation and opened is None:
+        state.discard_bytes(inode, intent)
+        state.inodes.update(inode, generation=0)
+
+
+def _note_removal(opened: OpenFile | None) -> None:
+    """Mark an open file as removed by name: programs that have it open keep it."""
+    if opened is not None:
+        opened.removed_here = True
+
+
+# ---- renaming ----
+
+
+def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: Inode | None) -> None:
+    """Move an inode to a name; `target`, the entry with that name, is replaced."""
+    former = target or removed_at(state, folder, name)
+    old_folder = state.inodes.get(inode.parent)
+    with state.transaction():
+        if not state.stays_local(folder, name):
+            state.intents.conflicts.drop(inode.ino)  # a user has handled the conflict
+        if target is not None:
+            _replace(state, inode, target)
+        elif former not in (None, inode) and not inode.is_folder:
+            _restart_history(state, inode)
+        _place(state, inode, folder, name)
+        for each in {old_folder, folder}:
+            _touch(state, each)
+        reached(Place.RENAME_INSIDE)
+    reached(Place.RENAMED)
+    if target is not None:
+        state.release_if_unreferenced(target)
+
+
+def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
+    """Exchange the names of two inodes."""
+    here, there = (inode.parent, inode.name), (target.parent, target.name)
+    with state.transaction():
+        state.inodes.move(inode, inode.parent, f"/{inode.ino}")  # a name that no entry can have
+        _place(state, target, state.inodes.get(here[0]), here[1])
+        _place(state, inode, state.inodes.get(there[0]), there[1])
+    reached(Place.EXCHANGED)
+
+
+def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
+    """Return the file that has this name on the service, but was removed or parked locally."""
+    for intent in state.intents.leaving():
+        if intent.final or not (intent.gone or intent.parked):
+            continue
+        inode = state.inodes.find(intent.ino)
+        if inode is None or inode.is_folder or inode.remote_name != name:
+            continue
+        if (inode.zone, inode.remote_parent) == (folder.zone, folder.remote_id):
+            return inode
+    return None
+
+
+def successor(state: LocalState, inode: Inode) -> Inode | None:
+    """Return the file that was moved to the place where the service still has the inode."""
+    folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
+    heir = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
+    if heir is None or heir is inode or heir.is_folder or heir.is_new:
+        return None
+    intent = state.intents.get(heir.ino)
+    return heir if intent is not None and intent.place else None
+
+
+def _restart_history(state: LocalState, heir: Inode) -> None:
+    """Turn a successor whose bytes are local into a new file.
+
+    It can then take over the identity of the file that it replaces.
+    """
+    if heir.is_new:
+        orphan_pending_request(state, heir)
+    elif heir.generation:
+        detach_and_delete_remote(state, heir, state.due_for_names())
+        _send_content(state, heir, None)
+
+
+def _send_content(state: LocalState, inode: Inode, base: Revision | None) -> None:
+    """Schedule the upload of the local bytes on top of version `base`."""
+    opened = state.opened.get(inode.ino)
+    state.intents.content(
+        inode.ino,
+        inode.generation,
+        inode.size,
+        base=base,
+        held=opened is not None and opened.session is not None,
+        due_ns=state.due(),
+    )
+    state.intents.set_base(inode.ino, base)
+
+
+def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
+    """Free the target's name; a new file becomes the target's next version."""
+    files = not inode.is_folder and not target.is_folder
+    if files and inode.generation and not inode.is_new and not target.is_new:
+        detach_and_delete_remote(state, inode, state.due_for_names())
+    if not files or not inode.is_new or target.is_new:
+        _remove(state, target)
+        return
+    intent = state.intents.get(target.ino)
+    taken = {
+        "remote_id": target.remote_id,
+        "remote_parent": target.remote_parent,
+        "remote_name": target.remote_name,
+        "revision": target.revision,
+        "modified_by": target.modified_by,
+        "type": target.type,
+        "sync": target.sync,
+        "attributes": target.attributes,
+    }
+    base = (intent.base if intent is not None else None) or target.revision
+    orphan_pending_request(state, inode)
+    state.requests.pass_on(target.ino, inode.ino)
+    state.intents.conflicts.pass_on(target.ino, inode.ino)
+    if intent is not None:
+        state.intents.drop(target.ino)
+        if target.ino not in state.opened:
+            state.discard_bytes(target, intent)
+            state.inodes.update(target, generation=0)
+    _note_removal(state.opened.get(target.ino))
+    state.inodes.unlink(target)
+    state.inodes.update(inode, **taken)
+    opened = state.opened.get(inode.ino)
+    if opened is not None and opened.session is not None:
+        opened.session.base = base
+    if inode.generation:
+        _send_content(state, inode, base)
+    if intent is not None and intent.place:
+        state.intents.place(inode.ino, state.due_for_names())
+
+
+def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
+    """Move the inode and record what has to be sent to the service."""
+    was_local, local = inode.local, state.stays_local(folder, name)
+    state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
+    if not inode.is_new and local:
+        state.intents.park(inode.ino, inode.revision)
+    elif not inode.is_new:
+        _unpark(state, inode)
+        _note_place(state, inode, folder)
+    elif inode.is_folder and not local and not was_local:
+        _note_place(state, inode, folder)
+    elif local and not was_local:
+        for child in state.inodes.below(inode.ino):
+            state.inodes.update(child, local=True)
+            if child.is_new:
+                orphan_pending_request(state, child)
+                state.intents.drop(child.ino)
+            else:
+                state.intents.park(child.ino, child.revision)
+    elif was_local and not local:
+        for child in state.inodes.below(inode.ino):
+            _publish(state, child)
+    elif inode.generation and state.intents.get(inode.ino) is not None:
+        # A step that was planned for the former name must not run for the new one.
+        _send_content(state, inode, None)
+
+
+def _unpark(state: LocalState, inode: Inode) -> None:
+    """Resume the upload of a parked file whose new name may be sent to the service."""
+    intent = state.intents.get(inode.ino)
+    if intent is None or not intent.parked:
+        return
+    state.intents.place(inode.ino, state.due_for_names())
+    if inode.generation:
+        _send_content(state, inode, intent.base)
+
+
+def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
+    """Record the new place for the service, unless the service has the inode there."""
+    intent, request = state.intents.get(inode.ino), state.requests.get(inode.ino)
+    back = (
+        not inode.is_new
+        and folder.remote_id == inode.remote_parent
+        and state.remote_name(inode) == inode.remote_name
+    )
+    asked = inode.ino in state.in_flight or (request is not None and request.is_move)
+    if not back or asked:  # an earlier move may have succeeded
+        if inode.is_new:
+            state.intents.place(inode.ino, state.due())
+        else:
+            state.intents.place(inode.ino, state.due_for_names(), inode.revision)
+    elif intent is not None and intent.place:
+        state.intents.done(intent, place=True)
+
+
+def _publish(state: LocalState, inode: Inode) -> None:
+    """Upload entries that were local-only, unless their own names match `local_only`."""
+    if state.stays_local(state.inodes.get(inode.parent), inode.name):
+        return
+    state.inodes.update(inode, local=False)
+    if not inode.is_new:
+        _unpark(state, inode)
+    elif inode.is_folder:
+        state.intents.place(inode.ino, state.due())
+    elif inode.generation:
+        _send_content(state, inode, None)
+
+
+def _touch(state: LocalState, folder: Inode) -> None:
+    """Set the folder's times after a change of its names."""
+    now = time.time_ns()
+    state.inodes.update(folder, mtime_ns=now, ctime_ns=now)

@@ -165,25 +165,23 @@ class CacheEntry:
         """Store nothing on the disk from now on, because the disk fails."""
         self._disk = False
 
-    def arrive(self) -> int:
-        """Process ranges that threads received or stored; return the number of new bytes."""
-        gained = 0
+    def arrive(self) -> None:
+        """Process ranges that threads received or stored."""
         while self._arrived:
             what, start, end, data = self._arrived.popleft()
             if what is _Arrival.CAME:
                 self._recent.put(start, data)
-                gained += self.present.add(start, end)
+                self.present.add(start, end)
                 continue
             self._recent.stored(start)
             if what is _Arrival.LOST:
                 self._forget(start, end, disk=False)
                 continue
-            gained += self.present.add(start, end)  # it may have been dropped since it was received
+            self.present.add(start, end)  # it may have been dropped since it was received
             if what is _Arrival.ON_DISK:
                 self.on_disk.add(start, end)
         if self._window is not None:
             self.shed()
-        return gained
 
     def shed(self) -> None:
         """Remove ranges that were dropped from memory."""

@@ -68,7 +68,7 @@ class Download:
         self.end = limit if bounded else sink.size
         self.noted = start  # position known to the loop
         self.position = start  # position of the thread
-        self.gained = 0  # bytes that were not there before
+        self.first_new = start  # first byte that was missing when the stream was opened
         self.progressed = trio.current_time()
         self.scope = trio.CancelScope()
         self.paused = False

@@ -333,6 +333,7 @@ class Fetcher:
             entry.validator = stamp
         download.progressed = trio.current_time()
         offset = stream.offset
+        download.first_new = entry.present.reach(offset)
         if offset > download.start:
             raise BadAnswer(f"bytes from {offset} came, from {download.start} were asked for")
         if offset == download.start:
@@ -366,7 +367,7 @@ class Fetcher:
     def _arrived(self, download: Download) -> None:
         if download not in self._downloads:
             return
-        download.gained += self.entry.arrive()
+        self.entry.arrive()
         self._came += max(0, download.position - download.noted)
         download.noted = max(download.noted, download.position)
         download.progressed = trio.current_time()
@@ -396,7 +397,7 @@ class Fetcher:
             return
         self._downloads.remove(download)
         self._engine.running.discard(download)
-        download.gained += self.entry.arrive()
+        self.entry.arrive()
         if not self._downloads:
             self.entry.rest()
         if isinstance(error, Changed):
@@ -419,7 +420,7 @@ class Fetcher:
 
         Connections may break without a new byte for `stall` seconds, with pauses between them.
         """
-        if download.gained:
+        if download.position > download.first_new:
             self._broken = 0
             return isinstance(error, RemoteError)
         if not isinstance(error, Interrupted):

@@ -320,6 +320,35 @@ async def test_connections_that_bring_nothing_are_tried_for_a_while(
     reader.close()
 
 
+async def test_a_connection_is_not_credited_with_bytes_of_another_one(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that breaks without a byte is retried after a pause, whatever others bring."""
+    monkeypatch.setattr("zonedrive.content.download_worker.TELL_S", 1000.0)
+    source = Script(content(16 * MIB))
+    far, brought = 8 * MIB, threading.Event()
+
+    def pace(offset: int) -> None:
+        if offset == far and source.opened.count(far) == 1:
+            brought.wait(60)
+            raise Interrupted("the connection broke")
+        if offset:
+            brought.set()  # the bytes before are stored, and the event loop was not told
+            source.go.wait(60)
+
+    source.pace = pace
+    reader = cache.open(7, "r", len(source.data), source)
+    ((_, fetcher),) = cache._active.values()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reader.read, far, 100)
+        await until(lambda: far in source.opened)
+        nursery.start_soon(reader.read, 0, 128 * KIB)
+        await until(lambda: source.opened.count(far) == 2)
+        assert fetcher._broken == 1
+        source.go.set()
+    reader.close()
+
+
 @pytest.mark.parametrize("size", [-1, 1])
 async def test_a_body_of_a_wrong_length_is_an_error(cache: Cache, size: int) -> None:
     """A body that ends early or never is not taken for the file."""

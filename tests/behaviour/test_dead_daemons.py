@@ -86,7 +86,7 @@ def test_a_killed_daemon_is_told_of(mounted: Mounted) -> None:
     assert str(mounted.path) in mounted.machine.run("doctor").stdout
     mounted.mount()
     assert forgotten(mounted)
-    assert f"before this: the daemon of {mounted.path} died after" in mounted.log()
+    assert f"the daemon of {mounted.path} died after" in mounted.log()
     mounted.kill()
     ended = mounted.machine.run("unmount", mounted.path)
     assert ended.returncode == 0

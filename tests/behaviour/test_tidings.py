@@ -108,7 +108,9 @@ def test_a_shutdown_waits_for_what_can_be_sent(mounted: Mounted, bus: Bus) -> No
         logind.announce("PrepareForShutdown", False)
         logind.announce("PrepareForSleep", True)
         logind.announce("PrepareForSleep", False)
-        eventually(lambda: "awake again" in mounted.log(), what="it has heard of the sleep")
+        eventually(
+            lambda: "resumed after a suspend" in mounted.log(), what="it has heard of the sleep"
+        )
         assert (mounted.root / "big.bin").read_bytes()
         assert {what for what, _, _ in logind.taken} == {"shutdown"}
     finally:

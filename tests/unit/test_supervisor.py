@@ -25,8 +25,6 @@ WAITED_FOR = {
     ("daemon/control_server.py", "_read_lines"): "in a request",
     ("daemon/inhibitor.py", "self._hold"): "in the task of the inhibitor",
     ("daemon/handlers.py", "_say_pinned"): "in a request",
-    ("daemon/wait_first.py", "one"): "in whoever waits",
-    ("daemon/serve.py", "self._abort_transfers_on_exit"): "it does nothing before the end",
     ("daemon/serve.py", "self._parts.files.run"): "its children are supervised",
     ("daemon/serve.py", "self._session.run"): "the loop of FUSE: without it there is no mount",
     ("daemon/serve.py", "self._server.serve"): "its children are supervised",

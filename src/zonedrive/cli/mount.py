@@ -87,7 +87,7 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         return
     daemonize.load()
     from zonedrive.daemon import serve
-    from zonedrive.daemon.sd_notify import Notifier
+    from zonedrive.daemon.service_manager import Notifier
 
     try:
         require_folders(paths)

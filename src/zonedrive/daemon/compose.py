@@ -51,22 +51,6 @@ class Parts:
     auth: BearerAuth
     renewal: Renewal
 
-    def hang_up(self) -> None:
-        """Abort transfers at once.
-
-        Their threads could wait for the service for a long time. An interrupted upload stays in the
-        outbox, and its result is checked before it is sent again.
-        """
-        self.service.transfer.hang_up()
-
-    async def aclose(self) -> None:
-        """Save unfinished writes, and end all transfers."""
-        await self.files.aclose()
-
-    def close(self) -> None:
-        """Close the stores; safe to call repeatedly."""
-        self.state.database.close()
-
 
 def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     """Create the components of the account's daemon.

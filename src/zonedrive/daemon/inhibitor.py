@@ -20,7 +20,6 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +28,6 @@ from jeepney import DBusAddress, MatchRule, Message, MessageType, Properties, ne
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import open_dbus_connection, open_dbus_router
 
-from zonedrive.daemon.wait_first import first
 from zonedrive.formatting import unsent, verb
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.views.status_report import StatusReport
@@ -39,12 +37,12 @@ log = logging.getLogger(__name__)
 Mode = Literal["delay", "block"]
 
 SECONDS = 3.0  # timeout of a call to logind
-CALM_SECONDS = 2.0  # what waits for less needs no lock
+CALM_SECONDS = 2.0  # changes that are pending for less time need no lock
 REWORD_SECONDS = 10.0  # minimum interval between changes of a lock's reason
 RETRY_SECONDS = 600.0  # interval between searches for a bus
-SHUTDOWN_SECONDS = 5.0  # that logind gives, where it does not say how many
+SHUTDOWN_SECONDS = 5.0  # time until a shutdown if logind does not report it
 SPARE = 0.8  # fraction of this time that is used
-DEAD_SECONDS = 30.0  # after a sleep of this length no connection lives any more
+DEAD_SECONDS = 30.0  # duration of a suspend that no connection survives
 
 NAME = "org.freedesktop.login1"
 MANAGER = DBusAddress(
@@ -97,7 +95,7 @@ class Inhibitor:
         self._refused: set[Mode] = set()
         self._ending = False  # of the machine
         self._is_over = False  # before the shutdown: sending has finished, all locks are released
-        self._stirred = trio.Event()
+        self._pause = trio.CancelScope()  # until the locks are next checked
 
     async def run(self) -> None:
         """Hold the locks until cancelled."""
@@ -107,7 +105,7 @@ class Inhibitor:
                     await self._attend(address)
                 except Exception as wrong:
                     # An error of the bus must not affect the mount.
-                    log.debug("logind cannot be asked: %s", type(wrong).__name__)
+                    log.debug("logind cannot be reached: %s", type(wrong).__name__)
                 finally:
                     self._release()
             await trio.sleep(RETRY_SECONDS)
@@ -143,7 +141,7 @@ class Inhibitor:
                 return await bus.send_and_get_reply(call)
         return None
 
-    # ---- what logind says ----
+    # ---- signals of logind ----
 
     async def _hear(self, message: Message, address: str) -> None:
         match message.header.fields.get(3), message.body:
@@ -151,7 +149,7 @@ class Inhibitor:
                 await self._end(address)
             case "PrepareForShutdown", (False,):
                 self._ending = self._is_over = False
-                self._stirred.set()
+                self._pause.cancel()
             case "PrepareForSleep", (False,):
                 before, self._asleep = self._asleep, self._slept()
                 await self._woken(self._asleep - before >= DEAD_SECONDS)
@@ -161,7 +159,7 @@ class Inhibitor:
         self._ending = True
         work = self._report.work()
         if self._helps(work):
-            log.info("shutdown: %s; trying to send it", _why(work))
+            log.info("the computer is shutting down: %s; sending changes now", _why(work))
             await self._send_all(SPARE * await self._given(address))
         self._is_over = True
         self._release()
@@ -174,16 +172,16 @@ class Inhibitor:
             return SHUTDOWN_SECONDS
         return float(reply.body[0][1]) / 1e6
 
-    # ---- what is asked of it ----
+    # ---- locks ----
 
     async def _hold(self, address: str) -> None:
         """Keep the locks up to date."""
         while True:
-            self._stirred = trio.Event()
-            changed, state = self._report.changed, self._link.state
-            stale = await self._adjust(address)
-            with trio.move_on_after(REWORD_SECONDS if stale else float("inf")):
-                await first(changed.wait, self._stirred.wait, partial(self._link.wait_other, state))
+            changed, self._pause = self._report.changed, trio.CancelScope()
+            if await self._adjust(address):
+                self._pause.deadline = trio.current_time() + REWORD_SECONDS
+            with self._pause:
+                await changed.wait()
             await trio.sleep(CALM_SECONDS)
 
     async def _adjust(self, address: str) -> bool:

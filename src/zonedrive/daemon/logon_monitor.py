@@ -22,13 +22,13 @@ from zonedrive.remote.connectivity import State
 log = logging.getLogger(__name__)
 
 SECOND_NS = 10**9
-CALM_SECONDS = 2.0  # a state has to last so long before the user is notified
+CALM_SECONDS = 2.0  # a state must last this long before the user is notified
 RESAY_SECONDS = 600.0
-LOOK_SECONDS = 600.0  # between two checks of the clock, at most: it may be set, or suspended
-TRY_SECONDS = 60.0  # between two tries to renew ahead
-LEAD = 5  # a renewal comes when this part of a life is left …
-LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS  # … but not earlier than that
-REMIND_NS = 7 * 86_400 * SECOND_NS  # before a token ends that only a person can renew
+LOOK_SECONDS = 600.0  # longest interval between checks of the clock, which may be set or suspended
+TRY_SECONDS = 60.0  # interval between attempts to renew in advance
+LEAD = 5  # a logon is renewed when this fraction of its life is left, but not earlier than:
+LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS
+REMIND_NS = 7 * 86_400 * SECOND_NS  # before the end of a token that only the user can renew
 
 
 class LogonMonitor:
@@ -77,7 +77,7 @@ class LogonMonitor:
         self._told_at = trio.current_time()
         await self._desktop.show(
             "zonedrive: log on again",
-            f"{_reason(why)} What you write waits on this machine until you run: {command}",
+            f"{_reason(why)} Your changes stay on this computer until you run: {command}",
         )
 
     # ---- a logon that will end ----
@@ -114,7 +114,7 @@ class LogonMonitor:
         if fresh is None or fresh.secret == bearer.secret:
             return TRY_SECONDS
         auth.renewed(fresh)
-        log.info("the logon was renewed; the %s is good until %s", fresh.kind, fresh.until)
+        log.info("the logon was renewed; the %s is valid until %s", fresh.kind, fresh.until)
         return 0.0
 
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
@@ -128,7 +128,7 @@ class LogonMonitor:
         why = f"{_reason(refused)} " if refused else ""
         await self._desktop.show(
             "zonedrive: the logon ends soon",
-            f"{why}It is good until {bearer.until}. To go on, run: {command}",
+            f"{why}It is valid until {bearer.until}. To renew it, run: {command}",
         )
 
     def command(self) -> str:

@@ -1,7 +1,5 @@
 """Life cycle of a daemon: build, mount, serve, orderly shutdown.
 
-Knows nothing about the commands (`commands`) or of building the components (`build`).
-
 INVARIANT: the order of the shutdown is: kernel first (no new requests), then the file system (all
 written data is in the outbox), the stores, the socket file, the lock, and last the answers to the
 clients that requested the shutdown. A client that receives such an answer can therefore start a new
@@ -21,7 +19,6 @@ import trio
 
 from zonedrive import config, process_setup
 from zonedrive.daemon import last_run, logs
-from zonedrive.daemon.alerts import Alerts
 from zonedrive.daemon.compose import Parts, build
 from zonedrive.daemon.control_server import Server
 from zonedrive.daemon.daemonize import Pipe
@@ -30,9 +27,8 @@ from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import LISTEN, Lock
 from zonedrive.daemon.logon_monitor import LogonMonitor
-from zonedrive.daemon.notifications import Desktop
-from zonedrive.daemon.sd_notify import Notifier
-from zonedrive.daemon.status_line import StatusLine
+from zonedrive.daemon.notifications import NORMAL, Alerts, Desktop
+from zonedrive.daemon.service_manager import Notifier, StatusLine, wait_for_unlock
 from zonedrive.errors import StoreError, ZonedriveError, first_of
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
@@ -88,7 +84,7 @@ def run(start: Start, ready: Pipe) -> None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = StoreError(
                 f"the disk of {error.filename or start.paths.state} is full",
-                remedy="make room there; what waits to be uploaded is kept",
+                remedy="make room there; pending changes are kept",
             )
         if record.is_open or not isinstance(error, ZonedriveError | OSError):
             log.error("the daemon failed", exc_info=raised)
@@ -97,7 +93,7 @@ def run(start: Start, ready: Pipe) -> None:
         raise error from raised
     finally:
         if parts is not None:
-            parts.close()
+            parts.state.database.close()
         lock.release()
 
 
@@ -116,10 +112,8 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
         except KeyringLocked as shut:
             if not (start.foreground and notifier.is_heard):
                 raise
-            from zonedrive.daemon import keyring_wait
-
             lock.release()
-            keyring_wait.wait(notifier, shut.line())
+            wait_for_unlock(notifier, shut.line())
 
 
 class Daemon:
@@ -141,7 +135,7 @@ class Daemon:
         self._lock = lock
         self._ready = ready
         self._record = record
-        self._asked = False  # by a signal, to unmount
+        self._is_ending = False  # a signal has asked to unmount
         self._notifier = Notifier()
         self._session = Session(
             parts.files,
@@ -151,15 +145,20 @@ class Daemon:
             parts.state.supervisor,
         )
         self._over = trio.Event()
-        self._vigil = LogonMonitor(parts, Desktop())
-        self._bulletin = StatusLine(
-            self._notifier, parts.service.link, parts.files.report, self._vigil.command
+        self._logon_monitor = LogonMonitor(parts, Desktop())
+        self._status_line = StatusLine(
+            self._notifier, parts.service.link, parts.files.report, self._logon_monitor.command
         )
-        self._tidings = Alerts(parts.files.report, start.paths.account)
+        self._alerts = Alerts(
+            parts.files.report,
+            start.paths.account,
+            failures=Desktop("dialog-warning", NORMAL),
+            conflicts=Desktop("dialog-information", NORMAL),
+        )
         self._inhibitor = Inhibitor(
             parts.files.report, parts.service.link, self._send_all, self._on_resume
         )
-        self._commands = Commands(parts, self._session, self._over, self._vigil.logged_on)
+        self._commands = Commands(parts, self._session, self._over, self._logon_monitor.logged_on)
         self._server = Server(start.paths.control, self._commands.handlers, parts.state.supervisor)
 
     async def main(self) -> None:
@@ -182,7 +181,9 @@ class Daemon:
                 await self._mounted()
             finally:
                 self._over.set()
-                await self._finish_replies()
+                # Send the answers to the clients that are waiting for the end.
+                with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+                    await self._server.finish()
                 nursery.cancel_scope.cancel()
 
     async def _mounted(self) -> None:
@@ -191,18 +192,22 @@ class Daemon:
         lost = False
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._abort_transfers_on_exit)
-                await nursery.start(self._parts.files.run)
-                nursery.start_soon(keep, Task.WATCHDOG, self._notifier.watchdog)
-                nursery.start_soon(keep, Task.LOGON_STATE, self._vigil.watch_state)
-                nursery.start_soon(keep, Task.LOGON_RENEWAL, self._vigil.watch_clock)
-                await nursery.start(self._session.run)
-                nursery.start_soon(keep, Task.STATUS_LINE, self._bulletin.run)
-                nursery.start_soon(keep, Task.NOTIFICATIONS, self._tidings.run)
-                nursery.start_soon(keep, Task.SHUTDOWN_LOCK, self._inhibitor.run)
-                self._announce()
-                await self._session.ended.wait()
-                self._server.end(ENDING)
+                try:
+                    await nursery.start(self._parts.files.run)
+                    nursery.start_soon(keep, Task.WATCHDOG, self._notifier.watchdog)
+                    nursery.start_soon(keep, Task.LOGON_STATE, self._logon_monitor.watch_state)
+                    nursery.start_soon(keep, Task.LOGON_RENEWAL, self._logon_monitor.watch_clock)
+                    await nursery.start(self._session.run)
+                    nursery.start_soon(keep, Task.STATUS_LINE, self._status_line.run)
+                    nursery.start_soon(keep, Task.NOTIFICATIONS, self._alerts.run)
+                    nursery.start_soon(keep, Task.SHUTDOWN_LOCK, self._inhibitor.run)
+                    self._announce()
+                    await self._session.ended.wait()
+                finally:
+                    self._server.end(ENDING)
+                    # The threads of transfers could wait for the service for a long time. The next
+                    # mount checks the result of an interrupted upload before it is sent again.
+                    self._parts.service.transfer.hang_up()
                 nursery.cancel_scope.cancel()
         except Exception as wrong:
             lost = self._record.is_open
@@ -211,25 +216,20 @@ class Daemon:
                 self._record.died(wrong)
             raise
         finally:
-            self._server.end(ENDING)  # also where something failed
             self._notifier.stopping()
             # After a crash, paths must return errors, not look like an empty folder.
             self._session.close(unmount=not lost)
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await self._close()
-            self._notifier.status(self._bulletin.end())
-            self._parts.close()
+                try:
+                    await self._parts.files.aclose()
+                except Exception:
+                    log.exception("closing failed; the next mount recovers what was not closed")
+            self._notifier.status(self._status_line.end())
+            self._parts.state.database.close()
             self._server.hide()
             self._record.end()
             self._lock.release()
             log.info("%s is %s", self._session.folder, "lost" if lost else "unmounted")
-
-    async def _close(self) -> None:
-        """Close the stores; the next start recovers anything that cannot be closed."""
-        try:
-            await self._parts.aclose()
-        except Exception:
-            log.exception("not everything could be closed in order")
 
     async def _send_all(self, seconds: float) -> None:
         """Send pending changes for up to `seconds`."""
@@ -237,22 +237,16 @@ class Daemon:
 
     async def _on_resume(self, dead: bool) -> None:
         """Reconnect and check the logon after a suspend."""
-        log.info("awake again")
+        log.info("resumed after a suspend")
         await self._parts.service.reconnect(dead=dead)
-        self._vigil.look()
-
-    async def _abort_transfers_on_exit(self) -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            self._parts.hang_up()
+        self._logon_monitor.look()
 
     def _announce(self) -> None:
         if died := last_run.recorded(self._start.paths):
-            log.info("before this: %s", died.line)
+            log.info("the previous daemon did not end normally: %s", died.line)
         self._record.begin(self._session.folder)
         log.info("%s is mounted at %s", self._parts.account.base_url, self._session.folder)
-        self._notifier.ready(self._bulletin.line())
+        self._notifier.ready(self._status_line.line())
         self._ready.ok()
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
@@ -260,24 +254,19 @@ class Daemon:
         async for number in signals:
             name = signal.Signals(number).name
             if number == LISTEN:
-                self._listen_anew()
-            elif self._asked:
+                self._restore_socket()
+            elif self._is_ending:
                 self._record.died(f"a second signal ({name}) ended it before it was unmounted")
                 os._exit(128 + number)
             else:
-                self._asked = True
+                self._is_ending = True
                 log.info("%s: unmounting", name)
                 self._session.stop()
 
-    def _listen_anew(self) -> None:
+    def _restore_socket(self) -> None:
         """Create a missing control socket again, for example after the end of a desktop session."""
         try:
             self._server.listen_anew(self._start.paths.control)
             self._lock.tell(self._server.path)
         except (ZonedriveError, OSError) as wrong:
-            log.warning("nobody can reach this daemon: %s", wrong)
-
-    async def _finish_replies(self) -> None:
-        """Send the answers to the clients that are waiting for the end."""
-        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
-            await self._server.finish()
+            log.warning("commands cannot reach this daemon: %s", wrong)

@@ -140,11 +140,15 @@ async def test_nobody_is_kept_from_shutting_down_where_waiting_is_of_no_use(
         await until(lambda: len(logind.held()) == 2)
         if waits == "offline":
             watched.link.note_failure(Unreachable("no network"))
+            watched.outbox.become(
+                files=2, bytes=2
+            )  # a change of the connection is one of the outbox
         else:
             watched.outbox.become(files=2, bytes=2, failed=1, open=1)
         await until(lambda: list(logind.held()) == ["delay"])
         if waits == "offline":
             watched.link.note_answer()
+            watched.outbox.become(files=2, bytes=2)
             await until(lambda: len(logind.held()) == 2)
 
 

@@ -235,7 +235,7 @@ async def test_an_ended_logon_is_told_once(
             await trio.sleep(30)
             assert not watched.desktop.open
         ((_, text),) = watched.desktop.said
-        assert "The service does not accept the logon. What you write waits" in text
+        assert "The service does not accept the logon." in text
         assert COMMAND in text
         watched.vigil.logged_on()
         watched.link.note_failure(refused)

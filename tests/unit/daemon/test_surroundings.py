@@ -17,7 +17,7 @@ import trio
 
 from tests.harness.waiting import eventually
 from zonedrive.daemon import daemonize, logs
-from zonedrive.daemon.sd_notify import Notifier
+from zonedrive.daemon.service_manager import Notifier
 from zonedrive.errors import MountError, NotLoggedOn
 from zonedrive.paths import AccountPaths
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import short_folder
-from zonedrive.daemon.keyring_wait import is_open
 from zonedrive.daemon.notifications import Desktop
+from zonedrive.daemon.service_manager import is_keyring_unlocked
 from zonedrive.logon.secrets import desktop_keyring
 from zonedrive.logon.session_bus import is_foreign, own_environment, session_bus
 
@@ -89,7 +89,7 @@ async def test_another_users_bus_is_told_nothing(
         monkeypatch.setattr("os.geteuid", lambda: 4711)  # of a process, not of a file
     assert session_bus() is None
     assert desktop_keyring() is None
-    assert not is_open()
+    assert not is_keyring_unlocked()
     assert not await Desktop().show("one", "two")
     assert "XDG_RUNTIME_DIR" not in own_environment()
     if form.startswith("abstract"):

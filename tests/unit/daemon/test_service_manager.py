@@ -5,8 +5,7 @@ from typing import Any, cast
 import trio
 import trio.testing
 
-from zonedrive.daemon.sd_notify import Notifier
-from zonedrive.daemon.status_line import StatusLine
+from zonedrive.daemon.service_manager import Notifier, StatusLine
 from zonedrive.errors import NotLoggedOn, Unreachable
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.views.status_report import StatusReport
@@ -85,17 +84,19 @@ async def test_uploads_and_the_state_are_in_the_line(
         mount.outbox.become(files=1, bytes=4, sent=0, uploading=0, failed=1, causes={"refused": 1})
         await trio.sleep(5)
         mount.link.note_failure(Unreachable("no route to host"))
+        mount.outbox.become()  # a change of the connection is one of the outbox
         await trio.sleep(5)
-        mount.outbox.become(files=0, failed=0)
         mount.link.note_failure(NotLoggedOn("the session has ended"))
+        mount.outbox.become(files=0, failed=0)
         await trio.sleep(5)
         mount.link.note_answer()
+        mount.outbox.become()
         await trio.sleep(5)
         nursery.cancel_scope.cancel()
     assert mount.manager.lines == [
         f"online; {DONE}",
-        "online; 3 files to upload, 0 bytes of 3.0 MiB, 2 under way",
-        "online; 3 files to upload, 1.0 MiB of 3.0 MiB, 2 under way",
+        "online; 3 files to upload, 0 bytes of 3.0 MiB, 2 uploading",
+        "online; 3 files to upload, 1.0 MiB of 3.0 MiB, 2 uploading",
         "online; 1 file to upload, 0 bytes of 4 bytes, 1 refused by the service, see zonedrive"
         " status",
         "offline (no route to host); 1 file to upload, 0 bytes of 4 bytes, 1 refused by the"

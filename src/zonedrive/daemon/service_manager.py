@@ -1,0 +1,201 @@
+"""Reports to a service manager (sd_notify(3)): readiness, watchdog, and the line of `status`.
+
+Without a service manager, nothing is computed or sent. The status line names no file, because
+others may read it.
+
+INVARIANT: while a daemon waits for a locked keyring, the user is not prompted again; the lock state
+is only polled.
+"""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+import trio
+from jeepney import DBusAddress, MessageType, Properties, new_method_call
+from jeepney.io.blocking import DBusConnection, open_dbus_connection
+
+from zonedrive import causes
+from zonedrive.formatting import amount, count, plain, saved, unsent, verb
+from zonedrive.logon.session_bus import session_bus
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.views.status_report import StatusReport
+
+log = logging.getLogger(__name__)
+
+CALM_SECONDS = 1.0
+"""Minimum interval in seconds between two lines; a logon renewal takes less."""
+
+PROGRESS_SECONDS = 2.0
+"""Interval in seconds between updates during uploads."""
+
+POLL_SECONDS = 5.0
+"""Interval in seconds between checks of a locked keyring."""
+
+ANSWER_SECONDS = 5.0
+"""Timeout in seconds of a call on the bus."""
+
+SECRETS = "org.freedesktop.secrets"
+SECRET_SERVICE = DBusAddress("/org/freedesktop/secrets", SECRETS, "org.freedesktop.Secret.Service")
+
+
+class Notifier:
+    """Connection to the service manager."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
+        name = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name
+        self.watchdog_seconds: float | None = None
+        mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        if mine and environment.get("WATCHDOG_USEC", "").isdigit():
+            self.watchdog_seconds = int(environment["WATCHDOG_USEC"]) / 1e6
+
+    @property
+    def is_heard(self) -> bool:
+        """True if there is a service manager."""
+        return bool(self._address)
+
+    def ready(self, status: str) -> None:
+        """Report that the mount answers."""
+        self._send("READY=1", f"STATUS={status}")
+
+    def extend_start(self, status: str, seconds: float) -> None:
+        """Report that the start needs `seconds` more from now."""
+        self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}", f"STATUS={status}")
+
+    def status(self, status: str) -> None:
+        """Set the line for `systemctl status`."""
+        self._send(f"STATUS={status}")
+
+    def stopping(self) -> None:
+        """Report that the daemon is stopping."""
+        self._send("STOPPING=1", "STATUS=unmounting")
+
+    async def watchdog(self) -> None:
+        """Send the watchdog signal regularly while the loop runs, if the manager requested it."""
+        if self.watchdog_seconds is None:
+            return
+        while True:
+            self._send("WATCHDOG=1")
+            await trio.sleep(self.watchdog_seconds / 3)
+
+    def _send(self, *assignments: str) -> None:
+        """Send assignments, one per line; a status cannot add lines because it is made plain."""
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
+            line.setblocking(False)
+            try:
+                line.sendto("\n".join(map(plain, assignments)).encode(), self._address)
+            except OSError:
+                return  # the manager is gone or busy, which must not affect the mount
+
+
+class StatusLine:
+    """Status line of one mount."""
+
+    def __init__(
+        self,
+        notifier: Notifier,
+        link: Connectivity,
+        report: StatusReport,
+        command: Callable[[], str],
+    ) -> None:
+        """Set the sources; `command` returns the command to log on again."""
+        self._notifier, self._link, self._report, self._command = notifier, link, report, command
+        self._lost = 0  # number of lost files when the database was last read
+
+    async def run(self) -> None:
+        """Update the line after each change until cancelled."""
+        if not self._notifier.is_heard:
+            return
+        said = ""
+        while True:
+            changed = self._report.changed
+            line, busy = self.line(), bool(self._report.work()["uploading"])
+            if line != said:
+                self._notifier.status(line)
+                said = line
+            await trio.sleep(CALM_SECONDS)
+            with trio.move_on_after(PROGRESS_SECONDS if busy else float("inf")):
+                await changed.wait()
+
+    def line(self) -> str:
+        """Return the state, and the number of pending changes."""
+        self._lost = self._report.lost()
+        return f"{self._state()}; {self._outbox()}"
+
+    def end(self) -> str:
+        """Return the last line; also works after the stores are closed."""
+        left = self._report.left()
+        if not left["files"]:
+            return f"unmounted; {self._nothing_pending()}"
+        return (
+            f"unmounted; {unsent(left)} {verb(left['files'])} not on the service yet; kept here,"
+            " uploads go on at the next mount"
+        )
+
+    def _state(self) -> str:
+        state, why = self._link.state, self._link.last_error
+        if state == "logon-required":
+            return f"logon required, run: {self._command()}"
+        return f"{state} ({why})" if state == "offline" and why else state
+
+    def _outbox(self) -> str:
+        work = self._report.work()
+        if not work["files"]:
+            return self._nothing_pending()
+        changes = work.get("changes", 0)
+        parts = []
+        if files := work["files"] - changes:
+            sent = f"{amount(work['sent'])} of {amount(work['bytes'])}"
+            parts.append(f"{count(files, 'file')} to upload, {sent}")
+        if changes:
+            parts.append(f"{count(changes, 'change')} to send (new folders, renames, removals)")
+        if work["uploading"]:
+            parts.append(f"{work['uploading']} uploading")
+        if work["failed"]:
+            why = causes.summary(work.get("causes", {}), work["failed"])
+            parts.append(f"{why}, see zonedrive status")
+        return ", ".join(parts)
+
+    def _nothing_pending(self) -> str:
+        return saved(self._lost) if self._lost else "everything is on the service"
+
+
+def wait_for_unlock(notifier: Notifier, why: str) -> None:
+    """Return when the default collection of the session's keyring is unlocked.
+
+    The manager's start timeout is extended before each check. Only a service waits; the user of a
+    shell command can read the reason.
+    """
+    log.info("waiting: %s", why)
+    while True:
+        notifier.extend_start(f"waiting: {why}", POLL_SECONDS + 4 * ANSWER_SECONDS)
+        time.sleep(POLL_SECONDS)
+        if is_keyring_unlocked():
+            return
+
+
+def is_keyring_unlocked() -> bool:
+    """Return True if the default collection of the keyring is unlocked; do not prompt."""
+    address = session_bus()
+    if address is None:
+        return False
+    try:
+        with open_dbus_connection(address) as bus:
+            path = _answer(bus, new_method_call(SECRET_SERVICE, "ReadAlias", "s", ("default",)))
+            place = DBusAddress(str(path), SECRETS, "org.freedesktop.Secret.Collection")
+            return _answer(bus, Properties(place).get("Locked")) == ("b", False)
+    except Exception as wrong:
+        # After any error of the bus, the next check may find a working one.
+        log.debug("the keyring cannot be checked: %s", type(wrong).__name__)
+        return False
+
+
+def _answer(bus: DBusConnection, message: object) -> object:
+    reply = bus.send_and_get_reply(message, timeout=ANSWER_SECONDS)
+    return reply.body[0] if reply.header.message_type is MessageType.method_return else None

@@ -356,6 +356,6 @@ def test_histories_of_other_services(
         eventually(lambda: len(versions(path)) == 1)
         with pytest.raises(OSError, match="Input/output error"):
             versions(path)[0].read_bytes()
-        assert ["does not say how large" in each for each in mounted.complaints()] == [True]
+        assert ["does not report their sizes" in each for each in mounted.complaints()] == [True]
     finally:
         mounted.tear_down()

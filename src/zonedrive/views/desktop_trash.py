@@ -3,7 +3,7 @@
 File managers keep a folder `.Trash-UID` at the top of each file system.  Its folder `files` holds
 the trashed entries, and its folder `info` holds a note for each with the former path and the time.
 If the profile can delete, the mount has this folder, and moving a remote entry into `files` deletes
-the entry on the service (see `trashing`), which moves it to its own trash (`zonedrive trash`).
+the entry on the service, which moves it to its own trash (`zonedrive trash`).
 
 `files` shows the entries that were put in since the mount began, without their bytes.  Programs can
 list and restore them: an entry that is moved out of `files` is restored on the service. Removing an
@@ -25,32 +25,32 @@ from zonedrive.state.inode import ROOT
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.vfs.rename import NOREPLACE
-from zonedrive.views.nodes import Content, File, Folder, Node, SyncState, number
 from zonedrive.views.trash import TrashedEntry, TrashOperations
+from zonedrive.views.virtual import Content, File, Folder, Node, SyncState, number
 
 SHOWN = 10_000  # maximum number of entries and of notes; the oldest are hidden first
 NOTE_BYTES = 64 << 10
-NOTE = "stays on this machine: a note of a file manager's, kept until the mount ends"
+NOTE = "stays on this computer: a file manager's note, kept until the mount ends"
 PRIVATE = 0o700  # the mode that file managers require for this folder
 
 
 class DesktopTrash:
     """Virtual folder `.Trash-UID` at the top of the mount."""
 
-    def __init__(self, state: LocalState, trashing: TrashOperations) -> None:
+    def __init__(self, state: LocalState, operations: TrashOperations) -> None:
         self.name = f".Trash-{state.owner.uid}"
-        self._trashing = trashing
+        self._operations = operations
         self._top = _Fixed(state, "top")
         self._top.entries = {
-            "files": _Files(state, trashing),
+            "files": _Files(state, operations),
             "info": _Notes(state, "info"),
             # Programs move entries here before they remove them.
-            "expunged": _Shelf(state, "expunged"),
+            "expunged": _Movable(state, "expunged"),
         }
 
     def open(self, folder: int) -> Folder | None:
         """Return the trash folder at the top of the mount, if the profile can delete."""
-        return self._top if folder == ROOT and self._trashing.possible() else None
+        return self._top if folder == ROOT and self._operations.possible() else None
 
 
 class _Fixed(Folder):
@@ -66,35 +66,35 @@ class _Fixed(Folder):
     async def children(self) -> Mapping[str, Node]:
         return self.entries
 
-    def standing(self) -> SyncState:
-        """Return the sync state of the folder, which covers all entries in it."""
-        inos = [ino for node in self.entries.values() for ino in node.standing().inos]
-        return SyncState("what was deleted here; for all of it: zonedrive trash", inos=tuple(inos))
+    def sync_state(self) -> SyncState:
+        inos = [ino for node in self.entries.values() for ino in node.sync_state().inos]
+        return SyncState(
+            "the trash of this mount; for all deleted entries, run: zonedrive trash",
+            inos=tuple(inos),
+        )
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
         """Accept a change to the current mode, because programs set it.  Raises PermissionError."""
         if mode not in (None, PRIVATE):
-            raise PermissionError(errno.EPERM, "the trash is its owner's")
+            raise PermissionError(errno.EPERM, "only its owner may enter the trash")
 
 
-class _Shelf(_Fixed):
+class _Movable(_Fixed):
     """Folder to which entries can be added, and from which they can be removed."""
 
     def put(self, name: str, node: Node) -> None:
-        """Add an entry."""
         self.entries[name] = node
         self.mtime_ns = time.time_ns()
         while len(self.entries) > SHOWN:
             del self.entries[next(iter(self.entries))]
 
     def named(self, name: str) -> Node:
-        """Return the entry with that name.  Raises FileNotFoundError."""
+        """Raise FileNotFoundError if there is no such entry."""
         if name not in self.entries:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return self.entries[name]
 
     def drop(self, name: str) -> None:
-        """Remove an entry."""
         del self.entries[name]
         self.mtime_ns = time.time_ns()
 
@@ -109,22 +109,22 @@ class _Shelf(_Fixed):
         notes = isinstance(self, _Notes)
         if flags & ~NOREPLACE:
             raise OSError(errno.EINVAL, "flags that are not supported")
-        if not isinstance(into, _Shelf) or isinstance(into, _Notes) is not notes:
-            raise OSError(errno.EXDEV, "notes and what they are about are kept apart")
+        if not isinstance(into, _Movable) or isinstance(into, _Notes) is not notes:
+            raise OSError(errno.EXDEV, "notes and trashed entries have separate folders")
         if into.entries.get(new_name, node) is not node and (flags & NOREPLACE or not notes):
             raise FileExistsError(errno.EEXIST, "the name is taken")
         self.drop(name)
         into.put(new_name, node)
 
 
-class _Notes(_Shelf):
+class _Notes(_Movable):
     """Folder `info`: the notes of programs about trashed entries, kept in memory."""
 
     def __init__(self, state: LocalState, word: str) -> None:
         super().__init__(state, word)
         self._state = state
 
-    def standing(self) -> SyncState:
+    def sync_state(self) -> SyncState:
         return SyncState(NOTE, here_only=True)
 
     async def create(self, name: str, mode: int) -> File:
@@ -135,7 +135,7 @@ class _Notes(_Shelf):
         return note
 
 
-class _Note(File):
+class _Note(File, Content):
     """Short file in memory."""
 
     mode = stat.S_IFREG | 0o600
@@ -145,7 +145,7 @@ class _Note(File):
         self._data = bytearray()
         self.mtime_ns = time.time_ns()
 
-    def standing(self) -> SyncState:
+    def sync_state(self) -> SyncState:
         return SyncState(NOTE, here_only=True)
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
@@ -161,21 +161,13 @@ class _Note(File):
         return self
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return the bytes at `offset`."""
         return bytes(self._data[offset : offset + size])
 
     async def write(self, offset: int, data: bytes) -> int:
-        """Write all of `data` at `offset`.  Raises OSError (EFBIG)."""
         end = offset + len(data)
         self._resize(max(end, self.size))
         self._data[offset:end] = data
         return len(data)
-
-    async def flush(self) -> None:
-        """Do nothing: the note is only in memory."""
-
-    def close(self) -> None:
-        """Do nothing: the note exists until it is removed."""
 
     def _resize(self, size: int) -> None:
         if size > NOTE_BYTES:
@@ -195,11 +187,11 @@ class _Deleted(File):
         self.gone = gone
         self.size, self.mtime_ns = gone.size, gone.mtime_ns
 
-    def standing(self) -> SyncState:
+    def sync_state(self) -> SyncState:
         return _deleted(self.gone)
 
     async def open(self, flags: int, pid: int) -> NoReturn:
-        raise PermissionError(errno.EACCES, "deleted: bring it back to read it")
+        raise PermissionError(errno.EACCES, "deleted: restore it to read it")
 
 
 class _DeletedFolder(Folder):
@@ -212,25 +204,25 @@ class _DeletedFolder(Folder):
         self.gone = gone
         self.mtime_ns = gone.mtime_ns
 
-    def standing(self) -> SyncState:
+    def sync_state(self) -> SyncState:
         return _deleted(self.gone)
 
     async def children(self) -> Mapping[str, Node]:
         return {}
 
 
-class _Files(_Shelf):
+class _Files(_Movable):
     """Folder `files`: the trashed entries, and the way to restore them."""
 
-    def __init__(self, state: LocalState, trashing: TrashOperations) -> None:
+    def __init__(self, state: LocalState, operations: TrashOperations) -> None:
         super().__init__(state, "files")
         self._state = state
-        self._trashing = trashing
+        self._operations = operations
 
     async def children(self) -> Mapping[str, Node]:
         """Return the entries, excluding those that were restored in another way."""
         for name, node in list(self.entries.items()):
-            if isinstance(node, _Deleted | _DeletedFolder) and self._trashing.is_back(node.gone):
+            if isinstance(node, _Deleted | _DeletedFolder) and self._operations.is_back(node.gone):
                 self.drop(name)
         return self.entries
 
@@ -241,7 +233,7 @@ class _Files(_Shelf):
         self._check(flags)
         if name in self.entries:
             raise FileExistsError(errno.EEXIST, "the name is taken")
-        gone = await self._trashing.delete(parent, old_name)
+        gone = await self._operations.delete(parent, old_name)
         kind = _DeletedFolder if gone.folder else _Deleted
         self.put(name, kind(_new_number(self._state), gone))
         # The kernel has moved its own dentry here.
@@ -251,7 +243,7 @@ class _Files(_Shelf):
         self._check(flags)
         node = self.named(name)
         assert isinstance(node, _Deleted | _DeletedFolder)
-        await self._trashing.bring_back(node.gone, parent, new_name)
+        await self._operations.bring_back(node.gone, parent, new_name)
         if self.entries.get(name) is node:
             self.drop(name)
         self._state.invalidations.put(EntryChanged(parent, new_name.encode()))
@@ -262,8 +254,8 @@ class _Files(_Shelf):
 
 
 def _deleted(gone: TrashedEntry) -> SyncState:
-    what = "a folder" if gone.folder else "a file"
-    return SyncState(f"{what} that was deleted; for all of them: zonedrive trash", inos=(gone.ino,))
+    what = "folder" if gone.folder else "file"
+    return SyncState(f"a deleted {what}; for all of them, run: zonedrive trash", inos=(gone.ino,))
 
 
 def _new_number(state: LocalState) -> int:

@@ -16,8 +16,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import typed
 from zonedrive.state.status import LOST_FOUND, staying
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.views.nodes import Folder, Node
-from zonedrive.views.verbs import VirtualVerbs
+from zonedrive.views.virtual import Folder, Node, VirtualLayer
 
 NOT_YET = "it is not there yet"
 
@@ -43,7 +42,7 @@ class Place(msgspec.Struct, frozen=True):
 class PathLookup:
     """Lookup of the entries at paths."""
 
-    def __init__(self, state: LocalState, folders: DirectoryCache, virtual: VirtualVerbs) -> None:
+    def __init__(self, state: LocalState, folders: DirectoryCache, virtual: VirtualLayer) -> None:
         self._state = state
         self._folders = folders
         self._virtual = virtual
@@ -77,21 +76,19 @@ class PathLookup:
         if not above.is_folder:
             raise NotADirectoryError(name)
         await self._folders.ensure(above)
-        return self._state.inodes.child(above.ino, name) or self._virtual.door(
+        return self._state.inodes.child(above.ino, name) or self._virtual.root(
             above.ino, name.encode()
         )
 
     def _virtual_place(self, path: str, node: Node) -> Place:
-        standing = node.standing()
+        state = node.sync_state()
         return Place(
             path=path,
-            inos=standing.inos,
-            file=self._state.inodes.find(standing.file) if standing.file else None,
-            what=standing.words,
-            stays=standing.words if standing.here_only else "",
+            inos=state.inos,
+            file=self._state.inodes.find(state.file) if state.file else None,
+            what=state.words,
+            stays=state.words if state.here_only else "",
         )
-
-    # ---- local-only files ----
 
     def stays(self, inode: Inode) -> str:
         """Return the reason why the inode is never uploaded; "" if it is or will be uploaded."""

@@ -1,4 +1,7 @@
-"""File system facade: the operations that `fuse` calls, and the background work."""
+"""The file system as `fuse` calls it, and its background work.
+
+Each operation goes to the layer that has the entry: the virtual entries, or else the tree.
+"""
 
 import contextlib
 import errno
@@ -36,13 +39,11 @@ from zonedrive.vfs.maintenance import upkeep
 from zonedrive.vfs.namespace import Listed, Namespace
 from zonedrive.vfs.rename import Rename
 from zonedrive.views.desktop_trash import DesktopTrash
-from zonedrive.views.nodes import VIRTUAL, refuse
 from zonedrive.views.path_lookup import PathLookup
 from zonedrive.views.status_report import StatusReport
 from zonedrive.views.trash import TrashOperations
-from zonedrive.views.verbs import VirtualVerbs
-from zonedrive.views.version_list import VersionLists
-from zonedrive.views.versions import Versions
+from zonedrive.views.versions import VersionLists, Versions
+from zonedrive.views.virtual import VIRTUAL, VirtualLayer, refuse
 
 BLOCK = 4096
 QUIET_S = 0.25  # seconds without a change before due changes are sent
@@ -87,12 +88,11 @@ class FileSystem:
         self._names = Namespace(state, service, self._folders, self._files, self._dispatcher)
         self._renaming = Rename(state, service, self._names, self._files)
         self._histories = VersionLists(state, service, self._folders)
-        # Names that lead to virtual entries, see `nodes`.
         versions = Versions(state, service, self._folders, self._histories, callers)
         self.trash = TrashOperations(
             state, service, self._folders, self._dispatcher, self._names, self._renaming
         )
-        self._virtual = VirtualVerbs(state, [versions, DesktopTrash(state, self.trash)])
+        self._virtual = VirtualLayer(state, [versions, DesktopTrash(state, self.trash)])
         self.places = PathLookup(state, self._folders, self._virtual)
         self.report = StatusReport(
             state,
@@ -151,19 +151,15 @@ class FileSystem:
     # ---- names ----
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """Look up a name, see `Namespace.lookup`; a name that the tree lacks may be virtual."""
+        """Look up a name; a name that the tree lacks may be virtual."""
         if parent >= VIRTUAL:
             return await self._virtual.lookup(parent, name)
         try:
             return await self._names.lookup(parent, name)
         except FileNotFoundError:
-            found = self._virtual.enter(parent, name)
-            if found is None:
-                raise
-            return found
+            return await self._virtual.lookup(parent, name)
 
     def forget(self, ino: int, count: int) -> None:
-        """Decrement the kernel's lookup count of an inode by `count`."""
         if ino >= VIRTUAL:
             self._virtual.forget(ino, count)
         elif self._state.inodes.forget(ino_of(ino), count):
@@ -181,7 +177,6 @@ class FileSystem:
             self._state.inodes.remember_all(inos)
 
     async def opendir(self, ino: int) -> int:
-        """Open a folder for reading, see `Namespace.opendir`."""
         if ino >= VIRTUAL:
             return await self._virtual.opendir(ino)
         self._folders.reading(ino)
@@ -189,66 +184,43 @@ class FileSystem:
         return await self._names.opendir(ino)
 
     def listed(self, handle: int, start: int) -> Listed | None:
-        """Return the folder's names, see `Namespace.listed`; None for virtual folders."""
-        if handle >= VIRTUAL:
-            return None
-        return self._names.listed(handle, start)
+        return None if handle >= VIRTUAL else self._names.listed(handle, start)
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
-        """Read a folder, see `Namespace.readdir`."""
-        if handle >= VIRTUAL:
-            return self._virtual.readdir(handle, start)
-        return self._names.readdir(handle, start)
+        return (self._virtual if handle >= VIRTUAL else self._names).readdir(handle, start)
 
     async def releasedir(self, handle: int) -> None:
-        """Close a directory handle."""
-        if handle >= VIRTUAL:
-            self._virtual.releasedir(handle)
-        else:
-            self._names.releasedir(handle)
+        (self._virtual if handle >= VIRTUAL else self._names).releasedir(handle)
 
     async def fsyncdir(self, handle: int) -> None:
         """Make earlier name changes survive a power cut."""
         await trio.to_thread.run_sync(self._state.database.flush)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
-        """Create a folder, see `Namespace.mkdir`."""
-        if self._virtual.concerns(parent, name):
-            return await self._virtual.mkdir(parent, name, mode)
-        return await self._names.mkdir(parent, name, mode)
+        return await self._layer(parent, name).mkdir(parent, name, mode)
 
     async def rmdir(self, parent: int, name: bytes) -> None:
-        """Remove an empty folder, see `Namespace.rmdir`."""
-        if self._virtual.concerns(parent, name):
-            await self._virtual.remove(parent, name, folder=True)
-        else:
-            await self._names.rmdir(parent, name)
+        await self._layer(parent, name).rmdir(parent, name)
 
     async def unlink(self, parent: int, name: bytes) -> None:
-        """Remove a file, see `Namespace.unlink`."""
-        if self._virtual.concerns(parent, name):
-            await self._virtual.remove(parent, name, folder=False)
-        else:
-            await self._names.unlink(parent, name)
+        await self._layer(parent, name).unlink(parent, name)
 
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """Rename an entry, see `Rename.rename`."""
-        places = (old_parent, old_name, new_parent, new_name)
-        virtual = self._virtual.concerns
-        if virtual(old_parent, old_name) or virtual(new_parent, new_name):
-            await self._virtual.rename(*places, flags)
+        names, virtual = (old_parent, old_name, new_parent, new_name), self._virtual
+        if virtual.has(old_parent, old_name) or virtual.has(new_parent, new_name):
+            await virtual.rename(*names, flags)
         else:
-            await self._renaming.rename(*places, flags)
+            await self._renaming.rename(*names, flags)
+
+    def _layer(self, parent: int, name: bytes) -> VirtualLayer | Namespace:
+        return self._virtual if self._virtual.has(parent, name) else self._names
 
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
-        """Return the stat fields, see `Namespace.getattr`.
-
-        An open former version keeps its last stat fields.
-        """
+        """Return the stat fields; an open former version keeps its last ones."""
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
         kernel = self._state.kernel
@@ -305,7 +277,7 @@ class FileSystem:
     async def access(self, ino: int, mode: int) -> bool:
         """Return True if access(2) with `mode` succeeds for the user of the daemon."""
         if ino >= VIRTUAL:
-            return self._virtual.permits(ino, mode)
+            return self._virtual.access(ino, mode)
         bits = permissions(self._state.inodes.get(ino_of(ino)), self._state.rules) >> 6
         return mode & ~bits & 7 == 0
 
@@ -364,38 +336,25 @@ class FileSystem:
         return opened
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
-        """Create and open a file, see `Namespace.create`."""
-        if self._virtual.concerns(parent, name):
-            return await self._virtual.create(parent, name, mode, flags)
-        return await self._names.create(parent, name, mode, flags)
+        return await self._layer(parent, name).create(parent, name, mode, flags)
 
     def available(self, handle: int, offset: int, size: int) -> Buffer | None:
-        """Return local bytes, see `Files.available`; None for virtual files."""
         return None if handle >= VIRTUAL else self._files.available(handle, offset, size)
 
     async def read(self, handle: int, offset: int, size: int) -> Buffer:
-        """Read bytes, see `Files.read`."""
-        if handle >= VIRTUAL:
-            return await self._virtual.read(handle, offset, size)
-        return await self._files.read(handle, offset, size)
+        return await self._opened(handle).read(handle, offset, size)
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        """Write bytes, see `Files.write`."""
-        if handle >= VIRTUAL:
-            return await self._virtual.write(handle, offset, data)
-        return await self._files.write(handle, offset, data)
+        return await self._opened(handle).write(handle, offset, data)
 
     async def flush(self, handle: int) -> None:
-        """Store written bytes on close(2), see `Files.flush`."""
-        await (self._virtual.flush if handle >= VIRTUAL else self._files.flush)(handle)
+        await self._opened(handle).flush(handle)
 
     async def fsync(self, handle: int) -> None:
-        """Make written bytes durable, see `Files.fsync`."""
-        await (self._virtual.flush if handle >= VIRTUAL else self._files.fsync)(handle)
+        await self._opened(handle).fsync(handle)
 
     async def release(self, handle: int) -> None:
-        """Close a handle, see `Files.release`."""
-        if handle >= VIRTUAL:
-            self._virtual.release(handle)
-        else:
-            await self._files.release(handle)
+        await self._opened(handle).release(handle)
+
+    def _opened(self, handle: int) -> VirtualLayer | Files:
+        return self._virtual if handle >= VIRTUAL else self._files

@@ -20,7 +20,7 @@ from zonedrive.sync.dispatcher import Dispatcher, is_blocked
 from zonedrive.sync.upload import Uploader
 from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.xattrs import state_of
-from zonedrive.views.version_list import VersionLists
+from zonedrive.views.versions import VersionLists
 
 VAIN = 7  # failed attempts in a row; with the pauses between them most of a minute
 WRITTEN = 0  # sequence number of bytes that are not in the journal yet

@@ -10,14 +10,21 @@ version is read from the cached file itself.
 The folder of a file belongs to the remote entry: it stays the same when a program saves by renaming
 a new file over the old one.
 
+A history is requested only when a user looks at it.  It is valid for `refresh` seconds, or until a
+listing shows another version.  While the service is unreachable, the last history is used.
+Histories are only in memory.
+
 INVARIANT: everything is read-only: every change is refused with EROFS.
+INVARIANT: at most one request per file is in progress; all callers share the answer.
 """
 
 import errno
 import hashlib
 import logging
+import math
 import stat
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import trio
@@ -25,8 +32,10 @@ from cachetools import LRUCache
 
 from zonedrive.content.reader import Reader
 from zonedrive.content.source import Changed
+from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
 from zonedrive.model import Version
 from zonedrive.remote.service import Service
+from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state import names
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.local_state import LocalState
@@ -34,8 +43,15 @@ from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.remote_source import VersionSource
 from zonedrive.vfs import open_checks
 from zonedrive.vfs.caller_policy import CallerPolicy
-from zonedrive.views.nodes import File, Folder, Node, ReadOnly, SyncState, number, refuse_writing
-from zonedrive.views.version_list import VersionList, VersionLists
+from zonedrive.views.virtual import (
+    Content,
+    File,
+    Folder,
+    Node,
+    SyncState,
+    number,
+    refuse_writing,
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +59,8 @@ NAME = ".versions"
 DIGITS = 5  # digits of the number in a name, so that names sort in version order
 NAMED = 16  # number of histories whose names are cached
 EXTENSION = 20  # bytes; a longer suffix is not an extension
+PATIENCE_S = 3.0  # seconds that a caller with an older history waits for the answer
+KEPT = 50_000  # versions of recently requested histories
 
 
 def extension_of(name: str) -> str:
@@ -77,6 +95,119 @@ def with_mark(name: str, version: Version) -> str:
     """Return a name with a mark of the version's id, short enough for the kernel."""
     digest = hashlib.sha256(version.id.encode("utf-8", "surrogatepass")).hexdigest()
     return names.with_mark(name, f"~{digest[:8]}")
+
+
+class VersionList:
+    """History of one file as reported by the service; immutable."""
+
+    def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
+        """Store the versions; `revision` is the file's revision at the request time `asked_s`."""
+        self.versions = versions  # newest first
+        self.revision = revision
+        self._asked_s = asked_s
+        self._took_s = _now_s() - asked_s
+
+    def serves(self, revision: str, refresh_s: float) -> bool:
+        """Return True if no request is needed; a slow history is valid longer, as with listings."""
+        age_s = _now_s() - self._asked_s
+        return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
+
+
+class _Request(Flight):
+    """Request for a history under way."""
+
+    result: VersionList | Exception | None = None  # None: cancelled
+
+
+class VersionLists:
+    """Cached histories of files."""
+
+    def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
+        self._state = state
+        self._service = service
+        self._folders = folders
+        self._kept: LRUCache[tuple[str, str], VersionList] = LRUCache(
+            KEPT, lambda past: min(len(past.versions) + 1, KEPT)
+        )
+        self._requests: SingleFlight[tuple[str, str], _Request] = SingleFlight()
+
+    def file(self, zone: str, file_id: str) -> Inode | None:
+        """Return the file of a history, or None if it does not exist any more."""
+        inode = self._state.inodes.by_remote(zone, file_id)
+        return None if inode is None or inode.parent == NOWHERE else inode
+
+    def known(self, zone: str, file_id: str) -> VersionList | None:
+        """Return the cached history."""
+        return self._kept.get((zone, file_id))
+
+    def present(self, inode: Inode) -> str:
+        """Return the version number of the file's current content, or "" if unknown."""
+        past = self.known(inode.zone, inode.remote_id or "")
+        if past is None or not past.versions or inode.generation:
+            return ""
+        newest = past.versions[0]
+        return newest.version if newest.revision == inode.revision else ""
+
+    async def past(self, file: Inode) -> VersionList:
+        """Return the history of a file, at most `refresh` seconds old if the service answers."""
+        zone, file_id = file.zone, file.remote_id or ""
+        past = self.known(zone, file_id)
+        if past is not None:
+            if past.serves(file.revision, self._state.settings.refresh):
+                return past
+            if self._service.link.state != "online":
+                return past
+        result = await self._shared(file, past)
+        if isinstance(result, VersionList):
+            return result
+        raise result
+
+    async def _shared(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
+        """Return the answer to a request that is under way, or to a new one."""
+        key = file.zone, file.remote_id or ""
+        while (other := self._requests.get(key)) is not None:
+            await other.wait()
+            if other.result is not None:
+                return other.result
+        with self._requests.flying(key, _Request()) as request:
+            request.result = await self._ask(file, past)
+            return request.result
+
+    async def asked(self, file: Inode) -> Sequence[Version]:
+        """Return the current versions of a file from the service, newest first.
+
+        Raises the service's errors and NotSupported.
+        """
+        return (await self._fetch(file)).versions
+
+    async def _ask(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
+        try:
+            with trio.move_on_after(PATIENCE_S if past is not None else math.inf):
+                return await self._fetch(file)
+        except (Unreachable, Unavailable, NotLoggedOn) as wrong:
+            return wrong if past is None else past
+        except ZonedriveError as wrong:
+            self._kept.pop((file.zone, file.remote_id or ""), None)
+            if isinstance(wrong, NotFound):
+                self._folders.forget(file.parent)
+            return wrong
+        assert past is not None, "without an older history there is no timeout"
+        return past
+
+    async def _fetch(self, file: Inode) -> VersionList:
+        asked_s, revision = _now_s(), file.revision
+        versions = await self._service.versions(file.zone, file.remote_id or "")
+        past = VersionList(versions, revision, asked_s)
+        if versions and versions[0].revision != revision:
+            # The listing must show the same version as the history.
+            self._folders.forget(file.parent)
+        self._kept[file.zone, file.remote_id or ""] = past
+        return past
+
+
+def _now_s() -> float:
+    """Return the seconds since boot, including the time during which the machine was suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Versions:
@@ -133,10 +264,10 @@ class Versions:
 class _Files(Folder):
     """Folder `.versions`: each file of the folder appears as a folder."""
 
-    def __init__(self, door: Versions, folder: int) -> None:
-        super().__init__(door.number("versions", str(folder)))
-        self._door = door
-        self._state = door.state
+    def __init__(self, root: Versions, folder: int) -> None:
+        super().__init__(root.number("versions", str(folder)))
+        self._root = root
+        self._state = root.state
         self._folder = folder
 
     @property
@@ -147,8 +278,8 @@ class _Files(Folder):
     def xattrs(self) -> dict[str, str]:
         return {"id": "", "zone": self._state.inodes.get(self._folder).zone, "state": "local"}
 
-    def standing(self) -> SyncState:
-        return SyncState("versions, which the service has")
+    def sync_state(self) -> SyncState:
+        return SyncState("versions on the service")
 
     async def child(self, name: str) -> Node | None:
         folder = await self._listed()
@@ -166,12 +297,12 @@ class _Files(Folder):
     def _history(self, inode: Inode) -> "_History | None":
         if inode.is_folder or inode.remote_id is None:
             return None
-        return _History(self._door, inode.zone, inode.remote_id)
+        return _History(self._root, inode.zone, inode.remote_id)
 
     async def _listed(self) -> Inode:
         folder = self._state.inodes.find(self._folder)
         if folder is not None:
-            await self._door.folders.ensure(folder)
+            await self._root.folders.ensure(folder)
         if folder is None or folder.parent == NOWHERE:
             raise FileNotFoundError(errno.ENOENT, "the folder has been removed")
         return folder
@@ -180,10 +311,10 @@ class _Files(Folder):
 class _History(Folder):
     """Folder of the versions of one file."""
 
-    def __init__(self, door: Versions, zone: str, file_id: str) -> None:
-        super().__init__(door.number("history", zone, file_id))
-        self._door = door
-        self._histories = door.histories
+    def __init__(self, root: Versions, zone: str, file_id: str) -> None:
+        super().__init__(root.number("history", zone, file_id))
+        self._root = root
+        self._histories = root.histories
         self._zone = zone
         self._file_id = file_id
 
@@ -197,14 +328,14 @@ class _History(Folder):
         kept = "remote" if known is None else "cached"
         return {"id": self._file_id, "zone": self._zone, "state": kept}
 
-    def standing(self) -> SyncState:
+    def sync_state(self) -> SyncState:
         file = self._histories.file(self._zone, self._file_id)
-        return SyncState("versions, which the service has", file=file.ino if file else 0)
+        return SyncState("versions on the service", file=file.ino if file else 0)
 
     async def child(self, name: str) -> Node | None:
         known = self._histories.known(self._zone, self._file_id)
         named: Mapping[str, Version]
-        named = {} if known is None else self._door.named(self._file(), known)
+        named = {} if known is None else self._root.named(self._file(), known)
         if name not in named:  # a version never changes, so known versions need no request
             named = await self._named()
         version = named.get(name)
@@ -216,7 +347,7 @@ class _History(Folder):
 
     async def _named(self) -> Mapping[str, Version]:
         file = self._file()
-        return self._door.named(file, await self._histories.past(file))
+        return self._root.named(file, await self._histories.past(file))
 
     def _file(self) -> Inode:
         file = self._histories.file(self._zone, self._file_id)
@@ -225,20 +356,20 @@ class _History(Folder):
         return file
 
     def _version(self, version: Version) -> "_FormerVersion":
-        return _FormerVersion(self._door, self._zone, self._file_id, version)
+        return _FormerVersion(self._root, self._zone, self._file_id, version)
 
 
 class _FormerVersion(File):
     """One version of a file, which never changes."""
 
-    def __init__(self, door: Versions, zone: str, file_id: str, version: Version) -> None:
+    def __init__(self, root: Versions, zone: str, file_id: str, version: Version) -> None:
         told = (version.version, version.id, str(version.size), str(version.modified_ns))
-        super().__init__(door.number("version", zone, file_id, *told))
+        super().__init__(root.number("version", zone, file_id, *told))
         self.size, self.mtime_ns = version.size, version.modified_ns
-        self.timeout = door.state.settings.refresh
-        self._histories = door.histories
-        self._state = door.state
-        self._door = door
+        self.timeout = root.state.settings.refresh
+        self._histories = root.histories
+        self._state = root.state
+        self._root = root
         self._zone = zone
         self._file_id = file_id
         self._version = version
@@ -260,9 +391,9 @@ class _FormerVersion(File):
             "version": version.version,
         }
 
-    def standing(self) -> SyncState:
+    def sync_state(self) -> SyncState:
         file = self._histories.file(self._zone, self._file_id)
-        return SyncState("a version, which the service has", file=file.ino if file else 0)
+        return SyncState("a version on the service", file=file.ino if file else 0)
 
     async def open(self, flags: int, pid: int) -> "_Reading":
         refuse_writing(flags)
@@ -270,7 +401,7 @@ class _FormerVersion(File):
             raise PermissionError(errno.EACCES, "read-protected on the service")
         self._require_size()
         reader = self._reader()
-        if not reader.complete and self._door.callers.guarded(pid, flags):
+        if not reader.complete and self._root.callers.guarded(pid, flags):
             reader.close()
             open_checks.refuse_guarded()
         return _Reading(reader)
@@ -281,7 +412,7 @@ class _FormerVersion(File):
         if file is not None:
             return state.cache.open(file.ino, file.revision, version.size, state.source(file))
         source = VersionSource(
-            self._door.service.transfer, self._zone, self._file_id, version.version
+            self._root.service.transfer, self._zone, self._file_id, version.version
         )
         return state.cache.open(self.ino, version.id, version.size, source)
 
@@ -302,11 +433,11 @@ class _FormerVersion(File):
         if self.size or file is None or past is None or file.generation or not file.size:
             return
         if not any(version.size for version in past.versions):
-            log.warning("the service does not say how large versions are: they cannot be read")
-            raise OSError(errno.EIO, "the service does not say how large it is")
+            log.warning("versions cannot be read, because the service does not report their sizes")
+            raise OSError(errno.EIO, "the service does not report its size")
 
 
-class _Reading(ReadOnly):
+class _Reading(Content):
     """Open version of a file."""
 
     def __init__(self, reader: Reader) -> None:
@@ -323,5 +454,4 @@ class _Reading(ReadOnly):
             raise OSError(errno.ESTALE, "not what it was, open it again") from wrong
 
     def close(self) -> None:
-        """Close the reader."""
         self._reader.close()

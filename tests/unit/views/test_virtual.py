@@ -10,20 +10,19 @@ import pytest
 from tests.unit.state.disk import Disk, zone_of
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
-from zonedrive.views.nodes import (
+from zonedrive.views.virtual import (
     VIRTUAL,
     Content,
     File,
     Folder,
     Node,
-    ReadOnly,
+    VirtualLayer,
     number,
     refuse_writing,
 )
-from zonedrive.views.verbs import VirtualVerbs
 
 
-class Words(ReadOnly):
+class Words(Content):
     """The bytes of a file that is open."""
 
     def __init__(self, data: bytes) -> None:
@@ -79,26 +78,27 @@ def state(tmp_path: Path) -> Iterator[LocalState]:
 
 async def test_a_door_leads_to_what_no_listing_has(state: LocalState) -> None:
     """Only in the folders that have it, and only as long as no entry is called so."""
-    zone, virtual = zone_of(state), VirtualVerbs(state, [Letters()])
-    assert virtual.enter(ROOT, b"letters") is None
-    assert virtual.enter(zone.ino, b"other") is None
-    found = virtual.enter(zone.ino, b"letters")
-    assert found is not None and found.ino == number("test", "letters") > VIRTUAL
-    assert virtual.concerns(zone.ino, b"letters") and not virtual.concerns(zone.ino, b"other")
+    zone, virtual = zone_of(state), VirtualLayer(state, [Letters()])
+    for parent, name in ((ROOT, b"letters"), (zone.ino, b"other")):
+        with pytest.raises(FileNotFoundError):
+            await virtual.lookup(parent, name)
+    found = await virtual.lookup(zone.ino, b"letters")
+    assert found.ino == number("test", "letters") > VIRTUAL
+    assert virtual.has(zone.ino, b"letters") and not virtual.has(zone.ino, b"other")
     with state.transaction():
         real = state.inodes.add(zone.ino, "letters", Kind.FOLDER, zone="z")
-    assert virtual.enter(zone.ino, b"letters") is None
-    assert not virtual.concerns(zone.ino, b"letters")
+    with pytest.raises(FileNotFoundError):
+        await virtual.lookup(zone.ino, b"letters")
+    assert not virtual.has(zone.ino, b"letters")
     with state.transaction():
         state.inodes.unlink(real)
-    assert virtual.concerns(zone.ino, b"letters")
+    assert virtual.has(zone.ino, b"letters")
 
 
 async def test_what_the_kernel_holds_is_known_until_it_forgets(state: LocalState) -> None:
     """By lookups and by listings alike."""
-    zone, virtual = zone_of(state), VirtualVerbs(state, [Letters()])
-    top = virtual.enter(zone.ino, b"letters")
-    assert top is not None
+    zone, virtual = zone_of(state), VirtualLayer(state, [Letters()])
+    top = await virtual.lookup(zone.ino, b"letters")
     handle = await virtual.opendir(top.ino)
     listed = list(virtual.readdir(handle, 0))
     assert [name for name, _, _ in listed] == [b".", b"..", b"a", b"b", b"c"]
@@ -123,9 +123,8 @@ async def test_what_the_kernel_holds_is_known_until_it_forgets(state: LocalState
 
 async def test_it_can_be_read_and_not_changed(state: LocalState) -> None:
     """Every change that a folder does not have a verb for is refused, and told why."""
-    zone, virtual = zone_of(state), VirtualVerbs(state, [Letters()])
-    top = virtual.enter(zone.ino, b"letters")
-    assert top is not None
+    zone, virtual = zone_of(state), VirtualLayer(state, [Letters()])
+    top = await virtual.lookup(zone.ino, b"letters")
     file = await virtual.lookup(top.ino, b"b")
     opened = await virtual.open(file.ino, os.O_RDONLY, 0)
     assert opened.handle >= VIRTUAL
@@ -137,8 +136,8 @@ async def test_it_can_be_read_and_not_changed(state: LocalState) -> None:
         virtual.open(file.ino, os.O_RDONLY | os.O_TRUNC, 0),
         virtual.create(top.ino, b"d", 0o600, os.O_WRONLY),
         virtual.mkdir(top.ino, b"d", 0o700),
-        virtual.remove(top.ino, b"b", folder=False),
-        virtual.remove(zone.ino, b"letters", folder=True),
+        virtual.unlink(top.ino, b"b"),
+        virtual.rmdir(zone.ino, b"letters"),
         virtual.rename(top.ino, b"b", top.ino, b"d", 0),
         virtual.rename(top.ino, b"b", zone.ino, b"d", 0),
         virtual.rename(zone.ino, b"x", top.ino, b"d", 0),
@@ -155,7 +154,7 @@ async def test_it_can_be_read_and_not_changed(state: LocalState) -> None:
     ):
         with pytest.raises(FileExistsError):
             await taken
-    assert virtual.permits(file.ino, os.R_OK) and not virtual.permits(file.ino, os.W_OK)
+    assert virtual.access(file.ino, os.R_OK) and not virtual.access(file.ino, os.W_OK)
     virtual.close_all()
 
 

@@ -1,0 +1,395 @@
+"""Virtual entries: entries of the mount that are not on the service and in no listing.
+
+A folder of the mount may have a `VirtualRoot`: a virtual folder that no listing shows, but that can
+be opened by name.  To add a kind of virtual entry, write a VirtualRoot and its nodes, and add it
+where `stack` creates its `VirtualLayer`.
+
+Data that must survive the daemon is not a virtual entry: it has a database row, as the files in
+lost+found do.
+
+INVARIANT: a virtual inode number is derived from the identity of the entry, so it is permanent
+without a row, also across restarts, and never identifies another entry.
+INVARIANT: a virtual folder contains only virtual entries.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NoReturn, Protocol
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from zonedrive.state.attributes import FOLDER_SIZE, Attr
+from zonedrive.state.inode import NOWHERE
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.open_file import Opened
+from zonedrive.vfs.xattrs import PREFIX
+
+VIRTUAL = 1 << 62
+"""First virtual inode number and handle.
+
+The tree counts from 1, and SQLite, in which the cache stores the numbers, ends at 1 << 63.
+"""
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT
+
+
+def number(*what: str) -> int:
+    """Return an inode number derived from the words `what`; the first is `Database.identity`."""
+    digest = hashlib.blake2b(digest_size=8)
+    for word in what:
+        data = word.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(4) + data)
+    return VIRTUAL | int.from_bytes(digest.digest()) >> 2
+
+
+def refuse() -> NoReturn:
+    """Raise OSError (EROFS), the error of every change to a read-only entry."""
+    raise OSError(errno.EROFS, "read-only")
+
+
+def refuse_writing(flags: int) -> None:
+    """Raise OSError (EROFS) if the flags of open(2) ask for more than reading."""
+    if flags & _WRITING:
+        refuse()
+
+
+class SyncState(msgspec.Struct, frozen=True):
+    """Sync state of a virtual entry: if and where its data is on the service."""
+
+    words: str  # text for the user
+    here_only: bool = False  # the entry never leaves this machine
+    inos: tuple[int, ...] = ()  # inodes of the tree whose sync state applies to this entry
+    file: int = 0  # inode in the tree whose versions this entry shows
+
+
+class Node:
+    """Virtual entry; subclasses may implement the attributes as properties.
+
+    A node may be created again for each access: two nodes with the same number must have the same
+    values.
+    """
+
+    mode: int  # type and permission bits
+    size: int = 0
+    mtime_ns: int = 0
+    timeout: float = 0.0  # seconds that the kernel may cache the name and the attributes
+
+    def __init__(self, ino: int) -> None:
+        """Create the node; `ino` is a result of `number`."""
+        self.ino = ino
+
+    def xattrs(self) -> dict[str, str]:
+        """Return the extended attributes as a dict; the keys are short names."""
+        return {}
+
+    def sync_state(self) -> SyncState:
+        raise NotImplementedError
+
+    async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
+        """Change size, mode or modification time; None leaves a value as it is."""
+        refuse()
+
+
+class Content:
+    """Open virtual file, read-only unless a subclass overrides `write` and `flush`."""
+
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return the bytes at `offset`, fewer at the end of the file."""
+        raise NotImplementedError
+
+    async def write(self, offset: int, data: bytes) -> int:
+        """Write all of `data` at `offset` and return the number of bytes."""
+        refuse()
+
+    async def flush(self) -> None:
+        """Store written bytes, on close(2) or fsync(2)."""
+
+    def close(self) -> None:
+        """Release the content after the last close."""
+
+
+class File(Node):
+    """Virtual file."""
+
+    mode = stat.S_IFREG | 0o444
+
+    async def open(self, flags: int, pid: int) -> Content:
+        """Open the file for process `pid`.
+
+        The bytes of an inode number change only when a program writes to the file.
+        """
+        raise NotImplementedError
+
+
+class Folder(Node):
+    """Virtual folder; a subclass that only overrides `child` and `children` is read-only.
+
+    The methods that move entries do so as rename(2), with its flags.
+    """
+
+    mode = stat.S_IFDIR | 0o500
+
+    async def child(self, name: str) -> Node | None:
+        return (await self.children()).get(name)
+
+    async def children(self) -> Mapping[str, Node]:
+        """Return all entries, in the order of the listing."""
+        raise NotImplementedError
+
+    async def create(self, name: str, mode: int) -> File:
+        """Create a file under a free name; the caller opens it next."""
+        refuse()
+
+    async def make_folder(self, name: str, mode: int) -> "Folder":
+        """Create a folder under a free name."""
+        refuse()
+
+    async def remove(self, name: str, *, folder: bool) -> None:
+        """Remove an entry as unlink(2) does or, with `folder`, as rmdir(2) does."""
+        refuse()
+
+    async def move_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
+        """Move an entry of the tree into this folder."""
+        refuse()
+
+    async def move_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
+        """Move an entry of this folder into a folder of the tree."""
+        refuse()
+
+    async def move(self, name: str, into: "Folder", new_name: str, flags: int) -> None:
+        """Move an entry between virtual folders; `into` may be this folder."""
+        refuse()
+
+
+class VirtualRoot(Protocol):
+    """Virtual folder that can be opened by name in folders of the tree, but is not listed there."""
+
+    @property
+    def name(self) -> str:
+        """Name of the virtual folder; an entry of the tree with the same name has precedence."""
+
+    def open(self, folder: int) -> Folder | None:
+        """Return the virtual folder for the tree folder `folder`, or None."""
+
+
+class VirtualLayer:
+    """POSIX operations on the virtual entries of a mount, as `fuse.protocol` describes them.
+
+    A name is looked up among the virtual roots only if it is not in the tree, so entries of the
+    tree have no extra cost.  A virtual entry is only in memory, while the kernel, a listing or an
+    open file uses it.
+    """
+
+    def __init__(self, state: LocalState, roots: Sequence[VirtualRoot]) -> None:
+        self._state = state
+        self._roots = {root.name.encode(): root for root in roots}
+        self._known: WeakValueDictionary[int, Node] = WeakValueDictionary()
+        self._held: dict[int, tuple[Node, int]] = {}  # each node with its kernel lookup count
+        self._listings: dict[int, list[tuple[str, Node]]] = {}  # by handle, like `_open`
+        self._open: dict[int, tuple[File, Content]] = {}
+        self._next_handle = VIRTUAL
+
+    # ---- lookup ----
+
+    def root(self, parent: int, name: bytes) -> Folder | None:
+        """Return the virtual folder of that name in a folder of the tree, or None."""
+        root = self._roots.get(name)
+        if root is None:
+            return None
+        folder = self._state.inodes.find(parent)
+        if folder is None or not folder.is_folder or folder.parent == NOWHERE:
+            return None
+        if self._state.inodes.has_name(parent, root.name):
+            return None
+        return root.open(parent)
+
+    def has(self, parent: int, name: bytes) -> bool:
+        """Return True if the entry with that name is virtual, or would be virtual."""
+        return parent >= VIRTUAL or (name in self._roots and self.root(parent, name) is not None)
+
+    async def lookup(self, parent: int, name: bytes) -> Attr:
+        """Look up a name and increment the kernel's lookup count.
+
+        Raises FileNotFoundError.
+        """
+        if parent < VIRTUAL:
+            node: Node | None = self.root(parent, name)
+        else:
+            node = await self._folder(parent).child(self._state.checked_name(name))
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such entry")
+        return self._hold(node)
+
+    def forget(self, ino: int, count: int) -> None:
+        node, held = self._held.pop(ino, (None, 0))
+        if node is not None and held > count:
+            self._held[ino] = node, held - count
+
+    def remember(self, inos: Collection[int]) -> None:
+        for ino in inos:
+            self._hold(self._get(ino))
+
+    def getattr(self, ino: int) -> Attr:
+        return self._attr(self._get(ino))
+
+    def xattrs(self, ino: int) -> dict[str, str]:
+        """Return the extended attributes by their full names."""
+        return {PREFIX + name: value for name, value in self._get(ino).xattrs().items()}
+
+    def access(self, ino: int, mode: int) -> bool:
+        return not mode & ~(self._get(ino).mode >> 6) & 7
+
+    # ---- listing ----
+
+    async def opendir(self, ino: int) -> int:
+        folder = self._folder(ino)
+        entries: list[tuple[str, Node]] = [(".", folder), ("..", folder)]
+        entries += [(name, self._same(node)) for name, node in (await folder.children()).items()]
+        handle = self._new_handle()
+        self._listings[handle] = entries
+        return handle
+
+    def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
+        """Yield (name, stat fields, next position) from entry number `start` on."""
+        entries = self._listings[handle]
+        for position in range(start, len(entries)):
+            name, node = entries[position]
+            yield name.encode(), self._attr(node), position + 1
+
+    def releasedir(self, handle: int) -> None:
+        self._listings.pop(handle, None)
+
+    # ---- changes ----
+
+    async def setattr(
+        self, ino: int, *, size: int | None, mode: int | None, mtime_ns: int | None
+    ) -> Attr:
+        node = self._get(ino)
+        await node.change(size=size, mode=mode, mtime_ns=mtime_ns)
+        return self._attr(node)
+
+    async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
+        folder, wanted = self._free_place(parent, name)
+        node = await folder.create(wanted, mode)
+        opened = await self._opened(node, flags, 0)
+        return opened, self._hold(node)
+
+    async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
+        folder, wanted = self._free_place(parent, name)
+        return self._hold(await folder.make_folder(wanted, mode))
+
+    async def rmdir(self, parent: int, name: bytes) -> None:
+        await self._remove(parent, name, folder=True)
+
+    async def unlink(self, parent: int, name: bytes) -> None:
+        await self._remove(parent, name, folder=False)
+
+    async def _remove(self, parent: int, name: bytes, *, folder: bool) -> None:
+        if parent < VIRTUAL:  # a `VirtualRoot`
+            refuse()
+        await self._folder(parent).remove(self._state.checked_name(name), folder=folder)
+
+    async def rename(
+        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
+    ) -> None:
+        """Rename an entry where the source or the target is virtual."""
+        state = self._state
+        if self.root(old_parent, old_name) or self.root(new_parent, new_name):
+            refuse()
+        source, wanted = state.checked_name(old_name), state.checked_name(new_name)
+        if old_parent < VIRTUAL:
+            await self._folder(new_parent).move_in(old_parent, source, wanted, flags)
+        elif new_parent < VIRTUAL:
+            await self._folder(old_parent).move_out(source, new_parent, wanted, flags)
+        else:
+            into = self._folder(new_parent)
+            await self._folder(old_parent).move(source, into, wanted, flags)
+
+    # ---- open files ----
+
+    async def open(self, ino: int, flags: int, pid: int) -> Opened:
+        return await self._opened(self._get(ino), flags, pid)
+
+    async def read(self, handle: int, offset: int, size: int) -> bytes:
+        return await self._open[handle][1].read(offset, size)
+
+    async def write(self, handle: int, offset: int, data: bytes) -> int:
+        return await self._open[handle][1].write(offset, data)
+
+    async def flush(self, handle: int) -> None:
+        await self._open[handle][1].flush()
+
+    async def fsync(self, handle: int) -> None:
+        await self.flush(handle)
+
+    async def release(self, handle: int) -> None:
+        self._open.pop(handle)[1].close()
+
+    def close_all(self) -> None:
+        """Close all files at the end of the mount."""
+        for _, content in self._open.values():
+            content.close()
+        self._open.clear()
+
+    # ---- nodes ----
+
+    def _get(self, ino: int) -> Node:
+        held = self._held.get(ino)
+        node = self._known.get(ino) if held is None else held[0]
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "no such entry")
+        return node
+
+    def _folder(self, ino: int) -> Folder:
+        node = self._get(ino)
+        if not isinstance(node, Folder):
+            raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+        return node
+
+    def _free_place(self, parent: int, name: bytes) -> tuple[Folder, str]:
+        """Return virtual folder and checked name.  Raises FileExistsError in a tree folder."""
+        if parent < VIRTUAL:
+            raise FileExistsError(errno.EEXIST, "the name is taken")
+        return self._folder(parent), self._state.checked_name(name)
+
+    def _same(self, node: Node) -> Node:
+        """Return the node object that is in use for this entry, or `node` if none is in use."""
+        return self._known.setdefault(node.ino, node)
+
+    def _hold(self, node: Node) -> Attr:
+        """Increment the kernel's lookup count."""
+        node = self._same(node)
+        self._held[node.ino] = node, self._held.get(node.ino, (node, 0))[1] + 1
+        return self._attr(node)
+
+    def _attr(self, node: Node) -> Attr:
+        owner, size, mtime_ns = self._state.owner, node.size, node.mtime_ns
+        return Attr(
+            ino=node.ino,
+            mode=node.mode,
+            nlink=1,
+            size=FOLDER_SIZE if stat.S_ISDIR(node.mode) else size,
+            mtime_ns=mtime_ns,
+            ctime_ns=mtime_ns,
+            atime_ns=mtime_ns,
+            uid=owner.uid,
+            gid=owner.gid,
+            entry_timeout=node.timeout,
+            attr_timeout=node.timeout,
+        )
+
+    async def _opened(self, node: Node, flags: int, pid: int) -> Opened:
+        if not isinstance(node, File):
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        content = await node.open(flags, pid)
+        handle = self._new_handle()
+        self._open[handle] = node, content
+        return Opened(handle, keep_cache=not node.mode & stat.S_IWUSR)
+
+    def _new_handle(self) -> int:
+        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        return handle

@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 import trio
 
+from zonedrive import memory
 from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.download_worker import Download, Stopped
 from zonedrive.content.source import Changed, Source, Stream
@@ -49,6 +50,8 @@ LOOK = 0.05  # seconds between two checks for a free thread
 TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
 DRIP = 1024
 SLOW = 2.5  # times `stall`: seconds after which a reader with fewer than LEAST bytes times out
+
+LARGE = 8 << 20  # bytes of a download after which free memory is returned to the system
 
 
 class Engine:
@@ -313,6 +316,9 @@ class Fetcher:
         finally:
             download.stop()  # the thread may have been left behind
             self._ended(download, error)
+        # The C library keeps freed memory for the thread's next allocations: up to 16 MiB.
+        if download.position - download.start >= LARGE and not self._engine.running:
+            await trio.to_thread.run_sync(memory.give_back)
 
     def _opened(self, download: Download, stream: Stream) -> bool:
         """Return True if an opened stream is useful; called on the event loop by the thread."""

@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
+from zonedrive import memory
 from zonedrive.content.cache import Cache
 from zonedrive.content.content_file import Buffer
 from zonedrive.content.download_worker import Download
@@ -68,6 +69,24 @@ async def test_the_first_bytes_come_before_the_last(cache: Cache) -> None:
     assert reader.available(4 * MIB, 100) is None
     source.go.set()
     reader.close()
+
+
+@pytest.mark.parametrize(("size", "times"), [(MIB, 0), (9 * MIB, 1)])
+async def test_the_memory_of_a_large_download_goes_back_to_the_system(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, size: int, times: int
+) -> None:
+    """Once, when it has ended; small downloads are not worth the time."""
+    returned: list[int] = []
+    monkeypatch.setattr(memory, "give_back", lambda: returned.append(threading.get_ident()))
+    source = Script(content(size))
+    reader = cache.open(7, "r", size, source)
+    assert await read_all(reader) == source.data
+    reader.close()
+    await until(lambda: source.open_now == 0)
+    await until(lambda: len(returned) == times)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(returned) == times
+    assert threading.get_ident() not in returned
 
 
 async def test_many_readers_cause_one_download(cache: Cache) -> None:

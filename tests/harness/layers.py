@@ -98,7 +98,7 @@ SYNCHRONOUS = frozenset({"state"})
 # A lock that others wait for, and a queue that others read.
 KNOWS_TRIO = frozenset({"state.open_file", "state.invalidation"})
 # `content` has a database of its own.
-OPENS_TRANSACTIONS = frozenset({"state", "content", "sandbox", "sync"})
+OPENS_TRANSACTIONS = frozenset({"state", "content", "sandbox"})
 VAGUE = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "misc"})
 
 PRIVATE = re.compile(r"_[a-z]")

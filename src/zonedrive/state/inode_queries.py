@@ -165,6 +165,25 @@ class InodeQueries(ABC):
             for child in self.numbers_in(ino):
                 yield from self.below(child)
 
+    def is_below(self, inode: Inode | None, folder: Inode) -> bool:
+        """Return True if the inode is the folder itself or below it."""
+        while inode is not None and inode is not folder:
+            inode = None if inode.parent in (NOWHERE, ROOT) else self.find(inode.parent)
+        return inode is folder
+
+    def folders_below(self, folder: Inode) -> Iterator[Inode]:
+        """Yield the subfolders, at any depth, that are on the service."""
+        for child in self.get_all(self.folders_in(folder.ino)):
+            yield child
+            yield from self.folders_below(child)
+
+    def innermost_first(self, folder: Inode) -> Iterator[Inode]:
+        """Yield everything below a folder, innermost entries first."""
+        for child in self.get_all(self.numbers_in(folder.ino)):
+            if child.is_folder:
+                yield from self.innermost_first(child)
+            yield child
+
     def everything(self) -> Iterator[Inode]:
         """Yield all inodes; only some of them are in memory at a time."""
         yield from self.get_all(self._drafts.numbers())

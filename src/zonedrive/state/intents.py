@@ -26,9 +26,11 @@ from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.model import Revision
 from zonedrive.observers import Observers
-from zonedrive.state import conflict_log
+from zonedrive.snapshot import Snapshot
+from zonedrive.state import conflict_log, outbox_states
 from zonedrive.state.column_crypto import opened, sealed
 from zonedrive.state.due_queue import DueQueue
+from zonedrive.state.outbox_states import Change, Event
 
 _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
@@ -65,6 +67,21 @@ class Intent(msgspec.Struct, frozen=True):
     def final(self) -> bool:
         """Return True if no new file may take over the identity of the deleted entry."""
         return self.gone and self.place
+
+    @property
+    def state(self) -> Change:
+        """State of the change in the table of the outbox."""
+        if self.parked:
+            return Change.PARKED
+        if self.gone:
+            if self.place:
+                return Change.DELETED
+            return Change.REMOVED_IN_USE if self.held else Change.REMOVED
+        if not self.generation:
+            return Change.MOVED if self.place else Change.NONE
+        if self.place:
+            return Change.OPEN_MOVED if self.held else Change.SAVED_MOVED
+        return Change.OPEN if self.held else Change.SAVED
 
     def change(self, *, is_new: bool) -> str:
         """Return the kind of change: "content", "folder" (a new one), "moved" or "removed".
@@ -150,6 +167,23 @@ class IntentTable:
         """Return the intent of an inode, or None."""
         return self._intents.get(ino)
 
+    def snapshot(self, intent: Intent) -> Snapshot[object]:
+        """Return the snapshot of an intent, stale after any local change and with another base."""
+        return Snapshot.of(
+            (intent.seq, intent.base),
+            lambda: (now.seq, now.base) if (now := self._intents.get(intent.ino)) else None,
+        )
+
+    def content_snapshot(self, intent: Intent) -> Snapshot[object]:
+        """Return the snapshot of an intent's content, stale after newer bytes or a removal.
+
+        Threads may check it.
+        """
+        return Snapshot.of(
+            intent.generation,
+            lambda: now.generation if (now := self._intents.get(intent.ino)) else None,
+        )
+
     def all(self) -> list[Intent]:
         """Return all intents, oldest change first."""
         return sorted(self._intents.values(), key=lambda intent: intent.seq)
@@ -201,6 +235,7 @@ class IntentTable:
             base = old.base
         return self._change(
             ino,
+            Event.FLUSH if held else Event.SAVE,
             generation=generation,
             size=size,
             base=base,
@@ -212,7 +247,8 @@ class IntentTable:
         """Record that a writer opened the file of an intent, or that the last writer closed it."""
         old = self._intents.get(ino)
         if old is not None and (old.held != held or old.due_ns != due_ns):
-            self._put(msgspec.structs.replace(old, held=held, due_ns=due_ns))
+            new = msgspec.structs.replace(old, held=held, due_ns=due_ns)
+            self._put(new, Event.OPEN if held else Event.CLOSE)
 
     def withhold(self, ino: int) -> None:
         """Block the upload of an intent's content until `let_go`.
@@ -221,7 +257,7 @@ class IntentTable:
         """
         old = self._intents.get(ino)
         if old is not None:
-            self._set(ino, msgspec.structs.replace(old, held=True))
+            self._set(ino, msgspec.structs.replace(old, held=True), Event.OPEN)
 
     def let_go(self, ino: int, due_ns: int) -> None:
         """Allow the upload again, as `hold` with False does.
@@ -230,7 +266,7 @@ class IntentTable:
         """
         old = self._intents.get(ino)
         if old is not None:
-            self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns))
+            self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns), Event.CLOSE)
             self.changes.notify()
 
     def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
@@ -242,7 +278,7 @@ class IntentTable:
         old = self._intents.get(ino)
         if old is not None and old.base is not None:
             base = old.base
-        return self._change(ino, place=True, parked=False, base=base, due_ns=due_ns)
+        return self._change(ino, Event.MOVE, place=True, parked=False, base=base, due_ns=due_ns)
 
     def park(self, ino: int, base: Revision) -> None:
         """Record that a file was renamed to a name that is not sent to the service.
@@ -254,8 +290,9 @@ class IntentTable:
         if old is not None and (old.generation or old.parked):
             base = old.base or base
         self._change(
-            ino, generation=0, size=0, base=base, place=True, gone=False, held=False, parked=True
-        )
+            ino, Event.PARK, generation=0, size=0, base=base, place=True, gone=False, held=False,
+            parked=True,
+        )  # fmt: skip
 
     def gone(self, ino: int, due_ns: int, *, final: bool = False) -> Intent:
         """Record that an inode was deleted locally.
@@ -263,8 +300,8 @@ class IntentTable:
         `final`: no new file at the same place takes over the entry's identity.
         """
         return self._change(
-            ino, generation=0, size=0, place=final, gone=True, held=False, parked=False,
-            due_ns=due_ns,
+            ino, Event.DELETE if final else Event.REMOVE, generation=0, size=0, place=final,
+            gone=True, held=False, parked=False, due_ns=due_ns,
         )  # fmt: skip
 
     def set_base(self, ino: int, base: Revision | None) -> None:
@@ -275,12 +312,15 @@ class IntentTable:
 
     def drop(self, ino: int) -> None:
         """Delete the intent of an inode, if there is one, and notify the observers."""
-        before = self._intents.get(ino)
-        if before is not None:
-            self._remember(ino)
-            self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
-            self._set(ino, None)
-        self.changes.notify()  # also without an intent: other steps may wait for the place
+        if ino in self._intents:
+            self._delete(ino, Event.END)
+        else:
+            self.changes.notify()  # other steps may wait for the place
+
+    def discard(self, ino: int) -> None:
+        """Delete the intent of an inode that no longer exists, in a transaction of its own."""
+        with self.transaction():
+            self.drop(ino)
 
     # ---- delivery ----
 
@@ -290,25 +330,29 @@ class IntentTable:
         if now is None:
             return
         fields: dict[str, object] = {"attempts": 0, "cause": Cause.NONE, "error": ""}
-        if content and now.generation == intent.generation and not now.held:
+        event = None
+        if content and now.generation and now.generation == intent.generation and not now.held:
             fields |= {"generation": 0, "size": 0, "base": None}
+            event = Event.CONTENT_SENT
         if place and now.seq == intent.seq:
             fields["place"] = False
+            event = Event.PLACE_SENT
         left = msgspec.structs.replace(now, **fields)
         if left.generation or left.place or left.gone:
-            self._put(left)
+            self._put(left, event)
         else:
-            self.drop(intent.ino)
+            self._delete(intent.ino, event or Event.END)
 
     def postpone(self, intent: Intent, due_ns: int, error: str, cause: Cause) -> None:
-        """Record a failed delivery and when to try again."""
+        """Record a failed delivery and when to try again, in a transaction of its own."""
         now = self._intents.get(intent.ino)
-        if now is not None and now.seq == intent.seq:  # else the newer change sets the due time
-            self._put(
-                msgspec.structs.replace(
-                    now, due_ns=due_ns, attempts=now.attempts + 1, error=error, cause=cause
-                )
-            )
+        if now is None or now.seq != intent.seq:
+            return  # the newer change sets the due time
+        failed = msgspec.structs.replace(
+            now, due_ns=due_ns, attempts=now.attempts + 1, error=error, cause=cause
+        )
+        with self.transaction():
+            self._put(failed, Event.FAIL)
 
     def expedite(self, ino: int, now_ns: int) -> None:
         """Make an intent due at once, also after a failure, because a caller is waiting for it.
@@ -323,7 +367,7 @@ class IntentTable:
 
     # ---- inside ----
 
-    def _change(self, ino: int, **fields: object) -> Intent:
+    def _change(self, ino: int, event: Event, **fields: object) -> Intent:
         """Write a local change with the next `seq` and reset the count of attempts."""
         self._seq += 1
         self.changed_at = time.monotonic()
@@ -331,10 +375,11 @@ class IntentTable:
         new = msgspec.structs.replace(
             old, seq=self._seq, attempts=0, cause=Cause.NONE, error="", **fields
         )
-        self._put(new)
+        self._put(new, event)
         return new
 
-    def _put(self, intent: Intent) -> None:
+    def _put(self, intent: Intent, event: Event | None = None) -> None:
+        """Write a row; without an event, the state is the same as before."""
         self._remember(intent.ino)
         values = list(msgspec.structs.astuple(intent))
         values[_BASE] = sealed(self._box, intent.base, _USES["base"])
@@ -344,10 +389,21 @@ class IntentTable:
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             values,
         )
-        self._set(intent.ino, intent)
+        self._set(intent.ino, intent, event)
         self.changes.notify()
 
-    def _set(self, ino: int, intent: Intent | None) -> None:
+    def _delete(self, ino: int, event: Event) -> None:
+        self._remember(ino)
+        self._database.execute("DELETE FROM intents WHERE ino = ?", (ino,))
+        self._set(ino, None, event)
+        self.changes.notify()
+
+    def _set(self, ino: int, intent: Intent | None, event: Event | None = None) -> None:
+        if event is not None:
+            old = self._intents.get(ino)
+            outbox_states.check(
+                old.state if old else Change.NONE, event, intent.state if intent else Change.NONE
+            )
         if intent is None:
             self._intents.pop(ino, None)
         else:

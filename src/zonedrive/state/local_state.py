@@ -67,6 +67,8 @@ class LocalState:
     unverified_after_crash: set[tuple[int, int]] = field(
         default_factory=set
     )  # (ino, generation), perhaps torn
+    # Notified with the ino of a folder whose listing is out of date, or None for all folders.
+    listing_outdated: Observers[[int | None]] = field(default_factory=Observers)
     refusals: RejectedChanges = field(
         default_factory=RejectedChanges
     )  # refused and rolled-back renames
@@ -266,16 +268,6 @@ class LocalState:
             raise OSError(errno.ENAMETOOLONG, "the name is longer than 255 bytes")
         return shown
 
-    def is_superseded(self, intent: Intent) -> bool:
-        """Return True if newer bytes or a removal supersede the intent.  Thread-safe."""
-        now = self.intents.get(intent.ino)
-        return now is None or now.generation != intent.generation
-
-    def changed_since(self, intent: Intent) -> bool:
-        """Return True if the inode has changed locally since the intent was read."""
-        now = self.intents.get(intent.ino)
-        return now is None or now.seq != intent.seq
-
     def in_use(self, inode: Inode) -> bool:
         """Return True if the inode has local bytes or local changes."""
         return bool(inode.generation or self.local(inode.ino))
@@ -328,6 +320,11 @@ class LocalState:
                 self.spool.delete(ino, generation)
 
         self.database.after_commit(drop)
+
+    def record_request(self, request: PendingRequest) -> None:
+        """Record a request before it is sent."""
+        with self.transaction():
+            self.requests.note(request)
 
     def resolved(self, doubt: PendingRequest) -> None:
         """Delete a pending request whose outcome is known, and the bytes that were kept for it."""

@@ -181,3 +181,16 @@ def with_mark(name: str, mark: str) -> str:
 def _cut(text: str, size: int) -> str:
     """Return the longest prefix of `text` that takes at most `size` bytes of UTF-8."""
     return text.encode()[:size].decode("utf-8", "ignore")
+
+
+_ASIDE = re.compile(r"\.zonedrive-\d+-\d+")
+
+
+def aside_name(ino: int, seq: int) -> str:
+    """Return the temporary remote name of an entry while another one takes its place."""
+    return f".zonedrive-{ino}-{seq}"
+
+
+def is_aside(name: str | None) -> bool:
+    """Return True if a remote name is a temporary name, of any machine."""
+    return bool(_ASIDE.fullmatch(name or ""))

@@ -20,6 +20,9 @@ import msgspec
 from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
+from zonedrive.snapshot import Snapshot
+from zonedrive.state import outbox_states
+from zonedrive.state.outbox_states import Request, Signal
 
 
 class PendingRequest(msgspec.Struct, frozen=True):
@@ -38,6 +41,20 @@ class PendingRequest(msgspec.Struct, frozen=True):
     def is_move(self) -> bool:
         """Return True if the request moves an entry to this folder and name."""
         return self.remote_id is not None and not self.generation
+
+    @property
+    def state(self) -> Request:
+        """State of the request in the table of the outbox."""
+        if self.generation:
+            return Request.UPLOAD
+        return Request.NEW_FOLDER if self.remote_id is None else Request.RELOCATION
+
+
+_SIGNALS = {
+    Request.UPLOAD: Signal.UPLOAD,
+    Request.NEW_FOLDER: Signal.MAKE_FOLDER,
+    Request.RELOCATION: Signal.RELOCATE,
+}
 
 
 class _Sealed(msgspec.Struct, eq=False, array_like=True):
@@ -82,28 +99,44 @@ class PendingRequests:
         """Load the rows of an earlier daemon."""
         self._database = database
         self._box = box
-        self._doubts: dict[int, PendingRequest] = {}
+        self._requests: dict[int, PendingRequest] = {}
         decode = msgspec.msgpack.Decoder(_Sealed).decode
         rows = database.execute("SELECT ino, bytes_ino, generation, size, sealed FROM doubts")
         for ino, bytes_ino, generation, size, blob in rows:
             where = decode(box.open(blob, _context(bytes_ino, generation)))
-            self._doubts[ino] = PendingRequest(
+            self._requests[ino] = PendingRequest(
                 ino, bytes_ino, generation, size, *msgspec.structs.astuple(where)
             )
 
     def get(self, ino: int) -> PendingRequest | None:
         """Return the pending request of an inode, or None."""
-        return self._doubts.get(ino)
+        return self._requests.get(ino)
+
+    def snapshot(self, request: PendingRequest) -> Snapshot[PendingRequest | None]:
+        """Return the snapshot of an inode's request, stale once it has ended or was passed on."""
+        return Snapshot.of(request, lambda: self._requests.get(request.ino))
+
+    def present(self, sent: PendingRequest) -> PendingRequest | None:
+        """Return the current record of a request, or None if it is no longer pending.
+
+        The record may belong to another inode by now.  The same bytes may be in two requests: in
+        the one of a new file, which was then renamed over another file, and in the one of a version
+        of that file.
+        """
+        if self._requests.get(sent.ino) == sent:
+            return sent
+        passed_on = msgspec.structs.replace
+        return next((it for it in self.all() if passed_on(sent, ino=it.ino) == it), None)
 
     def all(self) -> list[PendingRequest]:
         """Return all pending requests."""
-        return list(self._doubts.values())
+        return list(self._requests.values())
 
     def moved_to(self, folder: str, name: str) -> list[PendingRequest]:
         """Return the pending moves to the given folder and name."""
         return [
             each
-            for each in self._doubts.values()
+            for each in self._requests.values()
             if each.is_move and (each.folder, each.name) == (folder, name)
         ]
 
@@ -111,51 +144,60 @@ class PendingRequests:
         """Return names under which new entries may have arrived in the folder with the given id."""
         return {
             each.name
-            for each in self._doubts.values()
+            for each in self._requests.values()
             if each.folder == folder and each.remote_id is None
         }
 
     def keeps(self, ino: int, generation: int) -> bool:
         """Return True if these bytes in the spool are still needed for a comparison."""
         sent = (ino, generation)
-        doubts = self._doubts.values()
-        return any(sent == (it.bytes_ino, it.generation) for it in doubts if it.generation)
+        requests = self._requests.values()
+        return any(sent == (it.bytes_ino, it.generation) for it in requests if it.generation)
 
-    def note(self, doubt: PendingRequest) -> None:
-        """Record a request before it is sent."""
-        self._remember(doubt.ino)
-        where = _Sealed(doubt.zone, doubt.folder, doubt.name, doubt.remote_id)
+    def note(self, request: PendingRequest) -> None:
+        """Record a request before it is sent, or one that another inode passes on."""
+        self._remember(request.ino)
+        self._check(request.ino, _SIGNALS[request.state], request.state)
+        where = _Sealed(request.zone, request.folder, request.name, request.remote_id)
         blob = self._box.seal(
-            msgspec.msgpack.encode(where), _context(doubt.bytes_ino, doubt.generation)
+            msgspec.msgpack.encode(where), _context(request.bytes_ino, request.generation)
         )
         self._database.execute(
             "INSERT OR REPLACE INTO doubts (ino, bytes_ino, generation, size, sealed)"
             " VALUES (?, ?, ?, ?, ?)",
-            (doubt.ino, doubt.bytes_ino, doubt.generation, doubt.size, blob),
+            (request.ino, request.bytes_ino, request.generation, request.size, blob),
         )
-        self._doubts[doubt.ino] = doubt
+        self._requests[request.ino] = request
 
     def pass_on(self, ino: int, heir: int) -> None:
         """Reassign the pending request of an inode to the inode `heir`."""
-        doubt = self._doubts.get(ino)
-        if doubt is not None:
-            self.drop(ino)
-            self.note(msgspec.structs.replace(doubt, ino=heir))
+        request = self._requests.get(ino)
+        if request is not None:
+            self._delete(ino, Signal.HAND_OVER)
+            self.note(msgspec.structs.replace(request, ino=heir))
 
     def drop(self, ino: int) -> None:
         """Delete the pending request of an inode, because its outcome is known."""
-        if ino in self._doubts:
-            self._remember(ino)
-            self._database.execute("DELETE FROM doubts WHERE ino = ?", (ino,))
-            del self._doubts[ino]
+        if ino in self._requests:
+            self._delete(ino, Signal.RESOLVE)
+
+    def _delete(self, ino: int, signal: Signal) -> None:
+        self._remember(ino)
+        self._check(ino, signal, Request.NONE)
+        self._database.execute("DELETE FROM doubts WHERE ino = ?", (ino,))
+        del self._requests[ino]
+
+    def _check(self, ino: int, signal: Signal, after: Request) -> None:
+        before = self._requests.get(ino)
+        outbox_states.check_request(before.state if before else Request.NONE, signal, after)
 
     def _remember(self, ino: int) -> None:
         """Restore the request in memory if the transaction is rolled back."""
-        before = self._doubts.get(ino)
+        before = self._requests.get(ino)
         if before is None:
-            self._database.on_rollback(lambda: self._doubts.pop(ino, None))
+            self._database.on_rollback(lambda: self._requests.pop(ino, None))
         else:
-            self._database.on_rollback(lambda: self._doubts.__setitem__(ino, before))
+            self._database.on_rollback(lambda: self._requests.__setitem__(ino, before))
 
 
 def _context(bytes_ino: int, generation: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Mapping of remote entries to inodes: binding, releasing, and merging of duplicates.
+"""Mapping of remote entries to inodes: binding, handing over, and merging of duplicates.
 
 A listing may be faster than the answer to this client's request, or a coworker may create the same
 folder that this client is about to create.  The entry then has two inodes.
@@ -9,7 +9,10 @@ INVARIANT: local changes stay reachable, whichever of the two inodes is dropped.
 import logging
 
 from zonedrive.errors import StoreError
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry, Revision
 from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name, with_mark
@@ -30,6 +33,87 @@ def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
     if other.is_folder:
         _unite(state, inode, other)
     _drop(state, other)
+
+
+def adopt_folder(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
+    """Bind a new folder to the service's folder that has its name already."""
+    with state.transaction():
+        claim(state, inode, found.id)
+        state.inodes.update(
+            inode,
+            remote_id=found.id,
+            remote_parent=state.inodes.get(inode.parent).remote_id,
+            remote_name=found.name,
+            revision=found.revision,
+            modified_by=found.modified_by,
+            listed=False,
+        )
+        state.inodes.settled.add(inode.zone, found.id)
+        state.intents.done(intent, place=True)
+
+
+def adopt_id(state: LocalState, inode: Inode, remote_id: str) -> None:
+    """Replace a wrong id that the service had reported for an entry."""
+    with state.transaction():
+        claim(state, inode, remote_id)
+        state.inodes.update(inode, remote_id=remote_id)
+
+
+def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
+    """Turn a parked file into a local file, and schedule the deletion of its entry.
+
+    A later version than `base` by a coworker will not be deleted.
+    """
+    with state.transaction():
+        state.inodes.update(parked, revision=base)
+        detach_and_delete_remote(state, parked, due_in(0))
+
+
+def hand_over(
+    state: LocalState, old: Inode, old_intent: Intent, new: Inode, base: Revision
+) -> None:
+    """Give a new file the remote entry of a file that was removed or renamed.
+
+    `base` is the version of the entry that the new content replaces.
+    """
+    stays = not old_intent.gone
+    identity = {
+        name: getattr(old, name)
+        for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
+    }
+    with state.transaction():
+        if stays:
+            state.inodes.update(old, remote_id=None, remote_parent=None, remote_name=None)
+        else:
+            state.inodes.unlink(old)
+            state.intents.drop(old.ino)
+        state.inodes.update(new, **identity)
+        state.intents.set_base(new.ino, base)
+        opened = state.opened.get(new.ino)
+        if opened is not None and opened.session is not None:
+            opened.session.base = base  # begun after the step was planned
+        sending = state.intents.get(new.ino)
+        if sending is not None and state.is_copy(new, base):  # the content is that of the version
+            state.intents.done(sending, content=True)
+            state.revert_to_remote(new)
+        if stays:
+            _make_new(state, old, old_intent)
+        reached(Place.IDENTITY_INSIDE)
+    reached(Place.IDENTITY_ADOPTED)
+    state.release_if_unreferenced(old)
+
+
+def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
+    """Send a renamed file that has lost its remote entry as a new file, unless it stays local."""
+    local = state.stays_local(state.inodes.get(inode.parent), inode.name)
+    state.inodes.update(inode, local=local)
+    if local:
+        state.intents.drop(inode.ino)
+    else:
+        state.intents.done(intent, place=True)
+        state.intents.content(
+            inode.ino, inode.generation, inode.size, base=None, held=False, due_ns=due_in(0)
+        )
 
 
 def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> None:

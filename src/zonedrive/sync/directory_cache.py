@@ -91,6 +91,7 @@ class DirectoryCache:
             state.inodes, wanted=self._wanted, ask=self._flight, spare=self._spare
         )
         self.was_read_lately = self._walks.was_read_lately
+        state.listing_outdated.add(self._forget)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the listings in progress until cancelled."""
@@ -194,6 +195,12 @@ class DirectoryCache:
     def forget_all(self) -> None:
         """Mark all listings as out of date."""
         self._asked_ns.clear()
+
+    def _forget(self, ino: int | None) -> None:
+        if ino is None:
+            self.forget_all()
+        else:
+            self.forget(ino)
 
     def hidden(self, folder: int, name: str) -> Entry | None:
         """Return the service's entry that a new local file of the same name hides."""

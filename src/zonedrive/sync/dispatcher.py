@@ -262,7 +262,7 @@ class Dispatcher:
                 or (step.other and step.other in busy)
                 or (overdue is not None and step.intent.due_ns > overdue)
                 or not self._has_place(step.intent.size, sizes)
-                or (step.action is not Action.UPLOAD and self._planner.is_superseded(step))
+                or (step.action is not Action.UPLOAD and not self._planner.is_current(step))
             ):
                 passed.append(step)
                 continue
@@ -340,8 +340,7 @@ class Dispatcher:
         cause, text = cause_of(wrong), line_of(wrong)
         self._failures[intent.ino] = wrong
         self._log(intent, cause, text, wrong)
-        with self._journal.transaction():
-            self._journal.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
+        self._journal.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
 
     def _pause_after(self, intent: Intent, cause: Cause) -> float:
         """Return the seconds until the next attempt."""

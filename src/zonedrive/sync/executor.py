@@ -5,15 +5,12 @@ from contextlib import suppress
 
 from zonedrive.causes import Cause, cause_of
 from zonedrive.errors import Forbidden, NotFound, Rejected
-from zonedrive.failpoint import Place as Failpoint
-from zonedrive.failpoint import reached
 from zonedrive.remote.service import Service
-from zonedrive.state import remote_binding
+from zonedrive.snapshot import Snapshot
+from zonedrive.state import conflicts, remote_binding
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
-from zonedrive.state.intents import due_in
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync.coalesce import Action, InodeView, Place, Step
-from zonedrive.sync.conflict_copy import ConflictCopies
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import materialize
 from zonedrive.sync.planner import Chains
@@ -29,15 +26,14 @@ class Executor:
     """Implementation of `dispatcher.StepExecutor`."""
 
     def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
-        conflicts = self._conflicts = ConflictCopies(state, folders)
         self._state = state
         self._service = service
         self._folders = folders
         # Inodes whose last step failed because of the known remote state.
         self._mistaken: set[int] = set()
-        self._resolution = Reconciler(state, service, folders)
-        self._placement = RemoteNamespace(state, service, folders, conflicts, self._resolution)
-        self.uploads = Uploader(state, service, folders, conflicts, self._resolution)
+        self._reconciler = Reconciler(state, service, folders)
+        self._names = RemoteNamespace(state, service, folders, self._reconciler)
+        self.uploads = Uploader(state, service, folders, self._reconciler)
 
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
         """Return the facts about an inode that the outbox needs to plan, or None."""
@@ -109,7 +105,7 @@ class Executor:
         if inode is None or self._state.intents.get(step.ino) is None:
             return
         for ino in (step.other, step.ino, *self._perhaps_at(inode)):
-            if ino and await self._resolution.settle(ino):
+            if ino and await self._reconciler.settle(ino):
                 return  # the next step is planned again
         if step.ino in self._mistaken:
             await self._look_anew(step)
@@ -149,15 +145,15 @@ class Executor:
             case Action.WITHDRAW:
                 await self._withdraw(step, inode)
             case Action.MAKE:
-                await self._placement.make(step.intent, inode)
+                await self._names.make(step.intent, inode)
             case Action.MOVE:
-                await self._placement.move(step.intent, inode)
+                await self._names.move(step.intent, inode)
             case Action.ASIDE:
-                await self._placement.step_aside(step.intent, inode)
+                await self._names.step_aside(step.intent, inode)
             case Action.UPLOAD:
                 await self.uploads.upload(step.intent, inode)
             case Action.DELETE:
-                await self._placement.delete(step.intent, inode)
+                await self._names.delete(step.intent, inode)
 
     def _perhaps_at(self, inode: Inode) -> list[int]:
         """Return other inodes that an unanswered move may have moved to this inode's place."""
@@ -170,28 +166,24 @@ class Executor:
 
     async def _withdraw(self, step: Step, parked: Inode) -> None:
         """Turn a parked file into a local file, because its place on the service is needed."""
-        state = self._state
-        known = parked.revision
+        state, planned = self._state, self._state.intents.snapshot(step.intent)
+        base = step.intent.base or parked.revision
         if not parked.generation:
             try:
                 await materialize(state, self._service, parked)
             except NotFound:
-                self._vanished(parked)
+                self._accept_deletion(parked)
                 return
-        intent = state.intents.get(parked.ino)
-        if intent is None or state.changed_since(step.intent):
+        if planned.is_current:
+            remote_binding.withdraw(state, parked, base)
+        else:
             state.revert_to_remote(parked)
-            return
-        with state.transaction():
-            # A coworker's later version must not be deleted unnoticed.
-            state.inodes.update(parked, revision=intent.base or known)
-            remote_binding.detach_and_delete_remote(state, parked, due_in(0))
 
-    def _vanished(self, inode: Inode) -> None:
+    def _accept_deletion(self, inode: Inode) -> None:
         """Handle an entry that the service no longer has: keep only local edits of it."""
         intent = self._state.intents.get(inode.ino)
         if intent is not None:
-            self._conflicts.vanished(intent, inode)
+            conflicts.accept_deletion(self._state, intent, inode)
 
     async def _is_there(self, inode: Inode) -> bool:
         """Return True if the service still has the entry of the inode."""
@@ -208,55 +200,24 @@ class Executor:
         old_intent = state.intents.get(step.other)
         if old is None or old_intent is None or old.is_new:
             return
+        planned = Snapshot[object].of(
+            (old_intent, step.intent),
+            lambda: (state.intents.get(step.other), state.intents.get(new.ino)),
+        )
         stays = not old_intent.gone
         opened = state.opened.get(old.ino)
         # Open handles continue to read the old content.
         read_on = opened is not None and opened.session is None
-        known, there = old.revision, True
+        base, there = old_intent.base or old.revision, True
         try:
             if (stays or read_on) and not old.generation:
                 await materialize(state, self._service, old)
             there = stays or await self._is_there(old)
         except NotFound:
             there = False
-        if state.intents.get(step.other) != old_intent or state.intents.get(new.ino) != step.intent:
+        if not planned.is_current:
             state.revert_to_remote(old)
-            return
-        # Deleted by a coworker, or by this client with a lost answer: the new file stays new.
-        if not there:
-            self._vanished(old)
-            return
-        base = old_intent.base or known
-        taken = {
-            name: getattr(old, name)
-            for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
-        }
-        with state.transaction():
-            if stays:
-                state.inodes.update(old, remote_id=None, remote_parent=None, remote_name=None)
-            else:
-                state.inodes.unlink(old)
-                state.intents.drop(old.ino)
-            state.inodes.update(new, **taken)
-            state.intents.set_base(new.ino, base)
-            opened = state.opened.get(new.ino)
-            if opened is not None and opened.session is not None:
-                opened.session.base = base  # begun after the step was planned
-            sending = state.intents.get(new.ino)
-            # The content is that of the remote version.
-            if sending is not None and state.is_copy(new, base):
-                state.intents.done(sending, content=True)
-                state.revert_to_remote(new)
-            if stays:
-                local = state.stays_local(state.inodes.get(old.parent), old.name)
-                state.inodes.update(old, local=local)
-                if local:
-                    state.intents.drop(old.ino)
-                else:
-                    state.intents.done(old_intent, place=True)
-                    state.intents.content(
-                        old.ino, old.generation, old.size, base=None, held=False, due_ns=due_in(0)
-                    )
-            reached(Failpoint.IDENTITY_INSIDE)
-        reached(Failpoint.IDENTITY_ADOPTED)
-        state.release_if_unreferenced(old)
+        elif there:
+            remote_binding.hand_over(state, old, old_intent, new, base)
+        else:  # deleted by a coworker, or by this client unanswered: the new file stays new
+            self._accept_deletion(old)

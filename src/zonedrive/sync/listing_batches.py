@@ -15,6 +15,7 @@ from collections.abc import Callable
 import trio
 
 from zonedrive.remote.service import Service
+from zonedrive.state import remote_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge
@@ -146,9 +147,9 @@ class ListingBatches:
             each.done.set()
 
     def _merge_all(self, batch: list[_Arrived]) -> None:
-        with self._state.transaction():
-            for each in batch:
-                merge = self._begun(each.folder, each.asked_ns, each.answer)
-                for _ in merge.entries(each.answer):
-                    pass
-                each.result = merge.result
+        merges = [
+            (self._begun(each.folder, each.asked_ns, each.answer), each.answer) for each in batch
+        ]
+        remote_operations.merge_listings(self._state, merges)
+        for each, (merge, _) in zip(batch, merges, strict=True):
+            each.result = merge.result

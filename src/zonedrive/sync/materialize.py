@@ -2,10 +2,12 @@
 
 from zonedrive.errors import Changed, NotFound
 from zonedrive.remote.service import Service
-from zonedrive.state import local_operations
+from zonedrive.snapshot import Snapshot
+from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge_types import Local
+from zonedrive.state.open_file import content_of
 
 TRIES = 5  # downloads of one file that each find a newer version than the last
 
@@ -17,24 +19,24 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
     version, that version is copied.  Raises Changed if the version changes repeatedly, and NotFound
     if the file is gone.
     """
-    overtaken = 0
+    changes = 0
     while not inode.generation:
         state.spool.require_room(inode.size)
-        generation, revision = state.next_generation(), inode.revision
+        generation, content = state.next_generation(), Snapshot(lambda: content_of(inode))
         path = state.spool.path(inode.ino, generation)
         source = state.source(inode)
         try:
-            file = await state.cache.export(inode.ino, revision, inode.size, source, path)
+            file = await state.cache.export(inode.ino, inode.revision, inode.size, source, path)
         except Changed:
-            overtaken += 1
-            if overtaken == TRIES or not await refresh_version(state, service, inode):
+            changes += 1
+            if changes == TRIES or not await refresh_version(state, service, inode):
                 raise
             continue
         file.close()
-        if inode.generation or inode.revision != revision:
+        if content.is_current:
+            local_operations.adopt_copy(state, inode, generation, file)
+        else:
             state.spool.delete(inode.ino, generation)
-            continue
-        local_operations.adopt_copy(state, inode, generation, file)
 
 
 async def bring_bytes(
@@ -54,15 +56,15 @@ async def refresh_version(state: LocalState, service: Service, inode: Inode) -> 
 
     Return False if it has not changed.  Raises NotFound if the file is gone.
     """
-    known = inode.revision
+    known = Snapshot(lambda: inode.revision)
     found = await service.entry(inode.zone, inode.entry_id)
     if found.deleted:
         raise NotFound("the file was deleted on the service")
-    if inode.revision != known:
+    if not known.is_current:
         return True
-    if found.revision == known or inode.generation or state.local(inode.ino) & Local.CONTENT:
+    if found.revision == known.value or inode.generation:
         return False
-    with state.transaction():
-        state.follow(inode, found)
-    state.content_changed(inode)
+    if state.local(inode.ino) & Local.CONTENT:
+        return False
+    remote_operations.accept_version(state, inode, found)
     return True

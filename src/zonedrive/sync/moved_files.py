@@ -13,12 +13,10 @@ from collections.abc import Sequence
 from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
+from zonedrive.state import remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import fields_of
 from zonedrive.state.merge_types import Local
-from zonedrive.state.names import local_name
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +74,7 @@ class MovedFiles:
 
         Return False if it stays.  Raises the service's error.
         """
-        state, remote_id = self._state, inode.remote_id
+        remote_id = inode.remote_id
         above = found.parent_id or inode.remote_parent or ""
         if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
             return False
@@ -84,18 +82,7 @@ class MovedFiles:
         gone = inode.parent == NOWHERE or inode.remote_id != remote_id
         if folder is None or gone or not self._may_follow(inode):
             return False
-        old, former = inode.parent, inode.name
-        others = {
-            name for name, ino in state.inodes.children(folder.ino).items() if ino != inode.ino
-        }
-        name = local_name(found.name, found.id, others)
-        with state.transaction():
-            state.inodes.move(inode, folder.ino, name)
-            state.inodes.update(inode, remote_parent=above, remote_name=found.name)
-        state.invalidations.put(EntryGone(old, former.encode(), inode.ino))
-        state.invalidations.put(EntryChanged(folder.ino, name.encode()))
-        state.intents.changes.notify()
-        log.info("inode %d: follows a coworker's move of the file that is edited here", inode.ino)
+        remote_operations.follow_move(self._state, inode, folder, above, found)
         return True
 
     async def _folder(self, zone: str, remote_id: str) -> Inode | None:
@@ -112,11 +99,5 @@ class MovedFiles:
             above = found.parent_id
         if known.parent == NOWHERE:
             return None
-        with state.transaction():
-            for entry in reversed(unknown):
-                present = state.inodes.by_remote(zone, entry.id)
-                if present is None:
-                    name = local_name(entry.name, entry.id, state.inodes.children(known.ino))
-                    present = state.inodes.add(known.ino, name, **fields_of(entry, known))
-                known = present
+        known = remote_operations.add_folders(state, known, unknown[::-1])
         return known if known.parent != NOWHERE else None

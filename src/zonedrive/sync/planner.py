@@ -11,6 +11,7 @@ Knows nothing about what a step does.  Nothing here is `async`.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from zonedrive.snapshot import Snapshot
 from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.sync.coalesce import InodeView, Place, Step, fold
 
@@ -49,8 +50,7 @@ class Planner:
     def __init__(self, journal: IntentTable, subjects: InodeViews) -> None:
         self._journal = journal
         self._subjects = subjects
-        self._epoch = -1  # of the agenda, at the newest folding
-        self._written: Collection[Place] = ()
+        self._folded = Snapshot(self._basis)  # what the newest folding was based on
         self._origins: dict[int, tuple[Place, int]] = {}  # of names: place, inode there now
         self._blocked: set[int] = set()  # contents that must wait for others
         self._blocks: dict[int, set[int]] = {}  # by inode: contents that wait for its step
@@ -67,10 +67,10 @@ class Planner:
         due than were folded.
         """
         agenda = self._journal.agenda
-        if self._epoch != agenda.epoch:
+        before, self._folded = self._folded, Snapshot(self._basis)
+        if before.value[0] != agenda.epoch:
             self._blocked.clear()
             self._blocks.clear()
-        self._epoch = agenda.epoch
         subjects: dict[int, InodeView | None] = {}
         chains: Chains = {}
         related = self._related(subjects, chains)
@@ -78,7 +78,6 @@ class Planner:
         chosen = {intent.ino: intent for intent in (*related, *batch)}
         in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
         steps = self._fold(in_order, subjects, chains)
-        self._written = self._subjects.being_written()
         for step in steps:
             if step.after and step.ino not in agenda.names:
                 self._blocked.add(step.ino)
@@ -92,14 +91,14 @@ class Planner:
         """Record that a step of the inode ended, and unblock the uploads waiting for it."""
         self._blocked -= self._blocks.pop(ino, set())
 
-    def is_superseded(self, step: Step) -> bool:
-        """Return True if folding again could give a different step that concerns a name."""
-        if self._epoch != self._journal.agenda.epoch:
-            return True
-        if self._written != self._subjects.being_written():
-            return True
+    def _basis(self) -> tuple[int, Collection[Place]]:
+        return self._journal.agenda.epoch, self._subjects.being_written()
+
+    def is_current(self, step: Step) -> bool:
+        """Return True if folding again would give the same step about a name."""
         known = self._origins.get(step.ino)
-        return known is not None and self._subjects.occupant(known[0]) != known[1]
+        taken = known is not None and self._subjects.occupant(known[0]) != known[1]
+        return self._folded.is_current and not taken
 
     def _related(self, subjects: dict[int, InodeView | None], chains: Chains) -> list[Intent]:
         """Return all intents that concern names, and the uploads that they may depend on."""
@@ -143,8 +142,7 @@ class Planner:
             ino = intent.ino
             subject = described[ino] if ino in described else self._subjects.describe(ino, chains)
             if subject is None:
-                with self._journal.transaction():
-                    self._journal.drop(ino)
+                self._journal.discard(ino)
             else:
                 found.append(intent)
                 subjects[ino] = subject

@@ -1,11 +1,17 @@
 """Outcome of unanswered requests, which is determined before the next request for the inode.
 
 A lost reply or a killed daemon leaves a pending request.  The service's state is compared with the
-request.  If they match, the result is recorded as if the answer had arrived, also
-for a file that was renamed or removed locally in the meantime.
+request.  If they match, the result is recorded as if the answer had arrived, also for a file that
+was renamed or removed locally in the meantime.
+
+A sent version need not be the newest one of its file.  A coworker may have saved a version on top
+of it.  Versions are sent by name: a coworker may have renamed the file between the check and the
+request, and perhaps have given its name to another file.  Then the service created the version in
+that other file, or a new file.
 
 INVARIANT: the service's answer, the end of the pending request and the end of the intent are stored
 in one transaction.
+INVARIANT: a version that is on the service is not sent again, and the user is told where it is.
 """
 
 import logging
@@ -20,16 +26,13 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
-from zonedrive.state import remote_binding
-from zonedrive.state.conflict_log import Conflict
+from zonedrive.state import conflicts, local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
-from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.compare import ContentComparison
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.misplaced_versions import MisplacedVersions
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,8 @@ MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
 
 Other errors mean no effect.
 """
+
+LOOK_BACK = 6  # maximum number of versions on top of one with a lost answer
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -56,7 +61,6 @@ class Reconciler:
         self._service = service
         self._folders = folders
         self.comparison = ContentComparison(state, service)
-        self._elsewhere = MisplacedVersions(state, service, folders, self.comparison)
         self._under_way: SingleFlight[tuple[str, str], Flight] = SingleFlight()  # folder id, name
 
     # ---- one request to one place at a time ----
@@ -66,140 +70,161 @@ class Reconciler:
         return await self._under_way.wait((folder, name))
 
     @contextmanager
-    def sending(self, doubt: PendingRequest) -> Iterator[None]:
-        """Record a pending request, and block other requests for the same folder and name.
+    def sending(self, request: PendingRequest) -> Iterator[None]:
+        """Record a request before it is sent, and block others for the same folder and name.
 
         Uploads, moves and new folders have an unknown outcome from here until their answer is
         recorded.
         """
-        with self._state.transaction():
-            self._state.requests.note(doubt)
-        with self._under_way.flying((doubt.folder, doubt.name), Flight()):
+        self._state.record_request(request)
+        with self._under_way.flying((request.folder, request.name), Flight()):
             yield
 
     @contextmanager
-    def asking(self, doubt: PendingRequest) -> Iterator[None]:
+    def asking(self, request: PendingRequest) -> Iterator[None]:
         """Wrap the request; an error that proves no effect ends the pending request."""
         try:
             yield
         except MAY_HAVE_ARRIVED as wrong:
             if isinstance(wrong, Unavailable) and wrong.unprocessed:
-                self._without_effect(doubt)
+                self._without_effect(request)
             raise
         except Exception:
-            self._without_effect(doubt)
+            self._without_effect(request)
             raise
 
     def _without_effect(self, sent: PendingRequest) -> None:
-        doubt = self.present(sent)
-        if doubt is not None:
-            self._state.resolved(doubt)
-
-    def present(self, sent: PendingRequest) -> PendingRequest | None:
-        """Return the current record of a pending request, or None if it is no longer pending.
-
-        The record may belong to another inode by now.
-
-        The same bytes may be in two pending
-        requests: in the one of a new file, which was then renamed over another file, and in the one
-        of a version of that file.
-        """
-        doubts = self._state.requests
-        if doubts.get(sent.ino) == sent:
-            return sent
-        passed_on = msgspec.structs.replace
-        return next((it for it in doubts.all() if passed_on(sent, ino=it.ino) == it), None)
+        request = self._state.requests.present(sent)
+        if request is not None:
+            self._state.resolved(request)
 
     # ---- looking ----
 
     async def settle(self, ino: int) -> bool:
         """Determine the outcome of the inode's last request; return True if plans may change."""
         state = self._state
-        doubt = state.requests.get(ino)
-        if doubt is None:
+        request = state.requests.get(ino)
+        if request is None:
             return False
-        await self.wait_for(doubt.folder, doubt.name)
+        pending = state.requests.snapshot(request)
+        await self.wait_for(request.folder, request.name)
         inode = state.inodes.find(ino)
-        if state.requests.get(ino) != doubt:
+        if not pending.is_current:
             return True
-        if doubt.is_move:
-            await self._locate(doubt)
+        if request.is_move:
+            entry = await self._entry(request)
+            if pending.is_current:
+                remote_operations.record_location(state, request, entry)
             return True
-        found = None if inode is None else await self._find(inode, doubt)
+        found = None if inode is None else await self._find(inode, request)
         other = None
-        if inode is not None and found is None and doubt.remote_id is not None:
-            if await self._elsewhere.is_below_another(inode, doubt):
+        if inode is not None and found is None and request.remote_id is not None:
+            if await self._is_below_another(inode, request):
                 return True
-            other = await self._elsewhere.find(doubt)
-        if state.requests.get(ino) != doubt:
+            other = await self._find_elsewhere(request)
+        if not pending.is_current:
             return True
         if inode is not None and other is not None:
-            await self._arrived_elsewhere(inode, doubt, other)
+            await self._arrived_elsewhere(inode, request, other)
             return True
         if inode is None or found is None:
-            state.resolved(doubt)
-            self._show(doubt)
+            state.resolved(request)
+            folder = state.inodes.by_remote(request.zone, request.folder)
+            if folder is not None:  # the entry with that name is not this client's
+                self._folders.forget(folder.ino)
             if inode is not None and inode.is_new and inode.parent == NOWHERE:
-                self._let_go(inode)
+                self._forget(inode)
             return inode is not None and inode.is_new
         reached(Place.DOUBT_FOUND)
-        await self.arrived(doubt, found)
+        await self.arrived(request, found)
         return True
 
-    async def _locate(self, doubt: PendingRequest) -> None:
-        """Record the entry's place on the service after a move that was not answered."""
-        state = self._state
+    async def _entry(self, request: PendingRequest) -> Entry | None:
+        """Return the service's current entry that a request was about, or None."""
         try:
-            entry = await self._service.entry(doubt.zone, doubt.remote_id or "")
+            return await self._service.entry(request.zone, request.remote_id or "")
         except NotFound:
-            entry = None
-        inode = state.inodes.find(doubt.ino)
-        if state.requests.get(doubt.ino) != doubt:
-            return
-        with state.transaction():
-            state.requests.drop(doubt.ino)
-            if inode is None or entry is None or inode.remote_id != doubt.remote_id:
-                return
-            above = doubt.folder if entry.name == doubt.name else inode.remote_parent
-            state.inodes.update(
-                inode, remote_parent=entry.parent_id or above, remote_name=entry.name
-            )
-            state.inodes.settled.add(inode.zone, entry.id)
-            intent = state.intents.get(inode.ino)
-            if intent is None or not (intent.place or intent.gone):
-                self.note_place(inode)
-            elif not (intent.gone or intent.parked or self._is_elsewhere(inode)):
-                state.intents.done(intent, place=True)
+            return None
 
-    async def _find(self, inode: Inode, doubt: PendingRequest) -> Entry | None:
+    async def _find(self, inode: Inode, request: PendingRequest) -> Entry | None:
         """Return the entry that the request created or changed, or None."""
         state = self._state
-        if doubt.remote_id is not None:
-            try:
-                found = await self._service.entry(doubt.zone, doubt.remote_id)
-            except NotFound:
-                return None
+        if request.remote_id is not None:
+            found = await self._entry(request)
             intent = state.intents.get(inode.ino)
             known = {inode.revision} | ({intent.base} if intent is not None else set())
-            if found.deleted or found.revision in known:
+            if found is None or found.deleted or found.revision in known:
                 return None
         else:
-            entries = await self._service.listing(doubt.zone, doubt.folder)
-            named = [each for each in entries if each.name == doubt.name]
+            entries = await self._service.listing(request.zone, request.folder)
+            named = [each for each in entries if each.name == request.name]
             if len(named) != 1:
                 return None
             found = named[0]
             if found.unsure:
                 raise BadAnswer("the service does not say what it has under this name")
-            other = state.inodes.by_remote(doubt.zone, found.id)
+            other = state.inodes.by_remote(request.zone, found.id)
             if other is not None and other is not inode and state.in_use(other):
                 return None  # a program uses that inode, so it is a separate file
         if found.folder != inode.is_folder or found.modified_by != state.user:
             return None
         if inode.is_folder:
             return found
-        same = found.size == doubt.size and await self.comparison.is_what_was_sent(doubt, found.id)
-        return found if same else None
+        return found if await self._has_sent(request, found.size, found.id) else None
+
+    async def _has_sent(
+        self, request: PendingRequest, size: int, file_id: str, version: str | None = None
+    ) -> bool:
+        """Return True if a version on the service has the bytes of the request."""
+        if size != request.size:
+            return False
+        return await self.comparison.is_what_was_sent(request, file_id, version)
+
+    async def _find_elsewhere(self, request: PendingRequest) -> Entry | None:
+        """Return the other file of the same name that got the version of the request, or None."""
+        try:
+            entries = await self._service.listing(request.zone, request.folder)
+        except NotFound:
+            return None
+        for entry in entries:
+            if entry.name != request.name or entry.id == request.remote_id:
+                continue
+            if entry.modified_by != self._state.user or entry.folder or entry.unsure:
+                continue
+            if await self._has_sent(request, entry.size, entry.id):
+                return entry
+        return None
+
+    async def _is_below_another(self, inode: Inode, request: PendingRequest) -> bool:
+        """Return True if the sent version is in the history below a coworker's version.
+
+        Then nothing is left to be sent.
+        """
+        state, service = self._state, self._service
+        intent = state.intents.get(inode.ino)
+        if request.remote_id is None or intent is None:
+            return False
+        if not (service.can("versions") and service.can("version_content")):
+            return False
+        if intent.generation != request.generation or request.bytes_ino != inode.ino:
+            return False  # edited since: the edit is not based on the newest version
+        pending = state.requests.snapshot(request)
+        try:
+            found = await service.entry(request.zone, request.remote_id)
+            versions = await service.versions(request.zone, request.remote_id)
+        except NotFound:
+            return False
+        if found.deleted or found.revision == intent.base:
+            return False
+        for version in versions[1:LOOK_BACK]:
+            if version.modified_by != state.user:
+                continue
+            if await self._has_sent(request, version.size, found.id, version.version):
+                now = state.intents.get(inode.ino)
+                if now is not None and pending.is_current and not now.held:
+                    remote_operations.discard_sent(state, inode, request, found)
+                return True
+        return False
 
     # ---- noting ----
 
@@ -209,181 +234,90 @@ class Reconciler:
         `known` describes the uploaded file if it has just been read.
         """
         state = self._state
-        doubt = self.present(sent)
-        inode = None if doubt is None else state.inodes.find(doubt.ino)
-        if doubt is None or inode is None:
+        request = state.requests.present(sent)
+        inode = None if request is None else state.inodes.find(request.ino)
+        if request is None or inode is None:
             return
-        if doubt.remote_id is not None and inode.remote_id != doubt.remote_id:
-            state.resolved(doubt)
+        if request.remote_id is not None and inode.remote_id != request.remote_id:
+            state.resolved(request)
             return
-        if doubt.remote_id is not None and entry.id != doubt.remote_id:
-            found = await self._find(inode, doubt)  # some services answer with a different id
-            if state.requests.get(inode.ino) != doubt:
+        if request.remote_id is not None and entry.id != request.remote_id:
+            pending = state.requests.snapshot(request)
+            found = await self._find(inode, request)  # some services answer with a different id
+            if not pending.is_current:
                 return
             if found is None:
-                await self._arrived_elsewhere(inode, doubt, entry)
+                await self._arrived_elsewhere(inode, request, entry)
                 return
             entry = found
         other = state.inodes.by_remote(inode.zone, entry.id)
         if other is not None and other is not inode and state.in_use(other):
             # A listing was faster, and a program uses the inode that it created.
-            self._leave_to(inode, doubt)
+            self._leave_to(inode, request)
             return
-        with state.transaction():
-            state.requests.drop(doubt.ino)
-            intent = state.intents.get(inode.ino)
-            self._note_version(inode, doubt, entry, intent)
-            left = state.intents.get(inode.ino)
-            settled = (
-                doubt.bytes_ino == inode.ino
-                and doubt.generation != 0
-                and inode.generation == doubt.generation
-                and not (left and left.generation)
-            )
-            bytes_go = settled and not inode.local
-            if bytes_go:
-                state.same_bytes(inode, entry.revision)
-            self._identify(inode, doubt, entry, **({"generation": 0} if bytes_go else {}))
-            if intent is not None and not intent.gone:
-                self.note_place(inode)
-            elif intent is None and inode.parent == NOWHERE:
-                state.intents.gone(inode.ino, due_in(0))
-            reached(Place.ARRIVAL_INSIDE)
-        reached(Place.ARRIVED)
-        opened = state.opened.get(inode.ino)
-        if opened is not None and opened.session is not None:
-            opened.session.base = entry.revision
+        bytes_go = remote_operations.record_arrival(state, inode, request, entry)
         if inode.parent == NOWHERE and not self._service.can("delete", folder=inode.is_folder):
-            self._let_go(inode)
+            self._forget(inode)
         if bytes_go:
-            await self._to_cache(doubt, inode, entry, known)
+            await self._to_cache(request, inode, entry, known)
             reached(Place.CACHED)
         else:
-            state.resolved(doubt)
+            state.resolved(request)
 
-    async def _arrived_elsewhere(self, inode: Inode, doubt: PendingRequest, entry: Entry) -> None:
+    async def _arrived_elsewhere(self, inode: Inode, request: PendingRequest, entry: Entry) -> None:
         """Record that the upload went to another entry of the same name."""
         state = self._state
-        present = await self._elsewhere.present(doubt)
-        if state.requests.get(inode.ino) != doubt:
+        pending = state.requests.snapshot(request)
+        current = await self._entry(request)
+        if not pending.is_current:
             return
-        if present is not None:
-            await self._elsewhere.note(inode, doubt, entry, present)
+        if current is None or current.deleted:
+            log.warning("inode %d: deleted on the service while it was sent: a new file there has"
+                        " the version", inode.ino)  # fmt: skip
+            made = msgspec.structs.replace(request, remote_id=None)
+            conflicts.recreate(state, inode, made)
+            await self.arrived(made, entry)
             return
-        log.warning("inode %d: deleted on the service while it was sent: a new file there has the"
-                    " version", inode.ino)  # fmt: skip
-        made = msgspec.structs.replace(doubt, remote_id=None)
-        with state.transaction():
-            state.requests.note(made)
-            state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
-            state.intents.conflicts.add(Conflict(inode.ino, inode.ino, "", time.time_ns()))
-        await self.arrived(made, entry)
+        log.warning("inode %d: a coworker renamed the file while it was sent: the version is in"
+                    " another file of that name", inode.ino)  # fmt: skip
+        remote_operations.discard_sent(state, inode, request, current)
+        self._folders.forget_all()
+        folder = state.inodes.by_remote(request.zone, request.folder)
+        if folder is not None:
+            await self._folders.refresh(folder, time.monotonic_ns())
+        copy = state.inodes.by_remote(request.zone, entry.id)
+        if copy is not None and copy is not inode:
+            conflicts.record_conflict(state, copy.ino, inode.ino, current.modified_by)
 
-    def _leave_to(self, inode: Inode, doubt: PendingRequest) -> None:
+    def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """Remove the inode if another inode represents the uploaded entry."""
         state = self._state
-        state.resolved(doubt)
+        state.resolved(request)
         intent = state.intents.get(inode.ino)
         if inode.parent != NOWHERE:
-            if inode.is_folder or intent is None or intent.generation != doubt.generation:
+            if inode.is_folder or intent is None or intent.generation != request.generation:
                 return
             self._folders.forget(inode.parent)
             state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
-        self._let_go(inode)
+        self._forget(inode)
 
-    def _note_version(
-        self, inode: Inode, doubt: PendingRequest, entry: Entry, intent: Intent | None
-    ) -> None:
-        """Mark the sent content as done, and base the remaining changes on the new version.
-
-        The remaining change may be a removal: the file that takes its place is based on this
-        version, too.
-        """
-        journal = self._state.intents
-        if intent is None:
-            return
-        if not intent.gone:
-            if doubt.bytes_ino == inode.ino and intent.generation == doubt.generation:
-                journal.done(intent, content=True)
-            if inode.is_folder:
-                journal.done(intent, place=True)
-        left = journal.get(inode.ino)
-        if left is not None and not (intent.generation and not left.generation):
-            journal.set_base(inode.ino, entry.revision)
-
-    def _identify(
-        self, inode: Inode, doubt: PendingRequest, entry: Entry, **changes: object
-    ) -> None:
-        """Bind the inode to the service's entry."""
-        state = self._state
-        remote_binding.claim(state, inode, entry.id)
-        if doubt.remote_id is None:
-            changes |= {
-                "remote_id": entry.id,
-                "remote_parent": entry.parent_id or doubt.folder,
-                "remote_name": entry.name or doubt.name,
-            }
-        elif (doubt.folder, doubt.name) != (inode.remote_parent, inode.remote_name):
-            # A coworker renamed or moved the entry: the listings will tell.
-            self._folders.forget_all()
-        state.inodes.update(
-            inode,
-            revision=entry.revision,
-            modified_by=entry.modified_by,
-            type=entry.type,
-            sync=entry.sync,
-            attributes=entry.attributes,
-            **changes,
-        )
-        state.inodes.settled.add(inode.zone, entry.id)
-
-    def _show(self, doubt: PendingRequest) -> None:
-        """Mark the listing as out of date: the entry with that name is not this client's."""
-        folder = self._state.inodes.by_remote(doubt.zone, doubt.folder)
-        if folder is not None:
-            self._folders.forget(folder.ino)
-
-    def note_place(self, inode: Inode) -> None:
-        """Schedule a move if the inode was renamed while the request was running."""
-        state = self._state
-        intent = state.intents.get(inode.ino)
-        if inode.parent == NOWHERE or (intent is not None and intent.parked):
-            return
-        if self._is_elsewhere(inode):
-            state.intents.place(inode.ino, due_in(0))
-
-    def _is_elsewhere(self, inode: Inode) -> bool:
-        """Return True if the local folder or name differs from the service's."""
-        state = self._state
-        folder = state.inodes.get(inode.parent)
-        return (folder.remote_id, state.remote_name(inode)) != (
-            inode.remote_parent,
-            inode.remote_name,
-        )
-
-    def _let_go(self, inode: Inode) -> None:
+    def _forget(self, inode: Inode) -> None:
         """Forget a removed inode that needs no further request to the service."""
-        state = self._state
         if inode.remote_id is not None:
             log.warning("a file that was removed during its upload stays on the service")
             self._folders.forget_all()
-        intent = state.intents.get(inode.ino)
-        with state.transaction():
-            state.inodes.unlink(inode)
-            state.intents.drop(inode.ino)
-        state.discard_bytes(inode, intent)
-        state.release_if_unreferenced(inode)
+        local_operations.forget(self._state, inode)
 
     async def _to_cache(
-        self, doubt: PendingRequest, inode: Inode, entry: Entry, known: Sent | None
+        self, request: PendingRequest, inode: Inode, entry: Entry, known: Sent | None
     ) -> None:
         """Move the uploaded bytes into the cache, as the content of the service's version."""
-        state, which = self._state, (inode.ino, doubt.generation)
+        state, which = self._state, (inode.ino, request.generation)
         opened = state.opened.get(inode.ino)
         async with opened.preparing if opened else nullcontext():  # waits for a running copy
             if opened is not None:
                 opened.close_local()
-            if state.requests.keeps(inode.ino, doubt.generation):
+            if state.requests.keeps(inode.ino, request.generation):
                 return  # another pending request has sent the same bytes
             if opened is not None or known is None or not self._put(inode, entry, known):
                 with suppress(Damaged):  # the next read fetches the content again
@@ -392,7 +326,7 @@ class Reconciler:
                         state.spool.path(*which),
                         inode.ino,
                         entry.revision,
-                        doubt.size,
+                        request.size,
                         manifest,
                         known.taken if known else None,
                     )

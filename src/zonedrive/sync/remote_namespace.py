@@ -2,8 +2,12 @@
 
 import logging
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import islice
 
 import msgspec
+import trio
 
 from zonedrive.errors import (
     AlreadyExists,
@@ -15,17 +19,16 @@ from zonedrive.errors import (
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
+from zonedrive.snapshot import Snapshot
+from zonedrive.state import conflicts, remote_binding, remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import safe
+from zonedrive.state.names import aside_name, is_aside, safe
 from zonedrive.state.pending_requests import PendingRequest
-from zonedrive.state.remote_binding import claim
-from zonedrive.sync.conflict_copy import ConflictCopies
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.reconcile import Reconciler
-from zonedrive.sync.rollback import FOR_GOOD, Rollback, aside_name, is_aside
-from zonedrive.sync.subtree import folders_below, is_below, let_go
+from zonedrive.sync.rollback import FOR_GOOD, Rollback
 
 log = logging.getLogger(__name__)
 
@@ -38,60 +41,48 @@ class RemoteNamespace:
         state: LocalState,
         service: Service,
         folders: DirectoryCache,
-        conflicts: ConflictCopies,
-        resolution: Reconciler,
+        reconciler: Reconciler,
     ) -> None:
         self._state = state
         self._service = service
         self._folders = folders
-        self._conflicts = conflicts
-        self._resolution = resolution
-        self._reversal = Rollback(state, folders)
+        self._reconciler = reconciler
+        self._rollback = Rollback(state, folders)
 
     async def make(self, intent: Intent, inode: Inode) -> None:
-        """Create a folder on the service."""
-        state, resolution = self._state, self._resolution
-        parent = state.inodes.get(inode.parent)
-        if parent.remote_id is None:
-            raise Changed("its folder is not on the service yet")
+        """Create a folder on the service, or adopt one with that name."""
+        state, reconciler = self._state, self._reconciler
+        planned = state.intents.snapshot(intent)
+        parent = self._require_folder(inode)
         name = state.remote_name(inode)
-        if await resolution.wait_for(parent.remote_id, name):
+        if await reconciler.wait_for(parent, name):
             return
-        doubt = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, parent.remote_id, name, None)
-        with resolution.sending(doubt):
+        request = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, parent, name, None)
+        with reconciler.sending(request):
             reached(Place.FOLDER_ASKED)
             try:
-                with resolution.asking(doubt):
-                    entry = await self._service.make_folder(inode.zone, parent.remote_id, name)
+                with reconciler.asking(request):
+                    entry = await self._service.make_folder(inode.zone, parent, name)
             except AlreadyExists as taken:
-                await self._meet(intent, inode, await self._in_the_way(inode, name, taken))
+                found = await self._in_the_way(inode, name, taken)
+                if not planned.is_current:
+                    return
+                if found.folder:
+                    remote_binding.adopt_folder(state, intent, inode, found)
+                else:
+                    conflicts.rename_local_aside(state, inode, found)
                 return
             reached(Place.FOLDER_MADE)
             # If this cannot be stored, the pending request stays.
-            await resolution.arrived(doubt, entry)
+            await reconciler.arrived(request, entry)
             self._folders.known_empty(inode)
 
-    async def _meet(self, intent: Intent, inode: Inode, found: Entry) -> None:
-        """Handle a taken name: adopt a folder with that name, or step aside for a file."""
-        state = self._state
-        if state.changed_since(intent):
-            return
-        if not found.folder:
-            self._conflicts.rename_local_aside(inode, found)
-            return
-        with state.transaction():
-            claim(state, inode, found.id)
-            state.inodes.update(
-                inode,
-                remote_id=found.id,
-                remote_parent=state.inodes.get(inode.parent).remote_id,
-                remote_name=found.name,
-                revision=found.revision,
-                modified_by=found.modified_by,
-                listed=False,
-            )
-            state.inodes.settled.add(inode.zone, found.id)
-            state.intents.done(intent, place=True)
+    def _require_folder(self, inode: Inode) -> str:
+        """Return the remote id of the inode's folder.  Raises Changed if it has none yet."""
+        remote_id = self._state.inodes.get(inode.parent).remote_id
+        if remote_id is None:
+            raise Changed("its folder is not on the service yet")
+        return remote_id
 
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """Return the service's entry with the name that the inode should get.
@@ -107,59 +98,98 @@ class RemoteNamespace:
             raise Changed("what had this name on the service is gone") from taken
         if other is not None and other is not inode and state.intents.get(other.ino) is not None:
             if other.ino not in state.in_flight:  # its place was not known, or it has left
-                with state.transaction():
-                    state.inodes.update(other, remote_parent=parent.remote_id, remote_name=name)
+                remote_operations.record_blocking_place(state, other, parent.entry_id, name)
             raise Changed("another entry is about to leave this name") from taken
         return found
 
     async def move(self, intent: Intent, inode: Inode) -> None:
         """Rename or move the entry; roll the local change back if the service rejects it."""
-        try:
+        async with self._rolled_back(intent, inode):
             await self._move(intent, inode)
+
+    @asynccontextmanager
+    async def _rolled_back(self, intent: Intent, inode: Inode) -> AsyncIterator[None]:
+        """Roll a move back if the service rejects it; raise the error if that is impossible."""
+        try:
+            yield
         except FOR_GOOD as refused:
-            if not await self._take_back(intent, inode, refused):
+            if not await self._roll_back(intent, inode, refused):
                 raise
 
     async def _move(self, intent: Intent, inode: Inode) -> None:
-        state = self._state
-        parent = state.inodes.get(inode.parent)
-        if parent.remote_id is None:
-            raise Changed("its folder is not on the service yet")
+        state, planned = self._state, self._state.intents.snapshot(intent)
+        parent = self._require_folder(inode)
         name = state.remote_name(inode)
+        request = None
         try:
             unchanged = await self._is_unchanged(intent, inode)
-            if state.changed_since(intent):
-                return
-            if await self._resolution.wait_for(parent.remote_id, name):
+            if not planned.is_current or await self._reconciler.wait_for(parent, name):
                 return
             reached(Place.MOVE_ASKED)
-            doubt, entry = await self._tell(inode, parent.remote_id, name)
+            request, entry = await self._tell(inode, parent, name)
             reached(Place.MOVE_DONE)
         except AlreadyExists as taken:
             entry = await self._in_the_way(inode, name, taken)
-            if state.changed_since(intent):
+            if not planned.is_current:
                 return
             if entry.id != inode.remote_id:
-                self._conflicts.rename_local_aside(inode, entry)
+                conflicts.rename_local_aside(state, inode, entry)
                 return
-            doubt = None
         except NotFound:
-            if not state.changed_since(intent):
-                self._conflicts.vanished(intent, inode)
+            if planned.is_current:
+                conflicts.accept_deletion(state, intent, inode)
             return
-        with state.transaction():
-            self._moved(self._whose(doubt) or inode, parent.remote_id, entry, unchanged)
-            state.intents.done(intent, place=True)
+        remote_operations.record_move(
+            state, inode, parent, entry, unchanged=unchanged, request=request, done=intent
+        )
         state.refusals.over(inode.zone, entry.id)
         reached(Place.MOVE_NOTED)
 
-    async def _take_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
+    async def step_aside(self, intent: Intent, inode: Inode) -> None:
+        """Move the entry to a temporary name, so that another can get its name.
+
+        The move to the final name follows.
+        """
+        async with self._rolled_back(intent, inode):
+            await self._step_aside(intent, inode)
+
+    async def _step_aside(self, intent: Intent, inode: Inode) -> None:
+        state, planned = self._state, self._state.intents.snapshot(intent)
+        above = inode.remote_parent or ""
+        folder = state.inodes.by_remote(inode.zone, above)
+        if folder is None or state.intents.get(folder.ino) is not None:
+            zone = next(each for each in state.inodes.inodes_in(ROOT) if each.zone == inode.zone)
+            above = zone.remote_id or ""
+        try:
+            unchanged = await self._is_unchanged(intent, inode)
+            if not planned.is_current:
+                return
+            reached(Place.ASIDE_ASKED)
+            request, entry = await self._tell(inode, above, aside_name(inode.ino, intent.seq))
+            reached(Place.ASIDE_DONE)
+        except NotFound:
+            if planned.is_current:
+                conflicts.accept_deletion(state, intent, inode)
+            return
+        remote_operations.record_move(
+            state, inode, above, entry, unchanged=unchanged, request=request
+        )
+        reached(Place.ASIDE_NOTED)
+
+    async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
+        """Return True if the service still has the version that a pending edit is based on."""
+        if not intent.generation:
+            return False
+        found = await self._service.entry(inode.zone, inode.entry_id)
+        return found.revision == intent.base
+
+    async def _roll_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """Roll a move back and return True on success; this may restore former folders."""
         state = self._state
         await self._locate(intent, inode)
-        if self._reversal.move(intent, inode, refused):
+        if self._rollback.move(intent, inode, refused):
             return True
-        for each in (way := self._reversal.reopen(inode, refused)):
+        for each in (way := self._rollback.reopen(inode, refused)):
             folder = state.inodes.by_remote(inode.zone, each)
             if folder is None or folder.parent == NOWHERE:
                 return False
@@ -167,27 +197,26 @@ class RemoteNamespace:
                 await self._folders.refresh(folder, time.monotonic_ns())
             except ZonedriveError:
                 return False  # the next attempt finds the folders
-        return bool(way) and self._reversal.move(intent, inode, refused)
+        return bool(way) and self._rollback.move(intent, inode, refused)
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
         """Record the entry's place after a refusal: the first of two requests may have worked."""
-        state = self._state
+        planned = self._state.intents.snapshot(intent)
         try:
             entry = await self._service.entry(inode.zone, inode.entry_id)
         except ZonedriveError:
             return
         above = entry.parent_id or inode.remote_parent or ""
         as_noted = (above, entry.name) == (inode.remote_parent, inode.remote_name)
-        if not (entry.deleted or as_noted or state.changed_since(intent)):
-            with state.transaction():
-                self._moved(inode, above, entry, unchanged=False)
+        if planned.is_current and not (entry.deleted or as_noted):
+            remote_operations.record_move(self._state, inode, above, entry)
 
     async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[PendingRequest, Entry]:
         """Move an entry on the service; the request stays pending until the answer is recorded."""
-        resolution, remote_id = self._resolution, inode.entry_id
-        doubt = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
+        reconciler, remote_id = self._reconciler, inode.entry_id
+        request = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
         try:
-            with resolution.sending(doubt), resolution.asking(doubt):
+            with reconciler.sending(request), reconciler.asking(request):
                 entry = await self._service.move(
                     inode.zone, remote_id, folder, name, folder=inode.is_folder
                 )
@@ -197,7 +226,7 @@ class RemoteNamespace:
             if await self._is_folder_there(inode.zone, folder):
                 raise _unsupported_endpoint_error(unknown) from unknown
             raise Changed("the folder that it is moved to is gone") from unknown
-        return doubt, msgspec.structs.replace(entry, name=entry.name or name)
+        return request, msgspec.structs.replace(entry, name=entry.name or name)
 
     async def _is_folder_there(self, zone: str, folder: str) -> bool:
         try:
@@ -206,85 +235,17 @@ class RemoteNamespace:
             return False
         return True
 
-    def _whose(self, sent: PendingRequest | None) -> Inode | None:
-        """Return the inode of the moved entry, and end the pending request.  In a transaction."""
-        doubt = None if sent is None else self._resolution.present(sent)
-        if doubt is None:
-            return None
-        self._state.requests.drop(doubt.ino)
-        return self._state.inodes.find(doubt.ino)
-
-    async def _is_unchanged(self, intent: Intent, inode: Inode) -> bool:
-        """Return True if the service still has the version that a pending edit is based on."""
-        if not intent.generation:
-            return False
-        found = await self._service.entry(inode.zone, inode.entry_id)
-        return found.revision == intent.base
-
-    async def step_aside(self, intent: Intent, inode: Inode) -> None:
-        """Move the entry to a temporary name, so that another can get its name.
-
-        The move to the final name follows.
-        """
-        try:
-            await self._step_aside(intent, inode)
-        except FOR_GOOD as refused:
-            if not await self._take_back(intent, inode, refused):
-                raise
-
-    async def _step_aside(self, intent: Intent, inode: Inode) -> None:
-        state = self._state
-        above = inode.remote_parent or ""
-        folder = state.inodes.by_remote(inode.zone, above)
-        if folder is None or state.intents.get(folder.ino) is not None:
-            zone = next(each for each in state.inodes.inodes_in(ROOT) if each.zone == inode.zone)
-            above = zone.remote_id or ""
-        name = aside_name(inode.ino, intent.seq)
-        try:
-            unchanged = await self._is_unchanged(intent, inode)
-            if state.changed_since(intent):
-                return
-            reached(Place.ASIDE_ASKED)
-            doubt, entry = await self._tell(inode, above, name)
-            reached(Place.ASIDE_DONE)
-        except NotFound:
-            if not state.changed_since(intent):
-                self._conflicts.vanished(intent, inode)
-            return
-        with state.transaction():
-            self._moved(self._whose(doubt) or inode, above, entry, unchanged)
-        reached(Place.ASIDE_NOTED)
-
-    def _moved(self, inode: Inode, above: str, entry: Entry, unchanged: bool) -> None:
-        state = self._state
-        state.inodes.settled.add(inode.zone, entry.id)
-        state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
-        edited = state.intents.get(inode.ino)
-        if unchanged and edited is not None and edited.generation:
-            # The new revision comes from this client's own move.
-            state.intents.set_base(inode.ino, entry.revision)
-            state.inodes.update(inode, revision=entry.revision)
-            return
-        if inode.revision != entry.revision and inode.size == entry.size:
-            if edited is not None and edited.generation:
-                return  # the conflict check before the upload compares the versions
-            # A move may count as a modification; the bytes are the same.
-            if not inode.generation:
-                state.same_bytes(inode, entry.revision)
-            state.inodes.update(inode, revision=entry.revision)
-
     async def delete(self, intent: Intent, inode: Inode) -> None:
         """Delete a removed entry on the service; if the service rejects it, restore the entry."""
+        planned = self._state.intents.snapshot(intent)
         try:
-            await self._delete(intent, inode)
+            await self._delete(intent, inode, planned)
         except FOR_GOOD as refused:
             if await self._is_there(inode):
                 await self._name_again(inode)
-                self._reversal.removal(intent, inode, refused)
-            elif not self._state.changed_since(
-                intent
-            ):  # an earlier request succeeded without an answer
-                await self._deleted(intent, inode)
+                self._rollback.removal(intent, inode, refused)
+            elif planned.is_current:  # an earlier request succeeded without an answer
+                await self._deleted(inode)
 
     async def _is_there(self, inode: Inode) -> bool:
         """Return True if the service still has the entry, or rejects the query."""
@@ -295,13 +256,12 @@ class RemoteNamespace:
         except FOR_GOOD:
             return True
 
-    async def _delete(self, intent: Intent, inode: Inode) -> None:
-        state = self._state
+    async def _delete(self, intent: Intent, inode: Inode, planned: Snapshot[object]) -> None:
         if inode.is_folder:
             changed = await self._others_in(inode)
         else:
             changed = await self._has_other_version(intent, inode)
-        if state.changed_since(intent):
+        if not planned.is_current:
             return  # another inode may stand for the entry now
         if changed:
             log.warning(
@@ -310,8 +270,8 @@ class RemoteNamespace:
                 else "a file that was deleted here has a newer version on the service: it stays"
             )
             await self._name_again(inode)
-            if not state.changed_since(intent):
-                self._reversal.keep(inode, intent)
+            if planned.is_current:
+                self._rollback.keep(inode)
             return
         reached(Place.DELETE_ASKED)
         try:
@@ -320,38 +280,33 @@ class RemoteNamespace:
             if await self._is_there(inode):
                 raise _unsupported_endpoint_error(unknown) from unknown
         reached(Place.DELETE_DONE)
-        await self._deleted(intent, inode)
+        await self._deleted(inode)
 
     async def _name_again(self, inode: Inode) -> None:
         """Rename an entry that stays on the service from its temporary name to a regular one."""
         if not is_aside(inode.remote_name):
             return
         state, above = self._state, inode.remote_parent or ""
-        names = (inode.name, self._conflicts.copy_name(inode))
+        names = (inode.name, conflicts.copy_name(state, inode))
         for name in names:
             try:
-                doubt, entry = await self._tell(inode, above, safe(name))
+                request, entry = await self._tell(inode, above, safe(name))
             except AlreadyExists:
                 if name == names[-1]:
                     raise
                 continue
-            with state.transaction():
-                self._moved(self._whose(doubt) or inode, above, entry, unchanged=False)
+            remote_operations.record_move(state, inode, above, entry, request=request)
             return
 
-    async def _deleted(self, intent: Intent, inode: Inode) -> None:
-        """Forget the inode after the service has deleted its entry."""
+    async def _deleted(self, inode: Inode) -> None:
+        """Forget the inode, and everything below it, after the service has deleted its entry."""
         state, deleted = self._state, inode.remote_id or ""
         state.inodes.settled.add(inode.zone, deleted)
-        if inode.is_folder:
-            await let_go(state, inode)
-        with state.transaction():
-            state.inodes.unlink(inode)
-            state.intents.drop(inode.ino)
+        while below := list(islice(state.inodes.innermost_first(inode), remote_operations.STEP)):
+            remote_operations.forget_below(state, below)
+            await trio.lowlevel.checkpoint()
+        remote_operations.record_deletion(state, inode)
         state.refusals.over(inode.zone, deleted)
-        reached(Place.DELETE_NOTED)
-        state.discard_bytes(inode, intent)
-        state.release_if_unreferenced(inode)
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Return True if the service has a version that was unknown at the removal."""
@@ -378,11 +333,11 @@ class RemoteNamespace:
             return True
         if not tree.numbers_in(folder.ino):
             return False
-        for inner in folders_below(tree, folder):
+        for inner in tree.folders_below(folder):
             if inner.listed and await self._news_in(inner):
                 return True
         pending = (tree.find(each.ino) for each in state.intents.all())
-        return any(each is not folder and is_below(tree, each, folder) for each in pending)
+        return any(each is not folder and tree.is_below(each, folder) for each in pending)
 
     async def _news_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries or versions that are unknown locally."""

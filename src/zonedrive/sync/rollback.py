@@ -9,35 +9,20 @@ INVARIANT: each rolled-back change becomes a `RejectedChange`, which the user is
 """
 
 import logging
-import re
+from collections.abc import Mapping
 
 from zonedrive.errors import Forbidden, NotSupported, Rejected, ZonedriveError
+from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
-from zonedrive.state.intents import Intent, due_in
-from zonedrive.state.invalidation import EntryChanged
+from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import fits, safe
+from zonedrive.state.names import fits, is_aside, safe
 from zonedrive.sync.directory_cache import DirectoryCache
 
 log = logging.getLogger(__name__)
 
 FOR_GOOD = (Forbidden, Rejected, NotSupported)
 """Errors that a retry would get again until a person acts."""
-
-Way = dict[int, tuple[Inode, Inode, str]]
-"""By ino: an inode, and the folder and the name to which it returns."""
-
-_ASIDE = re.compile(r"\.zonedrive-\d+-\d+")
-
-
-def aside_name(ino: int, seq: int) -> str:
-    """Return the temporary remote name of an entry while another one takes its place."""
-    return f".zonedrive-{ino}-{seq}"
-
-
-def is_aside(name: str | None) -> bool:
-    """Return True if a remote name is a temporary name, of any machine."""
-    return bool(_ASIDE.fullmatch(name or ""))
 
 
 class Rollback:
@@ -47,15 +32,11 @@ class Rollback:
         self._state = state
         self._folders = folders
 
-    def keep(self, inode: Inode, intent: Intent) -> None:
+    def keep(self, inode: Inode) -> None:
         """Keep a locally removed entry on the service; the next listing shows it again."""
         state = self._state
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
-        with state.transaction():
-            state.inodes.unlink(inode)
-            state.intents.drop(inode.ino)
-        state.discard_bytes(inode, intent)
-        state.release_if_unreferenced(inode)
+        local_operations.forget(state, inode)
         if inode.is_folder or above is None or above.parent == NOWHERE:
             self._folders.forget_all()  # the folder's content may be new as well
         else:
@@ -64,11 +45,11 @@ class Rollback:
     def removal(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> None:
         """Roll back a removal that the service rejects."""
         state = self._state
-        if state.changed_since(intent):
+        if not state.intents.snapshot(intent).is_current:
             return
         log.warning("inode %d: a removal was refused and is taken back: %s", inode.ino, refused)
         which = inode.zone, inode.remote_id or "", state.path(inode.ino)
-        self.keep(inode, intent)
+        self.keep(inode)
         said = f"it could not be removed, and is here again: {refused.line()}"
         state.refusals.add(*which, said)
         state.intents.changes.notify()
@@ -76,41 +57,26 @@ class Rollback:
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
         """Roll back a rename or move; return False if the former place is in use."""
         state = self._state
-        if state.changed_since(intent):
+        if not state.intents.snapshot(intent).is_current:
             return True
-        above = state.inodes.get(inode.parent).remote_id
-        if (above, state.remote_name(inode)) == (inode.remote_parent, inode.remote_name):
-            with state.transaction():
-                # An earlier request succeeded without an answer.
-                state.intents.done(intent, place=True)
+        if not remote_operations.is_elsewhere(
+            state, inode
+        ):  # an earlier request succeeded, unanswered
+            remote_operations.end_move(state, intent)
             return True
         way = self._way(inode)
         if way is None:
             return False
         log.warning("inode %d: a rename was refused and is taken back: %s", inode.ino, refused)
-        before = {ino: (each.parent, each.name) for ino, (each, _, _) in way.items()}
-        with state.transaction():
-            for each, _, _ in way.values():
-                state.inodes.move(
-                    each, each.parent, f"/{each.ino}"
-                )  # a name that no entry can have
-            for each, folder, name in way.values():
-                state.inodes.move(each, folder.ino, name)
-                placed = state.intents.get(each.ino)
-                if is_aside(each.remote_name):
-                    state.intents.place(each.ino, due_in(0))
-                elif placed is not None:
-                    state.intents.done(placed, place=True)
-        for ino, (each, folder, name) in way.items():
-            parent, former = before[ino]
-            state.invalidations.put(EntryChanged(parent, former.encode()))
-            state.invalidations.put(EntryChanged(folder.ino, name.encode()))
+        former = {ino: (each.parent, each.name) for ino, (each, _, _) in way.items()}
+        remote_operations.move_back(state, way)
+        for ino, (each, folder, _) in way.items():
+            parent, name = former[ino]
             again = "has its former name" if parent == folder.ino else "is in its former place"
             if is_aside(each.remote_name):
                 again = "is here"
-            said = f"{former!r} {again} again: {refused.line()}"
-            path = state.inodes.path(ino)
-            state.refusals.add(each.zone, each.remote_id or "", path, said)
+            said = f"{name!r} {again} again: {refused.line()}"
+            state.refusals.add(each.zone, each.remote_id or "", state.inodes.path(ino), said)
         state.intents.changes.notify()
         return True
 
@@ -132,13 +98,13 @@ class Rollback:
         if not removed:
             return []
         way = [above, *(folder.remote_id or "" for folder, _ in reversed(removed))]
-        for folder, intent in removed[:-1]:
-            self.keep(folder, intent)
+        for folder, _ in removed[:-1]:
+            self.keep(folder)
         topmost, intent = removed[-1]
         self.removal(intent, topmost, refused)
         return way
 
-    def _way(self, inode: Inode) -> Way | None:
+    def _way(self, inode: Inode) -> dict[int, tuple[Inode, Inode, str]] | None:
         """Return how the inode returns, together with others that have its place and wait as well.
 
         An inode with a temporary remote name gets the place that becomes free, or in a circle its
@@ -147,7 +113,7 @@ class Rollback:
         state, tree = self._state, self._state.inodes
         if is_aside(inode.remote_name):
             return None  # another entry has its place now
-        way: Way = {}
+        way: dict[int, tuple[Inode, Inode, str]] = {}
         ahead = [inode]
         while ahead:
             each = ahead.pop()
@@ -170,7 +136,7 @@ class Rollback:
             ahead.append(other)
         return way if self._leads_up(way) else None
 
-    def _leads_up(self, way: Way) -> bool:
+    def _leads_up(self, way: Mapping[int, tuple[Inode, Inode, str]]) -> bool:
         """Return True if every moved inode is still below the root afterwards."""
         for each, folder, _ in way.values():
             passed: set[int] = {each.ino}

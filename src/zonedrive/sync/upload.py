@@ -2,13 +2,14 @@
 
 INVARIANT: before an upload, the service's current version is compared with the base of the edit, so
 a coworker's version is never overwritten.
-INVARIANT: a pending request is recorded before its upload starts; see `resolution`.
+INVARIANT: a pending request is recorded before its upload starts; see `reconcile`.
 """
 
 import logging
 import time
 from collections import deque
 from collections.abc import Iterator
+from enum import Enum, auto
 
 import trio
 from cachetools import LRUCache
@@ -16,22 +17,19 @@ from cachetools import LRUCache
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import AmbiguousName, Changed, Damaged, NotFound, StoreError
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry
+from zonedrive.model import Entry, Revision
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Cancelled
-from zonedrive.state import remote_binding
+from zonedrive.state import conflicts, remote_binding
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge_types import Local
-from zonedrive.state.names import may_show, safe
+from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
-from zonedrive.sync.conflict_check import Decision, on_new_name, on_version
-from zonedrive.sync.conflict_copy import ConflictCopies
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import TINY
 from zonedrive.sync.reconcile import Reconciler, Sent
-from zonedrive.sync.rollback import is_aside
 from zonedrive.transfer_slots import TransferSlot
 
 log = logging.getLogger(__name__)
@@ -45,6 +43,29 @@ PIECE = 512 << 10  # bytes per read from the spool and per write to the connecti
 LEAST_PIECE = 4096
 LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
 STEPS = 8  # pieces per second with a limit
+
+
+class Decision(Enum):
+    """Decision about local content, from the service's current entry."""
+
+    SEND = auto()  # no other version was added since
+    COMPARE = auto()  # the service has another version of equal size: possibly the same content
+    CONFLICT = auto()  # a coworker's version was added since: keep both
+    LOST = auto()  # the file was deleted on the service: create it again and report that
+
+
+def decide(size: int, found: Entry | None, *, is_new: bool, base: Revision | None) -> Decision:
+    """Return the decision for `size` bytes based on version `base`, or for a new file.
+
+    `found` is the service's entry of the file, or the one with the name of the new file.
+    """
+    if found is None:
+        return Decision.SEND if is_new else Decision.LOST
+    if not is_new and found.revision == base:
+        return Decision.SEND
+    if is_new and (found.folder or found.unsure):
+        return Decision.CONFLICT
+    return Decision.COMPARE if found.size == size else Decision.CONFLICT
 
 
 class Body:
@@ -81,14 +102,12 @@ class Uploader:
         state: LocalState,
         service: Service,
         folders: DirectoryCache,
-        conflicts: ConflictCopies,
-        resolution: Reconciler,
+        reconciler: Reconciler,
     ) -> None:
         self._state = state
         self._service = service
         self._folders = folders
-        self._conflicts = conflicts
-        self._resolution = resolution
+        self._reconciler = reconciler
         self._bodies: dict[int, Body] = {}
         # Duration in seconds of the newest listing of a folder, if it was long.
         self._took_s: LRUCache[int, float] = LRUCache(100)
@@ -104,10 +123,11 @@ class Uploader:
     async def upload(self, intent: Intent, inode: Inode) -> None:
         """Upload the intent's content as the next version or as a new file."""
         reached(Place.UPLOAD_TAKEN)
+        content = self._state.intents.content_snapshot(intent)
         try:
             file = await self._whole(intent)
         except FileNotFoundError as wrong:
-            if self._state.is_superseded(intent):
+            if not content.is_current:
                 return
             raise StoreError("the outgoing bytes are gone") from wrong
         try:
@@ -116,14 +136,18 @@ class Uploader:
             file.close()
 
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
+        """Compare the service's version with the base of the edit, and do what follows from it.
+
+        A rename, for instance, can change the base: the comparison is then not committed, because
+        it would take this client's own version for a coworker's.
+        """
+        state, planned = self._state, self._state.intents.snapshot(intent)
         if inode.is_new:
             if await self._wait_for_rival(inode):
                 return
             folder_id, name, found = await self._look_for_name(intent, inode)
-            verdict = on_new_name(intent.size, found)
         else:
             found = await self._look_at(inode) or await self._under_another_id(intent, inode)
-            verdict = on_version(intent.base, intent.size, found)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
             if is_aside(name) and intent.attempts < LOOKS_ASIDE:
@@ -131,9 +155,10 @@ class Uploader:
             if found is not None:
                 await self._folders.following.follow(inode, found)
                 await self._require_only_one(inode, folder_id, name)
-        if self._intent_changed(intent):
+        decision = decide(intent.size, found, is_new=inode.is_new, base=intent.base)
+        if not planned.is_current:
             return
-        doubt = PendingRequest(
+        request = PendingRequest(
             ino=inode.ino,
             bytes_ino=inode.ino,
             generation=intent.generation,
@@ -144,33 +169,34 @@ class Uploader:
             remote_id=inode.remote_id,
         )
         reached(Place.UPLOAD_JUDGED)
-        if verdict is Decision.COMPARE:
+        if decision is Decision.COMPARE:
             assert found is not None
-            same = await self._resolution.comparison.same_bytes(file, doubt.zone, found.id)
-            if self._intent_changed(intent):
+            same = await self._reconciler.comparison.same_bytes(file, request.zone, found.id)
+            if not planned.is_current:
                 return
             if same:
-                with self._state.transaction():
-                    self._state.requests.note(doubt)
-                await self._resolution.arrived(doubt, found)
+                state.record_request(request)
+                await self._reconciler.arrived(request, found)
                 return
-            verdict = Decision.CONFLICT
-        if verdict is Decision.LOST:
-            self._conflicts.recreate(intent, inode)
-        elif verdict is Decision.CONFLICT:
+            decision = Decision.CONFLICT
+        if decision is Decision.LOST:
+            log.warning("a file was deleted on the service while it was edited here: sent as new")
+            conflicts.recreate(state, inode)
+        elif decision is Decision.CONFLICT:
             assert found is not None
-            self._conflicts.set_aside(intent, inode, found)
-        elif not await self._resolution.wait_for(folder_id, name):
-            await self._send(intent, inode, doubt, file)
+            self._keep_both(intent, inode, found)
+        elif not await self._reconciler.wait_for(folder_id, name):
+            await self._send(intent, inode, request, file)
 
-    def _intent_changed(self, intent: Intent) -> bool:
-        """Return True if the base of the edit has changed since the step was planned.
-
-        A rename, for instance, can change the base; the conflict check would then take this
-        client's own version for a coworker's.
-        """
-        now = self._state.intents.get(intent.ino)
-        return now is None or (now.seq, now.base) != (intent.seq, intent.base)
+    def _keep_both(self, intent: Intent, inode: Inode, found: Entry) -> None:
+        """Keep both versions: the coworker's under its name, the local one as a conflict copy."""
+        opened = self._state.opened.get(inode.ino)
+        if opened is not None and opened.session is not None and not opened.session.frozen:
+            raise Changed("somebody else's version came in between, and it is still open here")
+        if inode.is_new:
+            conflicts.rename_local_aside(self._state, inode, found)
+        else:
+            conflicts.keep_both_versions(self._state, intent, inode, found)
 
     async def _whole(self, intent: Intent) -> ContentFile:
         """Return the open bytes after a check for damage.
@@ -197,50 +223,49 @@ class Uploader:
         """Wait for another upload to the same name; return True if one was running."""
         folder = self._state.inodes.get(inode.parent)
         name = self._state.remote_name(inode)
-        return await self._resolution.wait_for(folder.remote_id or "", name)
+        return await self._reconciler.wait_for(folder.remote_id or "", name)
 
     async def _send(
-        self, intent: Intent, inode: Inode, doubt: PendingRequest, file: ContentFile
+        self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile
     ) -> None:
         """Send the bytes and record the answer."""
-        state, resolution = self._state, self._resolution
-        if state.is_superseded(intent) or inode.remote_id != doubt.remote_id:
+        reconciler = self._reconciler
+        is_current = self._state.intents.content_snapshot(intent).is_current
+        if not is_current or inode.remote_id != request.remote_id:
             return
-        with resolution.sending(doubt):
+        with reconciler.sending(request):
             reached(Place.DOUBT_NOTED)
             try:
-                with resolution.asking(doubt):
-                    entry, content = await self._transfer(intent, inode, doubt, file)
+                with reconciler.asking(request):
+                    entry, content = await self._transfer(intent, inode, request, file)
             except Cancelled:
                 return
             reached(Place.REPLY_CAME)
             # If the answer cannot be recorded, the pending request stays.
             known = Sent(file.allocated, file.manifest(final=True), content)
-            await resolution.arrived(doubt, entry, known if file.size == intent.size else None)
+            await reconciler.arrived(request, entry, known if file.size == intent.size else None)
 
     async def _transfer(
-        self, intent: Intent, inode: Inode, doubt: PendingRequest, file: ContentFile
+        self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile
     ) -> tuple[Entry, bytes | None]:
         """Send the bytes; return the new entry, and the bytes if they are in memory."""
         state = self._state
         body = Body(file, intent.size, state.settings.upload_limit)
+        content, pending = state.intents.content_snapshot(intent), state.requests.snapshot(request)
 
         def cancelled() -> bool:
-            return (
-                state.is_superseded(intent)
-                or state.requests.get(inode.ino) != doubt
-                or inode.ino in state.cancelled_uploads
-            )
+            is_current = content.is_current and pending.is_current
+            return not is_current or inode.ino in state.cancelled_uploads
 
         try:
             if intent.size <= TINY and not state.settings.upload_limit:
-                content = b"".join(body)
-                entry = await self._service.upload(inode.zone, doubt.folder, doubt.name, content)
-                return entry, content
+                data = b"".join(body)
+                entry = await self._service.upload(inode.zone, request.folder, request.name, data)
+                return entry, data
             self._bodies[inode.ino] = body
             entry = await trio.to_thread.run_sync(
                 lambda: self._service.transfer.upload(
-                    inode.zone, doubt.folder, doubt.name, body, intent.size, cancelled=cancelled
+                    inode.zone, request.folder, request.name, body, intent.size, cancelled=cancelled
                 )
             )
             return entry, None
@@ -261,9 +286,7 @@ class Uploader:
         if folder.listed and not await self._others_named(inode, folder, name):
             return
         await self._folders.refresh(folder, time.monotonic_ns())  # entries may have been renamed
-        others = await self._others_named(inode, folder, name)
-        if any(state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
-            raise Changed("another file is about to leave this name")
+        others = await self._others_staying(inode, folder, name)
         for each in others:
             # In this order, because the name may pass from one to the other.
             for one in (each, inode):
@@ -277,6 +300,13 @@ class Uploader:
                 )
             if one is inode:
                 raise Changed("the file has another place on the service by now")
+
+    async def _others_staying(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
+        """Return `_others_named`.  Raises Changed if one of them is about to leave the name."""
+        others = await self._others_named(inode, folder, name)
+        if any(self._state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
+            raise Changed("another file is about to leave this name")
+        return others
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
         """Return other inodes of the folder with that remote name, whatever their local names."""
@@ -309,7 +339,8 @@ class Uploader:
 
         The entry must have the same name and the same revision as the base.
         """
-        state, folder, name = self._state, inode.remote_parent or "", inode.remote_name
+        folder, name = inode.remote_parent or "", inode.remote_name
+        planned = self._state.intents.snapshot(intent)
         if not intent.base or not folder:
             return None
         try:
@@ -317,12 +348,10 @@ class Uploader:
         except NotFound:
             return None
         found = [one for one in entries if one.name == name and one.revision == intent.base]
-        if len(found) != 1 or found[0].folder or self._intent_changed(intent):
+        if len(found) != 1 or found[0].folder or not planned.is_current:
             return None
         log.warning("inode %d: the service has it under another id than it said", inode.ino)
-        with state.transaction():
-            remote_binding.claim(state, inode, found[0].id)
-            state.inodes.update(inode, remote_id=found[0].id)
+        remote_binding.adopt_id(self._state, inode, found[0].id)
         return found[0]
 
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
@@ -353,11 +382,7 @@ class Uploader:
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
         """Return the service's entry with that name if its inode has another local name."""
-        state = self._state
-        others = await self._others_named(inode, folder, name)
-        if any(state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
-            raise Changed("another file is about to leave this name")
-        for other in others:
+        for other in await self._others_staying(inode, folder, name):
             found = await self._look_at(other)
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):
                 return found

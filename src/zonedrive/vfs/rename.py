@@ -80,7 +80,7 @@ class Rename:
         """Delay the upload of a new file while it is about to lose its current name."""
         journal = self._state.intents
         intent = journal.get(inode.ino)
-        if intent is None or intent.held or not inode.is_new:
+        if intent is None or intent.held or not inode.is_new or inode.is_folder:
             yield
             return
         journal.withhold(inode.ino)

@@ -26,7 +26,6 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.sync.subtree import is_below
 from zonedrive.vfs.namespace import Namespace, require_changeable, require_writable
 from zonedrive.vfs.rename import NOREPLACE, Rename
 
@@ -132,7 +131,7 @@ class TrashOperations:
         found = [
             each
             for each in state.inodes.get_all(suspects | written)
-            if is_below(state.inodes, each, inode)
+            if state.inodes.is_below(each, inode)
         ]
         if any(each.local for each in found):
             raise OSError(errno.EXDEV, "something in it is on this machine only")

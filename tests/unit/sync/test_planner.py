@@ -135,6 +135,6 @@ def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> N
     items = [(intent(2, gone=True), old_file(2, (1, "a")))]
     plan, _, subjects = planner_of(items)
     (step,), _ = plan.due(1, set())
-    assert not plan.is_superseded(step)
+    assert plan.is_current(step)
     subjects._seen[3] = new_file(3, (1, "a"))
-    assert plan.is_superseded(step)
+    assert not plan.is_current(step)

@@ -1,0 +1,145 @@
+"""Conflicts between two versions of one file, or two entries with one name: both are kept.
+
+Each function is one transaction.  Knows nothing about the service: the caller has asked it.
+"""
+
+import logging
+import time
+from datetime import datetime
+
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
+from zonedrive.state.conflict_log import Conflict
+from zonedrive.state.inode import NOWHERE, Inode, Kind
+from zonedrive.state.intents import Intent
+from zonedrive.state.invalidation import EntryChanged, EntryGone
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.merge import fields_of
+from zonedrive.state.names import safe, with_mark
+from zonedrive.state.pending_requests import PendingRequest
+
+log = logging.getLogger(__name__)
+
+
+def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
+    """List a conflict copy of an inode for the user; `by` made the other version."""
+    with state.transaction():
+        state.intents.conflicts.add(Conflict(copy, original, by, time.time_ns()))
+
+
+def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = None) -> None:
+    """Turn an edit of a file that was deleted on the service into a new file.
+
+    `request` is the upload that has created the new file there already, if there was one.
+    """
+    with state.transaction():
+        if request is not None:
+            state.requests.note(request)
+        state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
+        state.intents.set_base(inode.ino, None)
+        record_conflict(state, inode.ino, inode.ino, "")
+    reached(Place.MADE_ANEW)
+
+
+def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
+    """Handle a renamed entry that the service no longer has: keep only a local edit of it."""
+    state.listing_outdated.notify(inode.parent)
+    if intent.generation:
+        log.warning("a file was deleted on the service while it was edited here: sent as new")
+        recreate(state, inode)
+        return
+    log.info("inode %d: deleted on the service while it was renamed here", inode.ino)
+    if inode.is_folder:
+        with state.transaction():
+            # As the service would list it: the next listing removes it, or keeps its local changes.
+            above = state.inodes.get(inode.parent).remote_id
+            state.inodes.update(inode, remote_parent=above, remote_name=state.remote_name(inode))
+            state.intents.done(intent, place=True)
+        return
+    if inode.parent != NOWHERE:
+        state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))
+    with state.transaction():
+        state.inodes.unlink(inode)
+        state.intents.drop(inode.ino)
+    state.release_if_unreferenced(inode)
+
+
+def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
+    """Give the name to the coworker's version, and the local one to a conflict copy."""
+    log.warning("a coworker's version came in between: ours is kept as a conflict copy")
+    name, now = copy_name(state, inode), time.time_ns()
+    with state.transaction():
+        copy = state.inodes.add(
+            inode.parent,
+            name,
+            Kind.FILE,
+            zone=inode.zone,
+            size=intent.size,
+            mtime_ns=inode.mtime_ns,
+            mode=inode.mode,
+            generation=intent.generation,
+        )
+        state.spool.link(inode.ino, intent.generation, copy.ino)
+        reached(Place.COPY_LINKED)
+        state.intents.content(
+            copy.ino, intent.generation, intent.size, base=None, held=False, due_ns=now
+        )
+        record_conflict(state, copy.ino, inode.ino, found.modified_by)
+        state.intents.done(intent, content=True)
+        state.follow(inode, found)
+    reached(Place.COPY_RECORDED)
+    state.invalidations.put(EntryChanged(inode.parent, name.encode()))
+    state.content_changed(inode)
+    state.drop_bytes(inode.ino, intent.generation)
+    reached(Place.COPY_ALONE)
+
+
+def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
+    """Rename the local entry to a conflict-copy name, because a coworker took its name."""
+    log.warning("a coworker took a name in between: ours is kept beside it")
+    parent, old, name = inode.parent, inode.name, copy_name(state, inode)
+    now = time.time_ns()
+    with state.transaction():
+        state.inodes.move(inode, parent, name)
+        other = parent if found.unsure else _show(state, found, parent, old).ino
+        record_conflict(state, inode.ino, other, found.modified_by)
+        intent = state.intents.get(inode.ino)
+        if intent is not None and inode.is_new and not inode.is_folder:
+            state.intents.content(
+                inode.ino,
+                intent.generation,
+                intent.size,
+                base=None,
+                held=intent.held,
+                due_ns=now,
+            )
+        elif intent is not None:
+            state.intents.place(inode.ino, now)
+    reached(Place.WAY_GIVEN)
+    state.listing_outdated.notify(parent)
+    for changed in (old, name):
+        state.invalidations.put(EntryChanged(parent, changed.encode()))
+
+
+def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
+    """Make the name refer to the service's entry.  In a transaction."""
+    folder = state.inodes.get(parent)
+    theirs = state.inodes.by_remote(folder.zone, found.id)
+    if theirs is None:
+        return state.inodes.add(parent, name, **fields_of(found, folder))
+    if theirs.parent == parent:  # so far it was shown under a name with a mark
+        state.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
+        state.inodes.move(theirs, parent, name)
+    return theirs
+
+
+def copy_name(state: LocalState, inode: Inode) -> str:
+    """Return a free name that contains the user, the host and the time."""
+    when = f"{datetime.now():%Y-%m-%d %H-%M-%S}"
+    mark = f" (conflict, {state.user} on {state.host}, {when})".replace("/", "_")
+    plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id
+    taken, name, number = state.inodes.children(inode.parent), with_mark(plain, mark), 1
+    while name in taken:
+        number += 1
+        name = with_mark(plain, f"{mark} {number}")
+    return name

@@ -1,0 +1,252 @@
+"""The outbox as a table: states of a local change and of its request, events, and next states.
+
+Each inode has one change (its row in `intents`) and at most one request without an answer (its row
+in `pending_requests`).  Both tables check every transition against this module: a transition that
+is missing here is logged as an error, and tests fail on that.
+
+A transition is durable together with everything else that its transaction writes: when the
+transaction has committed, a killed daemon goes on from the next state, else from the former one.
+"""
+
+import logging
+from enum import StrEnum
+
+import msgspec
+
+log = logging.getLogger(__name__)
+
+
+class Change(StrEnum):
+    """State of an inode's local change."""
+
+    NONE = "none"
+    OPEN = "open"
+    SAVED = "saved"
+    MOVED = "moved"
+    OPEN_MOVED = "open and moved"
+    SAVED_MOVED = "saved and moved"
+    PARKED = "parked"
+    REMOVED = "removed"
+    REMOVED_IN_USE = "removed, in use"
+    DELETED = "deleted for good"
+
+
+class Event(StrEnum):
+    """Reason for a transition of a change."""
+
+    FLUSH = "flush"
+    SAVE = "save"
+    OPEN = "open"
+    CLOSE = "close"
+    MOVE = "move"
+    PARK = "park"
+    REMOVE = "remove"
+    DELETE = "delete for good"
+    FAIL = "fail"
+    CONTENT_SENT = "content sent"
+    PLACE_SENT = "place sent"
+    END = "end"
+
+
+class Request(StrEnum):
+    """State of an inode's request."""
+
+    NONE = "no request"
+    UPLOAD = "upload"
+    NEW_FOLDER = "new folder"
+    RELOCATION = "relocation"
+
+
+class Signal(StrEnum):
+    """Reason for a transition of a request."""
+
+    UPLOAD = "upload"
+    MAKE_FOLDER = "make folder"
+    RELOCATE = "relocate"
+    RESOLVE = "resolve"
+    HAND_OVER = "hand over"
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Description of a state, for the page for users."""
+
+    meaning: str
+    durable: str  # on this machine, once the transaction has committed
+    sends: str  # to the service, next
+
+
+STATES: dict[Change, Facts] = {
+    Change.NONE: Facts("nothing to send", "-", "-"),
+    Change.OPEN: Facts(
+        "a program has saved the file (`fsync`, or one of several `close`), and has it open",
+        "the saved bytes; the name; the version that the edit began from",
+        "nothing until the last close, or the next start of the daemon",
+    ),
+    Change.SAVED: Facts(
+        "the file has new content",
+        "the saved bytes; the name; the version that the edit began from",
+        "a version, a new file or a conflict copy",
+    ),
+    Change.MOVED: Facts(
+        "a new folder, or another name or folder of an entry",
+        "the new place; the place that the service knows",
+        "a new folder, or a rename or move",
+    ),
+    Change.OPEN_MOVED: Facts(
+        "both: moved, and saved by a program that has it open",
+        "the saved bytes; both places; the version that the edit began from",
+        "a rename or move; nothing else until the last close",
+    ),
+    Change.SAVED_MOVED: Facts(
+        "both: new content, and another name or folder",
+        "the saved bytes; both places; the version that the edit began from",
+        "a rename or move, then a version",
+    ),
+    Change.PARKED: Facts(
+        "the file has a name of `local_only`, the service keeps the entry",
+        "the new name; the place and the version that the service knows",
+        "nothing; a deletion if something else needs the former name",
+    ),
+    Change.REMOVED: Facts(
+        "the entry was removed; a new file with its name continues its history",
+        "the removal; the place and the version that the service knows",
+        "a deletion, or the new file as the next version",
+    ),
+    Change.REMOVED_IN_USE: Facts(
+        "the same, while a program still reads the file",
+        "the removal; the place and the version that the service knows",
+        "nothing until the close, unless a new file has the name",
+    ),
+    Change.DELETED: Facts(
+        "the entry was moved into the trash; a new file with its name is a new entry",
+        "the removal; the place and the version that the service knows",
+        "a deletion, after the close if a program still reads the file",
+    ),
+}
+
+EVENTS: dict[Event, str] = {
+    Event.FLUSH: "content is saved while a program has the file open",
+    Event.SAVE: "content is saved, or is to be sent again",
+    Event.OPEN: "a program opens the file, or a rename begins: sending has to wait",
+    Event.CLOSE: "the last program closes the file, or the daemon starts again",
+    Event.MOVE: "the entry is renamed, moved or created as a folder",
+    Event.PARK: "the file gets a name of `local_only`",
+    Event.REMOVE: "the entry is removed",
+    Event.DELETE: "the entry is moved into the trash",
+    Event.FAIL: "an attempt to send it failed, and is repeated later",
+    Event.CONTENT_SENT: "the service has the content",
+    Event.PLACE_SENT: "the service has the name and folder, or a rejected move is undone",
+    Event.END: "the service has deleted the entry, or the change is undone or part of another one",
+}
+
+_REMOVAL = {Event.REMOVE: Change.REMOVED, Event.DELETE: Change.DELETED}
+
+TRANSITIONS: dict[Change, dict[Event, Change]] = {
+    Change.NONE: {
+        **_REMOVAL,
+        Event.FLUSH: Change.OPEN,
+        Event.SAVE: Change.SAVED,
+        Event.MOVE: Change.MOVED,
+        Event.PARK: Change.PARKED,
+    },
+    Change.OPEN: {
+        **_REMOVAL,
+        Event.FLUSH: Change.OPEN,
+        Event.CLOSE: Change.SAVED,
+        Event.MOVE: Change.OPEN_MOVED,
+        Event.PARK: Change.PARKED,
+        Event.FAIL: Change.OPEN,
+        Event.END: Change.NONE,
+    },
+    Change.SAVED: {
+        **_REMOVAL,
+        Event.FLUSH: Change.OPEN,
+        Event.SAVE: Change.SAVED,
+        Event.OPEN: Change.OPEN,
+        Event.CLOSE: Change.SAVED,
+        Event.MOVE: Change.SAVED_MOVED,
+        Event.PARK: Change.PARKED,
+        Event.FAIL: Change.SAVED,
+        Event.CONTENT_SENT: Change.NONE,
+        Event.END: Change.NONE,
+    },
+    Change.MOVED: {
+        **_REMOVAL,
+        Event.FLUSH: Change.OPEN_MOVED,
+        Event.SAVE: Change.SAVED_MOVED,
+        Event.MOVE: Change.MOVED,
+        Event.PARK: Change.PARKED,
+        Event.FAIL: Change.MOVED,
+        Event.PLACE_SENT: Change.NONE,
+        Event.END: Change.NONE,
+    },
+    Change.OPEN_MOVED: {
+        **_REMOVAL,
+        Event.FLUSH: Change.OPEN_MOVED,
+        Event.CLOSE: Change.SAVED_MOVED,
+        Event.MOVE: Change.OPEN_MOVED,
+        Event.PARK: Change.PARKED,
+        Event.FAIL: Change.OPEN_MOVED,
+        Event.PLACE_SENT: Change.OPEN,
+        Event.END: Change.NONE,
+    },
+    Change.SAVED_MOVED: {
+        **_REMOVAL,
+        Event.FLUSH: Change.OPEN_MOVED,
+        Event.CLOSE: Change.SAVED_MOVED,
+        Event.MOVE: Change.SAVED_MOVED,
+        Event.PARK: Change.PARKED,
+        Event.FAIL: Change.SAVED_MOVED,
+        Event.CONTENT_SENT: Change.MOVED,
+        Event.PLACE_SENT: Change.SAVED,
+        Event.END: Change.NONE,
+    },
+    Change.PARKED: {
+        **_REMOVAL,
+        Event.MOVE: Change.MOVED,
+        Event.PARK: Change.PARKED,
+        Event.FAIL: Change.PARKED,
+        Event.END: Change.NONE,
+    },
+    Change.REMOVED: {
+        Event.OPEN: Change.REMOVED_IN_USE,
+        Event.FAIL: Change.REMOVED,
+        Event.END: Change.NONE,
+    },
+    Change.REMOVED_IN_USE: {
+        Event.CLOSE: Change.REMOVED,
+        Event.FAIL: Change.REMOVED_IN_USE,
+        Event.END: Change.NONE,
+    },
+    Change.DELETED: {
+        Event.OPEN: Change.DELETED,
+        Event.CLOSE: Change.DELETED,
+        Event.FAIL: Change.DELETED,
+        Event.END: Change.NONE,
+    },
+}
+
+_RESOLUTION = {Signal.RESOLVE: Request.NONE, Signal.HAND_OVER: Request.NONE}
+
+REQUESTS: dict[Request, dict[Signal, Request]] = {
+    Request.NONE: {
+        Signal.UPLOAD: Request.UPLOAD,
+        Signal.MAKE_FOLDER: Request.NEW_FOLDER,
+        Signal.RELOCATE: Request.RELOCATION,
+    },
+    Request.UPLOAD: {**_RESOLUTION, Signal.UPLOAD: Request.UPLOAD},
+    Request.NEW_FOLDER: {Signal.RESOLVE: Request.NONE},
+    Request.RELOCATION: _RESOLUTION,
+}
+
+
+def check(before: Change, event: Event, after: Change) -> None:
+    """Log an error if the transition of a change is not in the table."""
+    if TRANSITIONS[before].get(event) is not after:
+        log.error("the outbox went from %r to %r by %r", before.value, after.value, event.value)
+
+
+def check_request(before: Request, signal: Signal, after: Request) -> None:
+    """Log an error if the transition of a request is not in the table."""
+    if REQUESTS[before].get(signal) is not after:
+        log.error("a request went from %r to %r by %r", before.value, after.value, signal.value)

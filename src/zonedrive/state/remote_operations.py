@@ -1,0 +1,296 @@
+"""Operations of the service's answers: each is one transaction of inodes, intents and requests.
+
+Knows nothing about the service: the caller has asked it, and has checked that nothing has changed
+since.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from zonedrive.failpoint import Place, reached
+from zonedrive.model import Entry
+from zonedrive.state import remote_binding
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.intents import Intent, due_in
+from zonedrive.state.invalidation import EntryChanged, EntryGone
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.merge import Merge, fields_of
+from zonedrive.state.merge_types import RawListing
+from zonedrive.state.names import is_aside, local_name
+from zonedrive.state.pending_requests import PendingRequest
+
+log = logging.getLogger(__name__)
+
+STEP = 500  # entries of one transaction: about ten milliseconds
+
+
+# ---- content ----
+
+
+def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, entry: Entry) -> bool:
+    """Record that the service has the content, or the folder, that a request sent.
+
+    Return True if these bytes are the inode's current ones, so that the spool's copy may go.
+    """
+    with state.transaction():
+        state.requests.drop(request.ino)
+        intent = state.intents.get(inode.ino)
+        _end_sent(state, inode, request, entry, intent)
+        left = state.intents.get(inode.ino)
+        bytes_go = (
+            request.bytes_ino == inode.ino
+            and request.generation != 0
+            and inode.generation == request.generation
+            and not (left and left.generation)
+            and not inode.local
+        )
+        if bytes_go:
+            state.same_bytes(inode, entry.revision)
+        _identify(state, inode, request, entry, **({"generation": 0} if bytes_go else {}))
+        if intent is not None and not intent.gone:
+            record_place(state, inode)
+        elif intent is None and inode.parent == NOWHERE:
+            state.intents.gone(inode.ino, due_in(0))
+        reached(Place.ARRIVAL_INSIDE)
+    reached(Place.ARRIVED)
+    opened = state.opened.get(inode.ino)
+    if opened is not None and opened.session is not None:
+        opened.session.base = entry.revision
+    return bytes_go
+
+
+def _end_sent(
+    state: LocalState, inode: Inode, request: PendingRequest, entry: Entry, intent: Intent | None
+) -> None:
+    """End the part of the intent that was sent, and base the rest on the new version.
+
+    The rest may be a removal: the file that takes the place is based on this version, too.
+    """
+    if intent is None:
+        return
+    if not intent.gone:
+        if request.bytes_ino == inode.ino and intent.generation == request.generation:
+            state.intents.done(intent, content=True)
+        if inode.is_folder:
+            state.intents.done(intent, place=True)
+    left = state.intents.get(inode.ino)
+    if left is not None and not (intent.generation and not left.generation):
+        state.intents.set_base(inode.ino, entry.revision)
+
+
+def _identify(
+    state: LocalState, inode: Inode, request: PendingRequest, entry: Entry, **changes: object
+) -> None:
+    """Bind the inode to the service's entry."""
+    remote_binding.claim(state, inode, entry.id)
+    if request.remote_id is None:
+        changes |= {
+            "remote_id": entry.id,
+            "remote_parent": entry.parent_id or request.folder,
+            "remote_name": entry.name or request.name,
+        }
+    elif (request.folder, request.name) != (inode.remote_parent, inode.remote_name):
+        # A coworker renamed or moved the entry: the listings will tell.
+        state.listing_outdated.notify(None)
+    state.inodes.update(
+        inode,
+        revision=entry.revision,
+        modified_by=entry.modified_by,
+        type=entry.type,
+        sync=entry.sync,
+        attributes=entry.attributes,
+        **changes,
+    )
+    state.inodes.settled.add(inode.zone, entry.id)
+
+
+def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, current: Entry) -> None:
+    """Record that the sent version is not the newest of its file, or is in another file.
+
+    Unless it was edited since, the file shows `current`, the service's version.
+    """
+    opened, intent = state.opened.get(inode.ino), state.intents.get(inode.ino)
+    with state.transaction():
+        state.requests.drop(inode.ino)
+        if intent is not None and intent.generation == request.generation and not intent.gone:
+            state.intents.done(intent, content=True)
+        left = state.intents.get(inode.ino)
+        edited = (left is not None and left.generation) or (opened and opened.session)
+        if not edited and inode.generation == request.generation:
+            state.follow(inode, current)
+    state.content_changed(inode)
+    state.resolved(request)
+
+
+def accept_version(state: LocalState, inode: Inode, entry: Entry) -> None:
+    """Show the service's current version of a file without local bytes."""
+    with state.transaction():
+        state.follow(inode, entry)
+    state.content_changed(inode)
+
+
+# ---- names ----
+
+
+def is_elsewhere(state: LocalState, inode: Inode) -> bool:
+    """Return True if the local folder or name differs from the service's."""
+    folder = state.inodes.get(inode.parent)
+    here = folder.remote_id, state.remote_name(inode)
+    return here != (inode.remote_parent, inode.remote_name)
+
+
+def record_place(state: LocalState, inode: Inode) -> None:
+    """Schedule a move if the inode was renamed during a request.  In a transaction."""
+    intent = state.intents.get(inode.ino)
+    if inode.parent == NOWHERE or (intent is not None and intent.parked):
+        return
+    if is_elsewhere(state, inode):
+        state.intents.place(inode.ino, due_in(0))
+
+
+def record_location(state: LocalState, request: PendingRequest, entry: Entry | None) -> None:
+    """Record where the service has an entry after a move that was not answered."""
+    inode = state.inodes.find(request.ino)
+    with state.transaction():
+        state.requests.drop(request.ino)
+        if inode is None or entry is None or inode.remote_id != request.remote_id:
+            return
+        above = request.folder if entry.name == request.name else inode.remote_parent
+        state.inodes.update(inode, remote_parent=entry.parent_id or above, remote_name=entry.name)
+        state.inodes.settled.add(inode.zone, entry.id)
+        intent = state.intents.get(inode.ino)
+        if intent is None or not (intent.place or intent.gone):
+            record_place(state, inode)
+        elif not (intent.gone or intent.parked or is_elsewhere(state, inode)):
+            state.intents.done(intent, place=True)
+
+
+def record_move(
+    state: LocalState,
+    inode: Inode,
+    above: str,
+    entry: Entry,
+    *,
+    unchanged: bool = False,
+    request: PendingRequest | None = None,
+    done: Intent | None = None,
+) -> None:
+    """Record that the service has the entry in the folder with the id `above`.
+
+    `unchanged`: it has the version that a pending edit is based on.  `request` is the answered
+    request, and `done` the intent that ends with it.
+    """
+    with state.transaction():
+        if request is not None and (present := state.requests.present(request)) is not None:
+            state.requests.drop(present.ino)
+            inode = state.inodes.find(present.ino) or inode
+        _record_moved(state, inode, above, entry, unchanged=unchanged)
+        if done is not None:
+            state.intents.done(done, place=True)
+
+
+def _record_moved(
+    state: LocalState, inode: Inode, above: str, entry: Entry, *, unchanged: bool
+) -> None:
+    state.inodes.settled.add(inode.zone, entry.id)
+    state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
+    intent = state.intents.get(inode.ino)
+    edited = intent is not None and intent.generation
+    if unchanged and edited:
+        # The new revision comes from this client's own move.
+        state.intents.set_base(inode.ino, entry.revision)
+        state.inodes.update(inode, revision=entry.revision)
+    elif not edited and inode.revision != entry.revision and inode.size == entry.size:
+        # A move may count as a modification; the bytes are the same.
+        if not inode.generation:
+            state.same_bytes(inode, entry.revision)
+        state.inodes.update(inode, revision=entry.revision)
+
+
+def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
+    """Record that an entry with local changes has a name on the service that another one needs."""
+    with state.transaction():
+        state.inodes.update(inode, remote_parent=above, remote_name=name)
+
+
+def end_move(state: LocalState, intent: Intent) -> None:
+    """Record that the service has the place already."""
+    with state.transaction():
+        state.intents.done(intent, place=True)
+
+
+def move_back(state: LocalState, ways: Mapping[int, tuple[Inode, Inode, str]]) -> None:
+    """Undo moves that the service has rejected; by ino: inode, folder and name to return to."""
+    former = [(inode.parent, inode.name) for inode, _, _ in ways.values()]
+    with state.transaction():
+        for inode, _, _ in ways.values():
+            state.inodes.move(inode, inode.parent, f"/{inode.ino}")  # a name that no entry can have
+        for inode, folder, name in ways.values():
+            state.inodes.move(inode, folder.ino, name)
+            intent = state.intents.get(inode.ino)
+            if is_aside(inode.remote_name):
+                state.intents.place(inode.ino, due_in(0))
+            elif intent is not None:
+                state.intents.done(intent, place=True)
+    now = [(folder.ino, name) for _, folder, name in ways.values()]
+    for parent, name in (*former, *now):
+        state.invalidations.put(EntryChanged(parent, name.encode()))
+
+
+def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, found: Entry) -> None:
+    """Move a file, whose name has not changed locally, to the place that the service reports."""
+    old, former = inode.parent, inode.name
+    others = {name for name, ino in state.inodes.children(folder.ino).items() if ino != inode.ino}
+    name = local_name(found.name, found.id, others)
+    with state.transaction():
+        state.inodes.move(inode, folder.ino, name)
+        state.inodes.update(inode, remote_parent=above, remote_name=found.name)
+    state.invalidations.put(EntryGone(old, former.encode(), inode.ino))
+    state.invalidations.put(EntryChanged(folder.ino, name.encode()))
+    state.intents.changes.notify()
+    log.info("inode %d: follows a coworker's move of the file that is edited here", inode.ino)
+
+
+def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inode:
+    """Add folders of the service, each in the one before; return the innermost one."""
+    folder = top
+    with state.transaction():
+        for entry in entries:
+            present = state.inodes.by_remote(top.zone, entry.id)
+            if present is None:
+                name = local_name(entry.name, entry.id, state.inodes.children(folder.ino))
+                present = state.inodes.add(folder.ino, name, **fields_of(entry, folder))
+            folder = present
+    return folder
+
+
+def record_deletion(state: LocalState, inode: Inode) -> None:
+    """Remove an inode whose entry the service has deleted."""
+    intent = state.intents.get(inode.ino)
+    with state.transaction():
+        state.inodes.unlink(inode)
+        state.intents.drop(inode.ino)
+    reached(Place.DELETE_NOTED)
+    state.discard_bytes(inode, intent)
+    state.release_if_unreferenced(inode)
+
+
+def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:
+    """Remove entries of a folder that the service has deleted."""
+    with state.transaction():
+        for inode in inodes:
+            state.intents.drop(inode.ino)
+            state.requests.drop(inode.ino)
+            state.discard_bytes(inode)
+            state.inodes.unlink(inode)
+    reached(Place.FOLDER_EMPTIED)
+    for inode in inodes:
+        state.release_if_unreferenced(inode)
+
+
+def merge_listings(state: LocalState, merges: Sequence[tuple[Merge, RawListing]]) -> None:
+    """Merge small listings together."""
+    with state.transaction():
+        for merge, answer in merges:
+            for _ in merge.entries(answer):
+                pass

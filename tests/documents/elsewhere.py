@@ -129,7 +129,7 @@ ROWS = (
     Row(
         r"python -m tests\.traces\.record",
         "runs editors that the suite does not install, and writes recordings",
-        ("tests/behaviour/test_save_patterns.py",),
+        ("tests/in_process/test_save_patterns.py",),
     ),
     Row(
         r"man -l /tmp/reference/man/man1/zonedrive\.1",

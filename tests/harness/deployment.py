@@ -153,6 +153,11 @@ class Deployment:
         """Requests by method and route, and bytes."""
         return self.tell({"stats": True})
 
+    def uploads(self) -> int:
+        """Return the number of uploads that reached the service, answered or not."""
+        requests = self.stats()["requests"]
+        return sum(n for route, n in requests.items() if route.startswith("POST /api/zones/"))
+
     def person(self, name: str) -> "Person":
         """Somebody who is logged on without zonedrive."""
         if name not in self._people:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from tests.harness import world
 from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.waiting import eventually
+from tests.posix import calls
 
 XDG = ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR")
 
@@ -126,6 +127,8 @@ class Mounted:
     coworker sees it.
     """
 
+    system: Any = os
+
     def __init__(
         self, machine: Machine, deployment: Deployment, zone: str, options: Sequence[str]
     ) -> None:
@@ -227,6 +230,38 @@ class Mounted:
     def sync(self, *paths: Path, seconds: float = 60) -> None:
         """Wait until everything is on the service."""
         self.machine.done("sync", *paths, "--timeout", str(seconds), seconds=seconds + 60)
+
+    def try_sync(self, *paths: Path, seconds: float = 60) -> int:
+        """Wait until everything is on the service; return the exit code of the command."""
+        return self.machine.run("sync", *paths, "--timeout", str(seconds)).returncode
+
+    def conflicts(self) -> list[dict[str, Any]]:
+        """Return what `conflicts --json` prints."""
+        found: list[dict[str, Any]] = json.loads(self.machine.done("conflicts", "--json"))
+        return found
+
+    def outgoing(self) -> list[str]:
+        """Return the names of the files that hold bytes the service does not have."""
+        return os.listdir(self.machine.state / "outgoing")
+
+    @staticmethod
+    def names(path: Path) -> list[str]:
+        """Return the names in a folder."""
+        return os.listdir(path)
+
+    @staticmethod
+    def exchange(one: Path, other: Path) -> None:
+        """Exchange two names."""
+        calls.renameat2(one, other, calls.EXCHANGE)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the daemon do nothing inside the block."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def log(self) -> str:
         """All the daemon has written so far, over restarts."""

@@ -93,7 +93,7 @@ class Workplace:
 
     def check(self, folder: str, before: Tree, known: Known) -> None:
         """Send everything; hold what the service has against what is here and was there."""
-        self.flush()
+        self.mounted.sync()
         here = content(self.root / folder)
         shared = {name: data for name, data in here.items() if not stays_here(name)}
         there = self.zone.tree(folder)

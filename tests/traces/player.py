@@ -29,9 +29,12 @@ def prepare(folder: Path, trace: Trace) -> None:
 class Player:
     """The open files of a program that is done again in `folder`."""
 
-    def __init__(self, folder: Path, *, refuses: bool) -> None:
-        """`refuses`: whether the folder is to refuse what the recorded one did."""
-        self._folder = folder
+    def __init__(self, folder: Path, *, refuses: bool, system: Any = os) -> None:
+        """`refuses`: whether the folder is to refuse what the recorded one did.
+
+        `system` has the functions of `os` for this folder.
+        """
+        self._folder, self._system = folder, system
         self._refuses = refuses
         self._files: dict[int, int] = {}
 
@@ -46,7 +49,7 @@ class Player:
                 yield step
         finally:
             for descriptor in self._files.values():
-                os.close(descriptor)
+                self._system.close(descriptor)
             self._files.clear()
 
     def _refused(self, step: Step) -> None:
@@ -64,84 +67,83 @@ class Player:
         action: Callable[..., object] = getattr(self, f"_{name}")
         action(*arguments)
 
-    def _path(self, name: str) -> str:
-        return os.fspath(self._folder / name)
+    def _path(self, name: str) -> Path:
+        return self._folder / name
 
     def _open(self, name: str, flags: str, mode: int, file: int) -> None:
         wanted = 0
         for flag in flags.split("|"):
             wanted |= getattr(os, flag)
-        descriptor = os.open(self._path(name), wanted, mode or 0o644)
+        descriptor = self._system.open(self._path(name), wanted, mode or 0o644)
         if file:
             self._files[file] = descriptor
         else:
-            os.close(descriptor)
+            self._system.close(descriptor)
 
     def _close(self, file: int) -> None:
-        os.close(self._files.pop(file))
+        self._system.close(self._files.pop(file))
 
     def _read(self, file: int, offset: int, length: int) -> None:
-        os.pread(self._files[file], length, offset)
+        self._system.pread(self._files[file], length, offset)
 
     def _write(self, file: int, offset: int, kept: Any) -> None:
         data = expand(kept)
-        assert os.pwrite(self._files[file], data, offset) == len(data)
+        assert self._system.pwrite(self._files[file], data, offset) == len(data)
 
     def _append(self, file: int, kept: Any) -> None:
         data = expand(kept)
-        assert os.write(self._files[file], data) == len(data)
+        assert self._system.write(self._files[file], data) == len(data)
 
     def _ftruncate(self, file: int, size: int) -> None:
-        os.ftruncate(self._files[file], size)
+        self._system.ftruncate(self._files[file], size)
 
     def _fsync(self, file: int) -> None:
-        os.fsync(self._files[file])
+        self._system.fsync(self._files[file])
 
     def _truncate(self, name: str, size: int) -> None:
-        os.truncate(self._path(name), size)
+        self._system.truncate(self._path(name), size)
 
     def _rename(self, old: str, new: str, flags: str) -> None:
-        if flags == "RENAME_NOREPLACE" and Path(self._path(new)).exists():
+        if flags == "RENAME_NOREPLACE" and self._path(new).exists():
             raise FileExistsError(errno.EEXIST, new)
         assert flags in ("", "RENAME_NOREPLACE"), flags
-        Path(self._path(old)).rename(self._path(new))
+        self._system.rename(self._path(old), self._path(new))
 
     def _unlink(self, name: str) -> None:
-        Path(self._path(name)).unlink()
+        self._system.unlink(self._path(name))
 
     def _rmdir(self, name: str) -> None:
-        Path(self._path(name)).rmdir()
+        self._system.rmdir(self._path(name))
 
     def _mkdir(self, name: str, mode: int) -> None:
-        Path(self._path(name)).mkdir(mode)
+        self._system.mkdir(self._path(name), mode)
 
     def _stat(self, name: str) -> None:
-        os.lstat(self._path(name))
+        self._system.lstat(self._path(name))
 
     def _link(self, old: str, new: str) -> None:
-        os.link(self._path(old), self._path(new))
+        self._system.link(self._path(old), self._path(new))
 
     def _symlink(self, target: str, name: str) -> None:
-        Path(self._path(name)).symlink_to(target)
+        self._system.symlink(target, self._path(name))
 
     def _chmod(self, name: str, mode: int) -> None:
-        Path(self._path(name)).chmod(mode)
+        self._system.chmod(self._path(name), mode)
 
     def _fchmod(self, file: int, mode: int) -> None:
-        os.fchmod(self._files[file], mode)
+        self._system.fchmod(self._files[file], mode)
 
     def _utime(self, name: str, atime: int | None, mtime: int | None) -> None:
-        _set_times(self._path(name), atime, mtime)
+        self._set_times(self._path(name), atime, mtime)
 
     def _futime(self, file: int, atime: int | None, mtime: int | None) -> None:
-        _set_times(self._files[file], atime, mtime)
+        self._set_times(self._files[file], atime, mtime)
 
     def _setxattr(self, name: str, attribute: str, kept: Any) -> None:
-        os.setxattr(self._path(name), attribute, expand(kept))
+        self._system.setxattr(self._path(name), attribute, expand(kept))
 
-
-def _set_times(where: str | int, atime: int | None, mtime: int | None) -> None:
-    if mtime is None:
-        os.utime(where)
-    else:
-        os.utime(where, ns=(mtime if atime is None else atime, mtime))
+    def _set_times(self, where: Path | int, atime: int | None, mtime: int | None) -> None:
+        if mtime is None:
+            self._system.utime(where)
+        else:
+            self._system.utime(where, ns=(mtime if atime is None else atime, mtime))

@@ -1,0 +1,530 @@
+"""A client without kernel, daemon, network and waiting, for tests of behaviour in milliseconds.
+
+`Client` is what a daemon builds below its mount, composed by `daemon.compose`, on a service in
+memory (`fake_service`). `VirtualTime` is its clock: time passes only while all tasks wait. A client
+can be killed at any await and started again on the same folder. Knows nothing about pytest.
+"""
+
+import errno
+import logging
+import math
+import os
+import shutil
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import trio
+import trio.testing
+
+from tests.harness.fake_service import DOMAIN, FakeService, World
+from zonedrive import config
+from zonedrive.cipher import Sealed
+from zonedrive.content import download_worker
+from zonedrive.daemon.compose import Parts, open_state
+from zonedrive.daemon.handlers import Commands
+from zonedrive.errors import ZonedriveError
+from zonedrive.fuse.deadline import DEADLINE
+from zonedrive.fuse.errno_table import errno_of
+from zonedrive.logon.account import Account
+from zonedrive.logon.bearer_auth import BearerAuth
+from zonedrive.logon.renewal import Renewal
+from zonedrive.paths import AccountPaths
+from zonedrive.state.attributes import Attr
+from zonedrive.views.stack import FileSystem
+
+ResultT = TypeVar("ResultT")
+ROOT = 1
+URL = "https://service.example"
+EXCHANGE, NOREPLACE = 2, 1
+WALL_S = 1_800_000_000.0
+TICK_S = 1e-6
+ALICE = f"alice@{DOMAIN}"
+NAMES_KEY, CONTENT_KEY = b"n" * 32, b"c" * 32
+
+
+class VirtualTime:
+    """Time of a trio loop that jumps to the next deadline when nothing else can happen.
+
+    It stands still while a worker thread works, so that no deadline depends on the speed of the
+    machine. `time.time` and the like tell the same time, and a bit more with each call, so that two
+    events never have the same moment.
+    """
+
+    def __init__(self) -> None:
+        self.clock = trio.testing.MockClock(autojump_threshold=0)
+        self._real = {name: getattr(time, name) for name in ("sleep", "perf_counter")}
+        self._ticks = 0
+        self._threads = 0
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self, sleep: Callable[[float], None]) -> None:
+        """Replace the functions that tell the time, and `time.sleep` in this thread."""
+        owner, real_sleep = threading.get_ident(), time.sleep
+
+        def sleeping(seconds: float) -> None:
+            (sleep if threading.get_ident() == owner else real_sleep)(seconds)
+
+        self._replace(time, "time", lambda: WALL_S + self._now())
+        self._replace(time, "time_ns", lambda: int(WALL_S * 1e9) + int(self._now() * 1e9))
+        self._replace(time, "monotonic", self._now)
+        self._replace(time, "monotonic_ns", lambda: int(self._now() * 1e9))
+        self._replace(time, "perf_counter", self.clock.current_time)
+        self._replace(time, "sleep", sleeping)
+        self._replace(trio.to_thread, "run_sync", self._in_thread(trio.to_thread.run_sync))
+        self._replace(trio.from_thread, "run", self._from_thread(trio.from_thread.run))
+        self._replace(download_worker, "LINGER", 0.0)  # a download's thread waits in real time
+
+    def remove(self) -> None:
+        """Put the functions back."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _now(self) -> float:
+        self._ticks += 1
+        return self.clock.current_time() + self._ticks * TICK_S
+
+    def _replace(self, owner: Any, name: str, new: object) -> None:
+        old = getattr(owner, name)
+        self._undo.append(lambda: setattr(owner, name, old))
+        setattr(owner, name, new)
+
+    def _working(self, more: int) -> None:
+        self._threads += more
+        self.clock.autojump_threshold = math.inf if self._threads else 0
+
+    def _in_thread(self, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def run_sync(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            self._working(1)
+            try:
+                return await real(work, *args, **options)
+            finally:
+                self._working(-1)
+
+        return run_sync
+
+    def _from_thread(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def run(work: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+            async def waiting() -> Any:
+                self._working(-1)
+                try:
+                    return await work(*args)
+                finally:
+                    self._working(1)
+
+            return real(waiting, **options)
+
+        return run
+
+
+@dataclass(frozen=True)
+class FolderPaths(AccountPaths):
+    """The paths of an account below one folder."""
+
+    folder: Path = Path()
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+
+class Client:
+    """One user's mounted account: state, sync, vfs and content on a service in memory."""
+
+    def __init__(
+        self,
+        folder: Path,
+        world: World,
+        *,
+        user: str = ALICE,
+        profile: str = "sandbox",
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.paths = FolderPaths("default", folder)
+        self.world, self.user, self.profile = world, user, profile
+        self.settings = config.load(folder / "no.toml", "default", options or {})
+        self.is_running = False
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._is_killed = False
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Start as a daemon does, with the recovery of what an earlier client left."""
+        self._is_killed = False
+        await nursery.start(self._run)
+
+    async def stop(self) -> None:
+        """Close everything in order."""
+        self._scope.cancel()
+        await self._ended.wait()
+
+    async def kill(self) -> None:
+        """Die at this instant: the folder keeps what it holds now."""
+        folder = self.paths.folder
+        kept = folder.with_name(f"{folder.name}.killed")
+        shutil.copytree(folder, kept)
+        self._is_killed = True
+        await self.stop()
+        shutil.rmtree(folder)
+        kept.rename(folder)
+
+    async def _run(self, task_status: trio.TaskStatus[None]) -> None:
+        self._scope, self._ended = trio.CancelScope(), trio.Event()
+        self.service = FakeService(self.world, self.user, self.profile)
+        box = (Sealed(NAMES_KEY), CONTENT_KEY)
+        state = open_state(self.paths, self.settings, self.service, box, self.user)
+        self.files = FileSystem(state, self.service)
+        account = Account(name="default", base_url=URL, username=self.user, user_id=self.user)
+        self.parts = Parts(
+            account, self.paths, state, self.service, self.files,
+            cast(BearerAuth, None), cast(Renewal, None),
+        )  # fmt: skip
+        session: Any = SimpleNamespace(folder=Path("/Zones"), ended=trio.Event(), stop=self.stop)
+        self.commands = Commands(self.parts, session, trio.Event())
+        self.kernel = Kernel(self.files)
+        self.is_running = True
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self.files.run)
+                    nursery.start_soon(self._drain)
+                    task_status.started()
+                    await trio.sleep_forever()
+        finally:
+            self.is_running = False
+            self.parts.hang_up()
+            with trio.CancelScope(shield=True):
+                if not self._is_killed:
+                    await self.kernel.close_all()
+                await self.parts.aclose()
+            self.parts.close()
+            self._ended.set()
+
+    async def _drain(self) -> None:
+        """Take what the kernel would be told."""
+        async for _ in self.files.invalidations:
+            pass
+
+    async def command(self, command: str, **request: object) -> dict[str, Any]:
+        """Return the answer to a command of the control socket."""
+
+        async def say(_progress: dict[str, Any]) -> None:
+            """Show no progress."""
+
+        return await self.commands.handlers[command]({"command": command, **request}, say)
+
+
+@dataclass
+class _File:
+    """An open file of a program."""
+
+    ino: int
+    handle: int
+    flags: int
+    position: int = 0
+    is_folder: bool = False
+
+
+def _errno(error: Exception, path: str) -> OSError:
+    number = errno_of(error)
+    return OSError(number, os.strerror(number), path)
+
+
+class Kernel:
+    """System calls on a mounted account, as a kernel without caches passes them on.
+
+    Paths are relative to the mount, without a leading slash. Raises OSError, as the functions of
+    the same names in `os`.
+    """
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
+        self._open: dict[int, _File] = {}
+        self._known: Counter[int] = Counter()  # lookups that were not forgotten
+        self._last = 2
+
+    async def open(self, path: str, flags: int, mode: int = 0o666) -> int:
+        """Open a file; return its descriptor."""
+        async with self._call(path):
+            folder, name = await self._parent(path)
+            found = await self._child(folder, name)
+            if found is not None and flags & os.O_CREAT and flags & os.O_EXCL:
+                raise FileExistsError(errno.EEXIST, "there is one")
+            if found is None and not flags & os.O_CREAT:
+                raise FileNotFoundError(errno.ENOENT, "no such name")
+            if found is None:
+                opened, attr = await self._files.create(folder, name, mode & ~0o022, flags)
+                self._known[attr.ino] += 1
+                ino = attr.ino
+            else:
+                ino = found.ino
+                if _is_folder(found):
+                    return await self._open_folder(ino, flags)
+                opened = await self._files.open(ino, flags, os.getpid())
+            return self._opened(_File(ino, opened.handle, flags))
+
+    async def _open_folder(self, ino: int, flags: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "no files without a name")
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        handle = await self._files.opendir(ino)
+        return self._opened(_File(ino, handle, flags, is_folder=True))
+
+    def _opened(self, file: _File) -> int:
+        self._last += 1
+        self._open[self._last] = file
+        return self._last
+
+    async def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        file = self._open.pop(fd)
+        if file.is_folder:
+            await self._files.releasedir(file.handle)
+            return
+        try:
+            async with self._call():
+                await self._files.flush(file.handle)
+        finally:
+            await self._files.release(file.handle)
+
+    async def close_all(self) -> None:
+        """Close the files of programs that end."""
+        for fd in list(self._open):
+            try:
+                await self.close(fd)
+            except OSError as wrong:
+                logging.getLogger(__name__).info("closing failed: %s", wrong)
+
+    async def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """Read at an offset."""
+        file, found = self._open[fd], bytearray()
+        async with self._call():
+            while len(found) < size:
+                want = min(128 * 1024, size - len(found))
+                piece = self._files.available(file.handle, offset + len(found), want)
+                if piece is None:
+                    piece = await self._files.read(file.handle, offset + len(found), want)
+                found += piece
+                if len(piece) < want:
+                    break
+        return bytes(found)
+
+    async def read(self, fd: int, size: int) -> bytes:
+        """Read at the descriptor's position."""
+        data = await self.pread(fd, size, self._open[fd].position)
+        self._open[fd].position += len(data)
+        return data
+
+    async def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at an offset."""
+        file = self._open[fd]
+        async with self._call():
+            return await self._files.write(file.handle, offset, data)
+
+    async def write(self, fd: int, data: bytes) -> int:
+        """Write at the descriptor's position, or at the end."""
+        file = self._open[fd]
+        if file.flags & os.O_APPEND:
+            file.position = (await self.fstat(fd)).st_size
+        written = await self.pwrite(fd, data, file.position)
+        file.position += written
+        return written
+
+    async def lseek(self, fd: int, offset: int, whence: int) -> int:
+        """Set the descriptor's position."""
+        file = self._open[fd]
+        start = (0, file.position, 0)[whence] if whence < 2 else (await self.fstat(fd)).st_size
+        file.position = start + offset
+        return file.position
+
+    async def ftruncate(self, fd: int, size: int) -> None:
+        """Set the size of an open file."""
+        file = self._open[fd]
+        async with self._call():
+            await self._files.setattr(file.ino, size=size, handle=file.handle)
+
+    async def fsync(self, fd: int) -> None:
+        """Make the bytes of an open file durable."""
+        file = self._open[fd]
+        async with self._call():
+            await (self._files.fsyncdir if file.is_folder else self._files.fsync)(file.handle)
+
+    async def fstat(self, fd: int) -> os.stat_result:
+        """Return the attributes of an open file."""
+        async with self._call():
+            return _stat(await self._files.getattr(self._open[fd].ino))
+
+    async def truncate(self, path: str, size: int) -> None:
+        """Set the size of a file."""
+        async with self._call(path):
+            await self._files.setattr((await self._walk(path)).ino, size=size)
+
+    async def lstat(self, path: str) -> os.stat_result:
+        """Return the attributes of an entry."""
+        async with self._call(path):
+            found = await self._walk(path)
+            return _stat(await self._files.getattr(found.ino))
+
+    async def listdir(self, path: str) -> list[str]:
+        """Return the names in a folder."""
+        async with self._call(path):
+            folder = await self._walk(path)
+            if not _is_folder(folder):
+                raise NotADirectoryError(errno.ENOTDIR, "is a file")
+            handle = await self._files.opendir(folder.ino)
+            try:
+                self._files.listed(handle, 0)  # reads the names
+                names = [os.fsdecode(name) for name, _, _ in self._files.readdir(handle, 0)]
+            finally:
+                await self._files.releasedir(handle)
+            return [name for name in names if name not in (".", "..")]
+
+    async def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """Create a folder."""
+        async with self._call(path):
+            folder, name = await self._parent(path)
+            if await self._child(folder, name) is not None:
+                raise FileExistsError(errno.EEXIST, "there is one")
+            self._known[(await self._files.mkdir(folder, name, mode & ~0o022)).ino] += 1
+
+    async def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        await self._remove(path, folder=True)
+
+    async def unlink(self, path: str) -> None:
+        """Remove a file."""
+        await self._remove(path, folder=False)
+
+    async def _remove(self, path: str, *, folder: bool) -> None:
+        async with self._call(path):
+            parent, name = await self._parent(path)
+            found = await self._child(parent, name)
+            if found is None:
+                raise FileNotFoundError(errno.ENOENT, "no such name")
+            if _is_folder(found) != folder:
+                wrong = errno.ENOTDIR if folder else errno.EISDIR
+                raise OSError(wrong, os.strerror(wrong))
+            await (self._files.rmdir if folder else self._files.unlink)(parent, name)
+            self._forget(found.ino)
+
+    async def rename(self, old: str, new: str, flags: int = 0) -> None:
+        """Rename, move or exchange."""
+        async with self._call(old):
+            old_parent, old_name = await self._parent(old)
+            new_parent, new_name = await self._parent(new)
+            moved = await self._child(old_parent, old_name)
+            there = await self._child(new_parent, new_name)
+            if moved is None or (flags == EXCHANGE and there is None):
+                raise FileNotFoundError(errno.ENOENT, "no such name")
+            if there is not None and flags == NOREPLACE:
+                raise FileExistsError(errno.EEXIST, "there is one")
+            if there is not None and there.ino == moved.ino:
+                return
+            if there is not None and not flags and _is_folder(there) != _is_folder(moved):
+                wrong = errno.EISDIR if _is_folder(there) else errno.ENOTDIR
+                raise OSError(wrong, os.strerror(wrong))
+            await self._files.rename(old_parent, old_name, new_parent, new_name, flags)
+            if there is not None and not flags:
+                self._forget(there.ino)
+
+    async def link(self, old: str, new: str) -> None:
+        """Refuse a hard link, as the mount does."""
+        await self._refuse_link(new)
+
+    async def symlink(self, target: str, name: str) -> None:
+        """Refuse a symbolic link, as the mount does."""
+        await self._refuse_link(name)
+
+    async def _refuse_link(self, path: str) -> None:
+        async with self._call(path):
+            if await self._child(*await self._parent(path)) is not None:
+                raise FileExistsError(errno.EEXIST, "there is one")
+            raise PermissionError(errno.EPERM, "no links")
+
+    async def chmod(self, path: str, mode: int) -> None:
+        """Set the permission bits."""
+        async with self._call(path):
+            await self._files.setattr((await self._walk(path)).ino, mode=stat.S_IMODE(mode))
+
+    async def fchmod(self, fd: int, mode: int) -> None:
+        """Set the permission bits of an open file."""
+        async with self._call():
+            await self._files.setattr(self._open[fd].ino, mode=stat.S_IMODE(mode))
+
+    async def utime(self, where: str | int, ns: tuple[int, int] | None = None) -> None:
+        """Set access and modification time in ns, by default to now."""
+        atime, mtime = ns or (time.time_ns(),) * 2
+        async with self._call():
+            ino = self._open[where].ino if isinstance(where, int) else (await self._walk(where)).ino
+            await self._files.setattr(ino, atime_ns=atime, mtime_ns=mtime)
+
+    async def setxattr(self, path: str, name: str, value: bytes) -> None:
+        """Set an extended attribute."""
+        async with self._call(path):
+            await self._files.setxattr((await self._walk(path)).ino, name.encode(), value)
+
+    @asynccontextmanager
+    async def _call(self, path: str = "") -> AsyncIterator[None]:
+        """Limit a system call's time; raise OSError only."""
+        try:
+            with trio.fail_after(DEADLINE):
+                yield
+        except (OSError, ZonedriveError, trio.TooSlowError) as wrong:
+            raise _errno(wrong, path) from wrong
+
+    async def _walk(self, path: str) -> Attr:
+        found = await self._files.getattr(ROOT)
+        for name in Path(path).parts:
+            if not _is_folder(found):
+                raise NotADirectoryError(errno.ENOTDIR, "is a file")
+            child = await self._child(found.ino, os.fsencode(name))
+            if child is None:
+                raise FileNotFoundError(errno.ENOENT, "no such name")
+            found = child
+        return found
+
+    async def _parent(self, path: str) -> tuple[int, bytes]:
+        parent, _, name = path.rpartition("/")
+        folder = await self._walk(parent)
+        if not _is_folder(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "is a file")
+        return folder.ino, os.fsencode(name)
+
+    async def _child(self, parent: int, name: bytes) -> Attr | None:
+        try:
+            found = await self._files.lookup(parent, name)
+        except FileNotFoundError:
+            return None
+        if not found.ino:
+            return None
+        self._known[found.ino] += 1
+        return found
+
+    def _forget(self, ino: int) -> None:
+        """Forget an entry that lost its name, unless a program has it open."""
+        if all(file.ino != ino for file in self._open.values()):
+            self._files.forget(ino, self._known.pop(ino, 0))
+
+
+def _is_folder(attr: Attr) -> bool:
+    return stat.S_ISDIR(attr.mode)
+
+
+def _stat(attr: Attr) -> os.stat_result:
+    times = (ns // 1_000_000_000 for ns in (attr.atime_ns, attr.mtime_ns, attr.ctime_ns))
+    return os.stat_result(
+        (attr.mode, attr.ino, 1, attr.nlink, attr.uid, attr.gid, attr.size, *times),
+        {"st_mtime_ns": attr.mtime_ns, "st_ctime_ns": attr.ctime_ns},
+    )

@@ -1,0 +1,335 @@
+"""Two people, one file: both versions are kept, and it is said."""
+
+import errno
+import re
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+SAID = "in between"
+NAME = re.compile(
+    r"notes \(conflict, alice@acme\.example on .+, \d{4}-\d\d-\d\d \d\d-\d\d-\d\d\)\.txt"
+)
+
+
+def collide(desk: Mounted) -> None:
+    """Alice saves what she began before Bob's version."""
+    desk.allow(SAID)
+    with (desk.root / "notes.txt").open("wb", buffering=0) as file:
+        desk.zone.write("notes.txt", b"Bob's version\n")
+        file.write(b"Alice's version\n")
+    desk.sync()
+
+
+def copies(desk: Mounted) -> list[str]:
+    """The names of conflict copies on the service."""
+    return [name for name in desk.zone.listing() if NAME.fullmatch(name)]
+
+
+@pytest.mark.also_mounted
+def test_both_versions_are_kept(desk: Mounted) -> None:
+    """The coworker's version keeps the name; the local one stands beside it, on the service."""
+    collide(desk)
+    (copy,) = copies(desk)
+    assert desk.zone.read("notes.txt") == b"Bob's version\n"
+    assert desk.zone.read(copy) == b"Alice's version\n"
+    assert (desk.root / copy).read_bytes() == b"Alice's version\n"
+    eventually(
+        lambda: (desk.root / "notes.txt").read_bytes() == b"Bob's version\n",
+        what="the coworker's version shows",
+    )
+
+
+@pytest.mark.also_mounted
+def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
+    """`zonedrive conflicts` names copy, original, author and time, also after a restart."""
+    collide(desk)
+    (copy,) = copies(desk)
+    desk.restart()
+    (conflict,) = desk.conflicts()
+    assert conflict["path"].endswith(copy)
+    assert conflict["original"].endswith("notes.txt")
+    assert conflict["by"] == "bob@acme.example"
+    assert conflict["at"]
+    (desk.root / copy).unlink()
+    desk.sync()
+    assert desk.conflicts() == []
+
+
+def test_equal_content_is_no_conflict(desk: Mounted) -> None:
+    """Two people who saved the very same bytes do not get a copy of them."""
+    assert (desk.root / "notes.txt").read_bytes()
+    desk.zone.write("notes.txt", b"the same\n")
+    (desk.root / "notes.txt").write_bytes(b"the same\n")
+    desk.sync()
+    assert copies(desk) == []
+    assert desk.status()["outbox"]["conflicts"] == 0
+
+
+@pytest.mark.mount("settle=600")
+def test_a_new_file_beside_a_coworkers_of_the_same_name(desk: Mounted) -> None:
+    """Both wrote `plan.txt` at the same time: each finds the own words, and the other's."""
+    desk.allow(SAID)
+    (desk.root / "plan.txt").write_bytes(b"Alice's plan\n")
+    desk.zone.write("plan.txt", b"Bob's own plan\n")
+    desk.sync()
+    assert desk.zone.read("plan.txt") == b"Bob's own plan\n"
+    (copy,) = [name for name in desk.zone.listing() if name.startswith("plan (conflict, ")]
+    assert desk.zone.read(copy) == b"Alice's plan\n"
+    eventually(
+        lambda: (desk.root / "plan.txt").read_bytes() == b"Bob's own plan\n",
+        what="the coworker's file shows under its name",
+    )
+
+
+@pytest.mark.mount("refresh=0.2")
+def test_an_edit_after_the_other_version_was_seen_is_no_conflict(desk: Mounted) -> None:
+    """Who saw the coworker's version and then saves makes the next one."""
+    desk.zone.write("notes.txt", b"Bob's version\n")
+    eventually(
+        lambda: (desk.root / "notes.txt").read_bytes() == b"Bob's version\n",
+        what="the coworker's version shows",
+    )
+    (desk.root / "notes.txt").write_bytes(b"Alice's next version\n")
+    desk.sync()
+    assert copies(desk) == []
+    assert len(desk.zone.versions("notes.txt")) == 3
+
+
+@pytest.mark.also_mounted
+@pytest.mark.mount("refresh=60")
+def test_a_version_that_was_not_heard_of_is_never_mixed_in(desk: Mounted) -> None:
+    """Read from a listing that is out of date: an error at once, the new version at the next open.
+
+    What must not be is a piece of the new version, cut at the old size.
+    """
+    path = desk.root / "notes.txt"
+    assert path.stat().st_size == 23
+    desk.zone.write("notes.txt", b"much longer than it was before\n" * 10)
+    try:
+        found = path.read_bytes()
+    except OSError as wrong:
+        assert wrong.errno == errno.ESTALE
+        found = path.read_bytes()
+    assert found == desk.zone.read("notes.txt")
+
+
+@pytest.mark.also_mounted
+@pytest.mark.mount("refresh=60")
+def test_appending_to_a_version_that_was_not_heard_of(desk: Mounted) -> None:
+    """An append from a listing that is out of date goes behind the coworker's words."""
+    path = desk.root / "notes.txt"
+    assert path.stat().st_size == 23
+    desk.zone.write("notes.txt", b"Bob's longer version of the notes\n")
+    with path.open("ab") as file:
+        file.write(b"and Alice's line\n")
+    desk.sync()
+    names = set(desk.zone.listing())
+    found = {desk.zone.read(name) for name in names if name.startswith("notes")}
+    assert b"Bob's longer version of the notes\n" in {each[:34] for each in found}
+    assert any(each.endswith(b"and Alice's line\n") for each in found)
+
+
+@pytest.mark.mount("close=wait")
+def test_close_does_not_wait_for_ever_on_a_conflict(desk: Mounted) -> None:
+    """With close=wait, too, a version that came in between is kept beside, and close returns."""
+    desk.allow(SAID)
+    with (desk.root / "notes.txt").open("r+b", buffering=0) as file:
+        file.write(b"Alice")
+        desk.zone.write("notes.txt", b"Bob's version\n")
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"Bob's version\n"
+    assert len(copies(desk)) == 1
+
+
+def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(desk: Mounted) -> None:
+    """The service takes versions by name: where that is ambiguous an edit waits, and says so."""
+    desk.allow("not sent")
+    for content in ("AAAA", "BBBBBB"):
+        desk.deployment.plant(desk.root.name, "twice", content)
+    names = [name for name in desk.names(desk.root) if name.startswith("twice")]
+    assert len(names) == 2
+    for name in names:
+        (desk.root / name).write_bytes(b"edited " + name.encode())
+    assert desk.try_sync(seconds=8) == 1
+    entries = desk.zone.entries()
+    found = [desk.zone.read_id(each["id"]) for each in entries if each["name"] == "twice"]
+    assert sorted(found) == [b"AAAA", b"BBBBBB"]
+
+
+@pytest.mark.mount("refresh=600")
+@pytest.mark.parametrize("name", ["bob", "alice"])
+def test_a_deletion_spares_a_version_that_was_not_seen(desk: Mounted, name: str) -> None:
+    """Who deletes a file does not delete what was written elsewhere a moment before."""
+    desk.allow("newer version")
+    assert (desk.root / "notes.txt").exists()
+    zone = desk.deployment.person(name).zone(desk.root.name)
+    zone.write("notes.txt", b"another version\n")
+    (desk.root / "notes.txt").unlink()
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"another version\n"
+    eventually((desk.root / "notes.txt").exists, what="the file shows again")
+
+
+@pytest.mark.also_mounted(kind="folder")
+@pytest.mark.mount("settle=0", "refresh=60")
+@pytest.mark.parametrize("kind", ["file", "folder", "new folder"])
+def test_a_name_that_somebody_took_meanwhile(desk: Mounted, kind: str) -> None:
+    """Renamed to, or made under, a name that is just being taken: theirs has it, ours is beside."""
+    desk.allow(SAID)
+    assert "target" not in desk.names(desk.root)
+    desk.zone.write("target", b"by bob\n")
+    match kind:
+        case "file":
+            content = (desk.root / "notes.txt").read_bytes()
+            (desk.root / "notes.txt").rename(desk.root / "target")
+        case "folder":
+            (desk.root / "docs").rename(desk.root / "target")
+        case _:
+            (desk.root / "target").mkdir()
+    desk.sync()
+    assert desk.zone.read("target") == b"by bob\n"
+    (ours,) = (name for name in desk.zone.listing() if "conflict" in name)
+    assert ours in desk.names(desk.root)
+    assert (desk.root / "target").read_bytes() == b"by bob\n"
+    if kind == "file":
+        assert desk.zone.read(ours) == content
+    (told,) = desk.conflicts()
+    assert told["path"].endswith(ours)
+    assert told["original"].endswith("/target")
+    assert told["by"] == "bob@acme.example"
+
+
+@pytest.mark.mount("settle=60", "refresh=0.2")
+@pytest.mark.parametrize("aside", ["notes.bak", "notes.txt~"])
+def test_a_coworkers_version_between_the_steps_of_a_save(desk: Mounted, aside: str) -> None:
+    """Saved in several steps, and somebody else's version came in between them: both are kept."""
+    desk.allow(SAID)
+    path = desk.root / "notes.txt"
+    path.read_bytes()
+    path.rename(desk.root / aside)
+    desk.zone.write("notes.txt", b"Bob's version\n")
+    eventually(lambda: (desk.root / aside).stat().st_size == 14, what="it is heard of")
+    path.write_bytes(b"Alice's version\n")
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"Bob's version\n"
+    (copy,) = copies(desk)
+    assert desk.zone.read(copy) == b"Alice's version\n"
+
+
+def test_a_conflict_is_settled_by_a_rename(desk: Mounted) -> None:
+    """An edit leaves the copy listed; once it is renamed, over the original too, it is settled."""
+    collide(desk)
+    (copy,) = copies(desk)
+    (desk.root / "save.tmp").write_bytes(b"edited\n")
+    (desk.root / "save.tmp").rename(desk.root / copy)
+    desk.sync()
+    (told,) = desk.conflicts()
+    assert told["path"].endswith(copy)
+    (desk.root / copy).rename(desk.root / "notes.txt")
+    desk.sync()
+    assert desk.conflicts() == []
+    assert desk.zone.read("notes.txt") == b"edited\n"
+    assert copies(desk) == []
+
+
+@pytest.mark.mount("settle=60", "refresh=60")
+@pytest.mark.parametrize("new", ["renamed.txt", "docs/notes.txt"])
+def test_a_coworkers_rename_of_a_file_that_waits(desk: Mounted, new: str) -> None:
+    """Edited here while somebody else renames or moves it: the version goes there, as renamed."""
+    before = desk.zone.entry_id("notes.txt")
+    (desk.root / "notes.txt").read_bytes()
+    (desk.root / "notes.txt").write_bytes(b"edited\n")
+    desk.zone.move("notes.txt", new)
+    desk.sync()
+    assert desk.zone.entry_id(new) == before
+    assert desk.zone.read(new) == b"edited\n"
+    assert desk.zone.find("notes.txt") is None
+    eventually((desk.root / new).exists, what="it shows under its new name")
+    assert (desk.root / new).read_bytes() == b"edited\n"
+    eventually(lambda: not (desk.root / "notes.txt").exists(), what="the former name goes")
+
+
+@pytest.mark.mount("settle=0", "refresh=600")
+def test_a_removed_folder_that_somebody_fills(desk: Mounted) -> None:
+    """What is new in it is not removed unseen: the folder stays and shows again, nothing fails."""
+    desk.allow("holds something new")
+    desk.zone.make_folder("box")
+    assert desk.names(desk.root / "box") == []
+    desk.zone.write("box/x.txt", b"by bob\n")
+    (desk.root / "box").rmdir()
+    desk.sync()
+    assert desk.zone.read("box/x.txt") == b"by bob\n"
+    eventually((desk.root / "box/x.txt").exists, what="it shows again")
+    assert desk.status()["outbox"]["failed"] == 0
+
+
+@pytest.mark.mount("settle=60", "refresh=60")
+def test_names_that_a_coworker_exchanged_while_both_wait(desk: Mounted) -> None:
+    """Each version goes to the file that was edited, under the name that it has now."""
+    for name in ("one.txt", "two.txt"):
+        desk.zone.write(name, name.encode())
+    ids = {name: desk.zone.entry_id(name) for name in ("one.txt", "two.txt")}
+    for name in ids:
+        (desk.root / name).read_bytes()
+        (desk.root / name).write_bytes(b"edited " + name.encode())
+    desk.zone.move("one.txt", "three.txt")
+    desk.zone.move("two.txt", "one.txt")
+    desk.zone.move("three.txt", "two.txt")
+    desk.sync()
+    assert desk.zone.read_id(ids["one.txt"]) == b"edited one.txt"
+    assert desk.zone.read_id(ids["two.txt"]) == b"edited two.txt"
+    assert desk.zone.entry_id("two.txt") == ids["one.txt"]
+    assert not [name for name in desk.zone.listing() if "conflict" in name]
+    eventually(lambda: (desk.root / "two.txt").read_bytes() == b"edited one.txt", what="it shows")
+
+
+def test_a_name_that_a_coworker_gave_to_another_file_is_respected(desk: Mounted) -> None:
+    """A new file waits here; a coworker renames a file to that name meanwhile: both are kept, once,
+    also while a program has the other one open for writing."""
+    desk.allow("took a name in between")
+    with (desk.root / "notes.txt").open("r+b", buffering=0) as other:
+        other.write(b"edited")
+        with (desk.root / "plan.txt").open("wb", buffering=0) as plan:
+            plan.write(b"my plan")
+            desk.zone.move("notes.txt", "plan.txt")
+        theirs = desk.zone.entry_id("plan.txt")
+        eventually(lambda: len(copies_of(desk, "plan")) == 1, what="the copy is sent")
+        assert len(desk.zone.versions("plan.txt")) == 1
+    desk.sync()
+    assert desk.zone.entry_id("plan.txt") == theirs
+    assert desk.zone.read("plan.txt").startswith(b"edited")
+    (copy,) = copies_of(desk, "plan")
+    assert desk.zone.read(copy) == b"my plan"
+    assert len(desk.zone.versions(copy)) == 1
+
+
+def test_a_folder_that_a_coworker_made_again_is_one_folder(desk: Mounted) -> None:
+    """A coworker deletes a folder in which somebody works here, and makes it again: it is one
+    folder in the end, with what both put into it."""
+    desk.allow("was deleted on the service", "met in a folder", "took a name")
+    (desk.root / "docs/mine.txt").write_bytes(b"1")
+    desk.sync()
+    desk.deployment.fault(status=503, method="POST", path="^/api/")
+    (desk.root / "docs/mine.txt").write_bytes(b"2")
+    (desk.root / "docs/new.txt").write_bytes(b"3")
+    with desk.paused():  # nothing is sent before all of that is done
+        desk.zone.delete("docs")
+        desk.deployment.heal()
+        desk.zone.make_folder("docs")
+        desk.zone.write("docs/theirs.txt", b"4")
+    eventually(lambda: (desk.root / "docs/theirs.txt").exists(), what="one folder")
+    desk.sync()
+    wanted = {"docs/mine.txt": b"2", "docs/new.txt": b"3", "docs/theirs.txt": b"4"}
+    found = desk.zone.tree()
+    assert {path: found.get(path) for path in wanted} == wanted
+    assert [path for path in found if path.startswith("docs") and path not in wanted] == ["docs"]
+    for path, content in wanted.items():
+        assert (desk.root / path).read_bytes() == content
+
+
+def copies_of(desk: Mounted, stem: str) -> list[str]:
+    """The names of conflict copies of a file on the service."""
+    return [name for name in desk.zone.listing() if name.startswith(f"{stem} (conflict, ")]

@@ -1,0 +1,281 @@
+"""The service did what it was asked, and its answer never came: it is found out, not repeated.
+
+In every case the service ends up with what is in the folder here, once, and nothing beside it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
+LOG = ("offline", "reach", "reply", "answer", "upload", "stays on the service")
+
+pytestmark = pytest.mark.mount("settle=0")
+
+
+@contextmanager
+def unanswered(desk: Mounted, done: Callable[[], object], **request: str) -> Iterator[None]:
+    """The block's first such request takes effect without an answer, and then all is silent."""
+    desk.allow(*LOG)
+    desk.deployment.fault(drop_reply=True, times=1, **request)
+    yield
+    eventually(done, what="it took effect")
+    desk.deployment.fault(down=True)
+
+
+@contextmanager
+def lost_upload(desk: Mounted, name: str, content: bytes) -> Iterator[None]:
+    """`name` gets `content`, the service has it, nobody here knows; the block, then peace."""
+    with unanswered(
+        desk,
+        lambda: desk.zone.find(name) is not None and desk.zone.read(name) == content,
+        method="POST",
+        path="^/api/zones/",
+    ):
+        (desk.root / name).write_bytes(content)
+    yield
+    desk.deployment.heal()
+    desk.sync()
+
+
+def is_away(desk: Mounted) -> bool:
+    """Whether the daemon knows that the service is away, asked for what only the service has."""
+    with suppress(OSError):
+        desk.names(desk.root / "docs")
+    return bool(desk.status()["state"] == "offline")
+
+
+def both(desk: Mounted) -> dict[str, bytes | None]:
+    """The service's tree, which is the one here."""
+    there = desk.zone.tree()
+    here = {
+        str(path.relative_to(desk.root)): path.read_bytes() if path.is_file() else None
+        for path in desk.root.rglob("*")
+    }
+    assert here == there
+    assert desk.status()["outbox"] == {
+        "pending": 0, "uploading": 0, "failed": 0, "conflicts": 0, "bytes": 0
+    }  # fmt: skip
+    eventually(lambda: not desk.outgoing(), what="no bytes are left")
+    return there
+
+
+@pytest.mark.also_mounted(name="notes.txt", change="edit")
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+@pytest.mark.parametrize("change", ["nothing", "edit", "edit of equal size"])
+def test_a_kill_after_an_upload_without_an_answer(desk: Mounted, name: str, change: str) -> None:
+    """The daemon died before it knew that the version arrived: not sent again, no conflict."""
+    data = {"nothing": b"one\n", "edit": b"two!!\n", "edit of equal size": b"two\n"}[change]
+    with lost_upload(desk, name, b"one\n"):
+        desk.kill()
+        desk.mount()
+        if change != "nothing":
+            (desk.root / name).write_bytes(data)
+    assert both(desk).keys() == both(desk).keys() | {name}
+    assert desk.zone.read(name) == data
+    sent = (name == "notes.txt") + 1 + (change != "nothing")
+    assert len(desk.zone.versions(name)) == sent
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_new_file_that_arrived_unnoticed_and_was_removed(desk: Mounted, killed: bool) -> None:
+    """It is removed from the service, too."""
+    with lost_upload(desk, "new.txt", b"one\n"):
+        (desk.root / "new.txt").unlink()
+        if killed:
+            desk.kill()
+            desk.mount()
+    assert "new.txt" not in both(desk)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_new_file_that_arrived_unnoticed_and_was_renamed(desk: Mounted, killed: bool) -> None:
+    """It is renamed on the service: one file, one version."""
+    with lost_upload(desk, "new.txt", b"one\n"):
+        (desk.root / "new.txt").rename(desk.root / "renamed.txt")
+        if killed:
+            desk.kill()
+            desk.mount()
+    assert "new.txt" not in both(desk)
+    assert len(desk.zone.versions("renamed.txt")) == 1
+
+
+def test_a_new_file_that_arrived_unnoticed_and_was_renamed_over_another(desk: Mounted) -> None:
+    """The other one gets one new version, and the temporary name is gone."""
+    before = desk.zone.entry_id("notes.txt")
+    with lost_upload(desk, "notes.tmp", b"one\n"):
+        (desk.root / "notes.tmp").rename(desk.root / "notes.txt")
+    assert "notes.tmp" not in both(desk)
+    assert desk.zone.entry_id("notes.txt") == before
+    assert desk.zone.read("notes.txt") == b"one\n"
+    assert len(desk.zone.versions("notes.txt")) == 2
+
+
+def test_one_that_became_a_version_before_its_temporary_name_was_looked_for(
+    desk: Mounted,
+) -> None:
+    """The same bytes were sent twice, and only one answer came: the temporary name goes, too."""
+    desk.allow(*LOG)
+    desk.deployment.fault(drop_reply=True, times=1, method="POST", path="^/api/zones/")
+    desk.deployment.fault(latency_ms=1500, method="GET", path="/folder/")
+    (desk.root / "notes.tmp").write_bytes(b"one\n")
+    eventually(lambda: desk.zone.find("notes.tmp") is not None, what="it took effect")
+    (desk.root / "notes.tmp").rename(desk.root / "notes.txt")
+    eventually(lambda: len(desk.zone.versions("notes.txt")) == 2, what="the version is there")
+    desk.deployment.heal()
+    desk.sync()
+    assert "notes.tmp" not in both(desk)
+    assert len(desk.zone.versions("notes.txt")) == 2
+
+
+def test_a_new_file_that_arrived_unnoticed_and_became_a_local_one(desk: Mounted) -> None:
+    """A name that never leaves this machine is not left behind on the service either."""
+    with lost_upload(desk, "new.txt", b"one\n"):
+        (desk.root / "new.txt").rename(desk.root / "new.txt~")
+    assert set(desk.zone.listing()) == SEEDED
+    assert (desk.root / "new.txt~").read_bytes() == b"one\n"
+
+
+def test_a_new_file_that_arrived_unnoticed_and_was_written_anew(desk: Mounted) -> None:
+    """Removed and made again under its name, it is one file, without a conflict."""
+    with lost_upload(desk, "new.txt", b"one\n"):
+        (desk.root / "new.txt").unlink()
+        (desk.root / "new.txt").write_bytes(b"two!!\n")
+    assert both(desk)["new.txt"] == b"two!!\n"
+    assert set(desk.zone.listing()) == SEEDED | {"new.txt"}
+
+
+def test_a_name_that_is_free_again_is_not_mixed_up(desk: Mounted) -> None:
+    """Renamed away after it arrived unnoticed, and another file made there: two files."""
+    with lost_upload(desk, "new.txt", b"one\n"):
+        (desk.root / "new.txt").rename(desk.root / "old.txt")
+        (desk.root / "new.txt").write_bytes(b"two!!\n")
+    there = both(desk)
+    assert (there["new.txt"], there["old.txt"]) == (b"two!!\n", b"one\n")
+    assert set(desk.zone.listing()) == SEEDED | {"new.txt", "old.txt"}
+
+
+@pytest.mark.also_mounted(change="rename")
+@pytest.mark.parametrize("change", ["rename", "remove", "nothing"])
+def test_a_folder_that_was_made_unnoticed(desk: Mounted, change: str) -> None:
+    """Renamed or removed since, that is what the service does with it; never a second one."""
+    made = {"method": "POST", "path": "^/api/sandbox/"}
+    with unanswered(desk, lambda: desk.zone.find("made"), **made):
+        (desk.root / "made").mkdir()
+    if change == "rename":
+        (desk.root / "made").rename(desk.root / "renamed")
+    elif change == "remove":
+        (desk.root / "made").rmdir()
+    desk.kill()
+    desk.mount()
+    desk.deployment.heal()
+    desk.sync()
+    left = {"rename": {"renamed"}, "remove": set(), "nothing": {"made"}}[change]
+    both(desk)
+    assert set(desk.zone.listing()) == SEEDED | left
+
+
+def test_a_folder_that_was_made_unnoticed_and_put_into_its_successor(desk: Mounted) -> None:
+    """Another folder gets its name, and it a place in there: both end up so."""
+    made = {"method": "POST", "path": "^/api/sandbox/"}
+    with unanswered(desk, lambda: desk.zone.find("made"), **made):
+        (desk.root / "made").mkdir()
+    (desk.root / "new").mkdir()
+    (desk.root / "made").rename(desk.root / "new/inner")
+    (desk.root / "new").rename(desk.root / "made")
+    desk.deployment.heal()
+    desk.sync()
+    assert both(desk).keys() >= {"made", "made/inner"}
+    assert set(desk.zone.listing()) == SEEDED | {"made"}
+
+
+def test_a_removal_that_was_carried_out_unnoticed(desk: Mounted) -> None:
+    """It is over; a new file of that name is a new file."""
+    gone = {"method": "DELETE", "path": "^/api/sandbox/"}
+    before = desk.zone.entry_id("notes.txt")
+    with unanswered(desk, lambda: desk.zone.find("notes.txt") is None, **gone):
+        (desk.root / "notes.txt").unlink()
+    (desk.root / "notes.txt").write_bytes(b"again\n")
+    desk.deployment.heal()
+    desk.sync()
+    assert both(desk)["notes.txt"] == b"again\n"
+    assert desk.zone.entry_id("notes.txt") != before
+
+
+def test_a_rename_and_an_edit_around_a_lost_answer(desk: Mounted) -> None:
+    """Renamed without an answer, then edited: one file under its new name, no conflict."""
+    moved = {"method": "PUT", "path": "^/api/sandbox/"}
+    before = desk.zone.entry_id("notes.txt")
+    with unanswered(desk, lambda: desk.zone.find("final.txt"), **moved):
+        (desk.root / "notes.txt").rename(desk.root / "final.txt")
+    (desk.root / "final.txt").write_bytes(b"edited\n")
+    desk.deployment.heal()
+    desk.sync()
+    assert both(desk)["final.txt"] == b"edited\n"
+    assert desk.zone.entry_id("final.txt") == before
+    assert len(desk.zone.versions("final.txt")) == 2
+
+
+def test_a_rename_without_an_answer_that_is_taken_back(desk: Mounted) -> None:
+    """Renamed without an answer, then renamed back: that is what the service is told, too."""
+    moved = {"method": "PUT", "path": "^/api/sandbox/"}
+    with unanswered(desk, lambda: desk.zone.find("final.txt"), **moved):
+        (desk.root / "notes.txt").rename(desk.root / "final.txt")
+    eventually(lambda: is_away(desk), what="the move is over")
+    (desk.root / "final.txt").rename(desk.root / "on-the-way.txt")
+    (desk.root / "on-the-way.txt").rename(desk.root / "notes.txt")
+    desk.deployment.heal()
+    desk.sync()
+    assert set(both(desk)) >= {"notes.txt"}
+    assert set(desk.zone.listing()) == SEEDED
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_name_that_a_rename_without_an_answer_took(desk: Mounted, killed: bool) -> None:
+    """Two names that change hands around such a rename end up as they are here."""
+    moved = {"method": "PUT", "path": "^/api/sandbox/"}
+    with unanswered(desk, lambda: desk.zone.find("final.txt"), **moved):
+        (desk.root / "notes.txt").rename(desk.root / "final.txt")
+    eventually(lambda: is_away(desk), what="the move is over")
+    (desk.root / "final.txt").rename(desk.root / "on-the-way.txt")
+    (desk.root / "empty").rename(desk.root / "final.txt")
+    (desk.root / "on-the-way.txt").rename(desk.root / "empty")
+    if killed:
+        desk.kill()
+        desk.mount()
+    desk.deployment.heal()
+    desk.sync()
+    there = both(desk)
+    assert (there["empty"], there["final.txt"]) == (b"first line\nsecond line\n", b"")
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"} | {"final.txt"}
+
+
+@pytest.mark.mount("settle=0", "refresh=0")
+def test_what_arrived_unnoticed_does_not_come_back(desk: Mounted) -> None:
+    """A file that was renamed or removed meanwhile is not shown again under its former name."""
+    with lost_upload(desk, "new.txt", b"one\n"):
+        (desk.root / "new.txt").rename(desk.root / "renamed.txt")
+        desk.kill()
+        desk.deployment.heal()
+        with desk.deployment.faulty(status=503, method="GET", path="^/api/zones/.*/files/"):
+            desk.mount()
+            desk.names(desk.root)
+            seen = {name for _ in range(20) for name in desk.names(desk.root)}
+        assert seen == SEEDED | {"renamed.txt"}
+    assert set(desk.zone.listing()) == SEEDED | {"renamed.txt"}
+
+
+def test_a_coworkers_version_on_top_of_one_that_arrived_unnoticed(desk: Mounted) -> None:
+    """Both are in the history, in their order; that is no conflict, and nothing is sent again."""
+    with lost_upload(desk, "notes.txt", b"by alice\n"):
+        desk.deployment.heal()
+        with desk.deployment.faulty(status=503, method="GET", path="^/api/zones/.*/files/"):
+            desk.zone.write("notes.txt", b"by bob, later\n")
+    path = desk.root / "notes.txt"
+    eventually(lambda: path.read_bytes() == b"by bob, later\n", what="it shows")
+    assert both(desk)["notes.txt"] == b"by bob, later\n"
+    assert len(desk.zone.versions("notes.txt")) == 3

@@ -1,0 +1,312 @@
+"""One save makes one version, whichever way a program saves."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+SLOWLY = pytest.mark.mount("settle=600")
+"""However long a program takes for its steps, nothing is sent between them."""
+
+NEW = b"first line\nsecond line, mended\nthird line\n"
+
+
+def append(path: Path) -> None:
+    """As `>>` in a shell."""
+    with path.open("ab") as file:
+        file.write(b"third line\n")
+
+
+def write_in_place(path: Path) -> None:
+    """As a program that changes a record."""
+    with path.open("r+b") as file:
+        file.write(NEW)
+
+
+def rewrite(path: Path) -> None:
+    """As `>` in a shell: truncate, then write in pieces."""
+    with path.open("wb") as file:
+        for start in range(0, len(NEW), 7):
+            file.write(NEW[start : start + 7])
+            file.flush()
+
+
+def rename_over(path: Path) -> None:
+    """As most editors and `sed -i`: a temporary file takes the place of the old one."""
+    new = path.with_name("tmpaBcD12")
+    new.write_bytes(NEW)
+    new.rename(path)
+
+
+def rename_aside(path: Path) -> None:
+    """As vim with a backup: the old one aside, a new one written, the backup removed."""
+    backup = path.with_name(path.name + ".bak")
+    path.rename(backup)
+    path.write_bytes(NEW)
+    backup.unlink()
+
+
+def delete_and_write(path: Path) -> None:
+    """As a program that starts afresh."""
+    path.unlink()
+    path.write_bytes(NEW)
+
+
+WAYS: list[Callable[[Path], None]] = [
+    append, write_in_place, rewrite, rename_over, rename_aside, delete_and_write,
+]  # fmt: skip
+
+
+@SLOWLY
+@pytest.mark.also_mounted
+@pytest.mark.parametrize("save", WAYS, ids=lambda way: way.__name__)
+def test_one_save_makes_one_version(desk: Mounted, save: Callable[[Path], None]) -> None:
+    """The service sees one new version of the same file, and no stray entries."""
+    path = desk.root / "notes.txt"
+    before = desk.zone.find("notes.txt")
+    save(path)
+    saved = path.read_bytes()
+    desk.sync()
+    after = desk.zone.find("notes.txt")
+    assert before is not None
+    assert after is not None
+    assert after["id"] == before["id"]
+    assert desk.zone.read("notes.txt") == saved
+    assert len(desk.zone.versions("notes.txt")) == 2
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
+    assert path.read_bytes() == saved
+
+
+def test_a_new_file_is_on_the_service(desk: Mounted) -> None:
+    """A file that is created gets to the service with one version."""
+    data = os.urandom(2_500_000)
+    (desk.root / "docs/new.bin").write_bytes(data)
+    assert (desk.root / "docs/new.bin").read_bytes() == data
+    desk.sync()
+    assert desk.zone.read("docs/new.bin") == data
+    assert len(desk.zone.versions("docs/new.bin")) == 1
+
+
+def test_an_empty_file_is_on_the_service(desk: Mounted) -> None:
+    """`touch` creates a file of no bytes."""
+    (desk.root / "flag").touch()
+    desk.sync()
+    assert desk.zone.read("flag") == b""
+
+
+@SLOWLY
+def test_saves_in_quick_succession_settle(desk: Mounted) -> None:
+    """Many saves within the settle time are one version, the last one."""
+    path = desk.root / "notes.txt"
+    for number in range(10):
+        path.write_text(f"draft {number}\n")
+    desk.sync()
+    assert desk.zone.read("notes.txt") == b"draft 9\n"
+    assert len(desk.zone.versions("notes.txt")) == 2
+
+
+def test_a_save_without_a_change_of_content_keeps_the_file(desk: Mounted) -> None:
+    """Opening for writing and closing again without writing makes no version."""
+    with (desk.root / "notes.txt").open("r+b"):
+        pass
+    desk.sync()
+    assert len(desk.zone.versions("notes.txt")) == 1
+
+
+@pytest.mark.also_mounted
+def test_a_file_is_readable_while_it_waits(desk: Mounted) -> None:
+    """With the service down a save succeeds, can be read back, and goes out when it is up again."""
+    desk.allow("offline", "reach", "upload")
+    assert "notes.txt" in desk.names(desk.root)
+    with desk.deployment.faulty(down=True):
+        (desk.root / "notes.txt").write_bytes(NEW)
+        assert (desk.root / "notes.txt").read_bytes() == NEW
+        outbox = desk.status()["outbox"]
+        assert outbox["pending"] + outbox["uploading"] == 1
+        assert outbox["bytes"] == len(NEW)
+    desk.sync()
+    assert desk.zone.read("notes.txt") == NEW
+    assert len(desk.zone.versions("notes.txt")) == 2
+
+
+def test_seeded_files_have_one_version(desk: Mounted) -> None:
+    """Reading never makes a version."""
+    for name in world.SEED:
+        (desk.root / name).read_bytes()
+    desk.sync()
+    assert {len(desk.zone.versions(name)) for name in world.SEED} == {1}
+
+
+@pytest.mark.mount("settle=0")
+def test_a_temporary_file_that_was_already_sent_still_makes_one_version(desk: Mounted) -> None:
+    """However long a program takes between writing and renaming: the history goes on."""
+    before = desk.zone.find("notes.txt")
+    temporary = desk.root / "notes.tmp"
+    temporary.write_bytes(NEW)
+    desk.sync()
+    assert desk.zone.find("notes.tmp") is not None
+    temporary.rename(desk.root / "notes.txt")
+    desk.sync()
+    after = desk.zone.find("notes.txt")
+    assert before is not None
+    assert after is not None
+    assert after["id"] == before["id"]
+    assert desk.zone.read("notes.txt") == NEW
+    assert len(desk.zone.versions("notes.txt")) == 2
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2")
+@pytest.mark.parametrize("change", ["rename", "rename_over", "unlink", "rewrite"])
+def test_a_change_during_the_upload_is_not_lost(desk: Mounted, change: str) -> None:
+    """Renamed, removed or written again while its bytes are on their way: that is what counts."""
+    new = desk.root / "new.bin"
+    with desk.deployment.faulty(stall=300, times=1, method="POST", path="^/api/zones/"):
+        new.write_bytes(b"n" * 300_000)
+        eventually(lambda: desk.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        match change:
+            case "rename":
+                new.rename(desk.root / "renamed.bin")
+            case "rename_over":
+                new.rename(desk.root / "notes.txt")
+            case "unlink":
+                new.unlink()
+            case "rewrite":
+                new.write_bytes(b"m" * 200_000)
+        desk.names(desk.root)
+    desk.sync()
+    here = {path.name: path.read_bytes() for path in desk.root.iterdir() if path.is_file()}
+    there = {name: data for name, data in desk.zone.tree().items() if data is not None}
+    assert here == {name: data for name, data in there.items() if "/" not in name}
+
+
+@pytest.mark.mount("settle=0", "refresh=0.2", profile="published")
+@pytest.mark.parametrize("change", ["rename", "unlink"])
+def test_published_a_name_changed_during_the_upload(desk: Mounted, change: str) -> None:
+    """Where names cannot be changed on the service: done in time, or refused; never half."""
+    new = desk.root / "new.bin"
+
+    before = desk.deployment.uploads()
+    with desk.deployment.faulty(stall=1.5, times=1, method="POST", path="^/api/zones/"):
+        new.write_bytes(b"n" * 300_000)
+        eventually(lambda: desk.deployment.uploads() > before, what="it is on its way")
+        try:
+            if change == "rename":
+                new.rename(desk.root / "renamed.bin")
+            else:
+                new.unlink()
+        except OSError as refused:
+            assert refused.errno in (errno.EPERM, errno.EACCES, errno.EBUSY)
+    desk.sync()
+    assert set(desk.names(desk.root)) == set(desk.zone.listing())
+
+
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
+def test_a_lost_reply_and_a_newer_edit_are_no_conflict(desk: Mounted, name: str) -> None:
+    """An upload arrived, its answer was lost, and the file was saved again: one file, in order."""
+    path = desk.root / name
+    faults = {"drop_reply": True, "times": 1, "method": "POST", "path": "^/api/zones/"}
+    with desk.deployment.faulty(**faults):
+        path.write_bytes(b"one\n")
+        eventually(
+            lambda: desk.zone.find(name) is not None and desk.zone.read(name) == b"one\n",
+            what="it arrived",
+        )
+        path.write_bytes(b"two!!\n")
+        desk.sync()
+    assert desk.zone.read(name) == b"two!!\n"
+    assert not [each for each in desk.zone.listing() if "conflict" in each]
+
+
+@pytest.mark.mount("settle=0")
+@pytest.mark.parametrize("way", ["over", "again"])
+def test_a_new_file_replaced_during_its_upload(desk: Mounted, way: str) -> None:
+    """Replaced by rename, or removed and written anew, while it is on its way: one file."""
+    new = desk.root / "new.txt"
+    with desk.deployment.faulty(stall=300, times=1, method="POST", path="^/api/zones/"):
+        new.write_bytes(b"one\n")
+        eventually(lambda: desk.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        if way == "over":
+            (desk.root / "other").write_bytes(b"two!!\n")
+            (desk.root / "other").rename(new)
+        else:
+            new.unlink()
+            new.write_bytes(b"two!!\n")
+    desk.sync()
+    assert desk.zone.read("new.txt") == b"two!!\n"
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt", "new.txt"}
+
+
+@pytest.mark.mount("settle=0")
+def test_renamed_there_and_back_during_the_move(desk: Mounted) -> None:
+    """A rename that is taken back while the service carries it out is taken back there, too."""
+    notes, other = desk.root / "notes.txt", desk.root / "other.txt"
+    with desk.deployment.faulty(stall=300, times=1, method="PUT", path="^/api/sandbox/"):
+        notes.rename(other)
+        eventually(lambda: desk.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        other.rename(notes)
+    desk.sync()
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
+
+
+@pytest.mark.mount("settle=0")
+def test_a_folder_renamed_while_it_is_made(desk: Mounted) -> None:
+    """A folder renamed before the service has made it arrives under its last name."""
+    with desk.deployment.faulty(stall=300, times=1, method="POST", path="^/api/sandbox/"):
+        (desk.root / "new").mkdir()
+        eventually(lambda: desk.status()["outbox"]["uploading"] == 1, what="it is on its way")
+        (desk.root / "new").rename(desk.root / "final")
+        (desk.root / "final/x").write_bytes(b"x\n")
+    desk.sync()
+    assert desk.zone.find("new") is None
+    assert desk.zone.read("final/x") == b"x\n"
+
+
+@SLOWLY
+@pytest.mark.parametrize("way", ["removed", "aside", "exchanged"])
+def test_a_temporary_file_that_was_already_sent_takes_the_place_of_one_moved_away(
+    desk: Mounted, way: str
+) -> None:
+    """A slow save whose temporary file is on the service before its target is moved away."""
+    before = desk.zone.entry_id("notes.txt")
+    temporary, target = desk.root / "notes.new", desk.root / "notes.txt"
+    temporary.write_bytes(NEW)
+    desk.sync()
+    if way == "removed":
+        target.unlink()
+        temporary.rename(target)
+    elif way == "exchanged":
+        desk.exchange(temporary, target)
+        temporary.unlink()
+    else:
+        target.rename(desk.root / "notes.bak")
+        temporary.rename(target)
+        (desk.root / "notes.bak").unlink()
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == before
+    assert desk.zone.read("notes.txt") == NEW
+    assert len(desk.zone.versions("notes.txt")) == 2
+    assert set(desk.zone.listing()) == {"big.bin", "docs", "empty", "notes.txt"}
+
+
+def test_names_passed_on_keep_their_histories(desk: Mounted) -> None:
+    """Renames alone, one after the other into each other's places, end no file's history."""
+    ids = {}
+    for name in ("log", "log.1"):
+        (desk.root / name).write_bytes(name.encode())
+        desk.sync()
+        ids[name] = desk.zone.entry_id(name)
+    (desk.root / "log.1").rename(desk.root / "log.2")
+    (desk.root / "log").rename(desk.root / "log.1")
+    desk.sync()
+    assert desk.zone.entry_id("log.2") == ids["log.1"]
+    assert desk.zone.entry_id("log.1") == ids["log"]
+    assert desk.zone.find("log") is None
+    assert desk.zone.read("log.1") == b"log"

@@ -191,7 +191,7 @@ class Client:
             cast(BearerAuth, None), cast(Renewal, None),
         )  # fmt: skip
         session: Any = SimpleNamespace(folder=Path("/Zones"), ended=trio.Event(), stop=self.stop)
-        self.commands = Commands(self.parts, session, trio.Event())
+        self.commands = Commands(self.parts, session, trio.Event(), lambda: None)
         self.kernel = Kernel(self.files)
         self.is_running = True
         try:

@@ -203,12 +203,12 @@ class Client:
                     await trio.sleep_forever()
         finally:
             self.is_running = False
-            self.parts.hang_up()
+            self.service.transfer.hang_up()
             with trio.CancelScope(shield=True):
                 if not self._is_killed:
                     await self.kernel.close_all()
-                await self.parts.aclose()
-            self.parts.close()
+                await self.files.aclose()
+            state.database.close()
             self._ended.set()
 
     async def _drain(self) -> None:

@@ -31,7 +31,7 @@ LOOK_SECONDS: Final = 1.0  # a browser command that fails ends within this time
 
 
 class BrowserPrompt:
-    """The user at this terminal; implements `logon.browser.visit.Person`."""
+    """The user at this terminal; implements `logon.browser.signon.Person`."""
 
     def __init__(
         self, wish: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]

@@ -1,10 +1,12 @@
 """Log output of the daemon: to the terminal, the service manager, or a log file.
 
-Knows nothing about the messages. Does not filter names, paths or secrets: the caller leaves secrets
-out.
+Does not filter names, paths or secrets: the caller leaves secrets out. A second, anonymous file,
+which `doctor --report` copies, has the same messages without their variable parts.
 
 INVARIANT: a message is one line, and no line, including a traceback, contains control characters
 for a terminal.
+INVARIANT: the anonymous file contains only texts of the sources, numbers, times, the words KNOWN,
+and types of errors. The sources therefore log constant texts with %-fields.
 """
 
 import errno
@@ -13,6 +15,8 @@ import io
 import logging
 import logging.handlers
 import os
+import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +26,11 @@ from zonedrive.formatting import plain
 from zonedrive.paths import private_dir
 
 MAX_BYTES = 4 << 20
+ANONYMOUS_BYTES = 256 << 10
 KEPT = 2
+HIDDEN = "…"
+KNOWN = frozenset({"online", "offline", "logon-required", "token", "session"})
+"""Texts that name nobody, and may be in the anonymous file as values."""
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -41,6 +49,40 @@ class _Lines(logging.Formatter):
         return "\n".join(map(_line, super().formatException(ei).split("\n")))
 
 
+class _Anonymous(logging.Formatter):
+    """Formatter that hides all variable parts that could be names."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = HIDDEN
+        if record.name.startswith("zonedrive."):
+            args = record.args if isinstance(record.args, tuple) else (record.args,)
+            text = str(record.msg) % tuple(map(_anonymous, args)) if record.args else record.msg
+        lines = [f"{self.formatTime(record)} {record.levelname} {record.name}: {text}"]
+        if record.exc_info and record.exc_info[1]:
+            lines += _trace(record.exc_info[1])
+        return "\n".join(lines)
+
+
+def _anonymous(value: object) -> object:
+    if isinstance(value, OSError):
+        return f"{type(value).__name__} ({os.strerror(value.errno or 0)})"
+    if isinstance(value, BaseException):
+        return type(value).__name__
+    is_safe = isinstance(value, int | float) or (isinstance(value, str) and value in KNOWN)
+    return value if is_safe else HIDDEN
+
+
+def _trace(error: BaseException) -> Iterator[str]:
+    """Yield the modules and lines of a traceback, and the types of its errors."""
+    if before := error.__cause__ or error.__context__:
+        yield from _trace(before)
+    for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from _trace(inner)
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        yield f"    {frame.f_globals.get('__name__')}:{line}"
+    yield f"    {type(error).__name__}"
+
+
 def _line(text: str) -> str:
     """Return `text` without control characters; bytes that are not UTF-8 stay readable."""
     return plain(text.encode("utf-8", "backslashreplace").decode())
@@ -56,23 +98,39 @@ def _is_heard(record: logging.LogRecord) -> bool:
 
 
 class PrivateFile(logging.handlers.RotatingFileHandler):
-    """Log file with mode 0600, rotated at MAX_BYTES; it also receives descriptor 2 of C code."""
+    """Log file with mode 0600, rotated at `limit` bytes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit: int) -> None:
         private_dir(path.parent)
-        super().__init__(path, maxBytes=MAX_BYTES, backupCount=KEPT, encoding="utf-8")
+        super().__init__(path, maxBytes=limit, backupCount=KEPT, encoding="utf-8")
 
     def _open(self) -> io.TextIOWrapper:
         descriptor = os.open(
             self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
-        os.dup2(descriptor, 2)
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+
+class MainFile(PrivateFile):
+    """Log file that also receives descriptor 2 of C code."""
+
+    def _open(self) -> io.TextIOWrapper:
+        stream = super()._open()
+        os.dup2(stream.fileno(), 2)
+        return stream
+
+
+def anonymous(path: Path) -> Path:
+    """Return the path of the anonymous file beside the log file `path`."""
+    return path.with_name("anonymous.log")
 
 
 def to_file(path: Path, *, debug: bool = False) -> None:
     """Log to a file, for a daemon without a terminal."""
-    _install(PrivateFile(path), _Lines(_FORMAT), debug)
+    _install(MainFile(path, MAX_BYTES), _Lines(_FORMAT), debug)
+    handler = PrivateFile(anonymous(path), ANONYMOUS_BYTES)
+    handler.setFormatter(_Anonymous())
+    logging.getLogger().addHandler(handler)
 
 
 def to_stderr(*, debug: bool = False) -> None:

@@ -14,9 +14,8 @@ import queue
 import threading
 from collections.abc import Iterator
 
-from zonedrive.doctor import account, apparmor, folders, fuse_device, mount, profile_check, service
-from zonedrive.doctor.facts import DoctorFacts
-from zonedrive.doctor.result import Check, CheckResult
+from zonedrive.doctor import account, folders, machine, mount, profile_check
+from zonedrive.doctor.facts import Check, CheckResult, DoctorFacts, bad
 from zonedrive.errors import ConfigError
 
 UNFORESEEN = "run 'zonedrive status', and look into daemon.log"
@@ -24,11 +23,11 @@ SECONDS = 40.0
 """Maximum duration of one check; its own timeouts are shorter, but a dead disk may block."""
 
 CHECKS: tuple[tuple[str, Check], ...] = (
-    ("fuse device", fuse_device.fuse_device),
-    ("fusermount3", fuse_device.fusermount),
-    ("user", fuse_device.user),
-    ("AppArmor", apparmor.apparmor),
-    ("allow_other", apparmor.sharing),
+    ("fuse device", machine.fuse_device),
+    ("fusermount3", machine.fusermount),
+    ("user", machine.user),
+    ("AppArmor", machine.apparmor),
+    ("allow_other", machine.sharing),
     ("home folder", folders.home),
     ("settings", account.settings),
     ("state folder", folders.state),
@@ -40,10 +39,10 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("profile", account.profile),
     ("encryption", account.encryption),
     ("key", account.key),
-    ("service", service.reachable),
-    ("certificate", service.certificate),
-    ("clock", service.clock),
-    ("token", service.token),
+    ("service", account.reachable),
+    ("certificate", account.certificate),
+    ("clock", account.clock),
+    ("token", account.token),
     ("mount point", mount.point),
     ("mount", mount.mounted),
     ("daemon", mount.answering),
@@ -87,8 +86,10 @@ def _in_time(check: Check, patient: DoctorFacts) -> CheckResult | None:
     try:
         return results.get(timeout=SECONDS)
     except queue.Empty:
-        return CheckResult(False, f"did not answer within {SECONDS:.0f} s",
-                       "look at the disks and network folders of this machine")  # fmt: skip
+        return bad(
+            f"did not answer within {SECONDS:.0f} s",
+            "look at the disks and network folders of this machine",
+        )
 
 
 def _looked(check: Check, patient: DoctorFacts) -> CheckResult | None:
@@ -100,4 +101,4 @@ def _looked(check: Check, patient: DoctorFacts) -> CheckResult | None:
         reason = wrong.strerror or type(wrong).__name__
     except Exception as wrong:  # its message may hold names
         reason = type(wrong).__name__
-    return CheckResult(False, f"cannot be looked at ({reason})", UNFORESEEN)
+    return bad(f"cannot be looked at ({reason})", UNFORESEEN)

@@ -1,19 +1,33 @@
-"""Checks of the account: settings, logon, profile, and protection of local data.
+"""Checks of the account and its service: settings, logon, profile, protection of local data,
+reachability, certificate, clock and token.
 
-Sends no request to the service.
+Changes nothing at the service.
 """
 
 import re
 import time
 
+import trio
+
 from zonedrive.daemon.local_data import is_sealed
-from zonedrive.doctor.facts import DoctorFacts
-from zonedrive.doctor.result import CheckResult
-from zonedrive.errors import ConfigError, NoHomeDirectory, StoreError, ZonedriveError
+from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
+from zonedrive.errors import (
+    ConfigError,
+    NoHomeDirectory,
+    NotLoggedOn,
+    StoreError,
+    TimedOut,
+    Unavailable,
+    Untrusted,
+    ZonedriveError,
+)
 from zonedrive.logon.account import Account
-from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked
+from zonedrive.logon.api import open_access
+from zonedrive.logon.bearer_auth import Bearer
+from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked, Secret
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import config_file
+from zonedrive.remote.probe import ProbeResult
 from zonedrive.remote.profiles.load import load_profile, packaged
 
 AGAIN = "run 'zonedrive logon URL' again"
@@ -31,6 +45,8 @@ RUNNING = (
     "the mount still has it: run 'zonedrive sync', so that nothing waits; then"
     " 'zonedrive logoff', and log on"
 )
+AHEAD = 60.0  # seconds; one-time codes are refused soon beyond that
+ENDING = 7.0  # days
 
 
 def settings(patient: DoctorFacts) -> CheckResult | None:
@@ -42,35 +58,47 @@ def settings(patient: DoctorFacts) -> CheckResult | None:
     except ConfigError as wrong:
         line = re.search(r"config\.toml(?::| line |, line )([0-9]+)", wrong.message)
         where = f" (line {line[1]})" if line else ""
-        return CheckResult(False, f"config.toml cannot be used{where}",
-                       "mend that line, or move the file away", here=wrong.line())  # fmt: skip
+        return bad(
+            f"config.toml cannot be used{where}",
+            "mend that line, or move the file away",
+            here=wrong.line(),
+        )
     if not config_file().exists():
-        return CheckResult(True, "all as it comes: there is no config.toml")
-    return CheckResult(True, "config.toml is sound")
+        return good("all as it comes: there is no config.toml")
+    return good("config.toml is sound")
 
 
 def logon(patient: DoctorFacts) -> CheckResult | None:
     """Check the stored logon."""
     try:
         if patient.account is None:
-            return CheckResult(False, "there is no logon", "run 'zonedrive logon URL'",
-                           here=f"run 'zonedrive logon URL{patient.paths.option}'")  # fmt: skip
+            return bad(
+                "there is no logon",
+                "run 'zonedrive logon URL'",
+                here=f"run 'zonedrive logon URL{patient.paths.option}'",
+            )
     except NoHomeDirectory:
         return None
     except ConfigError as wrong:
-        return CheckResult(False, "what the logon kept is damaged", AGAIN, here=wrong.line())
+        return bad("what the logon kept is damaged", AGAIN, here=wrong.line())
     bearer = patient.bearer
     if isinstance(bearer, StoreError):
         if patient.shut is not None and patient.secrets.kind == "keyring":
-            return CheckResult(False, "its token is in the keyring, which is locked or not there",
-                           "unlock the keyring: log in to the desktop, or open its settings",
-                           )  # fmt: skip
+            return bad(
+                "its token is in the keyring, which is locked or not there",
+                "unlock the keyring: log in to the desktop, or open its settings",
+            )
         if isinstance(bearer, InsecurePermissions):
-            return CheckResult(False, f"the file with its secrets {bearer.what}",
-                           "run 'chmod 600' on secrets.json, if it is yours; else remove it, and"
-                           " log on again", here=bearer.line())  # fmt: skip
-        return CheckResult(False, "what the logon kept is damaged", AGAIN,
-                       here=f"{bearer.line()}: run '{patient.logon_command}'")  # fmt: skip
+            return bad(
+                f"the file with its secrets {bearer.what}",
+                "run 'chmod 600' on secrets.json, if it is yours; else remove it, and log on again",
+                here=bearer.line(),
+            )
+        return bad(
+            "what the logon kept is damaged",
+            AGAIN,
+            here=f"{bearer.line()}: run '{patient.logon_command}'",
+        )
     if bearer is None:
         return _again(patient, "its token is gone")
     if bearer.until and bearer.expires_ns < time.time_ns():
@@ -78,11 +106,11 @@ def logon(patient: DoctorFacts) -> CheckResult | None:
     if Account.is_damaged(patient.paths):
         return _again(patient, "account.json cannot be read, so a copy of it is in use")
     until = f", valid until {bearer.until}" if bearer.until else ""
-    return CheckResult(True, f"a {bearer.kind} is kept{until}")
+    return good(f"a {bearer.kind} is kept{until}")
 
 
 def _again(patient: DoctorFacts, detail: str) -> CheckResult:
-    return CheckResult(False, detail, AGAIN, here=f"run '{patient.logon_command}'")
+    return bad(detail, AGAIN, here=f"run '{patient.logon_command}'")
 
 
 def profile(patient: DoctorFacts) -> CheckResult | None:
@@ -96,10 +124,12 @@ def profile(patient: DoctorFacts) -> CheckResult | None:
     except ZonedriveError as wrong:
         line = re.search(r", line ([0-9]+)", wrong.message)
         where = f" (line {line[1]})" if line else ""
-        return CheckResult(False, f"{shown} cannot be used{where}",
-                       "mend the file, or log on again with another --profile",
-                       here=wrong.line())  # fmt: skip
-    return CheckResult(True, shown)
+        return bad(
+            f"{shown} cannot be used{where}",
+            "mend the file, or log on again with another --profile",
+            here=wrong.line(),
+        )
+    return good(shown)
 
 
 def encryption(patient: DoctorFacts) -> CheckResult | None:
@@ -110,16 +140,14 @@ def encryption(patient: DoctorFacts) -> CheckResult | None:
     on = bool(vitals["encrypt"]) if vitals else patient.settings.encrypt
     sealed = is_sealed(patient.paths)
     if sealed is not None and sealed != on:
-        return CheckResult(
-            False,
+        return bad(
             f"encrypt = {str(on).lower()}, but what is kept here was made with the opposite",
             "set it back; to change it, 'zonedrive sync', then 'zonedrive logoff', change it, and"
             " log on",
         )
     if on:
-        return CheckResult(True, "content and names are encrypted on this disk")
-    return CheckResult(
-        True,
+        return good("content and names are encrypted on this disk")
+    return good(
         "off (encrypt = false): content and names lie readable on this disk",
         "to turn it on, log off, remove the setting, and log on again",
     )
@@ -136,17 +164,98 @@ def key(patient: DoctorFacts) -> CheckResult | None:
         return None  # `logon` reports this
     if isinstance(found, StoreError):
         remedy = "unlock the keyring" if isinstance(found, KeyringLocked) else LOST
-        return CheckResult(False, f"{where}, and cannot be read", remedy, here=found.line())
+        return bad(f"{where}, and cannot be read", remedy, here=found.line())
     if found == "gone":
         return _keyless(patient, "it is gone, and what is kept here cannot be read without it")
     if found == "another":
         return _keyless(patient, "it is another one than what is kept here was made with")
     if found == "to come":
-        return CheckResult(True, f"not made yet; it will be {where}")
-    return CheckResult(True, where)
+        return good(f"not made yet; it will be {where}")
+    return good(where)
 
 
 def _keyless(patient: DoctorFacts, detail: str) -> CheckResult:
     remedy, option = RUNNING if patient.running else LOST, patient.paths.option
     here = re.sub(r"'(zonedrive \w+)", rf"'\1{option}", remedy)
-    return CheckResult(False, detail, remedy, here=here)
+    return bad(detail, remedy, here=here)
+
+
+# ---- the service ----
+
+
+def reachable(patient: DoctorFacts) -> CheckResult | None:
+    """Check that the service answers."""
+    seen = patient.glance
+    if seen is None:
+        return None
+    if isinstance(seen, ProbeResult):
+        return good(f"answers after {seen.seconds * 1000:.0f} ms, with a new connection")
+    if isinstance(seen, Untrusted):
+        return good("somebody answers, see certificate")
+    if isinstance(seen, TimedOut):
+        return bad("does not answer in time", "look at the network, VPN and proxy")
+    if isinstance(seen, Unavailable):
+        return bad("answers that it cannot serve now", "try again later")
+    return bad(
+        f"cannot be reached ({type(seen).__name__})",
+        "look at the network, VPN and proxy; what you write waits",
+    )
+
+
+def certificate(patient: DoctorFacts) -> CheckResult | None:
+    """Check that the certificate is trusted, and when it expires."""
+    seen = patient.glance
+    if isinstance(seen, Untrusted):
+        return bad(
+            "is not one that this machine trusts",
+            "give your authority's certificate to 'zonedrive logon --ca-file'; do not go on"
+            " where it was trusted yesterday: ask the administrator",
+            here=f"run '{patient.logon_command} --ca-file FILE' with your authority's certificate;"
+            " do not go on where it was trusted yesterday: ask the administrator",
+        )
+    if not isinstance(seen, ProbeResult) or seen.certificate_days is None:
+        return None
+    days = f"trusted, good for {seen.certificate_days:.0f} more days"
+    if seen.certificate_days < ENDING:
+        return bad(days, "ask the administrator of the service to renew it")
+    return good(days)
+
+
+def clock(patient: DoctorFacts) -> CheckResult | None:
+    """Check that the local clock agrees with the service's."""
+    seen = patient.glance
+    if not isinstance(seen, ProbeResult) or seen.ahead is None:
+        return None
+    if abs(seen.ahead) > AHEAD:
+        way = "ahead of" if seen.ahead > 0 else "behind"
+        return bad(
+            f"this machine's clock is {abs(seen.ahead):.0f} s {way} the service's",
+            "run 'timedatectl set-ntp true'",
+        )
+    return good("as the service's")
+
+
+def token(patient: DoctorFacts) -> CheckResult | None:
+    """Check that the service accepts the logon."""
+    if patient.account is None or not isinstance(patient.glance, ProbeResult):
+        return None
+    bearer = patient.bearer
+    if not isinstance(bearer, Bearer):
+        return None  # `logon` and `key` report this
+    try:
+        trio.run(_carried, patient.account, Secret(bearer.secret))
+    except NotLoggedOn:
+        return bad(
+            "is not accepted (any more)",
+            "run 'zonedrive logon URL' again",
+            here=f"run '{patient.logon_command}'",
+        )
+    except ZonedriveError as wrong:
+        return bad(f"could not be tried ({type(wrong).__name__})", "try again later")
+    return good("accepted by the service")
+
+
+async def _carried(account: Account, bearer: Secret) -> None:
+    async with open_access(account.base_url, account.ca_file) as access:
+        access.carry(bearer)
+        await access.check()

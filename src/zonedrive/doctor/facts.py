@@ -1,9 +1,10 @@
-"""Facts about the checked account; each is determined once, on first use.
+"""Facts about the checked account, each determined once on first use; and the form of a result.
 
-Does not evaluate anything.
+Evaluates nothing.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -14,6 +15,7 @@ from zonedrive.daemon import local_data, lock
 from zonedrive.daemon.lock import Holder, is_held
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
+from zonedrive.formatting import count
 from zonedrive.logon import bearer_auth, keys
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, load_bearer
@@ -124,3 +126,39 @@ class DoctorFacts:
             return probe.look(self.account)
         except ZonedriveError as wrong:
             return wrong
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Result of a check: the state, and a remedy if something is wrong.
+
+    INVARIANT: detail and remedy contain no name of a person, a file, a zone or a host. `here` is
+    the remedy with the names of this machine (a command with its address, a folder), for the local
+    user only.
+    """
+
+    ok: bool
+    detail: str
+    remedy: str = ""
+    here: str = ""
+
+
+Check = Callable[[DoctorFacts], CheckResult | None]
+
+
+def good(detail: str, remedy: str = "") -> CheckResult:
+    """Return the result of a check that found no problem."""
+    return CheckResult(True, detail, remedy)
+
+
+def bad(detail: str, remedy: str, here: str = "") -> CheckResult:
+    """Return the result of a check that found a problem."""
+    return CheckResult(False, detail, remedy, here)
+
+
+def age(seconds: float) -> str:
+    """Return a duration in readable form."""
+    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            return count(int(seconds // length), unit)
+    return "less than a minute"

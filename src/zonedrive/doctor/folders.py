@@ -18,8 +18,7 @@ from pathlib import Path
 from zonedrive.content import disk_limit
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import local_data, protocol
-from zonedrive.doctor.facts import DoctorFacts
-from zonedrive.doctor.result import CheckResult
+from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.errors import NoHomeDirectory, StoreError
 from zonedrive.formatting import amount
 from zonedrive.fuse import mountpoint
@@ -38,7 +37,7 @@ def home(patient: DoctorFacts) -> CheckResult | None:
     try:
         config_file(), patient.paths.state, patient.paths.cache, runtime_dir()
     except NoHomeDirectory as wrong:
-        return CheckResult(False, wrong.message, wrong.remedy)
+        return bad(wrong.message, wrong.remedy)
     return None
 
 
@@ -53,26 +52,25 @@ def state(patient: DoctorFacts) -> CheckResult | None:
     else:
         folder = next(each for each in folder.parents if each.exists())
         if not _is_writable(folder):
-            return CheckResult(
-                False, "it cannot be made: the folder above it is read-only or not yours",
+            return bad(
+                "it cannot be made: the folder above it is read-only or not yours",
                 "give it back to your user, or set XDG_STATE_HOME to a folder of yours",
                 here=f"make {folder} writable, or set XDG_STATE_HOME to a folder of yours",
-            )  # fmt: skip
+            )
     kind = _kind(folder)
     if kind.startswith(REMOTE):
-        return CheckResult(
-            False, f"it is on a network file system ({kind}), where databases are not safe", LOCAL
-        )
+        return bad(f"it is on a network file system ({kind}), where databases are not safe", LOCAL)
     if wrong := _locks(folder):
         return wrong
     disk = os.statvfs(folder)
     if disk.f_files and not disk.f_favail:
-        return CheckResult(False, "its disk has no room for another file (no inodes are left)",
-                       "delete small files there that nobody needs")  # fmt: skip
+        return bad(
+            "its disk has no room for another file (no inodes are left)",
+            "delete small files there that nobody needs",
+        )
     free = disk.f_bavail * disk.f_frsize - SPOOL_RESERVE
     if free < FIT:
-        return CheckResult(
-            False,
+        return bad(
             f"there is room for {amount(max(free, 0))} of what you save",
             "make room on that disk, or set XDG_STATE_HOME to a folder on another one",
             here=f"make room on the disk of {folder}, or set XDG_STATE_HOME to a folder on another"
@@ -81,15 +79,14 @@ def state(patient: DoctorFacts) -> CheckResult | None:
     if folder != patient.paths.state:
         return None  # the folder does not exist yet and can be created
     where = f", on {kind}" if kind else ""  # a chroot's table of mounts may not have it
-    return CheckResult(True, f"private{where}; there is room for {amount(free)} of what you save")
+    return good(f"private{where}; there is room for {amount(free)} of what you save")
 
 
 def _blocked(folder: Path, variable: str) -> CheckResult | None:
     """Return a finding if a file is in the place of the folder or one of its parents."""
     if not (found := obstacle(folder)):
         return None
-    return CheckResult(
-        False,
+    return bad(
         "it cannot be made: what is in its place, or above it, is no folder",
         f"move that away, or set HOME or {variable} to a folder of yours",
         here=no_folder(found).line(),
@@ -108,7 +105,7 @@ def _locks(folder: Path) -> CheckResult | None:
     except OSError as wrong:
         if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
             return None  # another check reports this
-        return CheckResult(False, f"files there cannot be locked ({wrong.strerror})", LOCAL)
+        return bad(f"files there cannot be locked ({wrong.strerror})", LOCAL)
     return None
 
 
@@ -122,16 +119,13 @@ def runtime(patient: DoctorFacts) -> CheckResult | None:
     if wrong := _sockets(above) or _foreign(folder, patient.paths.control):
         return wrong
     if not given:
-        return CheckResult(
-            True, "XDG_RUNTIME_DIR is not set; a folder of the state stands in for it"
-        )
+        return good("XDG_RUNTIME_DIR is not set; a folder of the state stands in for it")
     if folder.parent != Path(given):
-        return CheckResult(
-            True,
+        return good(
             "XDG_RUNTIME_DIR is no folder of yours; a folder of the state stands in for it",
             "log in as the user, for instance with 'su -' or 'machinectl shell'",
         )
-    return CheckResult(True, "open to you alone" if folder.exists() else "not made yet")
+    return good("open to you alone" if folder.exists() else "not made yet")
 
 
 def _sockets(folder: Path) -> CheckResult | None:
@@ -142,8 +136,7 @@ def _sockets(folder: Path) -> CheckResult | None:
             probe.bind(name)
         path.unlink()
     except OSError as wrong:
-        return CheckResult(
-            False,
+        return bad(
             f"no socket can be made there ({wrong.strerror})",
             "set XDG_RUNTIME_DIR to a folder of yours on a disk of this machine",
         )
@@ -162,8 +155,7 @@ def _foreign(folder: Path, control: Path) -> CheckResult | None:
     if not theirs:
         return None
     what = "the folder of the control socket" if theirs[0] == folder else "the control socket"
-    return CheckResult(
-        False,
+    return bad(
         f"{what} is another user's, so commands and daemon cannot meet there",
         "unmount, remove it, and mount again, or set XDG_RUNTIME_DIR to a folder of your own",
         here=f"unmount, run 'sudo rm -r {quoted(theirs[0])}', and mount again; or set"
@@ -193,10 +185,12 @@ def cache(patient: DoctorFacts) -> CheckResult | None:
     if fits < limit:
         detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"
         if fits == 0 and limit:
-            return CheckResult(False, detail, "make room on that disk, or set XDG_CACHE_HOME",
-                           here=f"make room on the disk of {folder}, or set XDG_CACHE_HOME",
-                           )  # fmt: skip
-    return CheckResult(True, detail)
+            return bad(
+                detail,
+                "make room on that disk, or set XDG_CACHE_HOME",
+                here=f"make room on the disk of {folder}, or set XDG_CACHE_HOME",
+            )
+    return good(detail)
 
 
 def cache_speed(patient: DoctorFacts) -> CheckResult | None:
@@ -217,63 +211,57 @@ def cache_speed(patient: DoctorFacts) -> CheckResult | None:
             return None  # `cache` reports this
         raise
     if speed < SLOW:
-        return CheckResult(
-            False,
+        return bad(
             f"the disk takes {speed / 1e6:.1f} MB/s",
             "set XDG_CACHE_HOME to a folder on a faster disk",
         )
-    return CheckResult(True, f"the disk takes {speed / 1e6:.0f} MB/s")
+    return good(f"the disk takes {speed / 1e6:.0f} MB/s")
 
 
 def database(patient: DoctorFacts) -> CheckResult | None:
-    """Check that the database can be read, and report earlier damage."""
+    """Check the structure of the whole database, and report earlier damage."""
     path = patient.paths.database
     if not path.exists():
         return None
     try:
         with local_data.reader(patient.paths) as state:
-            state.waiting()
+            state.require_sound()
     except StoreError as wrong:
-        return CheckResult(
-            False, "it cannot be read",
+        return bad(
+            "it cannot be read",
             "run 'zonedrive mount DIR', which repairs a damaged one; what waits is kept",
             here=wrong.line(),
-        )  # fmt: skip
-    aside = [each for each in path.parent.glob(f"{path.name}.damaged-*") if _is_main(each)]
-    if aside:
-        return CheckResult(
-            True,
-            f"sound; {len(aside)} damaged one(s) of former times are kept in the state folder",
+        )
+    aside = path.parent.glob(f"{path.name}.damaged-*")
+    if damaged := [each for each in aside if not each.name.endswith(("-wal", "-shm"))]:
+        return good(
+            f"sound; {len(damaged)} damaged one(s) from before are kept in the state folder",
             "delete them once nothing is missing, and have the disk checked",
         )
-    return CheckResult(True, f"sound, {amount(path.stat().st_size)}")
-
-
-def _is_main(path: Path) -> bool:
-    return not path.name.endswith(("-wal", "-shm"))
+    return good(f"sound, {amount(path.stat().st_size)}")
 
 
 def _unfit(folder: Path) -> CheckResult | None:
     """Return the problem with a folder that must be private and writable, or None."""
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        return CheckResult(
-            False, "it cannot be written: its disk is read-only",
+        return bad(
+            "it cannot be written: its disk is read-only",
             "a disk that became so by itself has an error: look at 'dmesg', have it checked, and"
             " make it writable again; what waits is kept",
-        )  # fmt: skip
+        )
     if not _is_writable(folder):
-        return CheckResult(
-            False, "it cannot be written", "give the folder back to your user",
+        return bad(
+            "it cannot be written",
+            "give the folder back to your user",
             here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)} && chmod -R u+rwX"
             f" {quoted(folder)}'",
-        )  # fmt: skip
+        )
     foreign = open_ones = 0
     for each in [folder.stat(), *_files(folder)]:
         foreign += each.st_uid != os.getuid()
         open_ones += bool(stat.S_IMODE(each.st_mode) & 0o077)
     if foreign:
-        return CheckResult(
-            False,
+        return bad(
             f"{foreign} file(s) in it belong to another user",
             "give them back to your user with chown; was zonedrive run with sudo?",
             here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)}'; was zonedrive run with"
@@ -287,8 +275,9 @@ def _unfit(folder: Path) -> CheckResult | None:
 
 
 def _closing(folder: Path, detail: str) -> CheckResult:
-    return CheckResult(False, detail, "run 'chmod -R go=' on that folder",
-                   here=f"run 'chmod -R go= {quoted(folder)}'")  # fmt: skip
+    return bad(
+        detail, "run 'chmod -R go=' on that folder", here=f"run 'chmod -R go= {quoted(folder)}'"
+    )
 
 
 def _is_writable(folder: Path) -> bool:

@@ -12,8 +12,7 @@ from typing import Any
 
 from zonedrive import __version__, causes
 from zonedrive.daemon import last_run, local_data
-from zonedrive.doctor.facts import DoctorFacts
-from zonedrive.doctor.result import CheckResult, age
+from zonedrive.doctor.facts import CheckResult, DoctorFacts, age, bad, good
 from zonedrive.errors import ConfigError, MountError, StoreError
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mountpoint import Mount
@@ -32,10 +31,12 @@ def point(patient: DoctorFacts) -> CheckResult | None:
     try:
         mountpoint.check(os.fspath(patient.folder))
     except MountError as wrong:
-        return CheckResult(False, "nothing can be mounted on that folder",
-                       "name a folder of yours that is there and empty",
-                       here=wrong.line())  # fmt: skip
-    return CheckResult(True, "yours, and empty")
+        return bad(
+            "nothing can be mounted on that folder",
+            "name a folder of yours that is there and empty",
+            here=wrong.line(),
+        )
+    return good("yours, and empty")
 
 
 def mounted(patient: DoctorFacts) -> CheckResult | None:
@@ -54,29 +55,27 @@ def mounted(patient: DoctorFacts) -> CheckResult | None:
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
-            return CheckResult(
-                False,
+            return bad(
                 "a mount does not answer",
                 "run 'zonedrive unmount --now DIR'",
                 here=f"run 'zonedrive unmount --now {quoted(each.path)}'",
             )
         if dead:
-            return CheckResult(
-                False, f"a mount has lost its daemon ({SHOWN})",
+            return bad(
+                f"a mount has lost its daemon ({SHOWN})",
                 "run 'zonedrive mount' there again, or 'zonedrive unmount'",
                 here=f"run '{command}', which clears it, or 'zonedrive unmount"
                 f" {quoted(each.path)}'",
-            )  # fmt: skip
+            )
     if patient.running and patient.holder and patient.holder.control and not _is_at(last):
         ends = "which ends it, and mount again"
-        return CheckResult(
-            False,
+        return bad(
             "it was unmounted, but a program or a container still uses it, or its daemon hangs",
             f"run 'zonedrive unmount DIR', {ends}",
             here=f"run 'zonedrive unmount {quoted(patient.holder.mountpoint)}', {ends}",
         )
     if not found:
-        return CheckResult(True, "not mounted")
+        return good("not mounted")
     return _living(patient, found, last)
 
 
@@ -89,15 +88,14 @@ def _living(patient: DoctorFacts, found: list[Mount], last: Path | None) -> Chec
     own = [each for each in found if patient.running and each.path == last]
     others = len(found) - len(own)
     if not own:
-        return CheckResult(
-            True,
+        return good(
             "not mounted; another daemon of yours (of another account or XDG_STATE_HOME) serves it",
             SHOWN,
         )
     if others:
         detail = f"mounted, and it answers; {others} more mount(s) of the same service are yours"
-        return CheckResult(True, detail, SHOWN)
-    return CheckResult(True, "mounted, and it answers")
+        return good(detail, SHOWN)
+    return good("mounted, and it answers")
 
 
 def answering(patient: DoctorFacts) -> CheckResult | None:
@@ -108,23 +106,24 @@ def answering(patient: DoctorFacts) -> CheckResult | None:
     if vitals is None:
         place = quoted(patient.holder.mountpoint) if patient.holder else "DIR"
         ends = "which ends it, and mount again; what was saved is kept"
-        return CheckResult(
-            False,
+        return bad(
             "it lives and does not answer",
             f"run 'zonedrive unmount --now DIR', {ends}",
             here=f"run 'zonedrive unmount --now {place}', {ends}",
         )
     if vitals["state"] == "logon-required":
-        return CheckResult(False, "the logon has ended", "run 'zonedrive logon URL' again",
-                       here=f"run '{patient.logon_command}'")  # fmt: skip
+        return bad(
+            "the logon has ended",
+            "run 'zonedrive logon URL' again",
+            here=f"run '{patient.logon_command}'",
+        )
     version = str(vitals.get("version", "older"))
     if version != __version__:
-        return CheckResult(
-            False,
+        return bad(
             f"it is of another version ({version}) than this command ({__version__})",
             "run 'zonedrive unmount DIR' and 'zonedrive mount DIR' when nothing uses it",
         )
-    return CheckResult(True, f"it answers, and is {vitals['state']}")
+    return good(f"it answers, and is {vitals['state']}")
 
 
 def background(patient: DoctorFacts) -> CheckResult | None:
@@ -133,9 +132,8 @@ def background(patient: DoctorFacts) -> CheckResult | None:
         return None
     failing = [str(each) for each in patient.vitals.get("failing", ())]
     if not failing:
-        return CheckResult(True, "none of them fails")
-    return CheckResult(
-        False,
+        return good("none of them fails")
+    return bad(
         f"failing, and tried again by itself: {', '.join(failing)}",
         "run 'zonedrive doctor --report FILE' and send it with a bug report; to begin anew, unmount"
         " and mount again",
@@ -149,9 +147,8 @@ def downloads(patient: DoctorFacts) -> CheckResult | None:
     if patient.vitals is None:
         return None
     if not (unfetched := int(patient.vitals.get("unfetched", 0))):
-        return CheckResult(True, "none failed in the last minutes")
-    return CheckResult(
-        False,
+        return good("none failed in the last minutes")
+    return bad(
         f"{unfetched} file(s) could not be fetched in the last minutes",
         "see 'zonedrive status' for which and why, and read them again",
     )
@@ -164,8 +161,7 @@ def last_end(patient: DoctorFacts) -> CheckResult | None:
         return None
     command = f"zonedrive mount {quoted(died.mountpoint)}{patient.paths.option}"
     again = "if it happens again, send 'zonedrive doctor --report FILE' with a bug report"
-    return CheckResult(
-        False,
+    return bad(
         f"the daemon died without unmounting: {died.public}",
         f"run 'zonedrive mount DIR'; {again}",
         here=f"{died.line}; run '{command}'; {again}",
@@ -184,32 +180,28 @@ def outbox(patient: DoctorFacts) -> CheckResult | None:
         return None if patient.running else _at_rest(patient)
     waiting, failed = int(vitals["waiting"]), int(vitals["failed"])
     if failed:
-        return CheckResult(
-            False,
+        return bad(
             f"{failed} of {waiting} change(s) {_why(vitals, failed)}",
             "see 'zonedrive status' for what and why",
         )
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
-        return CheckResult(
-            False,
+        return bad(
             f"something was tried {vitals['tries']} times in vain, though the service answers",
             "see 'zonedrive status'",
         )
     since = _oldest(patient) if waiting > int(vitals.get("held", 0)) else 0.0
     if since > LONG:
-        return CheckResult(
-            False,
+        return bad(
             f"{waiting} change(s) wait, the oldest for {age(since)}",
             "see 'zonedrive status'; a program that has a file open keeps it waiting",
         )
     if copies := int(vitals.get("conflicts", 0)):
         word = f"{waiting} change(s) wait; " if waiting else ""
-        return CheckResult(
-            True,
+        return good(
             f"{word}{copies} conflict cop{'y' if copies == 1 else 'ies'} to be looked through",
             "see 'zonedrive conflicts'",
         )
-    return CheckResult(True, f"{waiting} change(s) wait" if waiting else "empty")
+    return good(f"{waiting} change(s) wait" if waiting else "empty")
 
 
 def _why(vitals: Mapping[str, Any], failed: int) -> str:
@@ -228,37 +220,44 @@ def _ownerless(patient: DoctorFacts) -> CheckResult | None:
     detail = f"{left} wait here, of a logon whose account.json cannot be read any more"
     copy = Account.load_copy(patient.paths)
     if copy is None:
-        return CheckResult(False, detail, "put account.json back from a backup; what waits is kept",
-                       here=f"put {patient.paths.account_file} back from a backup; what waits is"
-                       " kept")  # fmt: skip
-    return CheckResult(False, detail, "log on again as the same user: it is kept, and sent then",
-                   here=f"run '{copy.logon_command()}': it is kept, and sent then")  # fmt: skip
+        return bad(
+            detail,
+            "put account.json back from a backup; what waits is kept",
+            here=f"put {patient.paths.account_file} back from a backup; what waits is kept",
+        )
+    return bad(
+        detail,
+        "log on again as the same user: it is kept, and sent then",
+        here=f"run '{copy.logon_command()}': it is kept, and sent then",
+    )
 
 
 def _at_rest(patient: DoctorFacts) -> CheckResult:
     try:
         left = local_data.backlog(patient.paths)
     except StoreError as wrong:
-        return CheckResult(
-            False, "what waits cannot be counted: its database cannot be read now",
+        return bad(
+            "what waits cannot be counted: its database cannot be read now",
             "it is kept; first mend what is wrong with the state folder or its disk, see above",
             here=f"it is kept ({wrong.message}); first mend what is wrong with the state folder or"
             " its disk, see above",
-        )  # fmt: skip
-    if not left.files:
-        return CheckResult(True, "empty")
-    if patient.key in ("gone", "another"):
-        return CheckResult(
-            False, f"{left} wait, and cannot be sent without the data key", "see key"
         )
+    if not left.files:
+        return good("empty")
+    if patient.key in ("gone", "another"):
+        return bad(f"{left} wait, and cannot be sent without the data key", "see key")
     here = f"run 'zonedrive mount DIR{patient.paths.option}'"
     if patient.holder:
         place = quoted(patient.holder.mountpoint)
         here = f"run 'zonedrive mount {place}{patient.paths.option}'"
     since = _oldest(patient)
     told = f", the oldest for {age(since)}" if since > LONG else ""
-    return CheckResult(since <= LONG, f"{left} wait until the next mount{told}",
-                   "run 'zonedrive mount DIR'", here=here)  # fmt: skip
+    return CheckResult(
+        since <= LONG,
+        f"{left} wait until the next mount{told}",
+        "run 'zonedrive mount DIR'",
+        here=here,
+    )
 
 
 def _oldest(patient: DoctorFacts) -> float:
@@ -274,9 +273,8 @@ def lost_found(patient: DoctorFacts) -> CheckResult | None:
     if patient.vitals is None:
         return None
     if patient.vitals["lost"]:
-        return CheckResult(
-            False,
+        return bad(
             "files lost their names when the database was damaged",
             "copy what you need from lost+found, then delete it there",
         )
-    return CheckResult(True, "nothing is lost")
+    return good("nothing is lost")

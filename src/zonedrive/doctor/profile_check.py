@@ -1,7 +1,7 @@
 """Checks of a deployment profile against its service.
 
 Changes nothing there: reading operations are run, and for all others only the address is tested,
-see `remote.trial`.
+see `remote.endpoint_probe`.
 
 INVARIANT: a finding names tables and addresses of the profile, never a zone, a file or a host.
 """
@@ -13,8 +13,7 @@ from pathlib import Path
 
 import trio
 
-from zonedrive.doctor.facts import DoctorFacts
-from zonedrive.doctor.result import CheckResult
+from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.errors import (
     BadAnswer,
     ConfigError,
@@ -61,15 +60,20 @@ def examine(patient: DoctorFacts, file: str) -> Iterator[Named]:
         profile = load_profile(file)
     except ConfigError as wrong:
         remedy = wrong.remedy or "name another file, or mend this one"
-        yield "profile", CheckResult(False, _unnamed(wrong, file), remedy, here=wrong.line())
+        yield "profile", bad(_unnamed(wrong, file), remedy, here=wrong.line())
         return
     shown = profile.name if file in packaged() else "the file"
     named = f"{len(profile.operations)} tables" if profile.operations else "no table"
-    yield "profile", CheckResult(True, f"{shown} is sound, with {named}")
+    yield "profile", good(f"{shown} is sound, with {named}")
     account = patient.account
     if account is None:
-        yield "logon", CheckResult(False, "there is no logon, so nothing was asked",
-                               "run 'zonedrive logon URL --profile FILE'")  # fmt: skip
+        yield (
+            "logon",
+            bad(
+                "there is no logon, so nothing was asked",
+                "run 'zonedrive logon URL --profile FILE'",
+            ),
+        )
         return
     try:
         with EndpointProbe(account) as trial:
@@ -80,8 +84,13 @@ def examine(patient: DoctorFacts, file: str) -> Iterator[Named]:
             }
         read = trio.run(_read, patient, account, profile)
     except ZonedriveError as wrong:
-        yield "service", CheckResult(False, f"could not be asked ({type(wrong).__name__})",
-                                 "run 'zonedrive doctor' without --profile")  # fmt: skip
+        yield (
+            "service",
+            bad(
+                f"could not be asked ({type(wrong).__name__})",
+                "run 'zonedrive doctor' without --profile",
+            ),
+        )
         return
     for name in OPERATIONS:
         yield from _findings(name, profile, addresses, read)
@@ -114,14 +123,17 @@ def _findings(
         yield table, read[table] if table in read else _judged(profile, table, addresses[table])
     if tables or profile.can(name):  # moving may rename as well
         return
-    yield name, CheckResult(True, f"not in the profile: {WITHOUT[name]}")
+    yield name, good(f"not in the profile: {WITHOUT[name]}")
 
 
 def _judged(profile: Profile, table: str, verdict: ProbeVerdict) -> CheckResult:
     operation = profile.operations[table]
     detail = f"{operation.method} {operation.path}: {verdict.value}"
-    return CheckResult(verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN), detail,
-                   "" if verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN) else ASK)  # fmt: skip
+    return CheckResult(
+        verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN),
+        detail,
+        "" if verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN) else ASK,
+    )
 
 
 # ---- what reads is read ----
@@ -137,7 +149,7 @@ async def _read(patient: DoctorFacts, account: Account, profile: Profile) -> dic
     try:
         zones = [zone.id for zone in await service.zones() if zone.accessible]
         if not zones:
-            return dict.fromkeys(wanted, CheckResult(True, "there is no zone to try it on"))
+            return dict.fromkeys(wanted, good("there is no zone to try it on"))
         file = await _some_file(service)
         versions: list[Version] = []
         for name in wanted:
@@ -148,7 +160,7 @@ async def _read(patient: DoctorFacts, account: Account, profile: Profile) -> dic
                 look = service.deleted if name == "deleted" else service.zone_log
                 found[name] = await _tried(wanted[name], partial(look, zones[0]))
             elif file is None:
-                found[name] = CheckResult(True, "there is no file to try it on")
+                found[name] = good("there is no file to try it on")
             elif name == "versions":
                 found[name], versions = await _versions(service, wanted[name], file)
         if file is not None and "version_content" in wanted:
@@ -189,19 +201,21 @@ async def _versions(
 
     finding = await _tried(operation, look)
     if finding.ok and not versions:
-        finding = CheckResult(
-            False,
+        finding = bad(
             f"{finding.detail}, but names no version of a file that is there",
             "check 'answer' and 'fields'",
         )
     elif finding.ok and not all(version.modified_ns for version in versions):
-        finding = CheckResult(False, f"{finding.detail}, but not when each version was made",
-                          "name the member in fields.modified")  # fmt: skip
+        finding = bad(
+            f"{finding.detail}, but not when each version was made",
+            "name the member in fields.modified",
+        )
     elif finding.ok and file.size and not any(version.size for version in versions):
-        finding = CheckResult(
-            False, f"{finding.detail}, but not how large each version is, so that .versions in the"
-            " mount cannot show them", "name the member in fields.size",
-        )  # fmt: skip
+        finding = bad(
+            f"{finding.detail}, but not how large each version is, so that .versions in the"
+            " mount cannot show them",
+            "name the member in fields.size",
+        )
     return finding, versions
 
 
@@ -209,7 +223,7 @@ async def _content(
     service: HttpService, wanted: dict[str, Operation], file: Entry, versions: list[Version]
 ) -> CheckResult:
     if not versions:
-        return CheckResult(True, "there is no version to try it on")
+        return good("there is no version to try it on")
 
     def first() -> Sequence[object]:
         transfer = service.transfer
@@ -229,17 +243,21 @@ async def _tried(
     try:
         await look()
     except (NotFound, Rejected) as wrong:
-        return CheckResult(False, f"{what}: there is no such address (HTTP {wrong.status})", ASK)
+        return bad(f"{what}: there is no such address (HTTP {wrong.status})", ASK)
     except Forbidden:
-        return CheckResult(True, f"{what}: it is there, and not open to you")
+        return good(f"{what}: it is there, and not open to you")
     except NotLoggedOn:
-        return CheckResult(False, "the logon is not accepted", "run 'zonedrive logon URL' again")
+        return bad("the logon is not accepted", "run 'zonedrive logon URL' again")
     except BadAnswer as wrong:
         if wrong.status:  # the status is wrong, not the content
-            return CheckResult(False, f"{what}: it leads elsewhere, which is never followed", ASK)
-        return CheckResult(False, f"{what}: the answer is not what this operation gives",
-                       "check 'answer': it leads to the array")  # fmt: skip
+            return bad(f"{what}: it leads elsewhere, which is never followed", ASK)
+        return bad(
+            f"{what}: the answer is not what this operation gives",
+            "check 'answer': it leads to the array",
+        )
     except ZonedriveError as wrong:
-        return CheckResult(False, f"{what}: could not be tried ({type(wrong).__name__})",
-                       "try again later; if it stays so, ask the administrator")  # fmt: skip
-    return CheckResult(True, f"{what}: it answers")
+        return bad(
+            f"{what}: could not be tried ({type(wrong).__name__})",
+            "try again later; if it stays so, ask the administrator",
+        )
+    return good(f"{what}: it answers")

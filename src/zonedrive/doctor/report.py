@@ -22,8 +22,8 @@ from pathlib import Path
 
 import zonedrive
 from zonedrive.config import NAMES, Settings
+from zonedrive.daemon import logs
 from zonedrive.db import SQLITE
-from zonedrive.doctor import log_redaction
 from zonedrive.doctor.facts import DoctorFacts
 from zonedrive.errors import ConfigError
 from zonedrive.fuse import mountpoint
@@ -180,10 +180,10 @@ def _daemon(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
     vitals = patient.vitals or {}
     for name in VITALS:
         value = vitals.get(name)
-        if isinstance(value, bool | int):
+        if name == "version":
+            yield name, _version(str(value))
+        elif isinstance(value, bool | int) or value in logs.KNOWN:
             yield name, str(value).lower()
-        elif isinstance(value, str):
-            yield name, _version(value) if name == "version" else log_redaction.plain(value)
     if patient.holder is None:
         return
     for each in mountpoint.mounts():
@@ -192,12 +192,9 @@ def _daemon(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
 
 
 def _log(patient: DoctorFacts) -> Iterator[str]:
-    """Yield the end of the log. In the foreground and under systemd there is no log file."""
-    path = patient.paths.log
+    """Yield the end of the anonymous log, which exists only for daemons in the background."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            last = deque(file, LINES)
+        with logs.anonymous(patient.paths.log).open(encoding="utf-8", errors="replace") as file:
+            yield from map(str.rstrip, deque(file, LINES))
     except OSError:
         yield "there is none here"
-        return
-    yield from log_redaction.lines(last)

@@ -55,6 +55,12 @@ class StateReader:
         except OSError as wrong:
             raise StoreError(f"{path} cannot be read ({wrong.strerror})", remedy=DOCTOR) from wrong
 
+    def require_sound(self) -> None:
+        """Read the whole database. Raises Damaged for a fault."""
+        ((said,),) = self._database.execute("PRAGMA quick_check(1)")
+        if said != "ok":
+            raise Damaged(str(said))
+
     def waiting(self) -> tuple[int, int, int]:
         """Return the numbers of pending changes, of their bytes, and of changes without bytes."""
         return intents.waiting(self._database)

@@ -1,30 +1,91 @@
-"""What stands in the daemon's log."""
+"""Content of the daemon's log files."""
 
+import ast
 import logging
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from zonedrive.daemon import logs
 
+SOURCES = Path(logs.__file__).parents[1]
+
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    """The root logger, which is afterwards as it was."""
+    """Yield the root logger; restore it afterwards."""
     root, chatty = logging.getLogger(), logging.getLogger("pyfuse3")
     handlers, level, filters = root.handlers[:], root.level, chatty.filters[:]
     yield root
     logging.captureWarnings(False)
+    for added in set(root.handlers) - set(handlers):
+        added.close()
     root.handlers[:], chatty.filters[:] = handlers, filters
     root.setLevel(level)
 
 
 @pytest.mark.usefixtures("root")
-def test_an_answer_that_nobody_waits_for_is_no_error(capfd: pytest.CaptureFixture[str]) -> None:
-    """Programs are killed, and mounts end, with requests under way; a real failure is told."""
+def test_a_reply_that_the_kernel_discards_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    """Programs are killed, and mounts end, during a request; other failures are logged."""
     logs.to_stderr()
     said = "fuse_reply_* failed with %s"
     logging.getLogger("pyfuse3").error(f"fuse_release(): {said}", "No such file or directory")
     logging.getLogger("pyfuse3").error(f"fuse_read(): {said}", "Invalid argument")
     (line,) = capfd.readouterr().err.splitlines()
     assert line.endswith("fuse_read(): fuse_reply_* failed with Invalid argument")
+
+
+@pytest.mark.usefixtures("root")
+def test_the_anonymous_log_hides_every_name(tmp_path: Path) -> None:
+    """It has the fixed text, numbers, known words and types of errors, and nothing else."""
+    kept = os.dup(2)
+    try:
+        logs.to_file(tmp_path / "daemon.log")
+        log = logging.getLogger("zonedrive.sync.upload")
+        try:
+            try:
+                raise KeyError("alice")
+            except KeyError as wrong:
+                raise ExceptionGroup("Plan", [OSError(28, "x", "/home/alice")]) from wrong
+        except ExceptionGroup as wrong:
+            log.exception("inode %d of %s: %s after %.1f s", 7, "Plan", wrong.exceptions[0], 1.5)
+        log.warning("now %s, was %s", "offline", ["Plan"])
+        logging.getLogger("trio").warning("Plan of %s", "alice")
+        logging.getLogger("py.warnings").warning("Plan")
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+    file = logs.anonymous(tmp_path / "daemon.log")
+    shown = file.read_text("utf-8")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "alice" not in shown and "Plan" not in shown
+    assert "inode 7 of …: OSError (No space left on device) after 1.5 s\n" in shown
+    assert "now offline, was …\n" in shown
+    assert f"    {__name__}:" in shown
+    assert [line for line in shown.splitlines() if line.startswith("    ") and ":" not in line] == [
+        "    KeyError",
+        "    OSError",
+        "    ExceptionGroup",
+    ]
+    assert "Plan" in (tmp_path / "daemon.log").read_text("utf-8")
+
+
+def test_messages_are_constant_texts() -> None:
+    """A name in the text itself, not in a field, would be in the anonymous log."""
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.Call(
+                    ast.Attribute(ast.Name("log" | "logger"), "log"), [_, text, *_]
+                ) | ast.Call(
+                    ast.Attribute(
+                        ast.Name("log" | "logger"),
+                        "debug" | "info" | "warning" | "error" | "exception" | "critical",
+                    ),
+                    [text, *_],
+                ):
+                    texts = [text.body, text.orelse] if isinstance(text, ast.IfExp) else [text]
+                    place = f"{path}:{node.lineno}"
+                    assert all(isinstance(each, ast.Constant) for each in texts), place

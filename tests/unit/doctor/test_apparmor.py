@@ -1,4 +1,4 @@
-"""What keeps a mount from being made, where it is not the machine itself: AppArmor, fuse.conf."""
+"""Checks of AppArmor's rules for fusermount3, and of allow_other in /etc/fuse.conf."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from zonedrive.daemon.lock import Holder
-from zonedrive.doctor import apparmor
-from zonedrive.doctor.result import CheckResult
+from zonedrive.doctor import machine
+from zonedrive.doctor.facts import CheckResult
 from zonedrive.fuse import mountpoint
 
-# In the form of the profile that AppArmor 4 brings along.
+# Mount rules as in an AppArmor profile of fusermount3.
 PROFILE = """
 abi <abi/4.0>,
 include <tunables/global>
@@ -36,7 +36,7 @@ DENIED = (
 
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine whose AppArmor confines fusermount3, for a user who is not root."""
+    """Prepare a machine on which AppArmor confines fusermount3, for a user without root."""
     (tmp_path / "enabled").write_text("Y\n")
     (tmp_path / "loaded").write_text("unix-chkpwd (enforce)\nfusermount3 (enforce)\n")
     (tmp_path / "apparmor.d/local").mkdir(parents=True)
@@ -46,25 +46,25 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("ENABLED", "enabled"),
         ("LOADED", "loaded"),
         ("PROFILE", "apparmor.d/fusermount3"),
-        ("MESSAGES", "kmsg"),
         ("FSTAB", "fstab"),
     ):
-        monkeypatch.setattr(apparmor, name, tmp_path / file)
+        monkeypatch.setattr(machine, name, tmp_path / file)
+    monkeypatch.setattr(machine, "JOURNAL", ("cat", str(tmp_path / "kmsg")))
     monkeypatch.setattr(mountpoint, "FUSE_CONF", tmp_path / "fuse.conf")
-    monkeypatch.setattr(apparmor, "UNITS", (str(tmp_path / "units"),))
+    monkeypatch.setattr(machine, "UNITS", (str(tmp_path / "units"),))
     monkeypatch.setattr("os.getuid", lambda: 1000)
     return tmp_path
 
 
 def patient(folder: str = "/home/alice/Zones") -> Any:
-    """Who was mounted at `folder`."""
+    """Return the facts of an account that was mounted at `folder`."""
     account = SimpleNamespace(base_url="https://service.example", name="default")
     return SimpleNamespace(holder=Holder(1, Path(folder)), folder=None, account=account)
 
 
 def finding(folder: str) -> CheckResult:
-    """What is found for a mount at `folder`."""
-    found = apparmor.apparmor(patient(folder))
+    """Return the result for a mount at `folder`."""
+    found = machine.apparmor(patient(folder))
     assert found is not None
     return found
 
@@ -83,8 +83,8 @@ def finding(folder: str) -> CheckResult:
         ("/var/home/alice/Zones", False),
     ],
 )
-def test_a_folder_is_held_against_the_profile(system: Path, folder: str, ok: bool) -> None:
-    """By the rules of the profile on this machine; the person reads which rule would be needed."""
+def test_a_folder_is_compared_with_the_profile(system: Path, folder: str, ok: bool) -> None:
+    """The mount rules decide; the local remedy shows the missing rule."""
     found = finding(folder)
     assert found.ok == ok, found
     if not ok:
@@ -92,19 +92,19 @@ def test_a_folder_is_held_against_the_profile(system: Path, folder: str, ok: boo
         assert f"mount fstype=fuse.* -> {folder}/," in found.here
 
 
-def test_the_folder_that_a_person_names_is_what_counts(system: Path) -> None:
-    """Before the first mount, or after one that failed."""
+def test_the_folder_on_the_command_line_is_checked(system: Path) -> None:
+    """It replaces the folder of the last mount."""
     wants = patient()
     wants.folder = Path("/data/zones")
-    found = apparmor.apparmor(wants)
+    found = machine.apparmor(wants)
     assert found is not None and not found.ok
     wants.folder = wants.holder = None
-    found = apparmor.apparmor(wants)
+    found = machine.apparmor(wants)
     assert found is not None and found.ok
 
 
-def test_what_root_has_allowed_counts(system: Path) -> None:
-    """The local part of the profile, as the distribution wants it."""
+def test_local_rules_count(system: Path) -> None:
+    """Rules in the profile's local part allow more folders."""
     local = system / "apparmor.d/local/fusermount3"
     local.write_text("mount fstype=fuse.* -> /data/zones/,\numount /data/zones/,\n")
     assert finding("/data/zones").ok
@@ -112,62 +112,58 @@ def test_what_root_has_allowed_counts(system: Path) -> None:
     assert finding("/anywhere/at/all").ok
 
 
-def test_a_denial_in_the_log_is_said(system: Path) -> None:
-    """Where the kernel's log can be read, which is often not so."""
+def test_a_denial_in_the_log_is_reported(system: Path) -> None:
+    """A log that cannot be read is no problem."""
     (system / "kmsg").write_text(DENIED)
-    assert "kept fusermount3 from" in finding("/home/alice/Zones").detail
+    assert "AppArmor denial for fusermount3" in finding("/home/alice/Zones").detail
     (system / "kmsg").unlink()
     assert finding("/home/alice/Zones").ok
 
 
-def test_what_is_loaded_may_be_closed_to_users(system: Path) -> None:
-    """Then a profile that lies there counts as loaded."""
+def test_an_installed_profile_counts_as_loaded(system: Path) -> None:
+    """Only root can read the list of loaded profiles."""
     (system / "loaded").unlink()
     assert not finding("/data/zones").ok
     (system / "apparmor.d/fusermount3").unlink()
-    assert apparmor.apparmor(patient("/data/zones")) is None
+    assert machine.apparmor(patient("/data/zones")) is None
 
 
-def test_machines_without_it_are_not_told_of_it(system: Path) -> None:
-    """Off, not there, without that profile, or not enforced."""
+def test_without_confinement_there_is_no_result(system: Path) -> None:
+    """AppArmor is disabled or missing, or the profile is missing or not enforced."""
     (system / "loaded").write_text("fusermount3 (complain)\n")
-    assert apparmor.apparmor(patient("/data/zones")) is None
+    assert machine.apparmor(patient("/data/zones")) is None
     (system / "enabled").write_text("N\n")
-    assert apparmor.apparmor(patient("/data/zones")) is None
+    assert machine.apparmor(patient("/data/zones")) is None
     (system / "enabled").unlink()
-    assert apparmor.apparmor(patient("/data/zones")) is None
+    assert machine.apparmor(patient("/data/zones")) is None
 
 
 FSTAB = "https://service.example /home/alice/Zones fuse.zonedrive noauto,user,{} 0 0\n"
 UNIT = "[Service]\nEnvironment=MOUNTPOINT=%h/Zones OPTIONS=settle=2,allow_other\n"
 
 
-def test_others_may_enter_where_root_allows_it(system: Path) -> None:
-    """Wrong only where /etc/fstab or a unit of systemd wants it; else what to do is said."""
+def test_allow_other_needs_a_line_in_fuse_conf(system: Path) -> None:
+    """There is a result only if /etc/fstab or a systemd unit asks for allow_other."""
     (system / "fstab").write_text(FSTAB.format("settle=2"))
-    found = apparmor.sharing(patient())
-    assert found is not None and found.ok
-    assert "no user_allow_other" in found.detail
-    assert "echo user_allow_other >>/etc/fuse.conf" in found.remedy
+    assert machine.sharing(patient()) is None
     (system / "fstab").write_text(FSTAB.format("allow_other"))
-    found = apparmor.sharing(patient())
+    found = machine.sharing(patient())
     assert found is not None and not found.ok
     assert "user_allow_other" in found.remedy
     (system / "fuse.conf").write_text("#user_allow_other\nmount_max = 5\n")
-    found = apparmor.sharing(patient())
+    found = machine.sharing(patient())
     assert found is not None and not found.ok
     (system / "fuse.conf").write_text("mount_max = 5\n user_allow_other\n")
-    found = apparmor.sharing(patient())
+    found = machine.sharing(patient())
     assert found is not None and found.ok
 
 
-def test_a_unit_may_want_others_to_enter(system: Path) -> None:
-    """What a person added to the unit counts, what it has in comments does not."""
+def test_a_systemd_unit_may_ask_for_allow_other(system: Path) -> None:
+    """Drop-ins count, comments in them do not."""
     folder = system / "units/zonedrive@default.service.d"
     folder.mkdir(parents=True)
     (folder / "own.conf").write_text("# OPTIONS=allow_other\n")
-    found = apparmor.sharing(patient())
-    assert found is not None and found.ok
+    assert machine.sharing(patient()) is None
     (folder / "own.conf").write_text(UNIT)
-    found = apparmor.sharing(patient())
+    found = machine.sharing(patient())
     assert found is not None and "systemd unit wants allow_other" in found.detail

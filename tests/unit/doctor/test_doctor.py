@@ -1,7 +1,8 @@
-"""What the doctor makes of what it finds, where a real machine cannot be brought to it."""
+"""Results of checks in states that a test cannot produce on a real machine."""
 
 import errno
 import os
+import sqlite3
 import threading
 import time
 from pathlib import Path
@@ -11,19 +12,23 @@ from typing import Any
 import pytest
 
 from zonedrive import __version__, doctor
+from zonedrive.cipher import Clear
 from zonedrive.config import Settings
 from zonedrive.daemon.lock import Holder
-from zonedrive.doctor import folders, fuse_device, mount, service
-from zonedrive.doctor.facts import DoctorFacts
-from zonedrive.doctor.result import CheckResult, age
+from zonedrive.db import Database
+from zonedrive.doctor import account, folders, machine, mount
+from zonedrive.doctor.facts import CheckResult, DoctorFacts, age
 from zonedrive.errors import StoreError, TimedOut, Unreachable
 from zonedrive.fuse import mountpoint
 from zonedrive.remote import probe
 from zonedrive.remote.probe import ProbeResult
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inodes import Inodes
+from zonedrive.state.schema import SCHEMAS
 
 
 def patient(**facts: Any) -> Any:
-    """Somebody of whom just these facts are known."""
+    """Return an object with only these facts."""
     return SimpleNamespace(**facts)
 
 
@@ -53,7 +58,7 @@ def home(tmp_path: Path) -> Any:
 )
 def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
     """Within a minute one-time codes and times are as expected."""
-    found = service.clock(patient(glance=ProbeResult(0.1, ahead, 100)))
+    found = account.clock(patient(glance=ProbeResult(0.1, ahead, 100)))
     assert found is not None and found.ok == ok
 
 
@@ -69,14 +74,14 @@ def test_the_clock_is_read_off_an_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])
 def test_a_certificate_that_ends_soon_is_said(days: float, ok: bool) -> None:
     """While there is time to renew it."""
-    found = service.certificate(patient(glance=ProbeResult(0.1, 0.0, days)))
+    found = account.certificate(patient(glance=ProbeResult(0.1, 0.0, days)))
     assert found is not None and found.ok == ok
 
 
 @pytest.mark.parametrize("error", [TimedOut("example.org is slow"), Unreachable("example.org")])
 def test_a_service_out_of_reach_is_not_named(error: Exception) -> None:
     """The words are the doctor's own: those of the error hold the host."""
-    found = service.reachable(patient(glance=error))
+    found = account.reachable(patient(glance=error))
     assert found is not None
     assert not found.ok
     assert "example" not in found.detail + found.remedy
@@ -108,8 +113,32 @@ def test_a_database_on_a_network_file_system_is_not_safe(
     assert "nfs4" in found.detail
 
 
-def test_a_damaged_database_of_former_times_is_said(home: Any) -> None:
-    """It is in order now; somebody may still want to look for something in the old one."""
+def test_every_table_of_the_database_is_checked(home: Any) -> None:
+    """Damage in a table that counts no pending changes is reported."""
+    database = Database.open(home.paths.database, SCHEMAS)
+    with database.transaction():
+        tree = Inodes.open(database, Clear())
+        for number in range(2000):
+            tree.add(ROOT, f"Zone {number}", Kind.ZONE, zone="z", remote_id=str(number))
+    database.close()
+    found = folders.database(home)
+    assert found is not None and found.ok
+    with sqlite3.connect(home.paths.database) as connection:
+        (page,) = connection.execute(
+            "SELECT pageno FROM dbstat WHERE name = 'inodes' AND pagetype = 'leaf' LIMIT 1"
+        ).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    with home.paths.database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\0" * size)
+    found = folders.database(home)
+    assert found is not None and not found.ok
+    assert "zonedrive mount" in found.remedy
+
+
+def test_an_earlier_damaged_database_is_reported(home: Any) -> None:
+    """The current one is sound; the user may still need data from the damaged one."""
     home.paths.database.touch(0o600)
     home.paths.database.with_name("tree.db.damaged-1").touch(0o600)
     home.paths.database.with_name("tree.db.damaged-1-wal").touch(0o600)
@@ -132,9 +161,9 @@ def test_a_disk_that_crawls_is_no_place_for_a_cache(
 
 def test_a_machine_without_fuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Device and helper are named, with what to do."""
-    monkeypatch.setattr(fuse_device, "DEVICE", tmp_path / "fuse")
+    monkeypatch.setattr(machine, "DEVICE", tmp_path / "fuse")
     monkeypatch.setenv("PATH", str(tmp_path))
-    for found in (fuse_device.fuse_device(patient()), fuse_device.fusermount(patient())):
+    for found in (machine.fuse_device(patient()), machine.fusermount(patient())):
         assert not found.ok
         assert found.remedy
 
@@ -144,9 +173,9 @@ def test_a_helper_that_may_not_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "fusermount3").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    assert not fuse_device.fusermount(patient()).ok
+    assert not machine.fusermount(patient()).ok
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert fuse_device.fusermount(patient()).ok
+    assert machine.fusermount(patient()).ok
 
 
 @pytest.mark.parametrize(
@@ -202,7 +231,7 @@ def test_a_daemon_that_does_not_answer(home: Any) -> None:
 
 def test_a_mount_that_was_taken_away_and_is_still_used(home: Any) -> None:
     """By a container, for instance, in which it can go on for ever."""
-    home.account = SimpleNamespace(base_url="https://service.example")
+    home.account = SimpleNamespace(base_url="https://account.example")
     home.holder = Holder(4711, home.paths.state / "Zones", home.paths.control)
     found = mount.mounted(home)
     assert found is not None and not found.ok

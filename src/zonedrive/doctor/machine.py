@@ -1,0 +1,285 @@
+"""Checks of the machine: FUSE device, mount helper, AppArmor, and allow_other.
+
+Sends no request to the service.
+"""
+
+import contextlib
+import errno
+import os
+import pwd
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
+from zonedrive.fuse import mountpoint
+from zonedrive.paths import config_file
+
+DEVICE = Path("/dev/fuse")
+STATUS = Path("/proc/self/status")
+NUMBER = os.makedev(10, 229)  # device number of /dev/fuse on every Linux
+CAP_SYS_ADMIN = 1 << 21
+FSTAB = Path("/etc/fstab")
+UNITS = ("/etc/systemd/user", "/usr/lib/systemd/user", "/usr/local/lib/systemd/user")
+
+# AppArmor
+ENABLED = Path("/sys/module/apparmor/parameters/enabled")
+LOADED = Path("/sys/kernel/security/apparmor/profiles")
+PROFILE = Path("/etc/apparmor.d/fusermount3")
+JOURNAL_SECONDS = 5.0
+JOURNAL = ("journalctl", "--quiet", "--dmesg", "--no-pager", "--output=cat", "--since=-1d")
+
+_LOAD = "run 'modprobe fuse' as root; a container needs --device /dev/fuse"
+_RULE = re.compile(
+    r"^\s*(?:allow\s+)?mount\b(?P<how>[^#\n]*?)->\s*(?P<where>[^\s,]\S*?),?\s*$", re.M
+)
+_DENIED = re.compile(r'apparmor="DENIED".*profile="(?:/usr/bin/)?fusermount3?"')
+_VARIABLES = {
+    "@{HOME}": "{/home/*,/root}",
+    "@{HOMEDIRS}": "/home/",
+    "@{run}": "{/run,/var/run}",
+    "@{uid}": "*",
+}
+_SIGNS = {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
+"""AppArmor's path patterns as regular expressions."""
+
+
+# ---- the FUSE device and the helper ----
+
+
+def fuse_device(patient: DoctorFacts) -> CheckResult:
+    """Check the FUSE device by opening it as a mount does, which changes nothing."""
+    try:
+        descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        return bad("there is no /dev/fuse", _LOAD)
+    except OSError as wrong:
+        if wrong.errno == errno.EACCES:
+            return bad("/dev/fuse is not open to you", "run 'chmod 666 /dev/fuse' as root")
+        if wrong.errno == errno.EPERM:
+            return bad(
+                "/dev/fuse exists, but this container or unit may not open it",
+                "start the container with --device /dev/fuse; in a unit allow it with DeviceAllow=",
+            )
+        return bad(f"/dev/fuse cannot be opened ({wrong.strerror})", _LOAD)
+    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != NUMBER:
+        return bad(
+            "/dev/fuse is something else than the kernel's device",
+            "remove it, and run 'mknod -m 666 /dev/fuse c 10 229' as root; a container needs"
+            " --device /dev/fuse",
+        )
+    return good("can be opened")
+
+
+def fusermount(patient: DoctorFacts) -> CheckResult:
+    """Check the helper that mounts for users other than root."""
+    found = shutil.which("fusermount3")
+    if found is None:
+        return bad("is not installed", "install the package fuse3 ('apt install fuse3' as root)")
+    # Setuid root gives no more than the bounding set.
+    is_root = os.getuid() == 0
+    if not _capabilities("CapEff" if is_root else "CapBnd") & CAP_SYS_ADMIN:
+        return bad(
+            "may not mount: this container or unit removes the capability CAP_SYS_ADMIN",
+            "start the container with --cap-add SYS_ADMIN; in a unit add it to"
+            " CapabilityBoundingSet=",
+        )
+    if is_root:
+        return good("installed")
+    status = Path(found).stat()
+    if not (status.st_mode & stat.S_ISUID and status.st_uid == 0):
+        return bad(
+            "may not mount: it is not setuid root",
+            "run 'apt install --reinstall fuse3' as root",
+            here=f"run 'chown root {found} && chmod u+s {found}' as root",
+        )
+    if os.statvfs(found).f_flag & os.ST_NOSUID:
+        return bad(
+            "may not mount: it is on a file system that is mounted nosuid",
+            "use the one of the package fuse3, in /usr/bin",
+        )
+    if "NoNewPrivs:\t1" in STATUS.read_text():
+        return bad(
+            "may not mount: this process and its children cannot gain privileges",
+            "in a systemd unit remove NoNewPrivileges= and the sandboxing options that imply it",
+        )
+    return good("installed, setuid root")
+
+
+def _capabilities(which: str) -> int:
+    """Return a capability set of this process; see capabilities(7)."""
+    found = re.search(rf"^{which}:\s*([0-9a-f]+)$", STATUS.read_text(), re.M)
+    return int(found[1], 16) if found else ~0
+
+
+def user(patient: DoctorFacts) -> CheckResult | None:
+    """Check that this user has a name, because the helper requires one."""
+    number = os.getuid()
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        remedy = "run 'useradd --uid {} NAME' as root; in a container, run as one of its users"
+        return bad(
+            "your user number has no name on this machine, which fusermount3 requires",
+            remedy.format("NUMBER"),
+            here=remedy.format(number),
+        )
+    return None
+
+
+# ---- AppArmor ----
+
+
+def apparmor(patient: DoctorFacts) -> CheckResult | None:
+    """Check that fusermount3 may mount on this account's mount points.
+
+    Debian 13 and Ubuntu from 24.10 on confine fusermount3: its AppArmor profile lists the folders
+    below which it may mount.
+    """
+    if os.getuid() == 0 or not _is_confined():
+        return None  # root mounts without the helper
+    allowed = _allowed(PROFILE)
+    local = f"{PROFILE.parent}/local/{PROFILE.name}"
+    for folder in _mount_points(patient) if allowed is not None else ():
+        if not any(re.fullmatch(pattern, f"{folder}/") for pattern in allowed or ()):
+            return bad(
+                "the profile of fusermount3 does not allow mounts in this account's folder",
+                f"mount on a folder in your home folder, or let root allow the place in {local}",
+                here=f"mount on a folder in your home folder; to allow {folder}, put"
+                f" 'mount fstype=fuse.* -> {folder}/,' and 'umount {folder}/,' into {local} and run"
+                f" 'apparmor_parser -r {PROFILE}' as root",
+            )
+    if _is_denied():
+        return bad(
+            "the kernel's log contains an AppArmor denial for fusermount3",
+            "run 'journalctl -k --grep fusermount3' as root, and mount in your home folder",
+        )
+    if allowed is None:
+        return good("on; fusermount3 is not confined")
+    return good("on; fusermount3 may mount in your home folder, not everywhere")
+
+
+def _is_confined() -> bool:
+    with contextlib.suppress(OSError):
+        if ENABLED.read_text().strip() != "Y":
+            return False
+        with contextlib.suppress(OSError):  # only root may read the loaded profiles
+            return "fusermount3 (enforce)" in LOADED.read_text()
+        return PROFILE.exists()
+    return False
+
+
+def _allowed(profile: Path) -> list[str] | None:
+    """Return the folders in a profile's mount rules as regular expressions; None: anywhere."""
+    text = ""
+    for path in (profile, profile.parent / "local" / profile.name):
+        with contextlib.suppress(OSError):
+            text += re.sub(r"(?m)(^|\s)#.*$", "", path.read_text("utf-8", "replace")) + "\n"
+    if re.search(r"^\s*mount(\s+fstype=[^>\n]*)?,\s*$", text, re.M) or "mount" not in text:
+        return None
+    return [_expression(rule["where"]) for rule in _RULE.finditer(text) if "fuse" in rule["how"]]
+
+
+def _expression(pattern: str) -> str:
+    """Return an AppArmor path pattern as a regular expression."""
+    for name, value in _VARIABLES.items():
+        pattern = pattern.replace(name, value)
+    made, depth = "", 0
+    for part in re.findall(r"\*\*|@\{\w+\}|.", pattern.strip('"')):
+        depth += (part == "{") - (part == "}")
+        if part == "," and depth:
+            made += "|"
+        elif part.startswith("@{"):  # another variable
+            made += ".*"
+        else:
+            made += _SIGNS.get(part) or re.escape(part)
+    return made.replace("//", "/")
+
+
+def _mount_points(patient: DoctorFacts) -> Iterator[Path]:
+    """Yield the requested or current mount point, and those in /etc/fstab."""
+    if patient.folder is not None:
+        yield patient.folder
+    elif patient.holder is not None:
+        yield patient.holder.mountpoint
+    account = patient.account
+    if account is not None:
+        yield from (Path(fields[1]) for fields in _fstab() if fields[0] == account.base_url)
+
+
+def _is_denied() -> bool:
+    """Return True if the kernel's log has a denial; False if users cannot read the log."""
+    try:
+        said = subprocess.run(  # noqa: S603
+            JOURNAL, capture_output=True, timeout=JOURNAL_SECONDS, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return _DENIED.search(said.decode("utf-8", "replace")) is not None
+
+
+# ---- allow_other ----
+
+
+def sharing(patient: DoctorFacts) -> CheckResult | None:
+    """Check that a mount with allow_other is possible, if one is configured."""
+    if os.getuid() == 0 or (wanted := _wants_sharing(patient)) is None:
+        return None
+    try:
+        allowed = mountpoint.may_share()
+    except OSError:
+        return bad(
+            f"{wanted} wants allow_other, but you may not read /etc/fuse.conf",
+            "run 'chmod a+r /etc/fuse.conf' as root",
+        )
+    if allowed:
+        return good("allowed to users")
+    return bad(
+        f"{wanted} wants allow_other, which /etc/fuse.conf does not allow (it lacks"
+        " user_allow_other)",
+        f"{mountpoint.LET_OTHERS}, or remove allow_other",
+    )
+
+
+def _wants_sharing(patient: DoctorFacts) -> str | None:
+    """Return the configuration that asks for allow_other, or None."""
+    account = patient.account
+    if account is None:
+        return None
+    for fields in _fstab():
+        if fields[0] == account.base_url and _shares(fields[3]):
+            return "/etc/fstab"
+    for text in _units(account.name):
+        if any(_shares(options) for options in re.findall(r"OPTIONS=([^\s\"']*)", text)):
+            return "the systemd unit"
+    return None
+
+
+def _shares(options: str) -> bool:
+    return bool(mountpoint.SHARING & set(options.split(",")))
+
+
+def _fstab() -> Iterable[list[str]]:
+    with contextlib.suppress(OSError):
+        for line in FSTAB.read_text("utf-8", "replace").splitlines():
+            fields = line.split()
+            if len(fields) >= 4 and fields[2] == mountpoint.KIND and fields[0][0] != "#":
+                yield fields
+
+
+def _units(account: str) -> Iterator[str]:
+    """Yield the texts of the account's systemd unit and its drop-ins."""
+    own = config_file().parent.parent / "systemd/user"
+    for folder in (*map(Path, UNITS), own):
+        for name in (f"zonedrive@{account}.service", "zonedrive@.service"):
+            for path in (folder / name, *(folder / f"{name}.d").glob("*.conf")):
+                with contextlib.suppress(OSError):
+                    lines = path.read_text("utf-8", "replace").splitlines()
+                    yield "\n".join(line for line in lines if not line.startswith(("#", ";")))

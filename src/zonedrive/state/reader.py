@@ -57,9 +57,8 @@ class StateReader:
 
     def require_sound(self) -> None:
         """Read the whole database. Raises Damaged for a fault."""
-        ((said,),) = self._database.execute("PRAGMA quick_check(1)")
-        if said != "ok":
-            raise Damaged(str(said))
+        if why := repair.structure(self._database.execute):
+            raise Damaged(why)
 
     def waiting(self) -> tuple[int, int, int]:
         """Return the numbers of pending changes, of their bytes, and of changes without bytes."""

@@ -108,7 +108,7 @@ def inspect(path: Path) -> str:
         return ""  # it was checked before it was opened
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            why = _structure(connection.execute)
+            why = structure(connection.execute)
     except sqlite3.DatabaseError as wrong:
         why = str(wrong) if is_damage(wrong) else ""
     if why:
@@ -122,7 +122,8 @@ def doubted(path: Path) -> bool:
     return _doubt(path).exists()
 
 
-def _structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
+def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
+    """Return the first fault in the structure of a database, or "". Reads all of it."""
     (said,) = execute("PRAGMA quick_check(1)").fetchone()
     return "" if said == "ok" else str(said).splitlines()[-1]
 
@@ -141,7 +142,7 @@ def _new(path: Path) -> Path:
 
 def _fault(database: Database, accept: Accept, sparing: Sparing | None) -> str:
     """Return the fault of the database, or "".  Raises StoreError, including WrongKey."""
-    if sparing is None and (said := _structure(database.execute)):
+    if sparing is None and (said := structure(database.execute)):
         return said
     bad = opened = 0
     for table in _tables(database.execute):

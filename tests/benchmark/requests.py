@@ -15,7 +15,8 @@ import msgspec
 import trio
 
 from zonedrive.config import Settings
-from zonedrive.remote import load_profile, open_service
+from zonedrive.remote.http_service import open_service
+from zonedrive.remote.profiles.load import load_profile
 
 
 class Job(msgspec.Struct, frozen=True):

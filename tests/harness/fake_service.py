@@ -7,7 +7,7 @@ compares both. Knows nothing about sockets, threads, clocks or pytest: time pass
 only, identifiers and times of versions are numbered, and nothing is random.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,17 +27,18 @@ from zonedrive.errors import (
 )
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.connectivity import Connectivity, State
-from zonedrive.remote.download import Buffer, Download, extent
+from zonedrive.remote.http_service import move_entry
 from zonedrive.remote.profiles.load import load_profile
-from zonedrive.remote.profiles.move import Mover
-from zonedrive.remote.profiles.trash import DOING, Deletions
+from zonedrive.remote.rate_limit import TokenBucket
 from zonedrive.remote.requests import BODY_SECONDS, CHANGE_SECONDS, READ_SECONDS
-from zonedrive.remote.retry import Backoff, worth_another
-from zonedrive.remote.service import REQUIREMENTS, Service, Transfers
-from zonedrive.remote.transfer import ANSWER_SECONDS, DIGESTED, Cancelled, uploaded
+from zonedrive.remote.retry import Backoff
+from zonedrive.remote.service import Service, Transfers
+from zonedrive.remote.transfer import ANSWER_SECONDS, DIGESTED, Cancelled, Download, uploaded
+from zonedrive.remote.transport.transports import BODY
+from zonedrive.remote.urls import REQUIREMENTS
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire import error_mapping
-from zonedrive.remote.wire.lazy_listing import Listed, RawEntry
+from zonedrive.remote.wire.pagination import Item, Page
 from zonedrive.sandbox.clock import http_date, iso
 from zonedrive.sandbox.errors import ApiError, error_body
 from zonedrive.sandbox.faults import Fault, FaultOrder, Faults
@@ -525,26 +526,25 @@ class FakeService(Service):
     async def listed_zones(self) -> wire.ListedZones:
         doing = "listing the zones"
 
-        def work() -> list[wire.WireZone]:
-            mine = [z for z in self.world.zones.values() if z.levels.get(self.user)]
-            return [msgspec.convert(zone.wire(), wire.WireZone) for zone in mine]
+        def work() -> list[dict[str, Any]]:
+            return [z.wire() for z in self.world.zones.values() if z.levels.get(self.user)]
 
         return wire.ListedZones(await self._read("/api/zones", doing, work), doing)
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
         return (await self.listed(zone_id, folder_id)).entries()
 
-    async def listed(self, zone_id: str, folder_id: str) -> Listed:
+    async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
         doing = "listing a folder"
 
-        def work() -> list[RawEntry]:
+        def work() -> Page[wire.Raw]:
             self.world.enter(zone_id, self.user, Level.ADD)
             folder = self.world.readable(self.world.folder(zone_id, folder_id))
             nodes = self.world.children(folder.id)
-            return [RawEntry(node.id, msgspec.json.encode(node.wire())) for node in nodes]
+            return [Item(node.id, msgspec.json.encode(node.wire())) for node in nodes]
 
         found = await self._read(f"/api/zones/{zone_id}/folder/{folder_id}", doing, work)
-        return Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
+        return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
         doing = "asking for an entry"
@@ -580,18 +580,19 @@ class FakeService(Service):
 
         path = f"/api/sandbox/zones/{zone_id}/files/{file_id}/versions"
         found = await self._read(path, doing, work)
-        return wire.versions(wire.version_items(found, fields, doing), doing)
+        return wire.versions(found, fields, doing)
 
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
-        reading = Deletions(self._profile.operation("deleted"))
+        doing = "listing deleted entries"
+        path = self._profile.operation("deleted").fields["deleted_at"]
 
         def work() -> list[dict[str, Any]]:
             self.world.enter(zone_id, self.user, Level.ADD)
             gone = self.world.trash(zone_id)
             return [node.wire() | {"deletedAt": iso(node.deleted_us)} for node in gone]
 
-        found = await self._read(f"/api/sandbox/zones/{zone_id}/deleted", DOING, work)
-        return reading.told(reading.items(found), zone_id)
+        found = await self._read(f"/api/sandbox/zones/{zone_id}/deleted", doing, work)
+        return wire.deletions(found, path, doing, zone_id)
 
     async def levels(self) -> dict[str, str]:
         self._profile.operation("levels")
@@ -650,7 +651,7 @@ class FakeService(Service):
         async def present() -> Entry:
             return await self.entry(zone_id, entry_id)
 
-        return await Mover(self._profile, change, present).bring(parent_id, name, folder)
+        return await move_entry(self._profile, change, present, parent_id, name, folder)
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         self._profile.operation("delete", folder=folder)
@@ -704,10 +705,8 @@ class FakeService(Service):
                 return await attempt()
             except RemoteError as error:
                 failures += 1
-                wish = error.retry_after if isinstance(error, Unavailable) else None
-                remaining = end - trio.current_time()
-                wait = self._backoff.delay(failures, 1.0, remaining, wish)
-                if wait is None or not worth_another(error):
+                wait = self._backoff.delay(error, failures, 1.0, end - trio.current_time())
+                if wait is None:
                     raise
             await trio.sleep(wait)
 
@@ -780,10 +779,10 @@ class FakeService(Service):
     def _refusal(request: _Request, refused: ApiError) -> RemoteError:
         body = error_body(refused.code, refused.message, refused.data)
         early = request.streamed
-        error = error_mapping.refusal(refused.status, body, request.doing, early=early)
-        if request.effect and not early and refused.status in error_mapping.LOST:
-            return error_mapping.lost(error)
-        return error
+        return error_mapping.failed(
+            refused.status, {}, body, request.doing, f"https://{HOST}",
+            sent=request.effect and not early, early=early,
+        )  # fmt: skip
 
 
 class FakeTransfers(Transfers):
@@ -853,30 +852,38 @@ class FakeTransfers(Transfers):
             span = f"{offset}-{last - 1}" if data else "*"
             headers["Content-Range"] = f"bytes {span}/{size}"
         headers["Content-Length"] = str(len(data))
-        response = httpx.Response(status, headers=headers)
-        start, stop, total = extent(response, offset, doing)
         met = service.world.faults.meeting("GET", path)
-        stream = _Stream(self.link, data, [fault for fault in met if fault.kind == "cut"])
-        return Download(response, start, total, stop, stream, doing, end)
+        body = _Body(data, [fault for fault in met if fault.kind == "cut"])
+        response = httpx.Response(status, headers=headers, extensions={BODY: body})
+        return Download(
+            response, offset, end, doing, host=HOST, link=self.link, limit=TokenBucket(0)
+        )
 
 
-class _Stream:
-    """The bytes of one download, as far as the faults let them pass."""
+class _Body:
+    """The body of one download, as far as the faults let it pass."""
 
-    def __init__(self, link: Connectivity, data: bytes, cuts: list[Fault]) -> None:
-        self.link, self._data, self._cuts = link, data, cuts
+    def __init__(self, data: bytes, cuts: list[Fault]) -> None:
+        self._limit = len(data)
+        for fault in cuts:
+            if fault.amount < self._limit and fault.use():
+                self._limit = int(fault.amount)
+        self._is_cut = self._limit < len(data)
+        self._data = memoryview(data)
+        self._position = 0
+        self._is_aborted = False
 
-    def chunks(self, response: httpx.Response, download: Download) -> Iterator[Buffer]:
-        """Yield the bytes. Raises Interrupted."""
-        limit = len(self._data)
-        for fault in self._cuts:
-            if fault.amount < limit and fault.use():
-                limit = int(fault.amount)
-        for start in range(0, limit, CHUNK):
-            if download.aborted:
-                raise Interrupted(f"{download.doing}: it was aborted")
-            yield self._data[start : min(start + CHUNK, limit)]
-        if limit < len(self._data):
-            error = Interrupted(f"{download.doing}: the connection to {HOST} broke")
-            self.link.note_failure(error)
-            raise error
+    def fill(self, into: memoryview) -> int:
+        """Read into `into`; return the number of bytes, 0 at the end. Raises httpx.ReadError."""
+        if self._is_aborted:
+            raise httpx.ReadError("it was aborted")
+        part = self._data[self._position : min(self._position + len(into), self._limit)]
+        if not part and self._is_cut:
+            raise httpx.ReadError("Connection reset")
+        into[: len(part)] = part
+        self._position += len(part)
+        return len(part)
+
+    def abort(self) -> None:
+        """End the reading with an error."""
+        self._is_aborted = True

@@ -187,7 +187,7 @@ async def _end_at_service(account: "Account", store: "SecretStore") -> None:
     from zonedrive.logon.bearer_auth import load_bearer
     from zonedrive.logon.flow import end_session, revoke
     from zonedrive.logon.secrets import Secret
-    from zonedrive.remote import load_profile
+    from zonedrive.remote.profiles.load import load_profile
 
     failure: ZonedriveError | None
     bearer = None

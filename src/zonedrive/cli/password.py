@@ -31,7 +31,7 @@ def password(account: str, password_stdin: bool) -> None:
     from zonedrive.logon import Account, open_store, stored
     from zonedrive.logon.secrets import PASSWORD
     from zonedrive.paths import AccountPaths
-    from zonedrive.remote import load_profile
+    from zonedrive.remote.profiles.load import load_profile
 
     if not password_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal to ask at: use --password-stdin.")

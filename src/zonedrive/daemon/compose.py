@@ -25,7 +25,9 @@ from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.paths import AccountPaths, private_dir
-from zonedrive.remote import HttpService, Service, load_profile, open_service
+from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.service import Service
 from zonedrive.state.attributes import Owner
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import IntentTable

@@ -21,7 +21,7 @@ from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.model import Version, Zone
 from zonedrive.paths import AccountPaths, config_file
-from zonedrive.remote import Service
+from zonedrive.remote.service import Service
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.names import local_name, zone_name

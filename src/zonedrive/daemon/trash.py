@@ -19,7 +19,7 @@ from typing import Any
 from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
 from zonedrive.formatting import amount, count, timestamp
 from zonedrive.model import Entry, Zone
-from zonedrive.remote import Service
+from zonedrive.remote.service import Service
 from zonedrive.views.trash import TrashOperations
 
 OFFERED = 5  # of several entries of one name, in one line

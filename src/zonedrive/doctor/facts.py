@@ -21,8 +21,7 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, load_bearer
 from zonedrive.logon.secrets import SecretStore, open_store
 from zonedrive.paths import AccountPaths, config_file
-from zonedrive.remote import probe
-from zonedrive.remote.probe import ProbeResult
+from zonedrive.remote.probe import Probe, ProbeResult
 
 
 class DoctorFacts:
@@ -123,7 +122,8 @@ class DoctorFacts:
         if self.account is None:
             return None
         try:
-            return probe.look(self.account)
+            with Probe(self.account) as probe:
+                return probe.service()
         except ZonedriveError as wrong:
             return wrong
 

@@ -26,8 +26,8 @@ from zonedrive.errors import (
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.model import Entry, Version
-from zonedrive.remote import HttpService, open_service
-from zonedrive.remote.endpoint_probe import EndpointProbe, ProbeVerdict, may_be_asked
+from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.probe import Probe, ProbeVerdict, is_harmless
 from zonedrive.remote.profiles.load import load_profile, packaged
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation, Profile
 
@@ -76,9 +76,9 @@ def examine(patient: DoctorFacts, file: str) -> Iterator[Named]:
         )
         return
     try:
-        with EndpointProbe(account) as trial:
+        with Probe(account) as trial:
             addresses = {
-                name: trial.look(operation)
+                name: trial.endpoint(operation)
                 for name, operation in profile.operations.items()
                 if not _is_read(name, operation)
             }
@@ -112,7 +112,7 @@ def _unnamed(wrong: ConfigError, file: str) -> str:
 def _is_read(name: str, operation: Operation) -> bool:
     """Return True if the operation itself is run, with the account's logon."""
     reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
-    return reads and may_be_asked(operation)
+    return reads and is_harmless(operation)
 
 
 def _findings(

@@ -19,14 +19,13 @@ from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.model import NewToken
 from zonedrive.remote.clients import LoopClient
 from zonedrive.remote.connectivity import Connectivity
-from zonedrive.remote.directory import TOKENS
+from zonedrive.remote.directory import TOKENS, new_token, token_wanted
 from zonedrive.remote.passwords import checked_password
 from zonedrive.remote.profiles.operations import Operation
 from zonedrive.remote.requests import Requests
-from zonedrive.remote.service import REQUIREMENTS, ZONES
 from zonedrive.remote.transport import tls
-from zonedrive.remote.urls import base_url
-from zonedrive.remote.wire import directory
+from zonedrive.remote.transport.transports import LoopTransport
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, base_url
 
 LOGON: Final = "/api/access/logon"
 LOGOFF: Final = "/api/access/logoff"
@@ -52,10 +51,8 @@ class _Given(httpx.Auth):
 class LogonApi:
     """Client for the logon endpoints of one deployment."""
 
-    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
-        """Use `base`, a base URL from `remote.address.base_url`."""
-        self._calls = Requests(client, base, Connectivity(), connections=1)
-        self._client = client
+    def __init__(self, client: LoopClient) -> None:
+        self._calls = Requests(client, Connectivity(), connections=1)
         self.clock = Clock()  # the service's time
         self._given = _Given(self.clock)
         client.auth = self._given
@@ -123,9 +120,9 @@ class LogonApi:
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
         """Create a token for the user of the current bearer."""
         doing = "asking for a token"
-        body = directory.token_wanted(name, seconds, password.reveal(), None)
+        body = token_wanted(name, seconds, password.reveal(), None)
         answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
-        return directory.new_token(answer, doing, self.clock.now_ns(), seconds)
+        return new_token(answer, doing, self.clock.now_ns(), seconds)
 
     async def new_credentials(self, username: str) -> str:
         """Request new credentials for a user; return the service's message, "" if it has none."""
@@ -177,6 +174,8 @@ class LogonApi:
 @asynccontextmanager
 async def open_access(url: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
     """Yield the client of the logon endpoints at `url`. Raises ConfigError for a bad address."""
-    base = base_url(url)
-    async with LoopClient(tls.trust(ca_file), httpx.Auth()) as client:
-        yield LogonApi(client, base)
+    transport = LoopTransport(tls.trust(ca_file))
+    try:
+        yield LogonApi(LoopClient(base_url(url), transport, httpx.Auth()))
+    finally:
+        await transport.aclose()

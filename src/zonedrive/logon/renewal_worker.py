@@ -54,8 +54,8 @@ from zonedrive.logon.flow import (
 from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
 from zonedrive.paths import AccountPaths, private_dir
-from zonedrive.remote import load_profile
 from zonedrive.remote.passwords import WRONG
+from zonedrive.remote.profiles.load import load_profile
 
 BLOCK_SECONDS: Final = 900.0
 LONGEST_BLOCK_SECONDS: Final = 4 * 3600.0

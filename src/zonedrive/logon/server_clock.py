@@ -9,7 +9,7 @@ local clock changes no expiry.
 import time
 from collections.abc import Callable
 
-from zonedrive.remote.wire.dates import header_seconds
+from zonedrive.remote.wire.fields import header_seconds
 
 AGREED_NS = 5 * 10**9  # a Date names whole seconds, and an answer was underway for a while
 

@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from zonedrive.errors import BadAnswer
-from zonedrive.remote.wire.entries import count, parse, text
 from zonedrive.remote.wire.error_mapping import plain_text
-from zonedrive.remote.wire.fields import identifier
+from zonedrive.remote.wire.fields import count, identifier, parse, text
 
 _MILLISECOND = 10**6  # in nanoseconds
 _LONGEST_LIFE = 100 * 365 * 86_400 * 10**9  # from now on, it ends within 64 bits

@@ -23,8 +23,8 @@ from zonedrive.errors import NotFound, Rejected, ZonedriveError
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.cancellable_thread import errand, loose
 from zonedrive.remote.directory import Directory
+from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
-from zonedrive.remote.service import HttpService, open_service
 from zonedrive.remote.transfer import Download
 
 FoundT = TypeVar("FoundT", Zone, Entry)

@@ -1,10 +1,15 @@
 """Users, groups and tokens of the organization, as typed methods.
 
-Knows nothing about zones, files or the form of answers. No endpoint lists or shows groups: a group
-is known by the id that its creation returned.
+Knows nothing about zones or files. No endpoint lists or shows groups: a group is known by the id
+that its creation returned.
+
+The form of a list of users or tokens is not published. The parser therefore accepts a list wherever
+it is found and passes its items on unchanged. It interprets only the members that the interface
+publishes for a token elsewhere.
 
 INVARIANT: each change is one request, sent once. A password goes into the body of a request and
 nowhere else.
+INVARIANT: only `new_token` returns the secret of a token.
 """
 
 import time
@@ -12,26 +17,39 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from zonedrive.errors import (
-    BadAnswer,
-    Forbidden,
-    NotFound,
-    ReplyLost,
-)
-from zonedrive.model import Group, Level, NewToken, Scope, Token
+from zonedrive.errors import BadAnswer, Forbidden, NotFound, ReplyLost
+from zonedrive.model import Group, Level, Member, NewToken, Scope, Token
 from zonedrive.remote.passwords import change_with_password
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.urls import fill_path
-from zonedrive.remote.wire import directory
-from zonedrive.remote.wire.directory import Record
 from zonedrive.remote.wire.error_mapping import REMEDIES
-from zonedrive.remote.wire.pagination import BOUNDS, Bounds, Budget, Pagination, Reader
+from zonedrive.remote.wire.fields import count, identifier, moment, parse, plain_value, text
+from zonedrive.remote.wire.pagination import (
+    BOUNDS,
+    Bounds,
+    Budget,
+    Item,
+    Page,
+    Pagination,
+    Query,
+    Reader,
+    identified,
+)
 
 TOKENS = "/api/tokens"
 USERS = "/api/users"
 GROUPS = "/api/groups"
 GROUP = "/api/groups/{group}"
 MEMBER = "/api/groups/{group}/members/{member}"
+
+_TOKEN_ADVICE = "this logon may be limited; tokens of scope SCIM are for administrators"  # noqa: S105
+_LARGEST = (1 << 63) - 1
+_MILLISECOND = 10**6  # in nanoseconds
+# An expiry is in milliseconds; it is not published whether since the epoch or from now on. Few
+# durations reach this number (31 years), and no time of a running service is below it (2001).
+_TIMES_FROM = 10**12
+_CLOCKS_DIFFER = 2 * 86_400_000  # milliseconds that two clocks may be apart
+_SECRETS = frozenset({"token", "password"})
 
 
 class Directory:
@@ -41,20 +59,20 @@ class Directory:
     """
 
     def __init__(self, requests: Requests, bounds: Bounds = BOUNDS) -> None:
-        self._calls = requests
+        self._requests = requests
         self._bounds = bounds
         self._pagination = {path: Pagination() for path in (TOKENS, USERS)}
 
     async def users(self) -> list[Mapping[str, Any]]:
         """Return all users, each with the fields of this deployment; no fields are published."""
         with _advice("ask an administrator of the organization for the right to see its users"):
-            return [record.fields for record in await self._list(USERS, "listing the users", "")]
+            return [user.value for user in await self._list(USERS, "listing the users")]
 
     async def tokens(self) -> list[Token]:
         """Return all tokens of the user, including expired ones."""
         with _advice(_TOKEN_ADVICE):
-            found = await self._list(TOKENS, "listing the tokens", "id")
-        return [directory.token(record) for record in found]
+            found = await self._list(TOKENS, "listing the tokens")
+        return [token(item.value) for item in found]
 
     async def create_token(
         self, name: str, seconds: int, password: str, scope: Scope | None = None
@@ -65,15 +83,15 @@ class Directory:
         password, which is not sent again.
         """
         doing = "making a token"
-        body = directory.token_wanted(name, seconds, password, scope)
+        body = token_wanted(name, seconds, password, scope)
         with _advice(_TOKEN_ADVICE):
             answer = await change_with_password(
-                self._calls, "POST", TOKENS, None, body, doing=doing
+                self._requests, "POST", TOKENS, None, body, doing=doing
             )
         try:
-            return directory.new_token(answer, doing, time.time_ns(), seconds)
+            return new_token(answer, doing, time.time_ns(), seconds)
         except BadAnswer as wrong:
-            wrong.remedy = "one was made all the same: see the list of tokens"
+            wrong.remedy = "the service created a token all the same: see the list of tokens"
             raise
 
     async def create_group(
@@ -81,12 +99,9 @@ class Directory:
     ) -> Group:
         """Create a group; `members` maps ids of users and groups to their level."""
         doing = "making a group"
-        body = {
-            "name": name,
-            "description": description,
-            "members": directory.members_wanted(members or {}),
-        }
-        return _done(await self._changed("POST", GROUPS, doing, body=body), doing)
+        body = {"name": name, "description": description, "members": _levels(members or {})}
+        answer = await self._change("POST", GROUPS, doing, body=body)
+        return _changed_group(answer, doing)
 
     async def update_group(
         self, group_id: str, members: Mapping[str, Level], *, relative: bool = True
@@ -98,21 +113,22 @@ class Directory:
         doing = "changing a group"
         path = fill_path(GROUP, {"group": group_id})
         query = {"relative": "true" if relative else "false"}
-        body = {"members": directory.members_wanted(members)}
-        return _done(await self._changed("PUT", path, doing, query=query, body=body), doing)
+        body = {"members": _levels(members)}
+        answer = await self._change("PUT", path, doing, query=query, body=body)
+        return _changed_group(answer, doing)
 
     async def set_member(self, group_id: str, member_id: str, level: Level) -> None:
         """Set the level of one member; "None" removes the member."""
         path = fill_path(MEMBER, {"group": group_id, "member": member_id})
         query = {"accesslevel": level}
-        await self._changed("PUT", path, "changing a member of a group", query=query)
+        await self._change("PUT", path, "changing a member of a group", query=query)
 
     async def delete_group(self, group_id: str) -> None:
         """Delete a group. Its members lose the access to zones that they have through the group."""
         path = fill_path(GROUP, {"group": group_id})
-        await self._changed("DELETE", path, "deleting a group")
+        await self._change("DELETE", path, "deleting a group")
 
-    async def _changed(
+    async def _change(
         self,
         method: str,
         path: str,
@@ -123,7 +139,7 @@ class Directory:
     ) -> bytes:
         try:
             with _advice("ask a manager of the group, or an administrator"):
-                return await self._calls.change(method, path, query, body, doing=doing)
+                return await self._requests.change(method, path, query, body, doing=doing)
         except NotFound as missing:
             missing.remedy = (
                 "check the ids: that of a group is group.UUID@DOMAIN, as it was printed when the"
@@ -131,25 +147,18 @@ class Directory:
             )
             raise
 
-    async def _list(self, path: str, doing: str, known_by: str) -> list[Record]:
+    async def _list(self, path: str, doing: str) -> Page[dict[str, Any]]:
         budget = Budget(doing, self._bounds)
 
-        async def fetch(query: Mapping[str, str]) -> list[Record]:
-            body = await self._calls.page(budget, path, query, doing=doing)
-            return directory.records(body, doing, known_by)
+        async def fetch(query: Query) -> Page[dict[str, Any]]:
+            body = await self._requests.page(budget, path, query, doing=doing)
+            page = identified(_records(body, doing))
+            if path == TOKENS:  # whose ids are published
+                page = [Item(identifier(each.value.get("id")) or each.id, each.value)
+                        for each in page]  # fmt: skip
+            return page
 
         return await Reader(fetch, self._pagination[path], budget).read()
-
-
-_TOKEN_ADVICE = "this logon may be limited; tokens of scope SCIM are for administrators"  # noqa: S105
-
-
-def _done(body: bytes, doing: str) -> Group:
-    try:
-        return directory.group(body, doing)
-    except BadAnswer as wrong:
-        wrong.remedy = "the service took it all the same; do not repeat it without a look"
-        raise
 
 
 @contextmanager
@@ -158,9 +167,138 @@ def _advice(remedy: str) -> Iterator[None]:
     try:
         yield
     except Forbidden as refused:
-        if refused.code not in REMEDIES:  # which knows better
+        if refused.code not in REMEDIES:  # those are more specific
             refused.remedy = remedy
         raise
     except ReplyLost as lost:
         lost.remedy = "find out before you repeat it"
         raise
+
+
+# ---- requests ----
+
+
+def _levels(members: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the `members` of a request: the id and the new level of each member."""
+    return [{"accessLevel": level, "memberId": member} for member, level in members.items()]
+
+
+def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) -> dict[str, object]:
+    """Return the body of a token request; the password is sent as an array of characters."""
+    body: dict[str, object] = {
+        "tokenName": name,
+        "validity": seconds,
+        "password": list(password),
+    }
+    if scope is not None:
+        body["scope"] = scope
+    return body
+
+
+# ---- answers ----
+
+
+def _records(body: bytes, doing: str) -> list[dict[str, Any]]:
+    """Return the items of a list, which is an array or the only array in an object.
+
+    Secrets are left out. Raises BadAnswer if there is no list.
+    """
+    found = parse(body, doing)
+    if isinstance(found, dict):
+        arrays = [value for value in found.values() if isinstance(value, list)]
+        found = arrays[0] if len(arrays) == 1 else None
+    if not isinstance(found, list):
+        raise BadAnswer(f"{doing}: the answer holds no list")
+    items = [item if isinstance(item, dict) else {"value": item} for item in found]
+    return [plain_value(item, doing, without=_SECRETS) for item in items]
+
+
+def token(fields: Mapping[str, Any]) -> Token:
+    """Return the token that an item of the token list describes."""
+    expiry = count(fields.get("expiry"))
+    return Token(
+        id=identifier(fields.get("id")),
+        name=text(fields.get("tokenName")),
+        # A duration says nothing here, because its start is unknown.
+        expires_ns=_nanoseconds(expiry) if expiry >= _TIMES_FROM else 0,
+        record=fields,
+    )
+
+
+def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
+    """Return the token created at `now_ns` with a requested lifetime of `seconds`.
+
+    Raises BadAnswer if the answer contains no token, or an unusable one.
+    """
+    found = _object(body, doing)
+    secret = text(found.get("token"))
+    if not secret or not all("!" <= char <= "~" for char in secret):
+        raise BadAnswer(f"{doing}: the answer contains no token that a request can carry")
+    expiry = count(found.get("expiry"))
+    if expiry > 0:
+        expiry = _end(expiry, now_ns // _MILLISECOND, seconds * 1000)
+    return NewToken(identifier(found.get("id")), secret, _nanoseconds(expiry))
+
+
+def _end(expiry: int, now: int, life: int) -> int:
+    """Return the end of a token, in ms; `expiry` is either that time or a duration from `now`.
+
+    The interpretation must not exceed the requested `life`. If both are possible, the earlier end
+    is returned, because a token that is renewed too early does no harm.
+    """
+    latest = now + life + _CLOCKS_DIFFER
+    readings = [end for end in (expiry, now + expiry) if now < end <= latest]
+    if readings:
+        return min(readings)
+    return expiry if expiry >= _TIMES_FROM else now + expiry
+
+
+def _nanoseconds(milliseconds: int) -> int:
+    return min(milliseconds * _MILLISECOND, _LARGEST)
+
+
+def _changed_group(body: bytes, doing: str) -> Group:
+    """Return the group in the answer to a change. Raises BadAnswer if there is none."""
+    try:
+        return _group(body, doing)
+    except BadAnswer as wrong:
+        wrong.remedy = "the service took the change all the same; check before you repeat it"
+        raise
+
+
+def _group(body: bytes, doing: str) -> Group:
+    found = _object(body, doing)
+    about = found.get("properties")
+    if not isinstance(about, dict) or not identifier(about.get("groupId")):
+        raise BadAnswer(f"{doing}: the answer is not a group with an id")
+    actions, members = about.get("zoneActions"), found.get("members")
+    return Group(
+        id=identifier(about.get("groupId")),
+        name=text(about.get("name")),
+        description=text(about.get("description")),
+        members=tuple(_members(members if isinstance(members, list) else [])),
+        created_ns=moment(about.get("createdAt")),
+        created_by=text(about.get("createdBy")),
+        administrator_managed=about.get("administratorManaged") is True,
+        open=about.get("open") is True,
+        may_assign_rights=isinstance(actions, dict) and actions.get("assignAccessRights") is True,
+    )
+
+
+def _members(items: list[Any]) -> Iterator[Member]:
+    for item in items:
+        if isinstance(item, dict) and (member_id := identifier(item.get("memberId"))):
+            yield Member(
+                id=member_id,
+                type=text(item.get("memberType")),
+                name=text(item.get("displayName")),
+                level=text(item.get("accessLevel")),
+                authorization=text(item.get("authorization")),
+            )
+
+
+def _object(body: bytes, doing: str) -> dict[str, Any]:
+    found = parse(body, doing)
+    if not isinstance(found, dict):
+        raise BadAnswer(f"{doing}: the answer is not an object")
+    return found

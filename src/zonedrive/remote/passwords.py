@@ -13,9 +13,7 @@ from typing import Final
 
 from zonedrive.errors import CredentialsRefused, Forbidden, NotLoggedOn, RemoteError
 from zonedrive.remote.requests import Requests
-
-TRIED: Final = "/api/zones"
-"""Path of the request that checks the logon; a limited logon gets 403, which is also valid."""
+from zonedrive.remote.urls import ZONES
 
 WRONG: Final = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE", "AUTHORIZATION_FAILED"})
 """Error codes that reject the password, or the user with this password."""
@@ -36,8 +34,8 @@ async def change_with_password(
 
     Raises CredentialsRefused if the password is wrong, NotLoggedOn if the logon has ended.
     """
-    with suppress(Forbidden):
-        await calls.read(TRIED, doing=doing)
+    with suppress(Forbidden):  # the answer to a limited but valid logon
+        await calls.read(ZONES, doing=doing)
     with checked_password(doing):
         return await calls.change(method, path, query, body, doing=doing, password=True)
 

@@ -1,61 +1,167 @@
-"""One probe of a service: reachability, end of its certificate, and its clock.
+"""Probes of a deployment for the doctor: the service itself, and addresses that a profile names.
 
-Does not log on, and sends nothing that identifies the user.
+Blocks. INVARIANT: no request carries credentials, a body, or an existing id.
 """
 
+import contextlib
+import re
+import secrets
 import time
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
+from typing import Final
 
 import httpx
 from cryptography import x509
 
 from zonedrive.remote.clients import BlockingClient
-from zonedrive.remote.service import REQUIREMENTS
+from zonedrive.remote.profiles.operations import OPERATIONS, Operation
+from zonedrive.remote.response_limits import read_body_blocking
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.connection import CERTIFICATE
 from zonedrive.remote.transport.exchange import WHOLE
-from zonedrive.remote.urls import Deployment, base_url, host_of
+from zonedrive.remote.transport.transports import BlockingTransport
+from zonedrive.remote.urls import REQUIREMENTS, Deployment, base_url
 from zonedrive.remote.wire import error_mapping
-from zonedrive.remote.wire.dates import header_seconds
+from zonedrive.remote.wire.fields import header_seconds
 
-SECONDS = 15.0
+SECONDS: Final = 15.0
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Result of a probe."""
+    """Result of a probe of the service."""
 
     seconds: float  # from the first packet to the answer
     ahead: float | None  # seconds by which the local clock is ahead; None: no Date header
     certificate_days: float | None  # until it ends; None: not known
 
 
-def look(deployment: Deployment, seconds: float = SECONDS) -> ProbeResult:
-    """Request the logon requirements once, without a logon. Blocks.
+class ProbeVerdict(Enum):
+    """Result of the check of one address."""
 
-    The connection, TLS and the whole answer take at most `seconds` each. Raises RemoteError's
-    subclasses, and ConfigError for an address or authority that cannot be used.
-    """
-    doing = "looking at the service"
-    base = base_url(deployment.base_url)
-    asked = {WHOLE: True, CERTIFICATE: True}
-    client = BlockingClient(tls.trust(deployment.ca_file), timeout=seconds)
-    began = time.monotonic()
-    try:
-        with client, client.stream("GET", base + REQUIREMENTS, extensions=asked) as answer:
-            took = time.monotonic() - began
-            days = _days(answer)
-            ahead = _ahead(answer.headers.get("Date", ""), took)
-            body = answer.read()
-    except httpx.HTTPError as wrong:
-        raise error_mapping.broken(wrong, host_of(base), doing, sent=False) from wrong
-    if 300 <= answer.status_code < 400:
-        raise error_mapping.redirected(
-            answer.status_code, answer.headers.get("Location", ""), doing, base
+    PRESENT = "it is there"
+    WRONG_METHOD = "the address is there, but not for this method"
+    ABSENT = "there is no such address"
+    UNGUARDED = "it answers without a logon, so nothing more was asked"
+    ELSEWHERE = "it leads elsewhere, which is never followed"
+    OPEN = "cannot be told without doing it"
+
+
+class Probe:
+    """Sender of requests without credentials to one deployment; a context manager."""
+
+    def __init__(self, deployment: Deployment, seconds: float = SECONDS) -> None:
+        """Prepare the client.
+
+        The connection, TLS and each whole answer take at most `seconds`. Raises ConfigError for an
+        address or authority that cannot be used.
+        """
+        self._client = BlockingClient(
+            base_url(deployment.base_url), BlockingTransport(tls.trust(deployment.ca_file))
         )
-    if answer.status_code >= 300:
-        raise error_mapping.refusal(answer.status_code, body, doing)
-    return ProbeResult(took, ahead, days)
+        self._seconds = seconds
+        self._nowhere: dict[str, httpx.Response] = {}
+
+    def __enter__(self) -> "Probe":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.transport.close()
+
+    def service(self) -> ProbeResult:
+        """Request the logon requirements once. Raises RemoteError's subclasses."""
+        doing = "looking at the service"
+        began = time.monotonic()
+        with self._answer("GET", REQUIREMENTS, doing) as answer:
+            took = time.monotonic() - began
+            result = ProbeResult(took, _ahead(answer.headers.get("Date", ""), took), _days(answer))
+            body = read_body_blocking(answer)
+        status = answer.status_code
+        if status >= 300:
+            raise error_mapping.failed(status, answer.headers, body, doing, self._client.base_url)
+        return result
+
+    def endpoint(self, operation: Operation) -> ProbeVerdict:
+        """Return the verdict on an operation's address and method, without running the operation.
+
+        Two requests are sent, with ids made up for this check:
+
+        1. `OPTIONS`, which by definition changes nothing. An `Allow` header in the response lists
+           the methods of the address.
+        2. The method itself, if `OPTIONS` gave no result and `is_harmless` allows it. The service
+           demands a logon for everything, so `401` means that the address exists; `404` and `405`
+           mean that it does not.
+
+        Each response is compared with the response for a random address. If both are equal, it is
+        no evidence. Raises RemoteError's subclasses if the service does not answer.
+        """
+        method, path = operation.method, operation.request(_made_up()).path
+        allowed = _allowed(self._response("OPTIONS", path))
+        if allowed and allowed != _allowed(self._response_at_nowhere("OPTIONS")):
+            return ProbeVerdict.PRESENT if method in allowed else ProbeVerdict.WRONG_METHOD
+        if not is_harmless(operation):
+            return ProbeVerdict.OPEN
+        answer = self._response(method, path)
+        if answer.is_redirect:
+            return ProbeVerdict.ELSEWHERE
+        if answer.is_success:
+            return ProbeVerdict.UNGUARDED
+        if answer.status_code in (404, 410, 501):
+            return ProbeVerdict.ABSENT
+        if answer.status_code == 405:
+            return ProbeVerdict.WRONG_METHOD
+        is_same = answer.status_code == self._response_at_nowhere(method).status_code
+        return ProbeVerdict.OPEN if is_same or answer.is_server_error else ProbeVerdict.PRESENT
+
+    def _response(self, method: str, path: str) -> httpx.Response:
+        with self._answer(method, path, "asking for an address") as answer:
+            return answer  # the body is not needed
+
+    def _response_at_nowhere(self, method: str) -> httpx.Response:
+        """Return the response for a random address that no endpoint has, cached per method."""
+        if method not in self._nowhere:
+            self._nowhere[method] = self._response(method, f"/api/{secrets.token_hex(8)}")
+        return self._nowhere[method]
+
+    @contextlib.contextmanager
+    def _answer(self, method: str, path: str, doing: str) -> Iterator[httpx.Response]:
+        """Yield an open response, without a logon. Raises RemoteError's subclasses."""
+        request = self._client.request(
+            method, path, timeout=httpx.Timeout(self._seconds),
+            extensions={WHOLE: True, CERTIFICATE: True},
+        )  # fmt: skip
+        try:
+            with contextlib.closing(self._client.send(request)) as answer:
+                yield answer
+        except httpx.HTTPError as wrong:
+            raise error_mapping.broken(wrong, self._client.host, doing) from wrong
+
+
+def is_harmless(operation: Operation) -> bool:
+    """Return True if a method other than OPTIONS is harmless at the address of an operation.
+
+    Below `/api/access/`, a GET begins and ends sessions; outside `/api/`, it may have any effect. A
+    profile cannot override this check.
+    """
+    return _GUARDED.match(operation.path) is not None
+
+
+_GUARDED: Final = re.compile(r"/api/(?!access(?![A-Za-z0-9_-]))", re.IGNORECASE)
+"""Paths below `/api/` but not below `/api/access`, in upper or lower case."""
+
+
+def _allowed(answer: httpx.Response) -> frozenset[str]:
+    words = answer.headers.get("Allow", "").split(",")
+    return frozenset(word.strip().upper() for word in words) - {""}
+
+
+def _made_up() -> dict[str, str]:
+    """Return random values for every placeholder, which no object of a service can have."""
+    values = {name: secrets.token_hex(16) for kind in OPERATIONS.values() for name in kind.may}
+    return values | {"zone": str(uuid.uuid4())}
 
 
 def _days(answer: httpx.Response) -> float | None:

@@ -6,11 +6,10 @@ to repeat.
 
 from dataclasses import dataclass
 
-from zonedrive.errors import Interrupted, TimedOut, Unavailable, Unreachable, Untrusted
-from zonedrive.remote.wire.dates import header_seconds
+from zonedrive.errors import RemoteError, Unavailable, Unreachable, Untrusted
 
-# Longest delay in seconds accepted from Retry-After; for a longer one the caller decides.
 LONGEST_WISH = 30.0
+"""Longest delay in seconds accepted from Retry-After; for a longer one the caller decides."""
 
 
 @dataclass(frozen=True)
@@ -26,39 +25,21 @@ class Backoff:
         return min(self.cap, self.first * 2.0 ** min(failures - 1, 32))
 
     def delay(
-        self, failures: int, chance: float, remaining: float, wish: float | None = None
+        self, error: RemoteError, failures: int, chance: float, remaining: float
     ) -> float | None:
         """Return the seconds to wait before the next attempt, or None to give up.
 
-        `chance` is a random number from 0 to 1, `remaining` the seconds left, `wish` the delay from
-        Retry-After.
+        `error` ended the last attempt, `chance` is a random number from 0 to 1, `remaining` the
+        seconds left.
         """
-        if failures >= self.attempts:
+        if failures >= self.attempts or isinstance(error, Untrusted):
+            return None
+        if not isinstance(error, Unavailable | Unreachable):
             return None
         wait = self.ceiling(failures) * chance
+        wish = error.retry_after if isinstance(error, Unavailable) else None
         if wish is not None:
             if wish > LONGEST_WISH:
                 return None
             wait = max(wait, wish)
         return wait if wait < remaining else None
-
-
-def worth_another(error: Exception) -> bool:
-    """Return True if a repetition of the same harmless request may succeed later."""
-    if isinstance(error, Untrusted):
-        return False
-    return isinstance(error, Unavailable | Interrupted | TimedOut | Unreachable)
-
-
-def retry_after(value: str | None, now: float) -> float | None:
-    """Return the delay in seconds of a Retry-After header (number or date), or None.
-
-    `now` is the wall clock in seconds since the epoch.
-    """
-    if value is None:
-        return None
-    value = value.strip()
-    if value.isascii() and value.isdecimal():
-        return float(value[:9])
-    date = header_seconds(value)
-    return None if date is None else max(0.0, date - now)

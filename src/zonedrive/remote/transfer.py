@@ -2,15 +2,18 @@
 
 Knows nothing about caches, the outbox or the location of the bytes. All methods block.
 
-INVARIANT: a download that stops flowing ends with an error. Time that the consumer takes between
-chunks is not counted.
+INVARIANT: a download ends with its last byte or with an exception, never silently short. One that
+stops flowing ends with an error; time that the consumer takes between chunks is not counted.
 INVARIANT: an upload that was sent completely and got no answer ends with ReplyLost.
 """
 
 import contextlib
 import random
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Final, Self
 
 import httpx
 
@@ -25,32 +28,34 @@ from zonedrive.errors import (
 from zonedrive.model import Entry
 from zonedrive.remote.clients import BlockingClient
 from zonedrive.remote.connectivity import Connectivity
-from zonedrive.remote.download import Buffer, Download, extent, pieces
-from zonedrive.remote.profiles.load import Profile
+from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.rate_limit import TokenBucket
-from zonedrive.remote.response_limits import CONTENT as BOUNDLESS
-from zonedrive.remote.response_limits import EXTENSION as LIMITS
-from zonedrive.remote.response_limits import Limits, restrict
-from zonedrive.remote.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.response_limits import read_body_blocking
+from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
-from zonedrive.remote.urls import fill_path, host_of
-from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.transport.transports import BODY, Body
+from zonedrive.remote.urls import fill_path
 from zonedrive.remote.wire import error_mapping
-from zonedrive.remote.wire.multipart import Cancelled, MultipartBody
+from zonedrive.remote.wire.entries import one_entry
+from zonedrive.remote.wire.fields import parse
+from zonedrive.remote.wire.multipart import Cancelled as Cancelled
+from zonedrive.remote.wire.multipart import MultipartBody
 
-CONTENT = "/api/zones/{zone}/files/{file}/content"
-UPLOAD = "/api/zones/{zone}/files/{folder}"
-CHUNK = 512 * 1024
-OPEN_SECONDS = 20.0  # for the first byte of a download, with all its repetitions
-CONNECT_SECONDS = 10.0
-HEAD_SECONDS = 15.0  # for the head of one answer to a download
-WRITE_SECONDS = 30.0
+CONTENT: Final = "/api/zones/{zone}/files/{file}/content"
+UPLOAD: Final = "/api/zones/{zone}/files/{folder}"
+CHUNK: Final = 512 * 1024
+OPEN_SECONDS: Final = 20.0  # for the first byte of a download, with all its repetitions
+CONNECT_SECONDS: Final = 10.0
+HEAD_SECONDS: Final = 15.0  # for the head of one answer to a download
+WRITE_SECONDS: Final = 30.0
 # The answer to an upload may take long, because the service checks or copies the content.
-ANSWER_SECONDS = 30.0
-DIGESTED = 10e6  # bytes per second that the service processes, at least
-BACKOFF = Backoff(attempts=3)
+ANSWER_SECONDS: Final = 30.0
+DIGESTED: Final = 10e6  # bytes per second that the service processes, at least
+BACKOFF: Final = Backoff(attempts=3)
 
-__all__ = ["Cancelled", "Download", "Transfer"]
+Buffer = bytes | memoryview
+
+_RANGE: Final = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 
 
 class Transfer:
@@ -58,55 +63,44 @@ class Transfer:
 
     def __init__(
         self,
-        client: httpx.Client,
-        base_url: str,
+        client: BlockingClient,
         link: Connectivity,
         profile: Profile,
         *,
         upload_limit: int = 0,
         download_limit: int = 0,
-        backoff: Backoff = BACKOFF,
         open_seconds: float = OPEN_SECONDS,
         head_seconds: float = HEAD_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Take ownership of `client`: close closes it. Limits are in bytes per second, 0 for none.
+        """Take ownership of `client`. Limits are in bytes per second, 0 for none.
 
         `head_seconds` limits the wait for the head of an answer to a download, `answer_seconds` for
         the whole answer to an upload, which is extended according to DIGESTED.
         """
-        restrict(client)
         self.link = link
         self._client = client
-        self._connections = (
-            client.transport.connections if isinstance(client, BlockingClient) else None
-        )
-        self._base_url = base_url
-        self._host = host_of(base_url)
+        self._connections = client.transport.connections
         self._profile = profile
-        self._up = TokenBucket(upload_limit, clock=clock, sleep=sleep)
-        self._down = TokenBucket(download_limit, clock=clock, sleep=sleep)
-        self._backoff = backoff
+        self._up = TokenBucket(upload_limit, sleep=sleep)
+        self._down = TokenBucket(download_limit, sleep=sleep)
         self._open_seconds, self._head_seconds = open_seconds, head_seconds
         self._answer_seconds = answer_seconds
-        self._clock, self._sleep, self._chance = clock, sleep, chance
+        self._sleep, self._chance = sleep, chance
         self._ending = False
 
     def hang_up(self) -> None:
         """Abort all current and future transfers at once; they end with Interrupted."""
         self._ending = True
-        if self._connections is not None:
-            self._connections.hang_up()
+        self._connections.hang_up()
 
     def reconnect(self, *, dead: bool) -> None:
         """Close idle connections; `dead`: also abort transfers in progress."""
-        if self._connections is not None:
-            if dead:
-                self._connections.cut()
-            self._connections.drop_idle()
+        if dead:
+            self._connections.cut()
+        self._connections.drop_idle()
 
     def prepare(self) -> None:
         """Open a connection, because a download is likely to follow. Errors are ignored.
@@ -114,19 +108,16 @@ class Transfer:
         libcurl keeps a connection only after a request, so a request without logon is sent that has
         no effect.
         """
-        if self._ending or self.link.state != "online" or self._connections is None:
+        if self._ending or self.link.state != "online" or self._connections.has_idle():
             return
-        if not self._connections.has_idle():
-            timeout = httpx.Timeout(CONNECT_SECONDS)
-            with contextlib.suppress(httpx.HTTPError):
-                self._client.request(
-                    "OPTIONS", self._base_url, auth=None, timeout=timeout, extensions={WHOLE: True}
-                )
-
-    def close(self) -> None:
-        """Close all connections; transfers in progress end with an error."""
-        self.hang_up()
-        self._client.close()
+        timeout = httpx.Timeout(CONNECT_SECONDS)
+        request = self._client.request("OPTIONS", "/", timeout=timeout, extensions={WHOLE: True})
+        with contextlib.suppress(httpx.HTTPError):
+            response = self._client.transport.handle_request(request)
+            try:
+                read_body_blocking(response)
+            finally:
+                response.close()
 
     def download(
         self,
@@ -137,7 +128,7 @@ class Transfer:
         end: int | None = None,
         validator: str | None = None,
         version: str | None = None,
-    ) -> Download:
+    ) -> "Download":
         """Return the content of a file from `offset` up to `end`, as a context manager.
 
         A service that ignores ranges sends everything: see `Download.offset`.
@@ -148,32 +139,38 @@ class Transfer:
         may help.
         """
         doing = "reading a file"
+        query: Mapping[str, str] = {}
         if version is None:
             path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
-            query: dict[str, str] = {}
         else:
             values = {"zone": zone_id, "file": file_id, "entry": file_id, "version": version}
-            request = self._profile.operation("version_content").request(values)
-            path, query = request.path, dict(request.query)
+            wanted = self._profile.operation("version_content").request(values)
+            path, query = wanted.path, wanted.query
         headers = {"Accept": "*/*"}
         if offset or end is not None:
             headers["Range"] = f"bytes={offset}-{'' if end is None else end - 1}"
             # A weak tag may not stand in If-Range, a date may.
             if validator and not validator.startswith("W/"):
                 headers["If-Range"] = validator
-        deadline = self._clock() + self._open_seconds
+        timeout = httpx.Timeout(
+            connect=CONNECT_SECONDS, read=self._head_seconds, write=WRITE_SECONDS, pool=None
+        )
+        deadline = time.monotonic() + self._open_seconds
         failures = 0
         while True:
             self.link.check()
-            exchange = _Exchange("GET", path, doing, headers, query=query)
+            request = self._client.request("GET", path, query, headers=headers, timeout=timeout)
             try:
-                return self._download(self._send(exchange), offset, end, doing)
+                with self._reported():
+                    response, _ = self._send(request, doing)
+                    return Download(
+                        response, offset, end, doing,
+                        host=self._client.host, link=self.link, limit=self._down,
+                    )  # fmt: skip
             except RemoteError as error:
                 failures += 1
-                wait = None
-                if worth_another(error):
-                    remaining = deadline - self._clock()
-                    wait = self._backoff.delay(failures, self._chance(), remaining, exchange.wish)
+                remaining = deadline - time.monotonic()
+                wait = BACKOFF.delay(error, failures, self._chance(), remaining)
                 if wait is None:
                     raise
             self._sleep(wait)
@@ -196,7 +193,6 @@ class Transfer:
         the upload certainly had no effect, Cancelled once `cancelled()` is true, StoreError if
         `body` does not have `size` bytes, and the error of a rejection.
         """
-        doing = "uploading"
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
         form = MultipartBody(
             name,
@@ -207,122 +203,227 @@ class Transfer:
             piece=min(CHUNK, self._up.piece),
         )
         self.link.check()
-        headers = {
-            "Accept": "application/json",
-            "Content-Type": form.content_type,
-            "Content-Length": str(form.length),
-        }
-        response = self._send(_Exchange("POST", path, doing, headers, form=form))
-        return uploaded(response.content, zone_id, folder_id, name)
+        answer_seconds = self._answer_seconds + form.length / DIGESTED
+        request = self._client.request(
+            "POST",
+            path,
+            headers={"Content-Type": form.content_type},
+            stream=form,
+            length=form.length,
+            timeout=httpx.Timeout(
+                connect=CONNECT_SECONDS, read=answer_seconds, write=WRITE_SECONDS, pool=None
+            ),
+            extensions={"replayable": form.replayable, WHOLE: True},
+        )
+        with self._reported(is_upload=True):
+            _, answer = self._send(request, "uploading", form)
+        return uploaded(answer, zone_id, folder_id, name)
 
-    def chunks(self, response: httpx.Response, download: Download) -> Iterator[Buffer]:
-        """Yield the body of a download, with stall detection and rate limit."""
-        limit = min(CHUNK, self._down.piece)
-        source = pieces(response, limit, download.offset, download.spare)
-        while True:
-            try:
-                chunk = next(source, None)
-            except (httpx.HTTPError, httpx.StreamError) as wrong:
-                error = error_mapping.broken(wrong, self._host, download.doing)
-                if not download.aborted:
-                    self.link.note_failure(error)
-                raise error from wrong
-            if chunk is None:
-                return
-            self._down.take(len(chunk))
-            yield chunk
-
-    def _download(
-        self, response: httpx.Response, offset: int, wanted: int | None, doing: str
-    ) -> Download:
-        """Return the Download for an opened response, after a check of its announced range."""
-        try:
-            start, end, total = extent(response, offset, doing)
-        except BadAnswer as error:
-            response.close()
-            self.link.note_failure(error)
-            raise
-        if response.status_code == 416:
-            response.close()
-        return Download(response, start, total, end, self, doing, wanted)
-
-    def _send(self, exchange: "_Exchange") -> httpx.Response:
-        """Send a request: return an open response for a download, a complete one for an upload.
-
-        Raises RemoteError for any other answer.
-        """
+    @contextlib.contextmanager
+    def _reported(self, *, is_upload: bool = False) -> Iterator[None]:
+        """Report the result of a request to the link."""
         began = self.link.now()
         try:
-            response = self._exchanged(exchange)
+            yield
         except RemoteError as error:
-            if not (exchange.form and isinstance(error, Unavailable) and error.is_overload):
+            if not (is_upload and isinstance(error, Unavailable) and error.is_overload):
                 self.link.note_failure(error, began)
-            if isinstance(error, Unreachable) and self._connections is not None:
+            if isinstance(error, Unreachable):
                 self._connections.drop_idle()
             raise
         self.link.note_answer()
-        return response
 
-    def _exchanged(self, exchange: "_Exchange") -> httpx.Response:
+    def _send(
+        self, request: httpx.Request, doing: str, form: MultipartBody | None = None
+    ) -> tuple[httpx.Response, bytes]:
+        """Return the open response to a download, or that to an upload and its body.
+
+        Raises RemoteError for any other answer.
+        """
         if self._ending:
-            raise Interrupted(f"{exchange.doing}: zonedrive is ending")
-        form = exchange.form
-        seconds = self._head_seconds
-        if form is not None:
-            seconds = self._answer_seconds + form.length / DIGESTED
-        request = self._client.build_request(
-            exchange.method,
-            self._base_url + exchange.path,
-            params=exchange.query or None,
-            headers=exchange.headers,
-            content=form,
-            timeout=httpx.Timeout(
-                connect=CONNECT_SECONDS, read=seconds, write=WRITE_SECONDS, pool=None
-            ),
-            extensions={
-                "replayable": form is None or form.replayable,
-                LIMITS: BOUNDLESS if form is None else Limits(),
-            }
-            | ({} if form is None else {WHOLE: True}),
-        )
-        status, body, location = 0, b"", ""
+            raise Interrupted(f"{doing}: zonedrive is ending")
+        client = self._client
+        status, headers, body = 0, httpx.Headers(), b""
         try:
-            response = self._client.send(request, stream=True)
-            status, location = response.status_code, response.headers.get("Location", "")
-            exchange.wish = retry_after(response.headers.get("Retry-After"), time.time())
-            if exchange.keeps(response):
-                return response
-            try:
-                body = response.read()
-            finally:
-                response.close()
-            if response.is_success:
-                if exchange.is_early(response):
-                    raise Interrupted(f"{exchange.doing}: {self._host} answered before it had all")
-                return response
-        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as wrong:
+            response = client.send(request)
+            status, headers = response.status_code, response.headers
+            if form is None and (response.is_success or status == 416):
+                return response, b""
+            with contextlib.closing(response):
+                body = read_body_blocking(response)
+        except httpx.HTTPError as wrong:
             if status < 300:  # else the status alone shows that the request had no effect
-                raise error_mapping.broken(
-                    wrong, self._host, exchange.doing, sent=exchange.handed_over
-                ) from wrong
-        if 300 <= status < 400:
-            raise error_mapping.redirected(status, location, exchange.doing, self._base_url)
-        early = exchange.form is not None and not exchange.handed_over
-        error = error_mapping.refusal(
-            status, body, exchange.doing, retry_after=exchange.wish, early=early
-        )
-        if exchange.handed_over and status in error_mapping.LOST:
-            raise error_mapping.lost(error)
-        raise error
+                sent = form is not None and form.complete
+                raise error_mapping.broken(wrong, client.host, doing, sent=sent) from wrong
+        else:
+            if response.is_success:
+                if not (form and form.complete) or response.extensions.get(EARLY):
+                    raise Interrupted(f"{doing}: {client.host} answered before it had all")
+                return response, body
+        raise error_mapping.failed(
+            status, headers, body, doing, client.base_url,
+            sent=form is not None and form.complete,
+            early=form is not None and not form.complete,
+        )  # fmt: skip
+
+
+class Download:
+    """One running download; a context manager that closes the connection at the end.
+
+    offset: real start of the bytes; 0 if the service ignored the range.
+    total: size of the whole content in bytes, None if the service does not tell it.
+    validator: the ETag, else Last-Modified, else None; unchanged while the content is unchanged.
+    """
+
+    def __init__(
+        self,
+        response: httpx.Response,
+        offset: int,
+        wanted: int | None,
+        doing: str,
+        *,
+        host: str,
+        link: Connectivity,
+        limit: TokenBucket,
+    ) -> None:
+        """Take ownership of the response to a request for `offset` to `wanted` (None: the end).
+
+        Raises BadAnswer if the answer has another range.
+        """
+        self._response = response
+        try:
+            self.offset, self._end, self.total = extent(response, offset, doing)
+        except BadAnswer:
+            response.close()
+            raise
+        if response.status_code == 416:  # the content ends before `offset`
+            response.close()
+        headers = response.headers
+        self.validator: str | None = headers.get("ETag") or headers.get("Last-Modified")
+        self._body: Body = response.extensions[BODY]
+        self._wanted = wanted
+        self._doing, self._host, self._link, self._limit = doing, host, link, limit
+        self._is_aborted = False
+        self._spare: list[bytearray] = []  # memory for chunks to come
+
+    def __enter__(self) -> Self:
+        """Return the download."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connection, or return it to the pool if everything was read."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop the download. Call this from the thread that iterates."""
+        self._response.close()
+
+    def give_back(self, chunks: Iterable[Buffer | bytearray]) -> None:
+        """Reuse the memory of chunks that are no longer needed. Call this from the same thread."""
+        for chunk in chunks:
+            if isinstance(chunk, memoryview) and isinstance(chunk.obj, bytearray):
+                self._spare.append(chunk.obj)
+
+    def abort(self) -> None:
+        """Abort an iteration in another thread; it ends soon, with an error if bytes are missing.
+
+        Has no effect after `close`. A complete download has already returned its connection to the
+        pool. That connection is not touched, because an upload of another request on it would end
+        in a lost reply.
+        """
+        self._is_aborted = True
+        self._body.abort()
+
+    def __iter__(self) -> Iterator[Buffer]:
+        """Yield the bytes from `offset`, in chunks of some hundred KiB; only once.
+
+        Raises BadAnswer if the number of bytes differs from the announced one, Interrupted or
+        TimedOut if the connection breaks or stalls.
+        """
+        if self._response.status_code == 416:
+            return
+        position = self.offset
+        try:
+            for chunk in self._chunks():
+                self._limit.take(len(chunk))
+                position += len(chunk)
+                if self._end is not None and position > self._end:
+                    raise self._wrong(f"more than the announced {self._end} bytes came")
+                yield chunk
+        except httpx.HTTPError as wrong:
+            raise self._noted(error_mapping.broken(wrong, self._host, self._doing)) from wrong
+        if self._end is not None and position < self._end:
+            raise self._wrong(f"only {position} of {self._end} bytes came")
+        if self.total is not None and position < min(self.total, self._wanted or self.total):
+            raise self._wrong(f"the service ends the range at {position} of {self.total} bytes")
+
+    def _chunks(self) -> Iterator[Buffer]:
+        """Yield the body in chunks.
+
+        They end at multiples of their size in the content, if the network is fast enough.
+        """
+        size = min(CHUNK, self._limit.piece)
+        position = self.offset
+        while True:
+            memory = self._spare.pop() if self._spare else bytearray(size)
+            chunk = memoryview(memory)
+            count = self._body.fill(chunk[: size - position % size])
+            if not count:
+                return
+            position += count
+            if count < size // 2:  # who keeps a small chunk must not keep a large buffer
+                self._spare.append(memory)
+                yield bytes(chunk[:count])
+            else:
+                yield chunk[:count]
+
+    def _wrong(self, what: str) -> RemoteError:
+        return self._noted(BadAnswer(f"{self._doing}: {what}"))
+
+    def _noted(self, error: RemoteError) -> RemoteError:
+        """Report an error to the link, unless `abort` caused it."""
+        if not self._is_aborted:
+            self._link.note_failure(error)
+        return error
+
+
+def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int | None, int | None]:
+    """Return start and end of the bytes in `response`, and the size of the whole content.
+
+    Raises BadAnswer if the range does not start at `offset`.
+    """
+    length = response.headers.get("Content-Length", "")
+    size = int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
+    status = response.status_code
+    if status == 200:
+        return 0, size, size
+    match = _RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+    if match and status == 206 and match[1]:
+        start, last = int(match[1]), int(match[2])
+        total = None if match[3] == "*" else int(match[3])
+        if start == offset and last >= start and (total is None or last < total):
+            return start, last + 1, total
+    if match and status == 416 and match[3] != "*" and int(match[3]) <= offset:
+        return offset, offset, int(match[3])
+    raise BadAnswer(f"{doing}: the answer has no usable range (HTTP {status})", status=status)
 
 
 def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
     """Return the entry in the answer to an upload. Raises ReplyLost if it cannot be read."""
     doing = "uploading"
     try:
-        answer = wire.parse(body, doing)
-        entry = wire.one_entry(
-            answer, doing, zone_id=zone_id, parent_id=folder_id, name=name, is_file=True
+        entry = one_entry(
+            parse(body, doing),
+            doing,
+            zone_id=zone_id,
+            parent_id=folder_id,
+            name=name,
+            is_file=True,
         )
         if not (entry.modified_ns and entry.modified_by):  # listings would differ
             raise BadAnswer(f"{doing}: the answer does not say when or by whom")
@@ -330,37 +431,4 @@ def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
             raise BadAnswer(f"{doing}: the answer is about something in another folder")
         return entry
     except BadAnswer as wrong:
-        raise ReplyLost(f"{wrong.message}, so what became of it is unknown") from wrong
-
-
-class _Exchange:
-    """One request, and the retry delay that the service asks for."""
-
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        doing: str,
-        headers: dict[str, str],
-        *,
-        query: dict[str, str] | None = None,
-        form: MultipartBody | None = None,
-    ) -> None:
-        self.method, self.path, self.doing, self.headers = method, path, doing, headers
-        self.query, self.form = query, form
-        self.wish: float | None = None
-
-    @property
-    def handed_over(self) -> bool:
-        """True if the service may have received the whole upload."""
-        return self.form is not None and self.form.complete
-
-    def is_early(self, response: httpx.Response) -> bool:
-        """Return True if the answer began before the upload was sent completely."""
-        return self.form is not None and (
-            not self.form.complete or response.extensions.get(EARLY, False)
-        )
-
-    def keeps(self, response: httpx.Response) -> bool:
-        """Return True if the caller reads the body of this answer."""
-        return self.form is None and (response.is_success or response.status_code == 416)
+        raise ReplyLost(f"{wrong.message}, so its effect is unknown") from wrong

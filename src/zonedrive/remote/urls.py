@@ -14,6 +14,10 @@ from urllib.parse import quote, urlsplit
 from zonedrive.errors import ConfigError, Rejected
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])", re.ASCII)
+ZONES = "/api/zones"
+REQUIREMENTS = "/api/access/authorizationrequirements"
+"""Paths of requests that change nothing; this one needs no logon."""
+
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 
 from zonedrive.content.source import Changed
 from zonedrive.model import Entry
-from zonedrive.remote.download import Download
 from zonedrive.remote.service import Service, Transfers
+from zonedrive.remote.transfer import Download
 from zonedrive.state.inode import Inode
 
 

@@ -7,9 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.harness.transports import LoopHandler
 from zonedrive.errors import CredentialsRefused
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.secrets import Secret
+from zonedrive.remote.clients import LoopClient
 
 BASE = "https://zones.example"
 PASSWORD = "correct horse ✓"
@@ -58,13 +60,13 @@ class Desk:
         """What was sent to `path`."""
         return [body for _, where, body, _ in self.asked if where == path]
 
-    def client(self) -> httpx.AsyncClient:
+    def client(self) -> LoopClient:
         """A client that talks to it."""
-        return httpx.AsyncClient(transport=httpx.MockTransport(self.handle))
+        return LoopClient(BASE, LoopHandler(self.handle), httpx.Auth())
 
     def access(self) -> LogonApi:
         """The access endpoints."""
-        return LogonApi(self.client(), BASE)
+        return LogonApi(self.client())
 
 
 def say(status: int, value: object = None, **headers: str) -> httpx.Response:

@@ -51,8 +51,7 @@ class Office:
     @asynccontextmanager
     async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
         self.opened.append((base, ca_file))
-        async with self.desk.client() as client:
-            yield LogonApi(client, base)
+        yield self.desk.access()
 
     @contextmanager
     def _hold(self, paths: AccountPaths) -> Iterator[None]:

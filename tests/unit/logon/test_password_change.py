@@ -8,7 +8,7 @@ from zonedrive.logon.flow import Flow, LoggedOn
 from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Requirements
-from zonedrive.remote import load_profile
+from zonedrive.remote.profiles.load import load_profile
 
 LOGON = "POST /api/access/logon"
 CHANGE = "POST /api/sandbox/password"

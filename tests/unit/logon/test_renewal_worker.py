@@ -42,8 +42,7 @@ class Counter:
 
     @asynccontextmanager
     async def _access(self, base: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
-        async with self.desk.client() as client:
-            yield LogonApi(client, base)
+        yield self.desk.access()
 
     async def renew(self, *, ended: bool = True) -> Outcome:
         """One try."""

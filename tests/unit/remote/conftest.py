@@ -1,17 +1,20 @@
 """A service whose other end is a function: requests in, answers out, no sockets and no waiting."""
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from zonedrive.remote import Connectivity, HttpService, Transfer, load_profile
+from tests.harness.transports import BlockingHandler, Handler, LoopHandler
+from zonedrive.remote.clients import BlockingClient, LoopClient
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.remote.http_service import HttpService
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.requests import Requests
+from zonedrive.remote.transfer import Transfer
 from zonedrive.remote.wire.pagination import BOUNDS
 
 BASE = "https://zones.example"
-Handler = Callable[[httpx.Request], httpx.Response]
 
 
 class Piece(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -54,19 +57,19 @@ class Stage:
 
     def transfer(self, handler: Handler, profile: str = "sandbox", **options: Any) -> Transfer:
         """Content alone."""
-        client = httpx.Client(transport=httpx.MockTransport(self._recording(handler)))
+        client = BlockingClient(BASE, BlockingHandler(self._recording(handler)))
         found = load_profile(profile)
         options = {"sleep": self.slept.append, "chance": lambda: 0.5} | options
-        return Transfer(client, BASE, self.link, found, **options)
+        return Transfer(client, self.link, found, **options)
 
     def service(self, handler: Handler, profile: str = "sandbox", **options: Any) -> HttpService:
         """Everything; `options` are those of Calls, but for `bounds`."""
         bounds = options.pop("bounds", BOUNDS)
-        client = httpx.AsyncClient(transport=httpx.MockTransport(self._recording(handler)))
+        client = LoopClient(BASE, LoopHandler(self._recording(handler)), httpx.Auth())
         options = {"chance": lambda: 0.5} | options
         return HttpService(
             client,
-            Requests(client, BASE, self.link, **options),
+            Requests(client, self.link, **options),
             self.transfer(handler, profile),
             self.link,
             load_profile(profile),

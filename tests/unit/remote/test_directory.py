@@ -11,8 +11,9 @@ import pytest
 from tests.unit.remote.conftest import Stage
 from zonedrive import errors
 from zonedrive.model import Group, Member, Scope
-from zonedrive.remote import Directory, HttpService
-from zonedrive.remote.wire import directory, entries
+from zonedrive.remote import Directory, directory
+from zonedrive.remote.http_service import HttpService
+from zonedrive.remote.wire import fields
 from zonedrive.remote.wire.pagination import Bounds
 
 GROUP_ID = "group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e@acme.example"
@@ -222,7 +223,7 @@ async def test_a_list_too_long_to_be_one_is_not_taken_apart(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Items of three bytes would take a hundred times that in memory."""
-    monkeypatch.setattr(entries, "MOST_VALUES", 1000)
+    monkeypatch.setattr(fields, "MOST_VALUES", 1000)
     with pytest.raises(errors.BadAnswer, match="more than 1000 values"):
         await stage.service(answering([{}] * 1002)).directory.users()
 
@@ -486,6 +487,6 @@ async def test_every_field_of_a_group_may_be_odd(stage: Stage, odd: object) -> N
         try:
             group = await of.update_group(GROUP_ID, {})
         except errors.BadAnswer as wrong:
-            assert "do not repeat it" in wrong.line()
+            assert "before you repeat it" in wrong.line()
         else:
             assert group.id and all(member.id for member in group.members)

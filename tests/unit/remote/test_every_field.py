@@ -14,7 +14,7 @@ from tests.unit.remote.conftest import Stage
 from zonedrive.errors import Forbidden, ZonedriveError
 from zonedrive.logon.flow import Flow, obtain_token
 from zonedrive.logon.wire import requirements
-from zonedrive.remote import HttpService
+from zonedrive.remote.http_service import HttpService
 
 ENTRY = {
     "id": "e",
@@ -249,10 +249,9 @@ async def test_a_logon_that_is_answered_oddly_is_one_line(desk: Desk, answer: st
         desk.answer(route, httpx.Response(status, content=body))
         person = Person(code="123456")
         try:
-            async with desk.client() as client:
-                asked = await client.get(
-                    "https://zones.example/api/access/authorizationrequirements"
-                )
+            asked = desk.handle(
+                httpx.Request("GET", "https://zones.example/api/access/authorizationrequirements")
+            )
             needs = requirements(asked.content, "asking")
             done = await Flow(desk.access(), "alice", needs, person).run()
             sendable(done.bearer.secret)

@@ -14,14 +14,15 @@ from trio.testing import MockClock
 
 from tests.unit.logon.conftest import GOOD, Desk, Person, say
 from tests.unit.remote.conftest import Stage
-from tests.unit.remote.test_every_field import CALLS, ENTRY, LOGON_ANSWERS, VERSION, ZONE
+from tests.unit.remote.test_every_field import CALLS, ENTRY, LOGON_ANSWERS, VERSION
 from zonedrive.errors import RemoteError, ZonedriveError
 from zonedrive.formatting import plain
 from zonedrive.logon import wire as logon_wire
 from zonedrive.logon.flow import Flow, obtain_token
 from zonedrive.model import Entry, Zone
-from zonedrive.remote.wire import directory, error_mapping, fields
-from zonedrive.remote.wire.entries import WireEntry, WireVersion, WireZone
+from zonedrive.remote import directory
+from zonedrive.remote.profiles.operations import VERSION_FIELDS
+from zonedrive.remote.wire import entries, error_mapping, fields
 
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 STEERING = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + BIDI + "\u2028\u2029\ud800"
@@ -90,10 +91,10 @@ def asked_for(module: Any) -> set[str]:
 
 def test_every_field_that_is_read_is_tried() -> None:
     """A field that is read one day is in the answers below from that day on."""
-    for shape, sample in ((WireEntry, ENTRY), (WireZone, ZONE), (WireVersion, VERSION)):
-        assert set(shape.__struct_fields__) <= sample.keys()
+    assert set(entries.WireEntry.__struct_encode_fields__) <= ENTRY.keys()
+    assert set(VERSION_FIELDS.values()) <= VERSION.keys()
     tried = set().union(*(keys(good) for _, good in CALLS.values()))
-    assert asked_for(directory) <= tried
+    assert asked_for(directory) | asked_for(entries) <= tried
     tried = set().union(*(keys(good) for _, _, good in LOGON_ANSWERS.values()))
     assert asked_for(logon_wire) - {"idpName", "idpURI", "sessionID", "uri", "message"} <= tried
 

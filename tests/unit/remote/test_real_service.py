@@ -13,8 +13,8 @@ from tests.harness.deployment import Deployment
 from zonedrive import errors
 from zonedrive.config import Settings
 from zonedrive.model import Entry, Zone
-from zonedrive.remote import HttpService, load_profile, open_service
-from zonedrive.remote.clients import BlockingClient
+from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.profiles.load import load_profile
 
 
 class Bearer(httpx.Auth):
@@ -120,8 +120,7 @@ async def test_a_part_of_the_content(service: HttpService, zone: str) -> None:
     for offset in (0, 70_000, 2_000_000, len(data) - 10):
         with service.transfer.download(here.id, entry.id, offset=offset, end=offset + 99) as part:
             assert b"".join(part) == data[offset : offset + 99]
-    assert isinstance(client := service.transfer._client, BlockingClient)
-    assert len(client.transport.connections) == 1
+    assert len(service.transfer._client.transport.connections) == 1
 
 
 async def test_a_download_can_be_broken_off(

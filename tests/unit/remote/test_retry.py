@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonedrive import errors
-from zonedrive.remote.retry import Backoff, retry_after, worth_another
+from zonedrive.remote.retry import Backoff
+from zonedrive.remote.wire.error_mapping import retry_after
+
+
+def unavailable(wish: float | None) -> errors.RemoteError:
+    """A service that asks to wait for `wish` seconds."""
+    error = errors.Unavailable("x")
+    error.retry_after = wish
+    return error
 
 
 @given(st.integers(1, 1000), st.floats(0, 1), st.floats(0, 100), st.none() | st.floats(0, 1e9))
@@ -13,7 +21,7 @@ def test_a_wait_is_within_all_limits(
     failures: int, chance: float, remaining: float, wish: float | None
 ) -> None:
     """Never beyond the deadline, never earlier than the service asked for."""
-    wait = Backoff().delay(failures, chance, remaining, wish)
+    wait = Backoff().delay(unavailable(wish), failures, chance, remaining)
     if wait is not None:
         assert 0 <= wait < remaining
         assert failures < Backoff().attempts
@@ -28,7 +36,7 @@ def test_waits_grow_up_to_a_cap() -> None:
 
 def test_a_long_wish_is_handed_on() -> None:
     """A service that wants an hour of peace is not waited for in a system call."""
-    assert Backoff().delay(1, 0.5, 10_000, 3600) is None
+    assert Backoff().delay(unavailable(3600), 1, 0.5, 10_000) is None
 
 
 @pytest.mark.parametrize(
@@ -44,9 +52,9 @@ def test_a_long_wish_is_handed_on() -> None:
         (errors.BadAnswer("x"), False),
     ],
 )
-def test_what_is_worth_another_try(error: Exception, again: bool) -> None:
+def test_what_is_worth_another_try(error: errors.RemoteError, again: bool) -> None:
     """A refusal is not asked about twice."""
-    assert worth_another(error) is again
+    assert (Backoff().delay(error, 1, 0.5, 100) is not None) is again
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.unit.remote.conftest import BASE, Piece, Stage
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Connectivity, HttpService, load_profile, open_service
+from zonedrive.remote.clients import LoopClient
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.requests import Requests
 from zonedrive.remote.transport.exchange import SENT
+from zonedrive.remote.transport.tls import Trust
+from zonedrive.remote.transport.transports import LoopTransport
 
 ENTRY = {"id": "e", "name": "n", "zoneId": "z", "parentId": "p", "folder": False, "size": 3}
 Verb = Callable[[HttpService], Awaitable[object]]
@@ -262,10 +268,11 @@ async def test_a_retry_after_beyond_the_deadline_ends_the_call(
     assert trio.current_time() < 1
 
 
-class NotResponding(httpx.AsyncBaseTransport):
+class NotResponding(LoopTransport):
     """Takes requests and never answers; counts them."""
 
     def __init__(self) -> None:
+        super().__init__(Trust(None))
         self.count = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -285,12 +292,11 @@ class Drip(httpx.AsyncByteStream):
             yield b" "
 
 
-def above(stage: Stage, client: httpx.AsyncClient) -> HttpService:
-    """A service upon a client of one's own."""
-    from zonedrive.remote.requests import Requests
-
+def above(stage: Stage, transport: LoopTransport) -> HttpService:
+    """A service upon a transport of one's own."""
     profile = load_profile("sandbox")
-    calls = Requests(client, BASE, stage.link, connections=2)
+    client = LoopClient(BASE, transport, httpx.Auth())
+    calls = Requests(client, stage.link, connections=2)
     transfer = stage.transfer(lambda request: said(500))
     return HttpService(client, calls, transfer, stage.link, profile)
 
@@ -299,7 +305,7 @@ async def test_a_service_that_never_answers_is_waited_for_15_seconds(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
     """Every question ends, and two such silences mean offline."""
-    service = above(stage, httpx.AsyncClient(transport=NotResponding()))
+    service = above(stage, NotResponding())
     for _ in range(2):
         began = trio.current_time()
         with pytest.raises(errors.TimedOut):
@@ -312,7 +318,7 @@ async def test_a_change_that_is_never_answered_is_in_doubt(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
     """It was sent, so it may have been done."""
-    service = above(stage, httpx.AsyncClient(transport=NotResponding()))
+    service = above(stage, NotResponding())
     began = trio.current_time()
     with pytest.raises(errors.ReplyLost):
         await service.delete("z", "e")
@@ -333,7 +339,7 @@ async def test_waiting_for_a_turn_is_no_sign_of_a_bad_service(
 ) -> None:
     """A hundred requests at once, of which few may go, do not look like a network fault."""
     transport = NotResponding()
-    service = above(stage, httpx.AsyncClient(transport=transport))
+    service = above(stage, transport)
     failures: list[errors.TimedOut] = []
 
     async def ask() -> None:
@@ -429,14 +435,15 @@ async def test_a_small_file_that_does_not_end_takes_no_memory(stage: Stage) -> N
     """A service that sends more than it lists: no more than that is held."""
     sent = 0
 
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal sent
-        while sent < 100 << 20:
-            await trio.lowlevel.checkpoint()
-            sent += 1000
-            yield bytes(1000)
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            nonlocal sent
+            while sent < 100 << 20:
+                await trio.lowlevel.checkpoint()
+                sent += 1000
+                yield bytes(1000)
 
-    service = stage.service(lambda request: httpx.Response(200, content=endless()))
+    service = stage.service(lambda request: httpx.Response(200, stream=Endless()))
     with pytest.raises(errors.BadAnswer, match="more than 3000 bytes"):
         await service.content("z", "f", 3000)
     assert sent == 4000

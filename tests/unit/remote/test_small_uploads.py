@@ -10,7 +10,8 @@ from tests.harness.deployment import Deployment
 from tests.unit.remote.test_real_service import Place, own_zone
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import HttpService, load_profile, open_service
+from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.profiles.load import load_profile
 
 
 class Renewing(httpx.Auth):
@@ -118,10 +119,10 @@ async def test_a_renewed_logon_sends_the_bytes_again(deployment: Deployment, zon
     service = opened(deployment, "Bearer out-of-date")
     try:
         here = await own_zone(service, zone)
-        service._calls._client.auth = Renewing(["Bearer old", *opened_texts(deployment)])
+        service._requests._client.auth = Renewing(["Bearer old", *opened_texts(deployment)])
         entry = await service.upload(here.id, here.root_id, "a.txt", b"one")
         assert entry.size == 3
-        service._calls._client.auth = Renewing(["Bearer old"])
+        service._requests._client.auth = Renewing(["Bearer old"])
         with pytest.raises(errors.NotLoggedOn):
             await service.upload(here.id, here.root_id, "b.txt", b"two")
     finally:

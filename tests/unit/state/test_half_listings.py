@@ -10,7 +10,7 @@ import pytest
 from tests.unit.state.test_merge import Folder, entry
 from zonedrive.model import Zone
 from zonedrive.remote.wire import entries as wire
-from zonedrive.remote.wire.lazy_listing import Listed, raw_items
+from zonedrive.remote.wire.entries import Listed, raw_items
 from zonedrive.state.inode import ROOT
 from zonedrive.state.merge import Merge
 from zonedrive.state.merge_types import Merged, RawListing
@@ -140,7 +140,7 @@ def test_a_half_zone_stays_mounted(folder: Folder, half: object) -> None:
     before = state(folder)
 
     def show(said: object) -> set[str]:
-        listed = wire.ListedZones(wire.items(msgspec.json.encode(said), wire.WireZone, "x"), "x")
+        listed = wire.ListedZones(wire.objects(said, "x"), "x")
         Merge(tree, tree.get(ROOT), time.monotonic_ns(), folder.ours).zones(
             listed.zones, unsure=listed.unsure, complete=listed.complete
         )

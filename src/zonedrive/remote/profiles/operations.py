@@ -16,6 +16,7 @@ from typing import Any, Final
 from zonedrive.errors import NotSupported
 from zonedrive.remote.profiles.sign_on import SignOn
 from zonedrive.remote.urls import PLACEHOLDER, fill_path
+from zonedrive.remote.wire.fields import member
 
 CHARACTERS: Final = ":characters"
 """Suffix of a placeholder that expands to an array of single characters, as passwords are sent."""
@@ -183,13 +184,6 @@ class Profile:
 
 def _either(folder: bool | None) -> tuple[bool, ...]:
     return (False, True) if folder is None else (folder,)
-
-
-def member(value: object, path: str) -> object:
-    """Return the value at a dotted path in parsed JSON, or None."""
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
 
 
 def used(path: str, query: Mapping[str, str], body: object) -> set[str]:

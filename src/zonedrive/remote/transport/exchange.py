@@ -128,6 +128,8 @@ class Exchange:
         )
         if self._is_ascii:  # httpx would check all of them
             found.headers.encoding = "ascii"
+        if self.status < 300 and is_encoded(found.headers):
+            raise httpx.DecodingError("it comes encoded, which was not asked for")
         return found
 
     # ---- called by libcurl, which prints and discards exceptions ----
@@ -214,6 +216,13 @@ class Exchange:
                 self.wrong = httpx.RemoteProtocolError("the answer comes in too small parts")
                 return -1
         return None
+
+
+def is_encoded(headers: httpx.Headers) -> bool:
+    """Return True if the body of an answer would have to be decoded; none is."""
+    content = headers.get("Content-Encoding", "").lower()
+    transfer = headers.get("Transfer-Encoding", "").lower()
+    return content not in ("", "identity") or transfer not in ("", "identity", "chunked")
 
 
 def _lines(request: httpx.Request) -> tuple[list[bytes], int]:

@@ -1,215 +1,76 @@
-"""Tolerant parsing of the service's JSON into zones, entries and versions.
+"""Tolerant conversion of the service's JSON into zones, entries and versions.
 
-The only module that knows the JSON member names. Knows nothing about requests or the origin of an
-answer. Unknown members are ignored. A missing, null or malformed member gets a harmless default. If
-there is no harmless default (name, kind, size of a file), the item is marked `unsure`, and the tree
-keeps its previous state of it. An item that cannot be addressed (an entry without id, a zone
-without id or name) is dropped with a warning, so that the other items survive. The listing is then
-not `complete`: unnamed items may exist all the same, and their names count as taken. An array that
-contains no object at all is an error.
-
-INVARIANT: every integer returned fits SQLite (64 bits, signed), every text has a UTF-8 form.
+The only module that knows the JSON member names of these. Unknown members are ignored. A missing,
+null or malformed member gets a harmless default. If there is no harmless default (name, kind, size
+of a file), the entry is marked `unsure`, and the tree keeps its previous state of it. An item that
+cannot be addressed (an entry without id, a zone without id or name) is dropped with a warning, so
+that the other items survive. The listing is then not `complete`: unnamed items may exist all the
+same, and their names count as taken. An array that contains no object at all is an error.
 """
 
 import itertools
 import json
 import logging
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
 from zonedrive.errors import BadAnswer
-from zonedrive.formatting import plain
 from zonedrive.model import Attributes, Entry, Revision, Version, Zone
-from zonedrive.remote.wire.fields import count as count
-from zonedrive.remote.wire.fields import identifier, is_count, known, plain_value
-from zonedrive.remote.wire.fields import moment as moment
+from zonedrive.remote.wire.fields import (
+    UNREADABLE,
+    count,
+    identifier,
+    known,
+    member,
+    moment,
+    parse,
+    plain_value,
+    require_few_values,
+    text,
+)
 from zonedrive.remote.wire.fields import name as called
-from zonedrive.remote.wire.fields import text as text
+from zonedrive.remote.wire.pagination import Item
 
 logger = logging.getLogger(__name__)
 
-MOST_VALUES = 4_000_000
-"""Maximum number of values in one answer: the members of about 200,000 entries."""
+ModelT = TypeVar("ModelT", Entry, Zone, Version)
+WireT = TypeVar("WireT", bound=msgspec.Struct)
+Raw = msgspec.Raw | bytes
 
 
 # Members are `object`: an odd value in one of them must not cost the whole listing.
-class WireEntry(msgspec.Struct, eq=False):
+class WireEntry(msgspec.Struct, eq=False, rename="camel"):
     """JSON form of a file or folder entry."""
 
     id: object = None
-    zoneId: object = None  # noqa: N815
-    parentId: object = None  # noqa: N815
+    zone_id: object = None
+    parent_id: object = None
     name: object = None
     folder: object = None
     deleted: object = None
     size: object = None
     type: object = None
-    lastModified: object = None  # noqa: N815
-    lastModifiedBy: object = None  # noqa: N815
-    synchronizationStatus: object = None  # noqa: N815
+    last_modified: object = None
+    last_modified_by: object = None
+    synchronization_status: object = None
     attributes: object = None
 
 
-class WireZone(msgspec.Struct, eq=False):
-    """JSON form of a zone."""
+def objects(value: object, doing: str) -> list[dict[str, Any]]:
+    """Return the items of a parsed array; an item that is not an object becomes an empty one.
 
-    id: object = None
-    name: object = None
-    rootId: object = None  # noqa: N815
-    description: object = None
-    ssiAccessible: object = None  # noqa: N815
-    currentSize: object = None  # noqa: N815
-    numberOfUsers: object = None  # noqa: N815
-    createdAt: object = None  # noqa: N815
-
-
-class WireVersion(msgspec.Struct, eq=False):
-    """JSON form of a file version."""
-
-    id: object = None
-    version: object = None
-    size: object = None
-    lastModified: object = None  # noqa: N815
-    lastModifiedBy: object = None  # noqa: N815
-
-
-class WireMessage(msgspec.Struct, eq=False):
-    """JSON form of a zone log message; its members are not published."""
-
-    id: object
-    said: dict[str, object]
-
-
-WireT = TypeVar("WireT", WireEntry, WireZone, WireVersion)
-
-
-def require_few_values(body: bytes, doing: str) -> None:
-    """Raise BadAnswer if `body` has too many values.
-
-    Parsed values can take a hundred times the memory of `body`, so this check runs before parsing.
+    Raises BadAnswer if `value` is not an array, or none of its items is an object.
     """
-    if len(body) > MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise BadAnswer(f"{doing}: the answer has more than {MOST_VALUES} values")
-
-
-def parse(body: bytes, doing: str) -> Any:
-    """Return the JSON value in `body`. Raises BadAnswer if `body` is not JSON."""
-    require_few_values(body, doing)
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
-        # Escapes of half a character (a name cut in the middle of an emoji) are not JSON to
-        # msgspec, though services write them.  NaN and the like have no form in JSON: nothing.
-        try:
-            return json.loads(
-                body,
-                parse_constant=lambda _name: None,
-                parse_float=_finite,
-                object_pairs_hook=_members,
-            )
-        except (ValueError, RecursionError):
-            raise BadAnswer(f"{doing}: the answer is not JSON ({wrong})") from wrong
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict; member names become valid UTF-8."""
-    return {plain(key): value for key, value in pairs}
-
-
-def _finite(digits: str) -> float | None:
-    number = float(digits)
-    return number if math.isfinite(number) else None
-
-
-def items(body: bytes, kind: type[WireT], doing: str) -> list[WireT]:
-    """Return the objects of the array in `body`, converted to `kind`.
-
-    An item that is not an object becomes an empty `kind`, so that the length of the array is kept.
-    Raises BadAnswer if the answer is not an array.
-    """
-    require_few_values(body, doing)
-    try:
-        return msgspec.json.decode(body, type=list[kind])  # type: ignore[valid-type]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return items_of(parse(body, doing), kind, doing)
-
-
-def items_of(value: object, kind: type[WireT], doing: str) -> list[WireT]:
-    """Return the objects of an already parsed array, converted as in `items`."""
     if not isinstance(value, list):
         raise BadAnswer(f"{doing}: the answer is not an array")
-    require_objects((isinstance(item, dict) for item in value), doing)
-    return [msgspec.convert(item, kind) if isinstance(item, dict) else kind() for item in value]
-
-
-def require_objects(objects: Iterable[bool], doing: str) -> None:
-    """Raise BadAnswer if there are items but none of them is an object."""
-    none_is = False
-    for is_object in objects:
-        if is_object:
-            return
-        none_is = True
-    if none_is:
+    if value and not any(isinstance(item, dict) for item in value):
         raise BadAnswer(f"{doing}: nothing in the answer is an object")
+    return [item if isinstance(item, dict) else {} for item in value]
 
 
-def version_items(value: object, fields: Mapping[str, str], doing: str) -> list[WireVersion]:
-    """Return the versions in a parsed array; `fields` maps each Version field to a dotted path.
-
-    Raises BadAnswer if `value` is not an array.
-    """
-    if not isinstance(value, list):
-        raise BadAnswer(f"{doing}: the answer is not an array")
-    return [
-        WireVersion(**{_VERSION[name]: member(item, path) for name, path in fields.items()})
-        for item in value
-    ]
-
-
-def message_items(value: object, doing: str) -> list[WireMessage]:
-    """Return the zone log messages in a parsed array; items that are not objects are skipped.
-
-    Raises BadAnswer if `value` is not an array.
-    """
-    if not isinstance(value, list):
-        raise BadAnswer(f"{doing}: the answer is not an array")
-    return [
-        WireMessage(item.get("id"), plain_value(item, doing))
-        for item in value
-        if isinstance(item, dict)
-    ]
-
-
-def levels(value: object, fields: Mapping[str, str], doing: str) -> dict[str, str]:
-    """Return the access level per zone id; `fields` gives the dotted path of both members.
-
-    Raises BadAnswer if `value` is not an array.
-    """
-    if not isinstance(value, list):
-        raise BadAnswer(f"{doing}: the answer is not an array")
-    pairs = (
-        (identifier(member(item, fields["zone"])), text(member(item, fields["level"])))
-        for item in value
-    )
-    return {zone: level for zone, level in pairs if zone and level}
-
-
-_VERSION = {
-    "version": "version",
-    "id": "id",
-    "size": "size",
-    "modified": "lastModified",
-    "modified_by": "lastModifiedBy",
-}
-
-
-def member(value: object, path: str) -> object:
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+# ---- entries ----
 
 
 def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
@@ -217,21 +78,23 @@ def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "")
     found_id = identifier(wire.id)
     if not found_id:
         return None
-    size, modified, author = count(wire.size), moment(wire.lastModified), text(wire.lastModifiedBy)
+    is_folder = wire.folder is True
+    modified, author = moment(wire.last_modified), text(wire.last_modified_by)
+    size = count(wire.size)
     return Entry(
         id=found_id,
-        zone_id=_same(wire.zoneId, zone_id),
-        parent_id=_same(wire.parentId, parent_id),
+        zone_id=_same(wire.zone_id, zone_id),
+        parent_id=_same(wire.parent_id, parent_id),
         name=called(wire.name) or name,
-        folder=wire.folder is True,
-        size=0 if wire.folder is True else size,
+        folder=is_folder,
+        size=0 if is_folder else size,
         modified_ns=modified,
         modified_by=author,
         type=text(wire.type),
-        sync=text(wire.synchronizationStatus),
+        sync=text(wire.synchronization_status),
         attributes=_attributes(wire.attributes),
         deleted=wire.deleted is True,
-        revision=_revision(modified or text(wire.lastModified), size, author),
+        revision=_revision(modified or text(wire.last_modified), size, author),
         unsure=not is_whole(wire),
     )
 
@@ -246,14 +109,26 @@ def is_whole(wire: WireEntry) -> bool:
     return (
         isinstance(wire.name, str)
         and isinstance(wire.folder, bool)
-        and (wire.folder or is_count(wire.size))
+        and (wire.folder or known(wire.size) is not None)
         and (wire.deleted is None or isinstance(wire.deleted, bool))
     )
 
 
-def _same(told: object, known: str) -> str:
-    """Return the id in `told`, or `known` if they are equal, to share one string object."""
-    return known if told == known else identifier(told) or known
+def _same(told: object, expected: str) -> str:
+    """Return the id in `told`, or `expected` if they are equal, to share one string object."""
+    return expected if told == expected else identifier(told) or expected
+
+
+def _attributes(value: object) -> Attributes:
+    if not isinstance(value, dict):
+        return _NO_ATTRIBUTES
+    # There are 32 combinations, and a listing has thousands of entries.
+    return _ATTRIBUTES[tuple(value.get(name) is True for name in _FLAGS)]
+
+
+_FLAGS = ("executable", "hidden", "readProtected", "synchronize", "writeProtected")
+_ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
+_NO_ATTRIBUTES = Attributes()
 
 
 def one_entry(
@@ -282,85 +157,174 @@ def one_entry(
     return found
 
 
-def entries(
-    wires: list[WireEntry], doing: str, *, zone_id: str, parent_id: str = ""
-) -> list[Entry]:
-    """Return all entries that have an id, in the order of `wires`."""
-    found = [entry(wire, zone_id=zone_id, parent_id=parent_id) for wire in wires]
-    return _kept(found, "id", doing)
+# ---- the listing of a folder ----
+
+
+def raw_items(body: bytes, doing: str) -> list[Item[Raw]]:
+    """Return the entries of the array in `body`, unparsed except for their ids.
+
+    The entries refer to `body`, which stays in memory until all of them are released. Raises
+    BadAnswer as `objects` does.
+    """
+    require_few_values(body, doing)
+    raws: list[Any]
+    try:
+        raws = msgspec.json.decode(body, type=list[msgspec.Raw])
+    except UNREADABLE:
+        raws = [json.dumps(item).encode() for item in objects(parse(body, doing), doing)]
+    if raws and not any(memoryview(raw)[0] == ord("{") for raw in raws):
+        raise BadAnswer(f"{doing}: nothing in the answer is an object")
+    return [Item(_decoded(raw, Item, doing).id, raw) for raw in raws]
+
+
+def _decoded(raw: Raw, kind: type[WireT], doing: str) -> WireT:
+    """Return `raw` parsed as `kind`; anything but an object gives an empty `kind`."""
+    try:
+        return _DECODERS[kind].decode(raw)  # type: ignore[no-any-return]
+    except UNREADABLE:
+        value = parse(bytes(raw), doing)
+        return msgspec.convert(value, kind) if isinstance(value, dict) else kind()
+
+
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (Item, WireEntry)
+}
+
+
+class Listed:
+    """Present entries of a folder, numbered, each id once; an entry is parsed on first access.
+
+    A listing of many thousand entries therefore needs little more memory and time than the answer
+    itself.
+    """
+
+    def __init__(
+        self, items: Iterable[Item[Raw]], doing: str, *, zone_id: str, parent_id: str
+    ) -> None:
+        found: dict[str, Raw] = {}
+        nameless: list[Raw] = []
+        for item in items:
+            if entry_id := identifier(item.id):
+                found[entry_id] = item.value
+            else:
+                nameless.append(item.value)
+        self.complete = not nameless
+        if nameless:
+            logger.warning("%s: %d items have no id", doing, len(nameless))
+        wires = [_decoded(raw, WireEntry, doing) for raw in nameless]
+        self.strangers = [
+            Entry("", zone_id, parent_id, called(wire.name), folder=False, unsure=True)
+            for wire in wires
+            if wire.deleted is not True
+        ]
+        """Entries without an id; nothing but the name, if present, is usable."""
+        self.ids = list(found)
+        self._raws = list(found.values())
+        self._doing = doing
+        self._zone_id = zone_id
+        self._parent_id = parent_id
+        self._last: tuple[int, WireEntry] | None = None  # the last one that was parsed
+
+    def said(self, number: int) -> bytes:
+        """Return the complete JSON of an entry."""
+        return bytes(self._raws[number])
+
+    def entry(self, number: int) -> Entry | None:
+        """Return an entry, or None if it is deleted."""
+        found = entry(self._wire(number), zone_id=self._zone_id, parent_id=self._parent_id)
+        return None if found is None or found.deleted else found
+
+    def unsure(self, number: int) -> bool:
+        """Return True if the service left out essential facts about an entry."""
+        return not is_whole(self._wire(number))
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, parsed, except `strangers`."""
+        found = (self.entry(number) for number in range(len(self.ids)))
+        return [each for each in found if each is not None]
+
+    def _wire(self, number: int) -> WireEntry:
+        if self._last is None or self._last[0] != number:
+            self._last = number, _decoded(self._raws[number], WireEntry, self._doing)
+        return self._last[1]
+
+
+# ---- other lists, from parsed arrays ----
 
 
 class ListedZones:
     """Zones of a user, and which facts the service left out."""
 
-    def __init__(self, wires: list[WireZone], doing: str) -> None:
-        self.zones = zones(wires, doing)
-        ids = [identifier(wire.id) for wire in wires]
-        named = {zone.id for zone in self.zones if zone.root_id}
+    def __init__(self, items: list[dict[str, Any]], doing: str) -> None:
+        self.zones = _kept([_zone(item) for item in items], "id or name", doing)
+        ids = {identifier(item.get("id")) for item in items}
         self.complete = "" not in ids
-        self.unsure = frozenset(ids) - named - {""}
+        self.unsure = frozenset(ids - {zone.id for zone in self.zones if zone.root_id} - {""})
         """Ids of the zones without a name or a root folder."""
 
 
-def zones(wires: list[WireZone], doing: str) -> list[Zone]:
-    """Return all zones with id and name; a zone without a root folder is not accessible."""
-    found: list[Zone | None] = []
-    for wire in wires:
-        zone_id, root = identifier(wire.id), identifier(wire.rootId)
-        name = called(wire.name)
-        found.append(
-            Zone(
-                id=zone_id,
-                name=name,
-                root_id=root,
-                description=text(wire.description),
-                accessible=bool(root) and wire.ssiAccessible is not False,
-                size=known(wire.currentSize),
-                users=known(wire.numberOfUsers),
-                created_ns=moment(wire.createdAt),
-            )
-            if zone_id and name
-            else None
-        )
-    return _kept(found, "id or name", doing)
+def _zone(item: dict[str, Any]) -> Zone | None:
+    """Return a zone, or None without id and name; without a root folder it is not accessible."""
+    zone_id, name = identifier(item.get("id")), called(item.get("name"))
+    if not (zone_id and name):
+        return None
+    root = identifier(item.get("rootId"))
+    return Zone(
+        id=zone_id,
+        name=name,
+        root_id=root,
+        description=text(item.get("description")),
+        accessible=bool(root) and item.get("ssiAccessible") is not False,
+        size=known(item.get("currentSize")),
+        users=known(item.get("numberOfUsers")),
+        created_ns=moment(item.get("createdAt")),
+    )
 
 
-def versions(wires: list[WireVersion], doing: str) -> list[Version]:
-    """Return all versions that have an id, newest first."""
+def versions(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) -> list[Version]:
+    """Return all versions that have an id, newest first; `fields` maps each field to its path."""
     found: list[Version | None] = []
-    for wire in wires:
-        version, version_id = identifier(wire.version), identifier(wire.id)
-        size, author = count(wire.size), text(wire.lastModifiedBy)
-        name, version_id = version or version_id, version_id or version
-        modified = moment(wire.lastModified)
-        stamp = _revision(modified or text(wire.lastModified), size, author)
-        kept = Version(name, version_id, size, modified, author, stamp)
-        found.append(kept if name else None)
+    for item in items:
+        told = {field: member(item, path) for field, path in fields.items()}
+        number, version_id = identifier(told["version"]), identifier(told["id"])
+        size, author, modified = count(told["size"]), text(told["modified_by"]), told["modified"]
+        when = moment(modified)
+        stamp = _revision(when or text(modified), size, author)
+        kept = Version(number or version_id, version_id or number, size, when, author, stamp)
+        found.append(kept if kept.id else None)
     return sorted(_kept(found, "id", doing), key=lambda version: version.modified_ns, reverse=True)
 
 
-def _attributes(value: object) -> Attributes:
-    if not isinstance(value, dict):
-        return _NO_ATTRIBUTES
-    told = value.get
-    # There are 32 of them, and a listing has thousands.
-    return _ATTRIBUTES[
-        told("executable") is True,
-        told("hidden") is True,
-        told("readProtected") is True,
-        told("synchronize") is True,
-        told("writeProtected") is True,
+def deletions(
+    items: list[dict[str, Any]], path: str, doing: str, zone_id: str
+) -> list[tuple[Entry, int]]:
+    """Return deleted entries with their deletion time in ns (0: unknown).
+
+    `path` is the dotted path of that time, which is not published, "" if the profile has none.
+    """
+    found = [entry(msgspec.convert(item, WireEntry), zone_id=zone_id) for item in items]
+    times = {identifier(item.get("id")): moment(member(item, path)) for item in items}
+    return [(each, times[each.id]) for each in _kept(found, "id", doing)]
+
+
+def levels(items: list[dict[str, Any]], fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the access level per zone id; `fields` gives the dotted path of both members."""
+    pairs = [
+        (identifier(member(item, fields["zone"])), text(member(item, fields["level"])))
+        for item in items
     ]
+    return {zone: level for zone, level in pairs if zone and level}
 
 
-_ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
-_NO_ATTRIBUTES = Attributes()
-ModelT = TypeVar("ModelT", Entry, Zone, Version)
+def messages(items: list[dict[str, Any]], doing: str) -> list[dict[str, object]]:
+    """Return zone log messages as plain JSON, because their members are not published."""
+    return [plain_value(item, doing) for item in items if item]
 
 
 def _kept(found: list[ModelT | None], lacking: str, doing: str) -> list[ModelT]:
     kept = [item for item in found if item is not None]
     if len(kept) < len(found):
-        logger.warning("%s: %d of %d items have no %s", doing, len(found) - len(kept),
-                       len(found), lacking)  # fmt: skip
+        logger.warning(
+            "%s: %d of %d items have no %s", doing, len(found) - len(kept), len(found), lacking
+        )
     return kept

@@ -7,9 +7,12 @@ shown, after control characters are removed.
 """
 
 import os
+import re
 import socket
 import ssl
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import httpx
 import msgspec
@@ -32,81 +35,49 @@ from zonedrive.errors import (
     Untrusted,
 )
 from zonedrive.formatting import plain
+from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
 
 
-@dataclass(frozen=True)
-class ErrorMapping:
+class ErrorMapping(NamedTuple):
     """One row of the table: an error type, the statuses and codes that lead to it, and its text."""
 
     error: type[RemoteError]
     statuses: frozenset[int]
     codes: frozenset[str]
     words: str
-    remedy: str = ""
+    remedy: str
 
 
-def _meaning(
-    error: type[RemoteError], statuses: str, codes: str, words: str, remedy: str = ""
+def _row(
+    error: type[RemoteError], statuses: str, words: str, remedy: str = "", codes: str = ""
 ) -> ErrorMapping:
     numbers = frozenset(int(status) for status in statuses.split())
     return ErrorMapping(error, numbers, frozenset(codes.split()), words, remedy)
 
 
-# The codes of the published interface that stand in no line (FAILED, EXCEPTION, USER_UNKNOWN …)
-# say nothing that the status does not.
+# The published codes that are in no row (FAILED, EXCEPTION, USER_UNKNOWN …) say nothing that the
+# status does not.
 TABLE = (
-    _meaning(
-        NotLoggedOn,
-        "401",
-        "",
-        "the service does not accept the logon, or it has ended",
-        "run zonedrive logon",
-    ),
-    _meaning(
-        Forbidden,
-        "403",
-        "NOT_ALLOWED INVALID_ACCESS",
-        "your rights do not allow it",
-        "ask a manager of the zone for the right",
-    ),
-    _meaning(
-        NotFound,
-        "404 410",
-        "UNKNOWN_ZONE UNKNOWN_FILE UNKNOWN_FILE_VERSION NOT_FOUND ID_NOT_FOUND",
-        "the service does not have it (any more)",
-    ),
-    _meaning(
-        AlreadyExists,
-        "409",
-        "ALREADY_EXISTS",
-        "the name is taken",
-        "use another name here or there",
-    ),
-    _meaning(
-        Locked, "423", "LOCKED", "somebody holds a lock on it", "wait until it is released there"
-    ),
-    _meaning(
-        TooLarge,
-        "413",
-        "",
-        "it is larger than the service takes",
-        "make it smaller, or ask the administrator for a higher limit",
-    ),
-    _meaning(
-        Unavailable,
-        "408 425 429 500 502 503 504",
-        "NOT_AVAILABLE TEMPORARY_FAILURE TIMEOUT TEMPORARILY_BLOCKED TEMPORARY_BLOCKED OFFLINE"
-        " SERVER_NOT_RESPONDING COMMUNICATION_ERROR LOAD_ERROR",
-        "the service cannot do it now",
-    ),
-    _meaning(
-        Rejected,
-        "400 405 406 411 412 414 415 416 422",
-        "ILLEGAL_ARGUMENT ILLEGAL_ARGUMENTS ILLEGAL_NAME NOT_A_FOLDER NOT_A_FILE WRONG_ZONE"
-        " WRONG_FILE WRONG_STATE INVALID_DATA NOT_IMPLEMENTED NOT_SUPPORTED",
-        "the service finds the request wrong",
-    ),
-)
+    _row(NotLoggedOn, "401", "the service does not accept the logon, or it has ended",
+         "run zonedrive logon"),
+    _row(Forbidden, "403", "your rights do not allow it",
+         "ask a manager of the zone for the right",
+         "NOT_ALLOWED INVALID_ACCESS"),
+    _row(NotFound, "404 410", "the service does not have it (any more)", "",
+         "UNKNOWN_ZONE UNKNOWN_FILE UNKNOWN_FILE_VERSION NOT_FOUND ID_NOT_FOUND"),
+    _row(AlreadyExists, "409", "the name is taken", "use another name here or there",
+         "ALREADY_EXISTS"),
+    _row(Locked, "423", "another user has locked it", "wait until the lock is released",
+         "LOCKED"),
+    _row(TooLarge, "413", "it is larger than the service accepts",
+         "make it smaller, or ask the administrator for a higher limit"),
+    _row(Unavailable, "408 425 429 500 502 503 504", "the service cannot do it now", "",
+         "NOT_AVAILABLE TEMPORARY_FAILURE TIMEOUT TEMPORARILY_BLOCKED TEMPORARY_BLOCKED OFFLINE"
+         " SERVER_NOT_RESPONDING COMMUNICATION_ERROR LOAD_ERROR"),
+    _row(Rejected, "400 405 406 411 412 414 415 416 422", "the service rejects the request", "",
+         "ILLEGAL_ARGUMENT ILLEGAL_ARGUMENTS ILLEGAL_NAME NOT_A_FOLDER NOT_A_FILE WRONG_ZONE"
+         " WRONG_FILE WRONG_STATE INVALID_DATA NOT_IMPLEMENTED NOT_SUPPORTED"),
+)  # fmt: skip
 REMEDIES: dict[int | str, str] = {
     507: "the service is full: delete something there, or ask the administrator for room",
     "ILLEGAL_NAME": "rename it here",
@@ -132,12 +103,6 @@ _BY_ERROR = {row.error: row for row in TABLE}
 _REFINED = frozenset({400, 409, 422, 500})
 # A lock is reported with several statuses; its code has priority over these as well.
 _LOCKABLE = _REFINED | {403}
-
-
-class _ErrorBody(msgspec.Struct, eq=False):
-    error: object = None
-    message: object = None
-    data: object = None
 
 
 def meaning(status: int, code: str) -> ErrorMapping:
@@ -167,8 +132,6 @@ def refusal(
     `retry_after` is the delay in seconds that the answer asks for, `early` means that it came
     before the whole request was sent.
     """
-    if 300 <= status < 400:
-        return BadAnswer(f"{doing}: the service sends us elsewhere (HTTP {status})", status=status)
     code, message, data = error_body(body)
     row = meaning(status, code)
     remedy = REMEDIES.get(status) or REMEDIES.get(code) or row.remedy
@@ -180,22 +143,52 @@ def refusal(
         code=code,
         data=data,
     )
-    if isinstance(error, Unavailable) and error.is_overload:
+    if isinstance(error, Unavailable):
         error.retry_after = retry_after
         # A gateway also answers 503 if it lost a service that already had the request.
-        error.unprocessed = status == 429 or early
+        error.unprocessed = error.is_overload and (status == 429 or early)
     return error
 
 
-LOST = frozenset({408, 502, 504})
-"""Statuses of a gateway that lost contact with the service: the effect is then unknown."""
+def failed(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    doing: str,
+    base: str,
+    *,
+    sent: bool = False,
+    early: bool = False,
+) -> RemoteError:
+    """Return the error for an answer with `status` >= 300 from the deployment `base`.
+
+    `sent`: a request with an effect was sent, and its effect is unknown if a gateway answers that
+    it lost contact with the service. `early`: see `refusal`.
+    """
+    if status < 400:
+        return redirected(status, headers.get("Location", ""), doing, base)
+    delay = retry_after(headers.get("Retry-After"), time.time())
+    error = refusal(status, body, doing, retry_after=delay, early=early)
+    if not (sent and status in _LOST):
+        return error
+    return ReplyLost(f"{error.message}, so it may have been done or not", status=status,
+                     code=error.code)  # fmt: skip
 
 
-def lost(error: RemoteError) -> ReplyLost:
-    """Return the error for a changing request that ended with a status of LOST."""
-    return ReplyLost(
-        f"{error.message}, so it may have been done or not", status=error.status, code=error.code
-    )
+_LOST = frozenset({408, 502, 504})
+"""Statuses of a gateway that lost contact with the service."""
+
+
+def retry_after(value: str | None, now: float) -> float | None:
+    """Return the delay in seconds of a Retry-After header (number or date), or None.
+
+    `now` is the wall clock in seconds since the epoch.
+    """
+    value = (value or "").strip()
+    if value.isascii() and value.isdecimal():
+        return float(value[:9])
+    date = header_seconds(value)
+    return None if date is None else max(0.0, date - now)
 
 
 def redirected(status: int, location: str, doing: str, base: str) -> BadAnswer:
@@ -214,15 +207,20 @@ def error_body(body: bytes) -> tuple[str, str, str | None]:
     A code that is not made of letters, digits and underscores is returned as "".
     """
     try:
-        found = msgspec.json.decode(body, type=_ErrorBody)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return "", "", None
-    code = found.error if isinstance(found.error, str) else ""
-    if not (code.isascii() and code.replace("_", "").isalnum() and len(code) <= 64):
+        found = msgspec.json.decode(body)
+    except UNREADABLE:
+        found = None
+    told = found if isinstance(found, dict) else {}
+    code, message, data = (
+        value if isinstance(value, str) else None
+        for value in (told.get("error"), told.get("message"), told.get("data"))
+    )
+    if code is None or code == "NONE" or not _CODE.fullmatch(code):
         code = ""
-    message = plain_text(found.message) if isinstance(found.message, str) else ""
-    data = plain_text(found.data) if isinstance(found.data, str) else None
-    return ("" if code == "NONE" else code), message, data
+    return code, plain_text(message or ""), None if data is None else plain_text(data)
+
+
+_CODE = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 
 
 def plain_text(text: str, limit: int = 200) -> str:
@@ -232,37 +230,46 @@ def plain_text(text: str, limit: int = 200) -> str:
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
-def broken(
-    wrong: BaseException, host: str, doing: str, *, sent: bool = False
-) -> RemoteError:  # what a request without an answer comes to
-    """Return the error for a request that the exception `wrong` ended.
+def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -> RemoteError:
+    """Return the error for a request that ended without an answer, with the exception `wrong`.
 
     `sent`: the whole of a request with an effect may have reached the service. Only then the result
     is ReplyLost.
     """
-    certificate = _in_chain(wrong, ssl.SSLCertVerificationError)
+    kind: type[RemoteError] = Interrupted
+    remedy = after = ""
+    bare = f"the connection to {host} broke ({_reason(wrong)})"
+    certificate = next((each for each in _chain(wrong) if _is_untrusted(each)), None)
     if certificate is not None:
+        kind = Untrusted
         why = plain_text(getattr(certificate, "verify_message", "") or str(certificate))
         bare = f"the certificate of {host} is not trusted ({why})"
-        remedy = (
-            "if the deployment has a certificate authority of its own, log on with --ca-file PEM"
-        )
-        return Untrusted(f"{doing}: {bare}", bare=bare, remedy=remedy)
-    before = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-    if sent and not isinstance(wrong, before):
+        remedy = next(advice for words, advice in _CERTIFICATES if words in why)
+    elif sent and not isinstance(wrong, _BEFORE_SENDING):
+        kind = ReplyLost
         bare = f"the connection to {host} broke before the answer came ({_reason(wrong)})"
-        return ReplyLost(f"{doing}: {bare}, so it may have been done or not", bare=bare)
-    if isinstance(wrong, httpx.TimeoutException):
-        bare = f"{host} did not answer in time"
-        return TimedOut(f"{doing}: {bare}", bare=bare)
-    if isinstance(wrong, (httpx.ConnectError, httpx.ProxyError)):
-        bare = f"{host} cannot be reached ({_reason(wrong)})"
+        after = ", so it may have been done or not"
+    elif isinstance(wrong, httpx.TimeoutException):
+        kind, bare = TimedOut, f"{host} did not answer in time"
+    elif isinstance(wrong, httpx.ConnectError | httpx.ProxyError):
+        kind, bare = Unreachable, f"{host} cannot be reached ({_reason(wrong)})"
         remedy = "check the network and the base URL"
-        return Unreachable(f"{doing}: {bare}", bare=bare, remedy=remedy)
-    if isinstance(wrong, (httpx.DecodingError, httpx.UnsupportedProtocol, httpx.InvalidURL)):
-        return BadAnswer(f"{doing}: the answer of {host} is not accepted: {plain_text(str(wrong))}")
-    bare = f"the connection to {host} broke ({_reason(wrong)})"
-    return Interrupted(f"{doing}: {bare}", bare=bare)
+    elif isinstance(wrong, httpx.DecodingError | httpx.UnsupportedProtocol | httpx.InvalidURL):
+        kind, bare = BadAnswer, f"the answer of {host} is not accepted: {plain_text(str(wrong))}"
+    return kind(f"{doing}: {bare}{after}", bare=bare, remedy=remedy)
+
+
+_BEFORE_SENDING = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+_CERTIFICATES = (
+    ("expired", "only the service's administrator can renew it; check this computer's clock too"),
+    ("match", "the certificate is for another host; check the address"),
+    ("", "if the deployment has a certificate authority of its own, log on with --ca-file PEM"),
+)
+"""Words in TLS's reason to reject a certificate, and the remedy."""
+
+
+def _is_untrusted(wrong: BaseException) -> bool:
+    return isinstance(wrong, ssl.SSLCertVerificationError)
 
 
 def _reason(wrong: BaseException) -> str:
@@ -274,10 +281,6 @@ def _reason(wrong: BaseException) -> str:
         if isinstance(found, OSError) and found.errno:  # its text may repeat the address
             return os.strerror(found.errno)
     return plain_text(str(wrong)) or type(wrong).__name__
-
-
-def _in_chain(wrong: BaseException, kind: type[Exception]) -> BaseException | None:
-    return next((found for found in _chain(wrong) if isinstance(found, kind)), None)
 
 
 def _chain(wrong: BaseException) -> list[BaseException]:

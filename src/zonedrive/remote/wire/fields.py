@@ -1,4 +1,4 @@
-"""Tolerant parsing of single JSON values: texts, ids, names, counts, times.
+"""Tolerant parsing of JSON, and of single values in it: texts, ids, names, counts, times.
 
 Knows nothing about the objects they belong to. All decoding of answers passes through this module.
 
@@ -6,25 +6,74 @@ INVARIANT: every integer returned fits SQLite (64 bits, signed), every text has 
 INVARIANT: every text but a `name` is plain (see `zonedrive.formatting`).
 """
 
+import contextlib
+import json
 import math
 import re
 from collections.abc import Container
-from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import msgspec
 
 from zonedrive.errors import BadAnswer
 from zonedrive.formatting import plain
 
-_DEEPEST = 64  # values in each other; what hands them on goes down by recursion
+MOST_VALUES: Final = 4_000_000
+"""Maximum number of values in one answer: the members of about 200,000 entries."""
+
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Errors of msgspec for a text that is not the expected JSON."""
+
+_DEEPEST = 64  # nested values
 _LARGEST = (1 << 63) - 1
-_MOMENT = re.compile(
-    r"\s*(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?"
-    r"\s*(Z|z|[+-]\d\d(?::?\d\d)?)?(?:\[[^\]]*\])?\s*",
-    re.ASCII,
-)
+_LATEST = 2**62 // 10**9  # seconds; a century later, the nanoseconds still fit 64 bits
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FRACTION = re.compile(r"[.,](\d+)", re.ASCII)
+_LEAP_SECOND = re.compile(r"(T\d\d:\d\d:)60", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def require_few_values(body: bytes, doing: str) -> None:
+    """Raise BadAnswer if `body` has too many values.
+
+    Parsed values can take a hundred times the memory of `body`, so this check runs before parsing.
+    """
+    if len(body) > MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise BadAnswer(f"{doing}: the answer has more than {MOST_VALUES} values")
+
+
+def parse(body: bytes, doing: str) -> Any:
+    """Return the JSON value in `body`. Raises BadAnswer if `body` is not JSON."""
+    require_few_values(body, doing)
+    try:
+        return msgspec.json.decode(body)
+    except UNREADABLE as wrong:
+        # msgspec refuses escapes of half a character (a name cut inside an emoji), which services
+        # write all the same. NaN and the like become None.
+        try:
+            return json.loads(
+                body,
+                parse_constant=lambda _name: None,
+                parse_float=_finite,
+                object_pairs_hook=lambda pairs: {plain(key): value for key, value in pairs},
+            )
+        except (ValueError, RecursionError):
+            raise BadAnswer(f"{doing}: the answer is not JSON ({wrong})") from wrong
+
+
+def _finite(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def member(value: object, path: str) -> object:
+    """Return the value at a dotted path in parsed JSON, or None."""
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def text(value: object) -> str:
@@ -41,8 +90,6 @@ def identifier(value: object) -> str:
 
     Ids are sent back to the service unchanged, so an id is never altered.
     """
-    if isinstance(value, str) and value.isprintable():  # nearly every one
-        return value
     found = text(value)
     return found if found == value or not isinstance(value, str) else ""
 
@@ -74,28 +121,20 @@ def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: 
     return value
 
 
-def count(value: object) -> int:
-    """Return `value` as an integer from 0 to 2**63 - 1; 0 if it is malformed."""
-    if type(value) is int and 0 <= value <= _LARGEST:
-        return value
-    if isinstance(value, bool):
-        return 0
+def known(value: object) -> int | None:
+    """Return an integer from 0 to 2**63 - 1, or None; the service writes -1 for unknown."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, float) and value >= 0 and math.isfinite(value):
         value = int(value)
-    return min(max(value, 0), _LARGEST) if isinstance(value, int) else 0
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return min(value, _LARGEST)
+    return None
 
 
-def is_count(value: object) -> bool:
-    """Return True if `value` is a non-negative number in any spelling that `count` reads."""
-    if type(value) is int:
-        return value >= 0
-    if isinstance(value, str):
-        return value.isascii() and value.isdecimal() and len(value) < 20
-    if isinstance(value, float):
-        return math.isfinite(value) and value >= 0
-    return False
+def count(value: object) -> int:
+    """Return `value` as an integer from 0 to 2**63 - 1; 0 if it is malformed."""
+    return known(value) or 0
 
 
 def moment(value: object) -> int:
@@ -105,35 +144,21 @@ def moment(value: object) -> int:
     """
     if not isinstance(value, str):
         return 0
-    # The usual spelling, ten thousand times in a large listing; no digit is cut off at this length.
-    if len(value) >= 19 and not value[26:27].isdigit():
-        try:
+    # fromisoformat drops the digits after the sixth, and rejects leap seconds and zone names.
+    if not value[26:27].isdigit():
+        with contextlib.suppress(ValueError):
             return _nanoseconds(datetime.fromisoformat(value), 0)
-        except (ValueError, OverflowError):
-            pass
-    return _moment_at_length(value)
-
-
-def _moment_at_length(value: str) -> int:
-    match = _MOMENT.fullmatch(value)
-    if match is None:
-        return 0
-    year, month, day, hour, minute, second, fraction, offset = match.groups()
-    # A leap second (60) flows over into the next minute.
-    beyond = int(second or 0) * 10**9 + int(f"{fraction or 0:0<9}"[:9])
+    value = value.strip().partition("[")[0].upper()
+    beyond = 0
+    if digits := _FRACTION.search(value):
+        beyond = int(digits[1][:9].ljust(9, "0"))
+        value = _FRACTION.sub("", value, count=1)
+    value, leap_seconds = _LEAP_SECOND.subn(r"\g<1>59", value)
+    beyond += leap_seconds * 10**9
     try:
-        day_begins = datetime(int(year), int(month), int(day), tzinfo=_zone(offset))
-        when = day_begins + timedelta(hours=_below(24, hour), minutes=_below(60, minute))
-        return _nanoseconds(when, beyond)
-    except (ValueError, OverflowError):
+        return _nanoseconds(datetime.fromisoformat(value), beyond)
+    except ValueError:
         return 0
-
-
-def _below(limit: int, digits: str | None) -> int:
-    number = int(digits or 0)
-    if number >= limit:
-        raise ValueError(number)
-    return number
 
 
 def _nanoseconds(when: datetime, beyond: int) -> int:
@@ -143,18 +168,13 @@ def _nanoseconds(when: datetime, beyond: int) -> int:
     return min(max(nanoseconds, 0), _LARGEST)
 
 
-def _zone(offset: str | None) -> timezone:
-    if offset is None or offset in "Zz":
-        return UTC
-    digits = offset[1:].replace(":", "").ljust(4, "0")
-    difference = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-difference if offset[0] == "-" else difference)
+def header_seconds(value: str | None) -> float | None:
+    """Return the date of a header in seconds since the epoch.
 
-
-def known(value: object) -> int | None:
-    """Return a count, or None if it is unknown; the service writes -1 for unknown."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    Returns None for a missing or malformed date, and for a time before 1970 or after 2115.
+    """
+    try:
+        found = parsedate_to_datetime(value or "").timestamp()
+    except (ValueError, TypeError, OverflowError, OSError):
         return None
-    if isinstance(value, int | float) and not value >= 0:
-        return None
-    return count(value)
+    return found if 0 <= found <= _LATEST else None

@@ -9,6 +9,8 @@ INVARIANT: the body yields exactly `length` bytes, or raises an exception.
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 
+import httpx
+
 from zonedrive.errors import Rejected, StoreError, ZonedriveError
 
 
@@ -16,7 +18,7 @@ class Cancelled(ZonedriveError):
     """The caller cancelled the transfer."""
 
 
-class MultipartBody:
+class MultipartBody(httpx.SyncByteStream):
     """Body of one upload, an iterable of byte strings; repeatable if `body` is."""
 
     def __init__(

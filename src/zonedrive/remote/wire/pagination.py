@@ -7,7 +7,7 @@ The first request of a listing therefore has no parameters, and the number of it
 
 - fewer than 100 items: the listing is complete, paginated or not;
 - more than 100: this kind of listing is not paginated, which is remembered;
-- exactly 100: page 2 is requested.  If the service sends the same items again, it does not
+- exactly 100: page 2 is requested. If the service sends the same items again, it does not
   paginate, which is remembered; other items, or none, show that it does.
 
 Once a kind is known to paginate, a full first page is read again in pages of up to 1,000 items. The
@@ -26,7 +26,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from zonedrive.errors import BadAnswer, NotFound, Rejected
 from zonedrive.remote.response_limits import LISTING
@@ -37,41 +39,31 @@ PAGE = 100  # default size of a page
 LARGE_PAGE = 1000
 PASSES = 3  # maximum readings of a listing that changes meanwhile
 
-
-class Item(Protocol):
-    """Any object with an id as in the JSON."""
-
-    @property
-    def id(self) -> object:
-        """Identifier, or a malformed value."""
-
-
-ItemT = TypeVar("ItemT", bound=Item)
+ValueT = TypeVar("ValueT")
 Query = dict[str, str]
-Fetch = Callable[[Query], Awaitable[list[ItemT]]]
 
 
-AnyT = TypeVar("AnyT")
+class Item(msgspec.Struct, Generic[ValueT], eq=False, gc=False):
+    """One item of a listing: its id as in the JSON (possibly malformed), and its content."""
+
+    id: object = None
+    value: Any = None
 
 
-class Whole(NamedTuple, Generic[AnyT]):
-    """An item that has no known id member: `id` is computed from its whole content."""
-
-    id: str
-    item: AnyT
+Page = list[Item[ValueT]]
 
 
-def whole(page: Iterable[AnyT]) -> list[Whole[AnyT]]:
-    """Return the items of one page with computed ids, for a Reader.
+def identified(values: Iterable[ValueT]) -> Page[ValueT]:
+    """Return the values of one page with ids that are computed from their content.
 
-    Equal items of a page get different ids, so that none is lost.
+    For items that have no published id. Equal values get different ids, so that none is lost.
     """
     before: Counter[str] = Counter()
-    found = []
-    for item in page:
-        said = blake2b(repr(item).encode("utf-8", "replace"), digest_size=16).hexdigest()
-        before[said] += 1
-        found.append(Whole(f"{before[said]} {said}", item))
+    found: Page[ValueT] = []
+    for value in values:
+        digest = blake2b(repr(value).encode("utf-8", "replace"), digest_size=16).hexdigest()
+        before[digest] += 1
+        found.append(Item(f"{before[digest]} {digest}", value))
     return found
 
 
@@ -103,29 +95,22 @@ class Budget:
     def begin_page(self) -> None:
         """Count one more page. Raises BadAnswer if no further page may be requested."""
         self._pages += 1
-        if self._pages > self._bounds.pages:
-            raise self._endless(f"{self._bounds.pages} pages")
-        if time.monotonic() > self._end:
-            raise self._endless(f"{self._bounds.seconds:g} seconds")
+        self._require(self._pages <= self._bounds.pages, f"{self._bounds.pages} pages")
+        self._require(time.monotonic() <= self._end, f"{self._bounds.seconds:g} seconds")
 
     def spend(self, size: int) -> None:
         """Count the bytes of a received page. Raises BadAnswer if the listing is too long."""
         self.size -= size
-        if self.size <= 0:
-            raise self.too_long()
-
-    def too_long(self) -> BadAnswer:
-        """Return the error for a listing with too many bytes."""
-        return self._endless(f"{self._bounds.size} bytes")
+        self._require(self.size > 0, f"{self._bounds.size} bytes")
 
     def count(self, items: int) -> None:
         """Count the items of a received page. Raises BadAnswer if there are too many."""
         self._items += items
-        if self._items > self._bounds.items:
-            raise self._endless(f"{self._bounds.items} items")
+        self._require(self._items <= self._bounds.items, f"{self._bounds.items} items")
 
-    def _endless(self, what: str) -> BadAnswer:
-        return BadAnswer(f"{self._doing}: the list does not end after {what}")
+    def _require(self, is_within: bool, what: str) -> None:
+        if not is_within:
+            raise BadAnswer(f"{self._doing}: the list does not end after {what}")
 
 
 class Pagination:
@@ -135,96 +120,97 @@ class Pagination:
         self.paginated: bool | None = None
 
 
-class Reader(Generic[ItemT]):
+class Reader(Generic[ValueT]):
     """Reader of one complete listing; `fetch` makes one request with the given query."""
 
     def __init__(
         self,
-        fetch: Fetch[ItemT],
+        fetch: Callable[[Query], Awaitable[Page[ValueT]]],
         known: Pagination,
         budget: Budget | None = None,
-        *,
-        page: int = LARGE_PAGE,
     ) -> None:
         self._fetched = fetch
         self._known = known
         self._budget = budget or Budget()
-        self._page = page
 
-    async def read(self) -> list[ItemT]:
-        """Return all items, each id once. Raises the errors of `fetch`."""
-        return _joined([], await self._pages())
+    async def read(self) -> Page[ValueT]:
+        """Return all items, each id once with its later copy. Raises the errors of `fetch`."""
+        found: dict[object, Item[ValueT]] = {}
+        for page in await self._pages():
+            for item in page:
+                found[item.id if isinstance(item.id, str) else id(item)] = item
+        return list(found.values())
 
-    async def _fetch(self, query: Query) -> list[ItemT]:
+    async def _fetch(self, query: Query) -> Page[ValueT]:
         self._budget.begin_page()
         page = await self._fetched(query)
         self._budget.count(len(page))
         return page
 
-    async def _pages(self) -> list[list[ItemT]]:
+    async def _pages(self) -> list[Page[ValueT]]:
         first = await self._fetch({})
         if len(first) > PAGE:
             self._known.paginated = False
         if len(first) != PAGE or self._known.paginated is False:
             return [first]
         if self._known.paginated is None:
-            second = await self._beyond(2, None)
+            second = await self._page(2, None)
             if second is None:
                 return [first]
-            if len(second) > PAGE or _mostly_known(second, first):
+            if len(second) > PAGE or _is_same_page(second, first):
                 self._known.paginated = False
                 return [second]
             self._known.paginated = True
             if not second:
                 return [first]
             if len(second) < PAGE:
-                return await self._settled([first, second], None)
-        return await self._settled([], self._page)
+                return await self._consistent([first, second], None)
+        return await self._consistent([], LARGE_PAGE)
 
-    async def _settled(self, pages: list[list[ItemT]], size: int | None) -> list[list[ItemT]]:
-        """Return `pages` merged with further readings while the page boundaries move.
+    async def _consistent(self, pages: list[Page[ValueT]], size: int | None) -> list[Page[ValueT]]:
+        """Return `pages` with further readings while the page boundaries move.
 
         An empty `pages` means that nothing was read yet; `size` is the page size of the requests.
         """
-        read: list[list[ItemT]] = []
+        read: list[Page[ValueT]] = []
         for number in range(PASSES):
             if number or not pages:
                 pages, size = await self._walk(size)
             read += pages
-            if len(pages) < 2 or not await self._moved(pages):
+            if len(pages) < 2 or not await self._has_moved(pages):
                 break
             logger.info("a listing of %d pages changed while it was read", len(pages))
         return read
 
-    async def _walk(self, size: int | None) -> tuple[list[list[ItemT]], int | None]:
+    async def _walk(self, size: int | None) -> tuple[list[Page[ValueT]], int | None]:
         """Return every page from the first, and the page size that the service accepted."""
-        first = await self._beyond(1, size)
+        first = await self._page(1, size)
         if first is None:  # the service rejects this page size: use its default
             size = None
             first = await self._fetch({"page": "1"})
         pages, seen = [first], _ids(first)
-        # The first page's length is the size of a page, unless it is the only one.  A shorter
-        # one is the last; so is one that brings nothing new.
+        # The length of the first page is the page size, unless it is the only page. A shorter page
+        # is the last one, and so is a page without new items.
         while pages[-1] and len(pages[-1]) >= len(first):
-            following = await self._beyond(len(pages) + 1, size)
+            following = await self._page(len(pages) + 1, size)
             if not following or not _ids(following) - seen:
                 break
             seen |= _ids(following)
             pages.append(following)
         return pages, size
 
-    async def _moved(self, pages: Sequence[list[ItemT]]) -> bool:
+    async def _has_moved(self, pages: Sequence[Page[ValueT]]) -> bool:
         """Return True if the last item of any page but the last has changed."""
         for number, page in enumerate(pages[:-1], 1):
-            last = await self._beyond(number * len(pages[0]), 1)
+            last = await self._page(number * len(pages[0]), 1)
             if last is None or len(last) > 1:
                 return False  # the service ignores pageSize, so no comparison is possible
             if not last or last[0].id != page[-1].id:
                 return True
         return False
 
-    async def _beyond(self, number: int, size: int | None) -> list[ItemT] | None:
-        """Return a page, or None if the service rejects its number."""
+    async def _page(self, number: int, size: int | None) -> Page[ValueT] | None:
+        """Return a page, or None if the service rejects its number or size."""
         query = {"page": str(number)}
         if size is not None:
             query["pageSize"] = str(size)
@@ -235,18 +221,10 @@ class Reader(Generic[ItemT]):
             return None
 
 
-def _ids(items: Sequence[Item]) -> set[str]:
-    return {item.id for item in items if isinstance(item.id, str)}
+def _ids(page: Page[Any]) -> set[str]:
+    return {item.id for item in page if isinstance(item.id, str)}
 
 
-def _mostly_known(second: Sequence[Item], first: Sequence[Item]) -> bool:
+def _is_same_page(second: Page[Any], first: Page[Any]) -> bool:
     """Return True if `second` is mostly the same page as `first`."""
     return bool(second) and len(_ids(second) & _ids(first)) * 2 > len(second)
-
-
-def _joined(old: list[ItemT], pages: Sequence[list[ItemT]]) -> list[ItemT]:
-    """Return all items with the later copy of each id; items without an id are all kept."""
-    found: dict[object, ItemT] = {}
-    for item in (*old, *(item for page in pages for item in page)):
-        found[item.id if isinstance(item.id, str) else id(item)] = item
-    return list(found.values())

@@ -1,12 +1,14 @@
 """Renaming and moving with one request for each, where a deployment has none for both."""
 
-import msgspec
+import json
+
+import httpx
 import pytest
 
-from zonedrive.errors import AlreadyExists, BadAnswer, NotSupported, Unavailable
+from tests.unit.remote.conftest import Stage
+from zonedrive.errors import BadAnswer, NotSupported, Unavailable
 from zonedrive.model import Entry
 from zonedrive.remote.profiles.load import parse_profile
-from zonedrive.remote.profiles.move import Mover
 
 RENAME = '[rename]\nmethod = "PUT"\npath = "/api/r/{entry}"\nbody = { name = "{name}" }\n'
 MOVE = '[move]\nmethod = "PUT"\npath = "/api/m/{entry}/{parent}"\n'
@@ -17,28 +19,30 @@ class Remote:
     """One entry on the service, to be brought to `b` in folder `q`."""
 
     def __init__(self, text: str) -> None:
-        self.entry = Entry(id="e", zone_id="z", parent_id="p", name="a", folder=False)
+        self.entry = {"id": "e", "zoneId": "z", "parentId": "p", "name": "a", "folder": False,
+                      "size": 1}  # fmt: skip
         self.asked: list[str] = []
-        self.fails: dict[str, list[Exception]] = {}
+        self.fails: dict[str, list[int]] = {}  # statuses
         self.deaf = False
-        self._profile = parse_profile(text, "ours", "ours.toml")
+        self._service = Stage().service(self._answer)
+        self._service._profile = parse_profile(text, "ours", "ours.toml")
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        _, _, kind, _, *parent = request.url.path.split("/")
+        if kind != "zones":
+            operation = {"r": "rename", "m": "move"}[kind]
+            self.asked.append(operation)
+            if statuses := self.fails.get(operation):
+                return httpx.Response(statuses.pop(0))
+            changes = {"parentId": parent[0]} if parent else {}
+            changes |= {"name": parent[1]} if len(parent) == 2 else {}
+            changes |= json.loads(request.content or b"{}")
+            if not self.deaf:
+                self.entry |= changes
+        return httpx.Response(200, json=self.entry)
 
     async def bring(self, parent: str = "q", name: str = "b") -> Entry:
-        async def change(operation: str) -> Entry:
-            self.asked.append(operation)
-            if wrong := self.fails.get(operation):
-                raise wrong.pop(0)
-            combined = self._profile.operations[operation].uses("name") and operation == "move"
-            changes = {"name": name} if operation == "rename" or combined else {}
-            changes |= {"parent_id": parent} if operation == "move" else {}
-            if not self.deaf:
-                self.entry = msgspec.structs.replace(self.entry, **changes)
-            return self.entry
-
-        async def present() -> Entry:
-            return self.entry
-
-        return await Mover(self._profile, change, present).bring(parent, name, False)
+        return await self._service.move("z", "e", parent, name, folder=False)
 
 
 async def test_one_request_does_both_where_it_can() -> None:
@@ -69,7 +73,7 @@ async def test_only_the_steps_that_are_left_are_done(
 async def test_a_second_attempt_does_the_rest() -> None:
     """Renamed, then the service failed: the next attempt only moves."""
     remote = Remote(MOVE + RENAME)
-    remote.fails["move"] = [Unavailable("not now")]
+    remote.fails["move"] = [503]
     with pytest.raises(Unavailable):
         await remote.bring()
     entry = await remote.bring()
@@ -80,7 +84,7 @@ async def test_a_second_attempt_does_the_rest() -> None:
 async def test_a_name_that_is_taken_on_the_way_is_gone_around() -> None:
     """Somebody has the new name in the former folder: so it is moved first."""
     remote = Remote(MOVE + RENAME)
-    remote.fails["rename"] = [AlreadyExists("taken")]
+    remote.fails["rename"] = [409]
     entry = await remote.bring()
     assert (entry.parent_id, entry.name) == ("q", "b")
     assert remote.asked == ["rename", "move", "rename"]

@@ -18,20 +18,23 @@ from tests.unit.remote.transport.conftest import Peer, Talk, received, request
 from tests.unit.remote.transport.test_hostile_peer import entry, ok, whole
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Connectivity, HttpService, load_profile, open_service, requests
-from zonedrive.remote.clients import BlockingClient, LoopClient
+from zonedrive.remote import requests
+from zonedrive.remote.clients import BlockingClient
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.transfer import CHUNK, HEAD_SECONDS, Transfer
 from zonedrive.remote.transport import tls
+from zonedrive.remote.transport.transports import BlockingTransport
 
 
 def transfer(
     url: str, ca_file: Path, stall_seconds: float = 60, head_seconds: float = HEAD_SECONDS
 ) -> Transfer:
     """Content from a real socket, with patience for a peer on a busy machine."""
-    client = BlockingClient(tls.trust(ca_file), stall_seconds=stall_seconds)
+    client = BlockingClient(url, BlockingTransport(tls.trust(ca_file), stall_seconds))
     return Transfer(
         client,
-        url,
         Connectivity(),
         load_profile("published"),
         open_seconds=0.0,
@@ -108,7 +111,7 @@ def test_a_large_body_comes_in_full_chunks(peer: Callable[[Talk], Peer], ca_file
                 position += len(chunk)
             assert position == len(content)
     assert len(connections) == 1
-    service.close()
+    service.hang_up()
 
 
 def test_small_chunks_keep_no_large_memory(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
@@ -128,7 +131,7 @@ def test_small_chunks_keep_no_large_memory(peer: Callable[[Talk], Peer], ca_file
             kept = chunk.obj if isinstance(chunk, memoryview) else chunk
             assert memoryview(kept).nbytes <= 2 * len(chunk)
             taken.release()
-    service.close()
+    service.hang_up()
 
 
 def test_a_large_body_that_ends_early_is_an_error(
@@ -199,7 +202,7 @@ def test_an_upload_that_breaks_lets_go_of_what_it_is_made_from(
         service.upload("z", "p", "n", Endless(), 1 << 30)
     assert ended.is_set()
     assert kept.value.__traceback__ is not None
-    service.close()
+    service.hang_up()
 
 
 def test_an_upload_without_an_answer_is_in_doubt(
@@ -270,7 +273,7 @@ def test_breaking_off_what_is_over_harms_nobody_else(
         more.set()
         assert b"".join(second) == b"abcdef"
     assert len(connections) == 1
-    service.close()
+    service.hang_up()
 
 
 def test_closing_the_client_ends_what_runs(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
@@ -281,7 +284,7 @@ def test_closing_the_client_ends_what_runs(peer: Callable[[Talk], Peer], ca_file
         with service.download("z", "f") as download:
             chunks = iter(download)
             next(chunks)
-            service.close()
+            service.hang_up()
             with pytest.raises(errors.RemoteError):
                 list(chunks)
     finally:
@@ -299,7 +302,7 @@ async def failing(service: HttpService) -> errors.RemoteError:
     """What asking for the zones comes to; the link notices it."""
     try:
         with trio.fail_after(30), pytest.raises(errors.RemoteError) as failed:
-            await service._calls.change("GET", "/api/zones", doing="listing the zones")
+            await service._requests.change("GET", "/api/zones", doing="listing the zones")
         return failed.value
     finally:
         await service.aclose()
@@ -386,14 +389,13 @@ async def test_dead_connections_are_let_go_of_together(
         async with trio.open_nursery() as nursery:
             for _ in range(4):
                 nursery.start_soon(service.zones)
-        assert isinstance(client := service._client, LoopClient)
-        assert len(client.transport.connections) == 4
+        assert len(service._client.transport.connections) == 4
         assert talk.connections == 5
         monkeypatch.setattr(requests, "FIRST_TIMEOUT", httpx.Timeout(60, read=0.3, pool=None))
         with trio.fail_after(60):
             assert await service.zones() == []
         assert talk.connections == 6
-        assert len(client.transport.connections) == 0
+        assert len(service._client.transport.connections) == 0
     finally:
         talk.done.set()
         await service.aclose()
@@ -412,7 +414,7 @@ def test_a_connection_that_is_ready_is_used(peer: Callable[[Talk], Peer], ca_fil
         assert talk.connections == 1
     finally:
         talk.done.set()
-        service.close()
+        service.hang_up()
 
 
 def test_a_ready_connection_that_has_ended_is_not_used(
@@ -438,7 +440,7 @@ def test_a_ready_connection_that_has_ended_is_not_used(
     with service.download("z", "f") as download:
         assert b"".join(download) == b"[]"
     assert connections == 2
-    service.close()
+    service.hang_up()
 
 
 def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
@@ -448,15 +450,14 @@ def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_fi
     try:
         with service.download("z", "f") as one, service.download("z", "f") as two:
             assert b"".join(one) == b"".join(two) == talk.body
-        assert isinstance(client := service._client, BlockingClient)
-        assert len(client.transport.connections) == 2
+        assert len(service._client.transport.connections) == 2
         service.reconnect(dead=False)
         with service.download("z", "f") as three:
             assert b"".join(three) == talk.body
-        assert len(client.transport.connections) == 1
+        assert len(service._client.transport.connections) == 1
     finally:
         talk.done.set()
-        service.close()
+        service.hang_up()
 
 
 class Dying:
@@ -501,7 +502,7 @@ async def test_a_change_is_never_sent_twice(
             for _ in range(2):  # the first finds out that there is no HTTP/2
                 assert await service.zones() == []
             with pytest.raises(errors.ReplyLost):
-                await service._calls.change(method, "/api/zones", body=body, doing="changing")
+                await service._requests.change(method, "/api/zones", body=body, doing="changing")
         assert [head.split()[0] for head in talk.heads] == [b"GET", b"GET", method.encode()]
     finally:
         await service.aclose()
@@ -556,9 +557,8 @@ def test_a_connection_that_is_kept_keeps_no_request(
     del body
     gc.collect()
     assert gone() is None
-    assert isinstance(client := service._client, BlockingClient)
-    assert len(client.transport.connections) == 1
-    service.close()
+    assert len(service._client.transport.connections) == 1
+    service.hang_up()
 
 
 def test_a_peer_that_vanished_is_noticed_by_the_system(
@@ -582,7 +582,7 @@ def test_a_peer_that_vanished_is_noticed_by_the_system(
             assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000
     finally:
         talk.done.set()
-        service.close()
+        service.hang_up()
 
 
 def connected_to(port: int) -> list[socket.socket]:

@@ -19,12 +19,15 @@ import trio
 from tests.unit.remote.transport.conftest import Peer, Receiving, Records, received, request
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote import Connectivity, HttpService, load_profile, open_service, probe
 from zonedrive.remote.clients import BlockingClient
-from zonedrive.remote.endpoint_probe import EndpointProbe
+from zonedrive.remote.connectivity import Connectivity
+from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.probe import Probe, ProbeResult
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import OPERATIONS
 from zonedrive.remote.transfer import Transfer
 from zonedrive.remote.transport import tls
+from zonedrive.remote.transport.transports import BlockingTransport
 
 MIB = 1 << 20
 ENOUGH = 32 * MIB  # that a peer can send of what is not read, into buffers of the system
@@ -86,10 +89,16 @@ def transfer(
 ) -> Transfer:
     """Content at a peer, with little patience for its answers."""
     return Transfer(
-        BlockingClient(tls.trust(ca_file), auth),
-        peer.url, Connectivity(), load_profile("published"),
+        BlockingClient(peer.url, BlockingTransport(tls.trust(ca_file)), auth),
+        Connectivity(), load_profile("published"),
         open_seconds=0.0, head_seconds=seconds, answer_seconds=seconds,
     )  # fmt: skip
+
+
+def look(place: Place, seconds: float = LONG) -> ProbeResult:
+    """What doctor does."""
+    with Probe(place, seconds) as probe:
+        return probe.service()
 
 
 # ---- left-over bytes ----
@@ -174,7 +183,7 @@ def test_a_ready_made_answer_is_not_the_next_large_upload(
     for number in (1, 2, 3):
         found = service.upload("z", "p", "n", [b"abc"], 3)
         assert (found.id, talk.asked) == (f"answer {number}", number)
-    service.close()
+    service.hang_up()
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -189,7 +198,7 @@ def test_a_ready_made_answer_is_not_the_next_content(
         with service.download("z", "f") as download:
             assert json.loads(b"".join(download)) in talk.since(before)
             assert number <= talk.asked <= 2 * number
-    service.close()
+    service.hang_up()
 
 
 class Early:
@@ -224,7 +233,7 @@ def test_an_upload_that_is_answered_before_its_end_is_none(
         service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB)
     assert time.monotonic() - began < LONG
     talk.over.set()
-    service.close()
+    service.hang_up()
 
 
 def test_a_refusal_that_comes_early_ends_an_upload_at_once(peer: Start, ca_file: Path) -> None:
@@ -236,7 +245,7 @@ def test_a_refusal_that_comes_early_ends_an_upload_at_once(peer: Start, ca_file:
         service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB)
     assert time.monotonic() - began < LONG
     talk.over.set()
-    service.close()
+    service.hang_up()
 
 
 def test_a_word_of_progress_is_no_answer(peer: Start, ca_file: Path) -> None:
@@ -252,7 +261,7 @@ def test_a_word_of_progress_is_no_answer(peer: Start, ca_file: Path) -> None:
 
     service = transfer(peer(talk), ca_file, seconds=LONG)
     assert service.upload("z", "p", "n", [bytes(MIB)] * 64, 64 * MIB).id == "e"
-    service.close()
+    service.hang_up()
 
 
 # ---- time ----
@@ -310,7 +319,7 @@ def test_an_upload_waits_for_its_answer_only_so_long(
     with pytest.raises(errors.ReplyLost):
         service.upload("z", "p", "n", [b"abc"], 3)
     assert time.monotonic() - began < LONG
-    service.close()
+    service.hang_up()
 
 
 @pytest.mark.parametrize("how", SLOW)
@@ -323,7 +332,7 @@ def test_a_download_waits_for_its_beginning_only_so_long(
     with pytest.raises(errors.TimedOut):
         service.download("z", "f")
     assert time.monotonic() - began < LONG
-    service.close()
+    service.hang_up()
 
 
 @pytest.mark.parametrize("how", SLOW | SLOW_BODY)
@@ -334,7 +343,7 @@ def test_doctor_looks_only_so_long(
     place = Place(slow((SLOW | SLOW_BODY)[how]).url, ca_file)
     began = time.monotonic()
     with pytest.raises(errors.TimedOut):
-        probe.look(place, SHORT)
+        look(place, SHORT)
     assert time.monotonic() - began < LONG
 
 
@@ -347,10 +356,10 @@ def test_the_trial_of_a_profile_waits_only_so_long(
     assert "make_folder" in OPERATIONS
     began = time.monotonic()
     with (
-        EndpointProbe(Place(slow(SLOW[how]).url, ca_file), SHORT) as trial,
+        Probe(Place(slow(SLOW[how]).url, ca_file), SHORT) as trial,
         pytest.raises(errors.TimedOut),
     ):
-        trial.look(operation)
+        trial.endpoint(operation)
     assert time.monotonic() - began < LONG
 
 
@@ -366,7 +375,7 @@ def test_a_handshake_takes_only_so_long(peer: Callable[..., Peer], ca_file: Path
     place = Place(peer(talk, plain=True).url, ca_file)
     began = time.monotonic()
     with pytest.raises(errors.Unreachable):
-        probe.look(place, SHORT)
+        look(place, SHORT)
     assert time.monotonic() - began < LONG
     over.set()
 
@@ -430,7 +439,7 @@ def test_the_answer_to_a_large_upload_is_bounded(peer: Start, ca_file: Path, how
         service.upload("z", "p", "n", [b"abc"], 3)
     assert isinstance(failed.value, errors.ReplyLost) != ("refusal" in how)
     assert_left(talk)
-    service.close()
+    service.hang_up()
 
 
 @pytest.mark.parametrize("how", FLOODS)
@@ -460,6 +469,18 @@ async def test_the_answer_to_a_question_is_bounded(peer: Start, ca_file: Path, h
         await trio.to_thread.run_sync(assert_left, talk, 8)
     finally:
         await service.aclose()
+
+
+@pytest.mark.parametrize("how", ["encoded", "transfer encoding"])
+def test_encoded_content_is_refused(peer: Start, ca_file: Path, how: str) -> None:
+    """A proxy that compresses in spite of `identity` does not get gzip into a file."""
+    talk = Flood(*FLOODS[how])
+    service = transfer(peer(talk), ca_file, seconds=LONG)
+    with pytest.raises(errors.RemoteError) as failed:
+        service.download("z", "f")
+    assert type(failed.value) in (errors.BadAnswer, errors.Interrupted)
+    assert_left(talk)
+    service.hang_up()
 
 
 class Renewing(httpx.Auth):
@@ -495,7 +516,7 @@ def test_a_refused_bearer_costs_no_memory(peer: Start, ca_file: Path, encoding: 
     service = transfer(peer(talk), ca_file, Renewing(), seconds=LONG)
     assert service.upload("z", "p", "n", [b"abc"], 3).id == "e"
     assert sum(sent) < ENOUGH
-    service.close()
+    service.hang_up()
 
 
 # ---- cookies and dates ----
@@ -523,7 +544,7 @@ async def test_no_cookie_is_kept_or_sent(peer: Start, ca_file: Path) -> None:
             service.transfer.upload("z", "p", "n", [b"abc"], 3)
             with service.transfer.download("z", "f") as download:
                 list(download)
-            probe.look(Place(place.url, ca_file))
+            look(Place(place.url, ca_file))
 
     try:
         with trio.fail_after(LONG):
@@ -556,7 +577,7 @@ def test_a_date_that_none_is_tells_no_time(peer: Start, ca_file: Path, date: str
             f"HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 2\r\n\r\n{{}}".encode()
         )
 
-    seen = probe.look(Place(peer(talk).url, ca_file))
+    seen = look(Place(peer(talk).url, ca_file))
     assert seen.ahead is None
     assert seen.certificate_days is not None
 

@@ -226,4 +226,4 @@ def test_only_a_clear_rejection_proves_that_nothing_was_done(
     error = error_mapping.refusal(status, body, "uploading", retry_after=wish, early=early)
     assert isinstance(error, errors.Unavailable)
     assert error.unprocessed is unprocessed
-    assert error.retry_after == (wish if error.is_overload else None)
+    assert error.retry_after == wish

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from zonedrive.errors import NotFound, Rejected, Unavailable
-from zonedrive.remote.wire.entries import WireEntry
-from zonedrive.remote.wire.pagination import Pagination, Query, Reader
+from zonedrive.remote.wire.pagination import Item, Page, Pagination, Query, Reader
 
 
 class Shelf:
@@ -19,7 +18,7 @@ class Shelf:
         self.sent = 0
         self.before: Callable[[int], None] = lambda number: None
 
-    async def fetch(self, query: Query) -> list[WireEntry]:
+    async def fetch(self, query: Query) -> Page[object]:
         """One answer."""
         self.before(len(self.queries))
         self.queries.append(dict(query))
@@ -29,7 +28,7 @@ class Shelf:
             start = (int(query.get("page", 1)) - 1) * size
             ids = ids[start : start + size]
         self.sent += len(ids)
-        return [WireEntry(id=each, name=each) for each in ids]
+        return [Item(each) for each in ids]
 
 
 async def read(shelf: Shelf, known: Pagination | None = None) -> list[object]:
@@ -131,7 +130,7 @@ async def test_a_service_that_refuses_further_pages_is_believed(
     """A page behind the last one, or a page at all, may be an error to it."""
     shelf = Shelf(count)
 
-    async def fetch(query: Query) -> list[WireEntry]:
+    async def fetch(query: Query) -> Page[object]:
         found = await shelf.fetch(query)
         if "page" in query and not found:
             raise error
@@ -145,7 +144,7 @@ async def test_a_service_that_refuses_large_pages_is_read_in_its_own(count: int)
     """A limit on pageSize may be an error rather than a cap."""
     shelf, known = Shelf(count), Pagination()
 
-    async def fetch(query: Query) -> list[WireEntry]:
+    async def fetch(query: Query) -> Page[object]:
         if int(query.get("pageSize", 1)) > 200:
             raise Rejected("too large", status=400)
         return await shelf.fetch(query)
@@ -158,7 +157,7 @@ async def test_a_failure_on_a_later_page_is_a_failure() -> None:
     """Half a folder is never given out as a whole one."""
     shelf = Shelf(250)
 
-    async def fetch(query: Query) -> list[WireEntry]:
+    async def fetch(query: Query) -> Page[object]:
         if query.get("page") == "2":
             raise Unavailable("x", status=503)
         return await shelf.fetch(query)
@@ -169,9 +168,9 @@ async def test_a_failure_on_a_later_page_is_a_failure() -> None:
 
 async def test_items_without_an_id_are_counted_but_never_joined() -> None:
     """An odd item does not make a full page look like the last one."""
-    pages = [[WireEntry() for _ in range(100)], [WireEntry(id="a")]]
+    pages: list[Page[object]] = [[Item() for _ in range(100)], [Item("a")]]
 
-    async def fetch(query: Query) -> list[WireEntry]:
+    async def fetch(query: Query) -> Page[object]:
         number = int(query.get("page", 1))
         return pages[number - 1] if number <= 2 and "pageSize" not in query else []
 

@@ -1,0 +1,347 @@
+"""The service over HTTPS, by the endpoints of the published API and of a profile.
+
+Published endpoints are defined here, all other endpoints in the profile.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import httpx
+import trio
+
+from zonedrive.config import Settings
+from zonedrive.errors import AlreadyExists, BadAnswer
+from zonedrive.model import Entry, Version, Zone
+from zonedrive.remote.clients import BlockingClient, LoopClient
+from zonedrive.remote.connectivity import Connectivity, State
+from zonedrive.remote.directory import Directory
+from zonedrive.remote.passwords import change_with_password
+from zonedrive.remote.profiles.operations import OPERATIONS, Profile
+from zonedrive.remote.requests import Requests
+from zonedrive.remote.service import Service
+from zonedrive.remote.transfer import ANSWER_SECONDS, CONTENT, UPLOAD, Transfer, uploaded
+from zonedrive.remote.transport import tls
+from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, base_url, fill_path
+from zonedrive.remote.wire import entries as wire
+from zonedrive.remote.wire.fields import parse
+from zonedrive.remote.wire.multipart import MultipartBody
+from zonedrive.remote.wire.pagination import (
+    BOUNDS,
+    Bounds,
+    Budget,
+    Item,
+    Page,
+    Pagination,
+    Query,
+    Reader,
+    identified,
+)
+
+FOLDER = "/api/zones/{zone}/folder/{folder}"
+FILE = "/api/zones/{zone}/files/{file}"
+LARGE = 1_000_000  # bytes; parsing a longer answer would block the loop for too long
+STEPS = 3  # of a move; two are enough unless another user moves the entry at the same time
+Objects = list[dict[str, Any]]
+
+
+class HttpService(Service):
+    """Service over HTTPS, by the endpoints of the published API and of a profile."""
+
+    transfer: Transfer
+
+    def __init__(
+        self,
+        client: LoopClient,
+        requests: Requests,
+        transfer: Transfer,
+        link: Connectivity,
+        profile: Profile,
+        bounds: Bounds = BOUNDS,
+    ) -> None:
+        """Take ownership of `client` and `transfer`; aclose closes both.
+
+        `bounds` limits each listing.
+        """
+        self._client = client
+        self._requests = requests
+        self._profile = profile
+        self._pagination = {kind: Pagination() for kind in ("zones", "folder", *OPERATIONS)}
+        self._bounds = bounds
+        self.directory = Directory(requests, bounds)
+        self.transfer = transfer
+        self.link = link
+
+    async def aclose(self) -> None:
+        self.transfer.hang_up()
+        await self._client.transport.aclose()
+
+    async def reconnect(self, *, dead: bool) -> None:
+        self._requests.drop_idle()
+        await trio.to_thread.run_sync(partial(self.transfer.reconnect, dead=dead))
+        self.link.recheck()
+
+    def can(self, operation: str, *, folder: bool | None = None) -> bool:
+        return self._profile.can(operation, folder=folder)
+
+    def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
+        return self._profile.can_place(folder, renamed=renamed, moved=moved)
+
+    @property
+    def places(self) -> int:
+        return self._requests.places
+
+    @property
+    def underway(self) -> int:
+        return self._requests.underway
+
+    async def zones(self) -> list[Zone]:
+        return (await self.listed_zones()).zones
+
+    async def listed_zones(self) -> wire.ListedZones:
+        doing = "listing the zones"
+        budget = Budget(doing, self._bounds)
+
+        async def fetch(query: Query) -> Page[dict[str, Any]]:
+            body = await self._requests.page(budget, ZONES, query, doing=doing)
+            found = wire.objects(parse(body, doing), doing)
+            return [Item(zone.get("id"), zone) for zone in found]
+
+        found = await Reader(fetch, self._pagination["zones"], budget).read()
+        return wire.ListedZones([item.value for item in found], doing)
+
+    async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
+        return (await self.listed(zone_id, folder_id)).entries()
+
+    async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
+        doing = "listing a folder"
+        path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
+        budget = Budget(doing, self._bounds)
+
+        async def fetch(query: Query) -> Page[wire.Raw]:
+            body = await self._requests.page(budget, path, query, doing=doing)
+            if len(body) < LARGE:
+                return wire.raw_items(body, doing)
+            return await trio.to_thread.run_sync(wire.raw_items, body, doing)
+
+        found = await Reader(fetch, self._pagination["folder"], budget).read()
+        return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
+
+    async def entry(self, zone_id: str, file_id: str) -> Entry:
+        doing = "asking for an entry"
+        path = fill_path(FILE, {"zone": zone_id, "file": file_id})
+        body = await self._requests.read(path, doing=doing)
+        return wire.one_entry(parse(body, doing), doing, zone_id=zone_id)
+
+    async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
+        form = MultipartBody(name, [data], len(data))
+        path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
+        body = await self._requests.upload(
+            path, b"".join(form), form.content_type, doing="uploading", seconds=ANSWER_SECONDS
+        )
+        return uploaded(body, zone_id, folder_id, name)
+
+    async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
+        path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
+        doing = "reading a small file"
+        return await self._requests.read(path, doing=doing, headers={"Accept": "*/*"}, most=size)
+
+    async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
+        doing = "making a folder"
+        values = {"zone": zone_id, "parent": parent_id, "folder": parent_id, "name": name}
+        answer = await self._change("make_folder", values, doing)
+        try:
+            return wire.one_entry(answer, doing, zone_id=zone_id, parent_id=parent_id, name=name)
+        except BadAnswer:
+            for entry in await self.listing(zone_id, parent_id):
+                if entry.folder and entry.name == name:
+                    return entry
+            raise BadAnswer(f"{doing}: the service took it, but does not list it") from None
+
+    async def move(
+        self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None
+    ) -> Entry:
+        doing = "renaming or moving"
+        values = _of_entry(zone_id, entry_id) | {
+            "parent": parent_id, "folder": parent_id, "name": name,
+        }  # fmt: skip
+
+        async def change(operation: str) -> Entry:
+            return await self._changed_entry(operation, values, doing, folder)
+
+        async def present() -> Entry:
+            return await self.entry(zone_id, entry_id)
+
+        return await move_entry(self._profile, change, present, parent_id, name, folder)
+
+    async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
+        await self._change("delete", _of_entry(zone_id, entry_id), "deleting", folder)
+
+    async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
+        values = _of_entry(zone_id, entry_id)
+        return await self._changed_entry("restore", values, "restoring", folder)
+
+    async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
+        await self._change("purge", _of_entry(zone_id, entry_id), "removing for good", folder)
+
+    async def versions(self, zone_id: str, file_id: str) -> list[Version]:
+        doing = "listing versions"
+        fields = self._profile.operation("versions").fields
+        found = await self._profile_list("versions", _of_entry(zone_id, file_id), doing)
+        return wire.versions(found, fields, doing)
+
+    async def deleted(self, zone_id: str) -> list[Entry]:
+        """Return the entries in a zone's trash."""
+        return [entry for entry, _ in await self.deletions(zone_id)]
+
+    async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
+        doing = "listing deleted entries"
+        path = self._profile.operation("deleted").fields.get("deleted_at", "")
+        found = await self._profile_list("deleted", {"zone": zone_id}, doing)
+        return wire.deletions(found, path, doing, zone_id)
+
+    async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
+        """Return the messages of a zone's log unchanged, because their fields are not published."""
+        doing = "reading the zone log"
+        found = await self._profile_list("zone_log", {"zone": zone_id}, doing)
+        return wire.messages(found, doing)
+
+    async def levels(self) -> dict[str, str]:
+        doing = "reading the levels in zones"
+        operation = self._profile.operation("levels")
+        request = operation.request({})
+        body = await self._requests.read(
+            request.path, request.query, doing=doing, method=request.method, body=request.body
+        )
+        found = wire.objects(operation.located(parse(body, doing)), doing)
+        return wire.levels(found, operation.fields)
+
+    async def change_password(self, username: str, password: str, new_password: str) -> None:
+        """Change the user's password. Raises CredentialsRefused if `password` is wrong."""
+        doing = "changing the password"
+        values = {"username": username, "password": password, "new_password": new_password}
+        request = self._profile.operation("change_password").request(values)
+        await change_with_password(
+            self._requests, request.method, request.path, request.query, request.body, doing=doing
+        )
+
+    async def revoke_token(self, token_id: str) -> None:
+        """Revoke a token of the user before it expires."""
+        await self._change("revoke_token", {"token": token_id}, "revoking a token")
+
+    async def probe(self, state: State) -> None:
+        if state == "offline":
+            doing = "asking whether the service is there"
+            await self._requests.try_once(REQUIREMENTS, doing=doing, bare=True)
+        else:
+            doing = "asking whether the logon holds"
+            await self._requests.try_once(ZONES, doing=doing, bare=False)
+
+    async def _profile_list(self, name: str, values: Mapping[str, str], doing: str) -> Objects:
+        """Return the items of a listing that the profile describes."""
+        operation = self._profile.operation(name)
+        request = operation.request(values)
+        budget = Budget(doing, self._bounds)
+
+        async def fetch(query: Query) -> Page[dict[str, Any]]:
+            query = {**request.query, **query}
+            body = await self._requests.page(
+                budget, request.path, query, doing=doing, method=request.method, body=request.body
+            )
+            found = wire.objects(operation.located(parse(body, doing)), doing)
+            if name == "deleted":  # entries, whose ids are published
+                return [Item(item.get("id"), item) for item in found]
+            return identified(found)
+
+        items = await Reader(fetch, self._pagination[name], budget).read()
+        return [item.value for item in items]
+
+    async def _change(
+        self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None
+    ) -> object:
+        """Run an operation of the profile; return the entry data in the answer, or None."""
+        operation = self._profile.operation(name, folder=folder)
+        request = operation.request(values)
+        body = await self._requests.change(
+            request.method, request.path, request.query, request.body, doing=doing
+        )
+        if operation.answer == "none" or not body.strip():
+            return None
+        try:
+            return operation.located(parse(body, doing))
+        except BadAnswer:
+            # The change is done; its result can be requested separately.
+            return None
+
+    async def _changed_entry(
+        self, name: str, values: Mapping[str, str], doing: str, folder: bool | None
+    ) -> Entry:
+        """Run `_change` and return the entry; request it if the answer does not contain it."""
+        answer = await self._change(name, values, doing, folder)
+        try:
+            return wire.one_entry(answer, doing, zone_id=values["zone"])
+        except BadAnswer:
+            return await self.entry(values["zone"], values["entry"])
+
+
+async def move_entry(
+    profile: Profile,
+    change: Callable[[str], Awaitable[Entry]],
+    present: Callable[[], Awaitable[Entry]],
+    parent_id: str,
+    name: str,
+    folder: bool | None,
+) -> Entry:
+    """Rename or move an entry with one request for both, or one for each, as the profile allows.
+
+    `change` runs the operation `move` or `rename`, `present` requests the entry. After a failure
+    between the steps, the entry has its old name in the new folder, or its new name in the old one.
+    An entry that is not at its target afterwards is an error.
+    """
+    move = profile.find("move", folder)
+    if move is None and profile.find("rename", folder) is None:
+        profile.operation("move", folder=folder)  # raises NotSupported
+    if move is not None and move.uses("name"):
+        return await change("move")
+    entry = await present()  # an earlier attempt or another user may have done one of the steps
+    for _ in range(STEPS):
+        is_renamed, is_moved = entry.name == name, entry.parent_id in ("", parent_id)
+        if is_renamed and is_moved:
+            return entry
+        if is_renamed or is_moved:
+            entry = await change("move" if is_renamed else "rename")
+            continue
+        for needed in ("rename", "move"):
+            profile.operation(needed, folder=entry.folder)  # raise before the first step
+        try:
+            entry = await change("rename")
+        except AlreadyExists:  # the new name is taken in the old folder
+            entry = await change("move")
+    raise BadAnswer("renaming or moving: the service accepted it, but the entry is elsewhere")
+
+
+def _of_entry(zone_id: str, entry_id: str) -> dict[str, str]:
+    return {"zone": zone_id, "entry": entry_id, "file": entry_id}
+
+
+def open_service(
+    deployment: Deployment, auth: httpx.Auth, profile: Profile, settings: Settings
+) -> HttpService:
+    """Return the service at `deployment`; it connects with the first request.
+
+    Raises ConfigError if the base URL is not https or the certificate file cannot be used.
+    """
+    base = base_url(deployment.base_url)
+    trust = tls.trust(deployment.ca_file)
+    link = Connectivity()
+    client = LoopClient(base, LoopTransport(trust), auth)
+    requests = Requests(client, link, connections=settings.connections)
+    transfer = Transfer(
+        BlockingClient(base, BlockingTransport(trust), auth),
+        link,
+        profile,
+        upload_limit=settings.upload_limit,
+        download_limit=settings.download_limit,
+    )
+    return HttpService(client, requests, transfer, link, profile)

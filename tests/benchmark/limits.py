@@ -11,6 +11,7 @@ INVARIANT: a measurement in which one request fails gives no figures.
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,6 +153,26 @@ def small_uploads_alone(bench: Bench, who: Contestant) -> Figures:
         Zone(bench.servers.service, "Out").remove(out)
 
 
+def loads_alone(bench: Bench, who: Contestant) -> Figures:
+    """Move big files both ways at once through zonedrive's client, from and to encrypted files."""
+    zone = alice(bench).zone("Data")
+    out = bench.fresh_name()
+    zone.make_folder(out)
+    try:
+        with tempfile.TemporaryDirectory(dir=bench.servers.folder) as scratch:
+            wanted = {
+                "large": [entry["id"] for entry in zone.listing("load").values()],
+                "source": str(bench.servers.dataset / "source" / "load.bin"),
+                "size": bench.big_mib // dataset.LOADS * dataset.MIB,
+                "folder": zone.entry_id(out),
+                "scratch": scratch,
+            }
+            figures = alone(bench, zone, wanted, far=False)
+        return prefixed("landed", figures)
+    finally:
+        Zone(bench.servers.service, "Data").remove(out)
+
+
 def git_status(bench: Bench, who: Contestant) -> Figures:
     """Ask git for the status of a clone that was made beside the mount."""
     out = bench.fresh_name()
@@ -210,13 +231,15 @@ def parallel(bench: Bench, requests: Sequence[Request]) -> Figures:
     }
 
 
-def alone(bench: Bench, zone: RemoteZone, requests: Mapping[str, object]) -> Figures:
-    """Have `tests.benchmark.requests` make the requests to the service, which is far.
+def alone(
+    bench: Bench, zone: RemoteZone, requests: Mapping[str, object], *, far: bool = True
+) -> Figures:
+    """Have `tests.benchmark.requests` make the requests to the service.
 
     Raises Failed.
     """
     job = {
-        "base_url": bench.servers.address(far=True),
+        "base_url": bench.servers.address(far=far),
         "ca_file": str(bench.servers.service.ca_file),
         "authorization": authorization(bench),
         "zone": zone.id,

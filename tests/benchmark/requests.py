@@ -1,20 +1,25 @@
 """`python -m tests.benchmark.requests`: zonedrive's requests alone, without a mount or a cache.
 
 Reads one job as JSON from the standard input, makes its requests through the client of the service
-that a daemon uses, and prints seconds and CPU seconds as JSON.
+that a daemon uses, and prints seconds and CPU seconds as JSON.  Large files come from and go to
+encrypted files like those of a daemon.
 """
 
 import json
 import resource
 import sys
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import Generator
+from pathlib import Path
 
 import httpx
 import msgspec
 import trio
 
+from tests.benchmark.dataset import MIB
+from zonedrive.cipher import new_key
 from zonedrive.config import Settings
+from zonedrive.content.encrypted_file import EncryptedFile
 from zonedrive.remote.http_service import open_service
 from zonedrive.remote.profiles.load import load_profile
 
@@ -32,6 +37,9 @@ class Job(msgspec.Struct, frozen=True):
     uploads: list[str] = []  # names
     folder: str = ""  # id of the folder that the uploads go to
     size: int = 0  # bytes of each content
+    large: list[str] = []  # ids of large files, downloaded at the same time
+    source: str = ""  # file that is stored and uploaded as often, at the same time as the downloads
+    scratch: str = ""  # folder for encrypted files
 
 
 class Authorization(httpx.Auth):
@@ -40,9 +48,7 @@ class Authorization(httpx.Auth):
     def __init__(self, value: str) -> None:
         self._value = value
 
-    async def async_auth_flow(
-        self, request: httpx.Request
-    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
         """Send the header with the request."""
         request.headers["Authorization"] = self._value
         yield request
@@ -67,6 +73,27 @@ async def work(job: Job) -> dict[str, float]:
         async with turns:
             await service.upload(job.zone, job.folder, name, bytes(job.size))
 
+    def download(file: str) -> None:
+        kept = EncryptedFile.create(Path(job.scratch, f"{file}-down"), key)
+        kept.disable_redo_log()
+        offset = 0
+        with service.transfer.download(job.zone, file) as stream:
+            for chunk in stream:
+                offset += kept.pwrite(offset, chunk)
+                stream.give_back([chunk])
+        kept.close()
+        assert offset == job.size, (offset, job.size)
+
+    def store_and_upload(name: str) -> None:
+        kept = EncryptedFile.create(Path(job.scratch, f"{name}-up"), key)
+        with Path(job.source).open("rb", buffering=0) as file:
+            while data := file.read(MIB):
+                kept.pwrite(kept.size, data)
+        kept.flush()
+        service.transfer.upload(job.zone, job.folder, name, kept.blocks(), kept.size)
+        kept.close()
+
+    key = new_key()
     began, cpu_s = time.monotonic(), used_s()
     async with trio.open_nursery() as nursery:
         for folder in job.listings:
@@ -75,6 +102,9 @@ async def work(job: Job) -> dict[str, float]:
             nursery.start_soon(content, file)
         for name in job.uploads:
             nursery.start_soon(upload, name)
+        for file in job.large:
+            nursery.start_soon(trio.to_thread.run_sync, download, file)
+            nursery.start_soon(trio.to_thread.run_sync, store_and_upload, f"of-{file}")
     figures = {"s": time.monotonic() - began, "cpu_s": used_s() - cpu_s}
     await service.aclose()
     return figures

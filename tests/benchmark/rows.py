@@ -96,7 +96,10 @@ WORKS: Mapping[str, Work] = {
     "git": Work(measurements.git, (*TWO, "bare"), instead={"bare": limits.git_status}),
     "rsync": Work(written("rsync", dataset.tree(), far=True), (*TWO, "bare")),
     "tar": Work(written("tar", dataset.tree(), far=True), (*TWO, "bare")),
-    "under_load": Work(measurements.under_load, ("zonedrive", "rclone", "sshfs")),
+    "under_load": Work(
+        measurements.under_load, ("zonedrive", "rclone", "sshfs", "bare", "requests"),
+        instead={"requests": limits.loads_alone},
+    ),
     "memory": Work(measurements.memory, TWO),
     "scale_100k": Work(measurements.scale("100x1000"), ("zonedrive",)),
     "scale_1m": Work(measurements.scale("1000x1000"), ("zonedrive",), times=1),

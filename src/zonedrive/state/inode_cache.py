@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from zonedrive.state.inode import Inode
 
-RECENT = 6144  # at least this many recently used inodes are cached, at most twice as many
+RECENT = 4096  # at least this many recently used inodes are cached, at most twice as many
 
 
 class InodeCache:

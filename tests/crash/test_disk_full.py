@@ -56,7 +56,7 @@ def test_a_full_disk_at_any_write_refuses_or_keeps(dying: Mortal) -> None:
         "refused",
         "Logging error",
         "cached",
-        "journal cannot",
+        "database cannot",
     )
     desk = Desk(dying, "full", {"a.txt": b"a", "b.txt": b"b"})
     careful = Careful(desk)

@@ -37,7 +37,7 @@ from zonedrive.state.recovery import recover
 from zonedrive.state.repair import WrongKey, open_sound
 from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
 from zonedrive.supervisor import Supervisor
-from zonedrive.sync.remote_source import source_of
+from zonedrive.sync.remote_source import CurrentSource
 from zonedrive.views.stack import FileSystem
 
 
@@ -112,7 +112,7 @@ def open_state(
             connections=settings.transfers,
             supervisor=supervisor,
         ).start(),
-        source=partial(source_of, service),
+        source=partial(CurrentSource, service),
         settings=settings,
         user=user,
         owner=Owner(os.getuid(), os.getgid()),

@@ -32,8 +32,7 @@ from zonedrive.state.merge import Merge
 from zonedrive.state.merge_types import Merged
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_walks import DirectoryWalks
-from zonedrive.sync.listing_batches import ListingBatches
-from zonedrive.sync.local_changes import LocalChanges
+from zonedrive.sync.listing_batches import ListingBatches, LocalChanges
 from zonedrive.sync.moved_files import MovedFiles
 
 log = logging.getLogger(__name__)

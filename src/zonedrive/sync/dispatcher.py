@@ -1,10 +1,10 @@
 """Dispatcher: runs the steps concurrently, in order, when they are due, with retries.
 
-Knows nothing about the work of a step; the `StepExecutor` does it and updates journal and tree.
+Knows nothing about the work of a step; the `Executor` does it, and records its success.
 
 INVARIANT: an inode has at most one running step.
 
-INVARIANT: only the carrier drops an intent, on success; a failure postpones it.
+INVARIANT: only the executor ends an intent, on success; a failure postpones it.
 """
 
 import logging
@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import trio
 
@@ -23,21 +22,22 @@ from zonedrive.state.due_queue import FAR_NS
 from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.sync.coalesce import Action, Step
+from zonedrive.sync.executor import Executor
 from zonedrive.sync.overload_limit import OverloadLimit
 from zonedrive.sync.planner import InodeViews, Planner
+from zonedrive.sync.upload import TINY
 
 log = logging.getLogger(__name__)
 
 # Bytes.  Large uploads take at most half of the places, and some places are left for small ones.
 BIG = 4 << 20
 SMALL = 256 << 10
-TINY = 128 << 10  # sent without a thread: handing over costs more than sending
 FIRST_RETRY_S = 1.0
 AT_ONCE = 1  # tries again without a pause, after what an attempt stood on has changed
 CHANGED_RETRY_S = 0.5  # from then on, at first
 LONGEST_RETRY_S = 15.0
 WAITED_FOR_RETRY_S = 2.0  # while a caller waits for all uploads
-FULL_RETRY_S = 5.0  # after a failed write to the journal
+FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # if the user may have to act; the cause may be gone
 LONGEST_FAILED_RETRY_S = 300.0
 BIG_FAILED_RETRY_S = 60.0  # at least, so that a large file is not sent every few seconds
@@ -48,16 +48,6 @@ FOR_OVERDUE = 2  # places
 LOOK_S = 0.5  # between two checks for overdue steps
 LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others is given up
 CALM = 4.0  # times the duration of a check: pause until the next one
-
-
-class StepExecutor(InodeViews, Protocol):
-    """Interface for performing steps on the inodes and the service."""
-
-    async def ready(self) -> bool:
-        """Wait while the service is unreachable or requires a logon; return True if it waited."""
-
-    async def carry(self, step: Step) -> None:
-        """Perform the step, and record its success in journal and tree."""
 
 
 def is_blocked(intent: Intent, vain: int | None = None) -> bool:
@@ -76,8 +66,9 @@ class Dispatcher:
 
     def __init__(
         self,
-        journal: IntentTable,
-        carrier: StepExecutor,
+        intents: IntentTable,
+        views: InodeViews,
+        executor: Executor,
         places: int,
         quiet: float = 0.0,
         supervisor: Supervisor | None = None,
@@ -91,18 +82,18 @@ class Dispatcher:
         steps.
         """
         self._supervisor = supervisor or Supervisor()
-        self._journal = journal
-        self._carrier = carrier
+        self._intents = intents
+        self._executor = executor
         self._places = places
         self._in_all = max(2 * places, most)
         self._overload = OverloadLimit(self._in_all)
         self._quiet = quiet
-        self._planner = Planner(journal, carrier)
+        self._planner = Planner(intents, views)
         self._running: dict[int, Step] = {}
         self._in_flight = set[int]() if in_flight is None else in_flight
         self._failures: dict[int, Exception] = {}
         self._faltering: set[int] = set()  # inodes that wait after a temporary error
-        self._unwritable = False  # the last write to the journal failed
+        self._unwritable = False  # the last write to the database failed
         self._impatient = 0  # number of callers that wait for all uploads
         self._queue: deque[Step] = deque()  # of the last folding: startable, best first
         self._looked = float("-inf")  # when that was made (monotonic seconds)
@@ -110,7 +101,7 @@ class Dispatcher:
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._changed = trio.Event()
-        journal.changes.add(self.wake)
+        intents.changes.add(self.wake)
 
     @property
     def running(self) -> set[int]:
@@ -148,7 +139,7 @@ class Dispatcher:
         If the service rejected so many steps in a row because of overload, all steps count.
         """
         now = time.time_ns()
-        if any(intent.held for intent in self._journal.all()):
+        if any(intent.held for intent in self._intents.all()):
             return False  # a program is still writing
         if self._running:
             return False
@@ -163,7 +154,7 @@ class Dispatcher:
         """Make the intents due at once."""
         now = time.time_ns()
         for ino in inos:
-            self._journal.expedite(ino, now)
+            self._intents.expedite(ino, now)
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
@@ -199,12 +190,12 @@ class Dispatcher:
         while True:
             self._wake = trio.Event()
             try:
-                if await self._carrier.ready():
-                    self.expedite(intent.ino for intent in self._journal.all())
+                if await self._executor.ready():
+                    self.expedite(intent.ino for intent in self._intents.all())
                 begun = time.perf_counter()
                 self._look()
             except OSError as full:  # what is to be noted first cannot be: look again soon
-                log.error("the journal cannot be written: %s", full)
+                log.error("the database cannot be written: %s", full)
                 await trio.sleep(FIRST_RETRY_S)
                 continue
             self._start()
@@ -223,7 +214,7 @@ class Dispatcher:
         now = time.time_ns()
         steps, more = self._planner.due(now, self._running)
         self._queue = self._startable(steps, now)
-        later = [self._planner.names_due, self._journal.agenda.next_due()]
+        later = [self._planner.names_due, self._intents.agenda.next_due()]
         self._pause = min(
             (max(0.0, (due - now) / 1e9) for due in later if due is not None),
             default=float("inf"),
@@ -255,7 +246,7 @@ class Dispatcher:
         passed: list[Step] = []
         while self._queue and len(self._running) < most and len(passed) < LOOK_AHEAD:
             step = self._queue.popleft()
-            if self._journal.get(step.ino) != step.intent:
+            if self._intents.get(step.ino) != step.intent:
                 continue
             if (
                 step.ino in busy
@@ -277,7 +268,7 @@ class Dispatcher:
         """Return the seconds until the quiet time after the last local change ends."""
         if self._impatient:
             return 0.0
-        return max(0.0, self._journal.changed_at + self._quiet - time.monotonic())
+        return max(0.0, self._intents.changed_at + self._quiet - time.monotonic())
 
     def _most(self) -> int:
         """Return how many steps may run now."""
@@ -306,7 +297,7 @@ class Dispatcher:
     async def _deliver(self, step: Step) -> None:
         began = self._overload.now()
         try:
-            await self._carrier.carry(step)
+            await self._executor.carry(step)
             self._failures.pop(step.ino, None)
             self._unwritable = False
             self._overload.succeeded(began)
@@ -340,7 +331,7 @@ class Dispatcher:
         cause, text = cause_of(wrong), line_of(wrong)
         self._failures[intent.ino] = wrong
         self._log(intent, cause, text, wrong)
-        self._journal.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
+        self._intents.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
 
     def _pause_after(self, intent: Intent, cause: Cause) -> float:
         """Return the seconds until the next attempt."""

@@ -1,4 +1,4 @@
-"""Executor of the outbox: describes inodes to the outbox and performs its steps."""
+"""Executor of the outbox: performs its steps on the service, and records their success."""
 
 import time
 from contextlib import suppress
@@ -8,12 +8,11 @@ from zonedrive.errors import Forbidden, NotFound, Rejected
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import conflicts, remote_binding
-from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.local_state import LocalState
-from zonedrive.sync.coalesce import Action, InodeView, Place, Step
+from zonedrive.sync.coalesce import Action, Step
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import materialize
-from zonedrive.sync.planner import Chains
 from zonedrive.sync.reconcile import Reconciler
 from zonedrive.sync.remote_namespace import RemoteNamespace
 from zonedrive.sync.upload import Uploader
@@ -23,7 +22,7 @@ MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
 
 
 class Executor:
-    """Implementation of `dispatcher.StepExecutor`."""
+    """Performer of steps."""
 
     def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
         self._state = state
@@ -34,62 +33,6 @@ class Executor:
         self._reconciler = Reconciler(state, service, folders)
         self._names = RemoteNamespace(state, service, folders, self._reconciler)
         self.uploads = Uploader(state, service, folders, self._reconciler)
-
-    def describe(self, ino: int, chains: Chains) -> InodeView | None:
-        """Return the facts about an inode that the outbox needs to plan, or None."""
-        state = self._state
-        inode = state.inodes.find(ino)
-        doubt = state.requests.get(ino)
-        if inode is None or (inode.parent == NOWHERE and inode.is_new and doubt is None):
-            return None
-        inside = self._inside(inode, chains)
-        origin = (inside[0], inode.remote_name) if inside and inode.remote_name else None
-        if inode.is_new and doubt is not None:
-            folder = state.inodes.by_remote(doubt.zone, doubt.folder)
-            origin = (folder.ino, doubt.name) if folder is not None else None
-        above = state.inodes.find(inode.parent) if inode.is_folder and not inode.is_new else None
-        return InodeView(
-            ino=ino,
-            folder=inode.is_folder,
-            new=inode.is_new,
-            place=(inode.parent, state.remote_name(inode)),
-            origin=origin,
-            inside=inside,
-            toward=() if above is None else self._inside(above, chains),
-        )
-
-    def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:
-        """Return the folders above an inode on the service, nearest first."""
-        if inode.remote_parent is None:
-            return ()
-        which = (inode.zone, inode.remote_parent)
-        if which not in chains:
-            folder = self._state.inodes.by_remote(*which)
-            chains[which] = () if folder is None else (folder.ino, *self._inside(folder, chains))
-        return chains[which]
-
-    def being_written(self) -> set[Place]:
-        """Return the places of new files that programs have open for writing."""
-        state, places = self._state, set()
-        for opened in state.opened.values():
-            if opened.session is None:
-                continue
-            inode = state.inodes.find(opened.ino)
-            if inode is not None and inode.is_new and inode.parent != NOWHERE and not inode.local:
-                places.add((inode.parent, state.remote_name(inode)))
-        return places
-
-    def in_doubt(self) -> list[int]:
-        """Return the inodes of requests with an unknown outcome."""
-        return [doubt.ino for doubt in self._state.requests.all()]
-
-    def occupant(self, place: Place) -> int:
-        """Return the new file at a local place, or 0."""
-        folder = self._state.inodes.find(place[0])
-        if folder is None or folder.parent == NOWHERE:
-            return 0
-        inode = self._state.inodes.child(*place)
-        return inode.ino if inode is not None and inode.is_new and not inode.is_folder else 0
 
     async def ready(self) -> bool:
         """Wait until the service can be reached; return True if the call had to wait."""

@@ -10,7 +10,8 @@ INVARIANT: a listing that cannot be merged does not block others: each then gets
 transaction.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Container, Iterable
 
 import trio
 
@@ -20,11 +21,37 @@ from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import Merge
 from zonedrive.state.merge_types import Merged, RawListing
-from zonedrive.sync.local_changes import LocalChanges
+
+log = logging.getLogger(__name__)
 
 TOGETHER = 200  # entries of one transaction: a few milliseconds
 GATHER_S = 0.02
 ROWS = 500  # changed since the last checkpoint: about half of the pages of `db.LOG_PAGES`
+
+
+class LocalChanges:
+    """Local changes that the service does not know yet, for the merge of a listing."""
+
+    def __init__(self, state: LocalState, service: Service) -> None:
+        self._state = state
+        self._service = service
+        self.local = state.local
+
+    def with_local_changes(self) -> Iterable[int]:
+        """Return the inodes for which `local` may return changes."""
+        state = self._state
+        return [*(intent.ino for intent in state.intents.all()), *state.opened]
+
+    def in_doubt(self, remote_id: str) -> Container[str]:
+        """Return the names in a folder that pending requests of this client may have created."""
+        return self._state.requests.names_in(remote_id)
+
+    def orphaned(self, ino: int) -> None:
+        """Schedule the creation of a folder that the service has lost.  In a transaction."""
+        state = self._state
+        log.warning("a folder was deleted on the service while something in it was edited")
+        if self._service.can("make_folder"):
+            state.intents.place(ino, state.due())
 
 
 class _Arrived:
@@ -113,14 +140,14 @@ class ListingBatches:
             self._merge_some()
 
     async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
-        merge = self._begun(folder, asked_ns, answer)
+        merge = self._begun(folder, asked_ns)
         try:
             for _ in merge.entries(answer):
                 await trio.lowlevel.checkpoint()
         finally:
             self._tell(folder.ino, merge.result)
 
-    def _begun(self, folder: Inode, asked_ns: int, answer: RawListing) -> Merge:
+    def _begun(self, folder: Inode, asked_ns: int) -> Merge:
         return Merge(self._state.inodes, folder, asked_ns, LocalChanges(self._state, self._service))
 
     def _merge_some(self) -> None:
@@ -147,9 +174,7 @@ class ListingBatches:
             each.done.set()
 
     def _merge_all(self, batch: list[_Arrived]) -> None:
-        merges = [
-            (self._begun(each.folder, each.asked_ns, each.answer), each.answer) for each in batch
-        ]
+        merges = [(self._begun(each.folder, each.asked_ns), each.answer) for each in batch]
         remote_operations.merge_listings(self._state, merges)
         for each, (merge, _) in zip(batch, merges, strict=True):
             each.result = merge.result

@@ -28,7 +28,6 @@ from zonedrive.state.merge_types import Local
 from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.dispatcher import TINY
 from zonedrive.sync.reconcile import Reconciler, Sent
 from zonedrive.transfer_slots import TransferSlot
 
@@ -42,6 +41,7 @@ CALM = 5.0
 PIECE = 512 << 10  # bytes per read from the spool and per write to the connection
 LEAST_PIECE = 4096
 LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
+TINY = 128 << 10  # bytes sent without a thread: handing over costs more than sending
 STEPS = 8  # pieces per second with a limit
 
 

@@ -19,6 +19,7 @@ from zonedrive.content.source import Changed
 from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
+from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.invalidation import InodeChanged
@@ -135,10 +136,10 @@ class Files:
         opened = self._handles[handle].file
         if not self._handles[handle].writable or opened.session is None:
             return
-        session = opened.session
+        session, current = opened.session, Snapshot(lambda: opened.session)
         if session.dirty:
             await self._sessions.sync_again(session)
-        if session.dirty and opened.session is session:
+        if session.dirty and current.is_current:
             self._sessions.keep_all(opened)
         if opened.session is None:
             return
@@ -151,12 +152,12 @@ class Files:
     async def fsync(self, handle: int) -> None:
         """Make written bytes survive a power cut; with `fsync = service`, wait for their upload."""
         opened = self._handles[handle].file
-        session = opened.session
+        session, current = opened.session, Snapshot(lambda: opened.session)
         if session is not None:
             await trio.to_thread.run_sync(session.file.sync)
             session.synced = True
             reached(Place.BYTES_SYNCED)
-            if session.dirty and opened.session is session:
+            if session.dirty and current.is_current:
                 self._sessions.keep_all(opened)
         await trio.to_thread.run_sync(self._state.database.flush)
         reached(Place.RECORD_SYNCED)

@@ -15,6 +15,7 @@ from cachetools import LRUCache
 
 from zonedrive.errors import NotSupported
 from zonedrive.remote.service import Service
+from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.attributes import Attr, Rules
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
@@ -246,7 +247,8 @@ class Namespace:
         """Remove a file; if `final`, no new file takes over its identity (see `Intent.final`)."""
         state = self._state
         folder, wanted = await self.folder(parent), state.checked_name(name)
-        inode = self.named(folder, wanted)
+        named = Snapshot(lambda: self.named(folder, wanted))
+        inode = named.value
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         require_writable(folder, inode)
@@ -255,7 +257,7 @@ class Namespace:
         self.require_removable(inode)
         if not final:
             await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)
-        if self.named(folder, wanted) is not inode:
+        if not named.is_current:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
         local_operations.remove(state, inode, final=final)
 
@@ -283,7 +285,8 @@ class Namespace:
         """Remove an empty folder."""
         state = self._state
         folder, wanted = await self.folder(parent), state.checked_name(name)
-        inode = self.named(folder, wanted)
+        named = Snapshot(lambda: self.named(folder, wanted))
+        inode = named.value
         if not inode.is_folder:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         if inode.kind is Kind.ZONE:
@@ -292,7 +295,7 @@ class Namespace:
         require_changeable(state.rules, inode)
         self.require_removable(inode)
         await self.require_empty(inode)
-        if self.named(folder, wanted) is not inode:
+        if not named.is_current:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
         local_operations.remove(state, inode)
 

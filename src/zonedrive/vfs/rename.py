@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from zonedrive.errors import NotSupported
 from zonedrive.remote.service import Service
+from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
@@ -48,6 +49,9 @@ class Rename:
         state.require_folders(new_folder)
         inode = self._names.named(old_folder, source)
         target = state.inodes.child(new_folder.ino, wanted)
+        names = Snapshot(
+            lambda: (inode.parent, inode.name, state.inodes.child(new_folder.ino, wanted))
+        )
         if flags & NOREPLACE and target is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         if flags & EXCHANGE and target is None:
@@ -68,9 +72,7 @@ class Rename:
                 with self._held_back(inode):
                     await self._files.keep_readable(target)
             await bring_bytes(state, self._service, inode, former)
-            if (inode.parent, inode.name) != (old_folder.ino, source) or target is not (
-                state.inodes.child(new_folder.ino, wanted)
-            ):
+            if not names.is_current:
                 state.revert_to_remote(inode)
                 raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
             local_operations.rename(state, inode, new_folder, wanted, target)

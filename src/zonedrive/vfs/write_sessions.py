@@ -23,6 +23,7 @@ from zonedrive.content.source import Changed
 from zonedrive.errors import NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
+from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import due_in
@@ -187,9 +188,10 @@ class WriteSessions:
         inode = self._state.inodes.get(opened.ino)
         if inode.is_new and inode.generation == 0 and session.age < KEEP_NEW_S:
             return
+        current = Snapshot(lambda: opened.session)
         try:
             await self.sync_again(session)
-            if opened.session is session and not session.refused:
+            if current.is_current and not session.refused:
                 self.commit(opened, held=True)
         except (OSError, StoreError) as wrong:
             log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)

@@ -31,6 +31,7 @@ from zonedrive.supervisor import Task
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.executor import Executor
+from zonedrive.sync.planner import InodeViews
 from zonedrive.vfs import xattrs
 from zonedrive.vfs.caller_policy import CallerPolicy
 from zonedrive.vfs.fetch_failures import FetchFailures
@@ -75,6 +76,7 @@ class FileSystem:
         # Metadata and content have pools of their own; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
             state.intents,
+            InodeViews(state),
             self._delivery,
             state.settings.transfers,
             quiet=min(QUIET_S, state.settings.settle),

@@ -20,6 +20,7 @@ import trio
 from zonedrive.errors import AlreadyExists, NotSupported
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
+from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.local_state import LocalState
@@ -78,7 +79,8 @@ class TrashOperations:
         """
         names = self._names
         folder = await names.folder(parent)
-        inode = names.named(folder, name)
+        named = Snapshot(lambda: names.named(folder, name))
+        inode = named.value
         if inode.kind is Kind.ZONE:
             raise PermissionError(errno.EPERM, "a zone cannot be removed here")
         require_writable(folder, inode)
@@ -87,7 +89,7 @@ class TrashOperations:
             await self._folders.ensure(inode)
         await self._all_sent(inode)
         names.require_removable(inode)
-        if names.named(folder, name) is not inode:
+        if not named.is_current:
             raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
         gone = TrashedEntry(
             inode.ino, inode.name, inode.zone,

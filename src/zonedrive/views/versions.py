@@ -411,9 +411,7 @@ class _FormerVersion(File):
         file = self._whole_file()
         if file is not None:
             return state.cache.open(file.ino, file.revision, version.size, state.source(file))
-        source = VersionSource(
-            self._root.service.transfer, self._zone, self._file_id, version.version
-        )
+        source = VersionSource(self._root.service, self._zone, self._file_id, version.version)
         return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:

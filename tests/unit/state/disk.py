@@ -19,7 +19,7 @@ from zonedrive.state.intents import IntentTable
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.schema import SCHEMAS
-from zonedrive.sync.remote_source import source_of
+from zonedrive.sync.remote_source import CurrentSource
 
 SILENT = cast(Service, SimpleNamespace(transfer=None, entry=None, can=lambda *_, **__: True))
 """A service that nothing is asked of."""
@@ -43,7 +43,7 @@ class Disk:
             requests=PendingRequests(database, Clear()),
             spool=Spool(private_dir(self.path / "outgoing"), None),
             cache=Cache(self.path / "cache", None, 1 << 20).start(),
-            source=partial(source_of, SILENT),
+            source=partial(CurrentSource, SILENT),
             settings=Settings(),
             user="alice",
             owner=Owner(0, 0),

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
@@ -16,8 +17,10 @@ from zonedrive.errors import Changed, Forbidden, Unavailable
 from zonedrive.state.conflict_log import add_told
 from zonedrive.state.intents import IntentTable, add_parked, create_tables
 from zonedrive.sync.coalesce import InodeView, Place, Step
-from zonedrive.sync.dispatcher import BIG, SMALL, TINY, Dispatcher
-from zonedrive.sync.planner import Chains
+from zonedrive.sync.dispatcher import BIG, SMALL, Dispatcher
+from zonedrive.sync.executor import Executor
+from zonedrive.sync.planner import Chains, InodeViews
+from zonedrive.sync.upload import TINY
 
 PATIENCE = 60
 
@@ -42,7 +45,7 @@ class StepExecutor:
     def being_written(self) -> set[Place]:
         return set()
 
-    def in_doubt(self) -> list[int]:
+    def pending(self) -> list[int]:
         return []
 
     def occupant(self, place: Place) -> int:
@@ -87,7 +90,14 @@ def write(journal: IntentTable, *inos: int, size: int = 1) -> None:
 async def running(
     carrier: StepExecutor, places: int = 4, quiet: float = 0.0, most: int = 0
 ) -> AsyncIterator[Dispatcher]:
-    dispatcher = Dispatcher(carrier.journal, carrier, places, quiet, most=most)
+    dispatcher = Dispatcher(
+        carrier.journal,
+        cast(InodeViews, carrier),
+        cast(Executor, carrier),
+        places,
+        quiet,
+        most=most,
+    )
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(dispatcher.run)

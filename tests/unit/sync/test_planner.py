@@ -18,7 +18,7 @@ from zonedrive.sync.planner import BATCH, LARGE, LARGE_ONES, Chains, Planner
 Items = list[tuple[Intent, InodeView]]
 
 
-class InodeViews:
+class Views:
     """Inodes as a world of the folding tests has them."""
 
     def __init__(self, items: Items) -> None:
@@ -34,7 +34,7 @@ class InodeViews:
         """Nobody writes."""
         return ()
 
-    def in_doubt(self) -> Collection[int]:
+    def pending(self) -> Collection[int]:
         """Nothing is."""
         return ()
 
@@ -44,12 +44,12 @@ class InodeViews:
         return next((each.ino for each in there if each.place == place), 0)
 
 
-def planner_of(items: Items) -> tuple[Planner, IntentTable, InodeViews]:
+def planner_of(items: Items) -> tuple[Planner, IntentTable, Views]:
     journal = IntentTable(cast(Database, _Memory()))
     for each, _ in items:
         journal._put(each)
-    subjects = InodeViews(items)
-    return Planner(journal, subjects), journal, subjects
+    subjects = Views(items)
+    return Planner(journal, cast(planner.InodeViews, subjects)), journal, subjects
 
 
 def in_short(steps: Collection[Step]) -> set[tuple[object, ...]]:

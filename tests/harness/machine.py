@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.harness import world
+from tests.harness import starter, world
 from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.waiting import eventually
 from tests.posix import calls
@@ -63,8 +63,10 @@ class Address(Protocol):
 class Machine:
     """Private XDG folders below `folder`, and what runs with them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, starts_programs: bool = False) -> None:
+        """`starts_programs`: start an interpreter for each command, see `starter`."""
         self.folder = folder
+        self.starts_programs = starts_programs
         self.folders = {name: folder / name.split("_")[0].lower() for name in XDG}
         for path in self.folders.values():
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,6 +89,9 @@ class Machine:
         self, *arguments: str | Path, text: str = "", seconds: float = 120
     ) -> "subprocess.CompletedProcess[str]":
         """Run the command with `text` on standard input; the caller looks at the exit code."""
+        if starter.can_run(self.environment) and not self.starts_programs:
+            words = [os.fspath(word) for word in arguments]
+            return starter.run(words, text, self.environment, self.folder, seconds)
         return subprocess.run(
             [COMMAND, *arguments],
             input=text, env=self.environment, timeout=seconds,

@@ -15,7 +15,6 @@ import pytest
 from tests.harness.deployment import COMMAND
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
-from tests.harness.workplace import Workplace
 
 BIG = os.urandom(6_000_000)
 
@@ -90,7 +89,7 @@ def test_a_sync_does_not_wait_for_what_was_closed_to_settle(mounted: Mounted) ->
 
     The kernel tells of the last close some time after it: there is no telling which came first.
     """
-    answers = Workplace(mounted).answers(command="sync", timeout=60)
+    answers = mounted.answers(command="sync", timeout=60)
     with (mounted.root / "new.txt").open("xb") as file:
         file.write(b"mine\n")
         os.fsync(file.fileno())
@@ -111,7 +110,7 @@ def test_what_a_program_has_not_closed_yet_is_not_called_safe(mounted: Mounted) 
         assert "open for writing" in str(upload(mounted, "new.txt")["error"])
         ended = mounted.machine.run("sync", path, "--timeout", "0")
         assert ended.returncode == 1 and "open for writing" in ended.stderr
-        answers = Workplace(mounted).answers(command="sync", timeout=60)
+        answers = mounted.answers(command="sync", timeout=60)
         assert next(answers)["left"]["files"] == 1
     *_, last = answers
     assert last["exit"] == 0

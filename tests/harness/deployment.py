@@ -158,6 +158,11 @@ class Deployment:
         requests = self.stats()["requests"]
         return sum(n for route, n in requests.items() if route.startswith("POST /api/zones/"))
 
+    def downloads(self) -> int:
+        """Return the number of requests for content."""
+        requests = self.stats()["requests"]
+        return sum(n for route, n in requests.items() if route.endswith("/content"))
+
     def person(self, name: str) -> "Person":
         """Somebody who is logged on without zonedrive."""
         if name not in self._people:

@@ -311,6 +311,8 @@ class Kernel:
         """Read at an offset."""
         file, found = self._open[fd], bytearray()
         async with self._call():
+            if file.is_folder:
+                raise IsADirectoryError(errno.EISDIR, "is a folder")
             while len(found) < size:
                 want = min(128 * 1024, size - len(found))
                 piece = self._files.available(file.handle, offset + len(found), want)
@@ -469,6 +471,11 @@ class Kernel:
         async with self._call():
             ino = self._open[where].ino if isinstance(where, int) else (await self._walk(where)).ino
             await self._files.setattr(ino, atime_ns=atime, mtime_ns=mtime)
+
+    async def getxattr(self, path: str, name: str) -> bytes:
+        """Return an extended attribute."""
+        async with self._call(path):
+            return await self._files.getxattr((await self._walk(path)).ino, name.encode())
 
     async def setxattr(self, path: str, name: str, value: bytes) -> None:
         """Set an extended attribute."""

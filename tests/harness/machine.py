@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -253,6 +254,34 @@ class Mounted:
     def names(path: Path) -> list[str]:
         """Return the names in a folder."""
         return os.listdir(path)
+
+    @staticmethod
+    def remove_tree(path: Path) -> None:
+        """Remove a folder with everything in it, as `rm -rf`."""
+        shutil.rmtree(path)
+
+    @staticmethod
+    def xattr(path: Path, name: str) -> str:
+        """Return an extended attribute."""
+        return os.getxattr(path, name).decode()
+
+    def command(self, command: str, **request: object) -> dict[str, Any]:
+        """Return the last answer to a command of the control socket."""
+        *_, last = self.answers(command=command, **request)
+        return last
+
+    def answers(self, **request: object) -> Iterator[dict[str, Any]]:
+        """Yield all answers to a command of the control socket, as they come."""
+        runtime = self.machine.folders["RUNTIME_DIR"] / "zonedrive"
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(120)
+            connection.connect(os.fspath(runtime / "default.sock"))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                for said in map(json.loads, lines):
+                    yield said
+                    if said.get("done"):
+                        return
 
     @staticmethod
     def exchange(one: Path, other: Path) -> None:

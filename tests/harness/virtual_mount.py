@@ -10,6 +10,7 @@ import logging
 import os
 import queue
 import re
+import shutil
 import stat
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -328,6 +329,10 @@ class FakeDeployment:
         """Return the number of uploads that reached the service."""
         return sum(each.startswith("POST /api/zones/") for each in self.world.requests)
 
+    def downloads(self) -> int:
+        """Return the number of requests for content."""
+        return sum(each.endswith("/content") for each in self.world.requests)
+
     def _id(self, zone: str) -> str:
         return next(each.id for each in self.world.zones.values() if each.name == zone)
 
@@ -413,6 +418,10 @@ class VirtualMount:
         """The client dies at this instant."""
         self.loop.run(self.client.kill)
 
+    def forget_cache(self) -> None:
+        """Delete the cache folder.  Only while unmounted."""
+        shutil.rmtree(self.client.paths.cache)
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the client do nothing inside the block; outside of calls it never does."""
@@ -468,6 +477,20 @@ class VirtualMount:
         """Return the names in a folder."""
         found: list[str] = self.system.listdir(path)
         return found
+
+    def remove_tree(self, path: VirtualPath) -> None:
+        """Remove a folder with everything in it, as `rm -rf`."""
+        for each in list(path.iterdir()):
+            if each.is_dir():
+                self.remove_tree(each)
+            else:
+                each.unlink()
+        path.rmdir()
+
+    def xattr(self, path: VirtualPath, name: str) -> str:
+        """Return an extended attribute."""
+        found: bytes = self.system.getxattr(path, name)
+        return found.decode()
 
     def exchange(self, one: VirtualPath, other: VirtualPath) -> None:
         """Exchange two names."""

@@ -4,16 +4,12 @@ Knows no test.  What it checks is the one promise: the service has what is here,
 more where that is new, under the same id, and nothing else.
 """
 
-import json
-import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
@@ -47,27 +43,9 @@ class Workplace:
         self.zone = mounted.zone
         self.root = mounted.root
 
-    def ask(self, **request: object) -> dict[str, Any]:
-        """A command of the control socket, without a process of its own; its last answer."""
-        *_, last = self.answers(**request)
-        return last
-
-    def answers(self, **request: object) -> Iterator[dict[str, Any]]:
-        """Everything that it says, as it comes."""
-        runtime = self.mounted.machine.folders["RUNTIME_DIR"] / "zonedrive"
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(120)
-            connection.connect(os.fspath(runtime / "default.sock"))
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            with connection.makefile("rb") as lines:
-                for said in map(json.loads, lines):
-                    yield said
-                    if said.get("done"):
-                        return
-
     def flush(self, seconds: float = 60) -> None:
         """As `zonedrive sync`: everything must be on the service in the end."""
-        last = self.ask(command="sync", timeout=seconds)
+        last = self.mounted.command("sync", timeout=seconds)
         assert last["exit"] == 0, last
 
     def pause(self, *, still_open: bool) -> None:
@@ -76,7 +54,7 @@ class Workplace:
         Of a file that a program has open for writing nothing may; there it is only tried.
         """
         if still_open:
-            self.ask(command="sync", timeout=TRY_SECONDS)
+            self.mounted.command("sync", timeout=TRY_SECONDS)
         else:
             self.flush()
 

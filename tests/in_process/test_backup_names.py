@@ -1,0 +1,198 @@
+"""A file of the service that gets a name of this machine only, as editors name their backups.
+
+Nobody else sees such a rename: the entry stays what it was, until a new file takes its place and
+becomes its next version, or the file gets another name.
+"""
+
+import errno
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+
+SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
+
+pytestmark = pytest.mark.mount("settle=0", "refresh=0.2")
+
+
+@pytest.fixture
+def before(desk: Mounted) -> str:
+    """The id of notes.txt; the test's content of it is at hand."""
+    return desk.zone.entry_id("notes.txt")
+
+
+def test_the_service_keeps_what_it_has(desk: Mounted, before: str) -> None:
+    """Renamed to a backup name: not renamed and not deleted for others, and nothing waits."""
+    content = desk.zone.read("notes.txt")
+    backup = desk.root / "notes.txt~"
+    (desk.root / "notes.txt").rename(backup)
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == before
+    assert set(desk.zone.listing()) == SEEDED
+    assert "notes.txt" not in desk.names(desk.root)
+    assert backup.read_bytes() == content
+    assert desk.xattr(backup, "user.zonedrive.state") == "local"
+    assert desk.status()["outbox"]["pending"] == 0
+
+
+@pytest.mark.also_mounted(restarted=True)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_new_file_in_its_place_is_its_next_version(
+    desk: Mounted, before: str, restarted: bool
+) -> None:
+    """However long the editor takes: one new version, the backup stays here with the old bytes."""
+    content = desk.zone.read("notes.txt")
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.sync()
+    if restarted:
+        desk.kill()
+        desk.mount()
+    (desk.root / "notes.txt").write_bytes(b"edited\n")
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == before
+    assert desk.zone.read("notes.txt") == b"edited\n"
+    assert len(desk.zone.versions("notes.txt")) == 2
+    assert set(desk.zone.listing()) == SEEDED
+    assert (desk.root / "notes.txt~").read_bytes() == content
+
+
+def test_saved_again_over_the_last_backup(desk: Mounted, before: str) -> None:
+    """Every save replaces the backup of the one before: each is one version of the same file."""
+    for number in range(3):
+        (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+        (desk.root / "notes.txt").write_bytes(b"save %d\n" % number)
+        desk.sync()
+    assert desk.zone.entry_id("notes.txt") == before
+    assert len(desk.zone.versions("notes.txt")) == 4
+    assert (desk.root / "notes.txt~").read_bytes() == b"save 1\n"
+    assert set(desk.zone.listing()) == SEEDED
+
+
+def test_taken_back_it_is_as_before(desk: Mounted, before: str) -> None:
+    """An editor that failed to save renames the backup back: nothing happened."""
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.sync()
+    (desk.root / "notes.txt~").rename(desk.root / "notes.txt")
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == before
+    assert len(desk.zone.versions("notes.txt")) == 1
+    assert set(desk.names(desk.root)) == SEEDED
+
+
+def test_edited_as_a_backup_and_named_again(desk: Mounted, before: str) -> None:
+    """Edits under the local name are sent once the file has a name for everybody."""
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    with (desk.root / "notes.txt~").open("ab") as file:
+        file.write(b"more\n")
+    desk.sync()
+    assert len(desk.zone.versions("notes.txt")) == 1
+    (desk.root / "notes.txt~").rename(desk.root / "other.txt")
+    desk.sync()
+    assert desk.zone.entry_id("other.txt") == before
+    assert desk.zone.read("other.txt").endswith(b"more\n")
+    assert len(desk.zone.versions("other.txt")) == 2
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"} | {"other.txt"}
+
+
+def test_removed_as_a_backup_it_is_removed(desk: Mounted) -> None:
+    """Who removes the backup, and wrote nothing in its place, removes the file."""
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.sync()
+    (desk.root / "notes.txt~").unlink()
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"}
+
+
+def test_a_coworkers_version_meanwhile_is_not_overwritten(desk: Mounted, before: str) -> None:
+    """What somebody else saves while only the backup is here stays, beside the new file."""
+    (desk.root / "notes.txt").read_bytes()
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.zone.write("notes.txt", b"by bob\n")
+    desk.allow("came in between")
+    (desk.root / "notes.txt").write_bytes(b"by alice\n")
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == before
+    assert desk.zone.read("notes.txt") == b"by bob\n"
+    (copy,) = (name for name in desk.zone.listing() if "conflict" in name)
+    assert desk.zone.read(copy) == b"by alice\n"
+
+
+def test_a_known_file_in_its_place_is_its_next_version(desk: Mounted, before: str) -> None:
+    """The temporary file of a save was sent already: still one new version, and nothing else."""
+    (desk.root / "notes.new").write_bytes(b"edited\n")
+    desk.sync()
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.sync()
+    (desk.root / "notes.new").rename(desk.root / "notes.txt")
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == before
+    assert desk.zone.read("notes.txt") == b"edited\n"
+    assert len(desk.zone.versions("notes.txt")) == 2
+    assert set(desk.zone.listing()) == SEEDED
+
+
+def test_a_folder_in_its_place(desk: Mounted) -> None:
+    """A folder wants the name: the file leaves the service, its bytes stay here as the backup."""
+    content = desk.zone.read("notes.txt")
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.sync()
+    (desk.root / "notes.txt").mkdir()
+    desk.sync()
+    assert desk.zone.listing()["notes.txt"]["folder"]
+    assert (desk.root / "notes.txt~").read_bytes() == content
+
+
+def test_an_unread_file_in_its_place(desk: Mounted) -> None:
+    """A file whose bytes are not here is moved there with its own history."""
+    other = desk.zone.entry_id("big.bin")
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.sync()
+    (desk.root / "big.bin").rename(desk.root / "notes.txt")
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == other
+    assert (desk.root / "notes.txt~").read_bytes() == world.SEED["notes.txt"]
+
+
+def test_the_folder_it_was_in_is_removed(desk: Mounted) -> None:
+    """A backup that was moved out of a folder does not keep the folder alive on the service."""
+    content = (desk.root / "docs/2026/q1.csv").read_bytes()
+    (desk.root / "docs/2026/q1.csv").rename(desk.root / "q1.csv~")
+    (desk.root / "docs/2026").rmdir()
+    desk.sync()
+    assert "2026" not in desk.zone.listing("docs")
+    assert (desk.root / "q1.csv~").read_bytes() == content
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
+    desk: Mounted, before: str, edited: bool
+) -> None:
+    """The file goes with its folder, with its history and with what was written to it there."""
+    (desk.root / "work~").mkdir()
+    (desk.root / "notes.txt").rename(desk.root / "work~/notes.txt")
+    if edited:
+        (desk.root / "work~/notes.txt").write_bytes(b"edited\n")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED
+    (desk.root / "work~").rename(desk.root / "work")
+    desk.sync()
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"} | {"work"}
+    assert desk.zone.entry_id("work/notes.txt") == before
+    assert desk.zone.read("work/notes.txt") == (desk.root / "work/notes.txt").read_bytes()
+    assert len(desk.zone.versions("work/notes.txt")) == 1 + edited
+
+
+@pytest.mark.mount("settle=60")
+def test_a_new_folder_cannot_hide_what_was_moved_into_it(desk: Mounted, before: str) -> None:
+    """A folder that was just made is refused such a name, too, and what is in it arrives."""
+    (desk.root / "work").mkdir()
+    (desk.root / "notes.txt").rename(desk.root / "work/notes.txt")
+    (desk.root / "work/notes.txt").write_bytes(b"edited\n")
+    with pytest.raises(OSError) as refused:
+        (desk.root / "work").rename(desk.root / "work~")
+    assert refused.value.errno == errno.EXDEV
+    desk.sync()
+    assert desk.zone.entry_id("work/notes.txt") == before
+    assert desk.zone.read("work/notes.txt") == b"edited\n"
+    assert set(desk.zone.listing()) == SEEDED - {"notes.txt"} | {"work"}

@@ -1,0 +1,57 @@
+"""Two files that change places, as some programs save: none loses anything, come what may."""
+
+import pytest
+
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.mount("settle=0")
+
+
+def _exchange(desk: Mounted, one: str, other: str) -> None:
+    desk.exchange(desk.root / one, desk.root / other)
+
+
+def _has(desk: Mounted, name: str, identity: str) -> bool:
+    """Return True if the name belongs to that entry of the service by now."""
+    try:
+        return desk.xattr(desk.root / name, "user.zonedrive.id") == identity
+    except OSError:
+        return False
+
+
+def test_an_edit_while_its_former_bytes_are_fetched_is_kept(desk: Mounted) -> None:
+    """They are needed for the other file's history; what was saved meanwhile is what counts."""
+    before = desk.deployment.downloads()
+    desk.deployment.fault(latency_ms=1500, method="GET", path="/content$")
+    (desk.root / "new.txt").write_bytes(b"new\n")
+    _exchange(desk, "new.txt", "notes.txt")
+    eventually(lambda: desk.deployment.downloads() > before, what="the former bytes are asked for")
+    (desk.root / "new.txt").write_bytes(b"edited after the exchange\n")
+    desk.deployment.heal()
+    desk.sync()
+    for name, content in (("new.txt", b"edited after the exchange\n"), ("notes.txt", b"new\n")):
+        assert (desk.root / name).read_bytes() == content
+        assert desk.zone.read(name) == content
+    desk.unmount()
+    desk.mount()
+    assert (desk.root / "new.txt").read_bytes() == b"edited after the exchange\n"
+
+
+@pytest.mark.also_mounted
+def test_what_goes_back_to_where_it_came_from_is_not_sent(desk: Mounted) -> None:
+    """Exchanged twice: the service's file is what it was, without a second version of it."""
+    desk.allow("answer", "refused", "offline", "reach")
+    identity = desk.zone.entry_id("notes.txt")
+    content = (desk.root / "notes.txt").read_bytes()
+    desk.deployment.fault(status=503, error="NOT_AVAILABLE", method="POST", path="^/api/zones/")
+    (desk.root / "new.txt").write_bytes(b"new\n")
+    for _ in range(2):
+        _exchange(desk, "new.txt", "notes.txt")
+        eventually(lambda: _has(desk, "notes.txt", identity), what="the other has its place")
+    desk.deployment.heal()
+    desk.sync()
+    assert desk.zone.entry_id("notes.txt") == identity
+    assert desk.zone.read("notes.txt") == content
+    assert len(desk.zone.versions("notes.txt")) == 1
+    assert desk.zone.read("new.txt") == b"new\n"

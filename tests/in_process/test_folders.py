@@ -1,0 +1,131 @@
+"""Folders and names: made, renamed, moved, removed, copied, however they are called."""
+
+import errno
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+
+def test_a_folder_is_made_and_removed(desk: Mounted) -> None:
+    """mkdir and rmdir reach the service."""
+    (desk.root / "plans").mkdir()
+    desk.sync()
+    assert desk.zone.listing()["plans"]["folder"] is True
+    (desk.root / "plans").rmdir()
+    desk.sync()
+    assert "plans" not in desk.zone.listing()
+
+
+@pytest.mark.also_mounted
+def test_refusals_are_those_of_a_local_folder(desk: Mounted) -> None:
+    """What a local file system refuses is refused here, and nothing changes."""
+    root = desk.root
+    with pytest.raises(OSError, match="not empty") as refused:
+        (root / "docs").rmdir()
+    assert refused.value.errno == errno.ENOTEMPTY
+    with pytest.raises(FileExistsError):
+        (root / "docs").mkdir()
+    with pytest.raises(IsADirectoryError):
+        (root / "notes.txt").rename(root / "docs")
+    with pytest.raises(NotADirectoryError):
+        (root / "notes.txt").rmdir()
+    with pytest.raises(OSError, match="nvalid") as refused:
+        (root / "docs").rename(root / "docs/2026/docs")
+    assert refused.value.errno == errno.EINVAL
+    desk.sync()
+    assert desk.zone.tree() == {**dict.fromkeys(("docs", "docs/2026")), **world.SEED}
+
+
+def test_a_file_is_renamed_and_moved(desk: Mounted) -> None:
+    """mv keeps the file and its history, under its new name and in its new folder."""
+    before = desk.zone.entry_id("notes.txt")
+    (desk.root / "notes.txt").rename(desk.root / "docs/2026/memo.txt")
+    desk.sync()
+    assert desk.zone.entry_id("docs/2026/memo.txt") == before
+    assert len(desk.zone.versions("docs/2026/memo.txt")) == 1
+    assert "notes.txt" not in desk.zone.listing()
+    assert (desk.root / "docs/2026/memo.txt").read_bytes() == world.SEED["notes.txt"]
+
+
+def test_a_folder_is_renamed_with_its_content(desk: Mounted) -> None:
+    """mv of a folder takes everything below along."""
+    (desk.root / "docs").rename(desk.root / "papers")
+    desk.sync()
+    assert desk.zone.read("papers/2026/q1.csv") == world.SEED["docs/2026/q1.csv"]
+    assert (desk.root / "papers/report.md").read_bytes() == world.SEED["docs/report.md"]
+    assert not (desk.root / "docs").exists()
+
+
+def test_a_file_is_deleted(desk: Mounted) -> None:
+    """rm puts the file into the trash of the service."""
+    (desk.root / "notes.txt").unlink()
+    desk.sync()
+    assert "notes.txt" not in desk.zone.listing()
+    with pytest.raises(FileNotFoundError):
+        (desk.root / "notes.txt").stat()
+
+
+@pytest.mark.also_mounted
+def test_rm_rf_leaves_nothing(desk: Mounted) -> None:
+    """rm -rf of a folder removes it on the service."""
+    desk.remove_tree(desk.root / "docs")
+    desk.sync()
+    assert set(desk.zone.listing()) == {"big.bin", "empty", "notes.txt"}
+
+
+NAMES = [
+    "a b  c", "Grüße", "日本語.txt", "-rf", "'\"quotes\"'", "ends.",
+    " lead", "trail ", "semi;colon&pipe|", "%2e%2e", "#frag?query=1", "x" * 255, "é", "🗂️",
+]  # fmt: skip
+
+
+PLANTED = ["a/b", "..", ".", "bell\x07", "nul\x00", "x" * 300, "notes.txt", "notes.txt", "\n"]
+
+
+@pytest.mark.also_mounted
+def test_names_survive_the_round_trip(desk: Mounted) -> None:
+    """A name that Linux allows reads back the same, here and on a machine that is new to it."""
+    for name in NAMES:
+        (desk.root / name).write_bytes(name.encode())
+    desk.sync()
+    desk.unmount()
+    desk.forget_cache()
+    desk.mount()
+    assert set(desk.names(desk.root)) == {*NAMES, "big.bin", "docs", "empty", "notes.txt"}
+    for name in NAMES:
+        assert (desk.root / name).read_bytes() == name.encode()
+    sent = desk.zone.tree().values()
+    assert all(name.encode() in sent for name in NAMES)
+
+
+@pytest.mark.also_mounted
+def test_a_name_that_is_too_long_is_refused(desk: Mounted) -> None:
+    """More than 255 bytes are ENAMETOOLONG, as everywhere."""
+    with pytest.raises(OSError, match="too long") as refused:
+        (desk.root / ("ü" * 128)).write_bytes(b"")
+    assert refused.value.errno == errno.ENAMETOOLONG
+
+
+@pytest.mark.also_mounted
+@pytest.mark.mount("refresh=0.3")
+def test_names_that_linux_cannot_have_become_safe_ones(desk: Mounted) -> None:
+    """Whatever an entry is called, also as another one, it shows under one name and is read."""
+    others = set(desk.names(desk.root)) - {"notes.txt"}
+    for number, name in enumerate(PLANTED):
+        desk.deployment.plant(desk.root.name, name, f"planted {number}\n")
+    eventually(lambda: len(desk.names(desk.root)) == len(others) + 1 + len(PLANTED))
+    shown = set(desk.names(desk.root)) - others
+    for name in shown:
+        assert "/" not in name
+        assert name not in (".", "..")
+        assert len(name.encode()) <= 255
+        assert name.isprintable()
+    read = {(desk.root / name).read_bytes() for name in shown}
+    wanted = {f"planted {number}\n".encode() for number in range(len(PLANTED))}
+    assert read == wanted | {world.SEED["notes.txt"]}
+    assert (desk.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    desk.restart()
+    assert set(desk.names(desk.root)) - others == shown

@@ -1,0 +1,237 @@
+"""What the service refuses to remove or to rename is here again, and said once."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.harness import world
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+NOTES = world.SEED["notes.txt"]
+ENTRIES = "/api/sandbox/zones/[^/]+/entries/"
+
+# Nothing is refused before all of it was done: the service hears of it when somebody asks.
+pytestmark = pytest.mark.mount("settle=600")
+
+
+@contextmanager
+def refusing(desk: Mounted, status: int, method: str, entry: str = "") -> Iterator[None]:
+    """The service refuses removals (DELETE) or renames (PUT), of one entry or all."""
+    desk.allow("refused")
+    with desk.deployment.faulty(status=status, method=method, path=ENTRIES + entry):
+        yield
+
+
+def tell_removals(desk: Mounted) -> None:
+    """Let the service hear of removals now, and nobody of what became of them."""
+    desk.command("trash", zone=desk.root.name)
+
+
+def told_once(desk: Mounted, *words: str) -> None:
+    """`status` says it until `sync` does, with 1; then all is well."""
+    eventually(lambda: "notice" in desk.status(), what="the refusal came")
+    said = desk.status()["notice"]
+    answer = desk.command("sync", timeout=20)
+    (taken_back,) = answer["taken_back"]
+    assert answer["exit"] == 1
+    for word in words:
+        assert word in said
+        assert word in f"{taken_back['path']}: {taken_back['error']}"
+    assert desk.try_sync(seconds=20) == 0
+    found = desk.status()
+    assert "notice" not in found
+    assert (found["uploads"], found["outbox"]["failed"]) == ([], 0)
+
+
+@pytest.mark.also_mounted(status=403)
+@pytest.mark.parametrize("status", [400, 403, 404])
+def test_a_file_whose_removal_is_refused_is_here_again(desk: Mounted, status: int) -> None:
+    """With its bytes and its history; and a removal that is not refused goes through later."""
+    path, entry = desk.root / "notes.txt", desk.zone.entry_id("notes.txt")
+    with refusing(desk, status, "DELETE"):
+        path.unlink()
+        assert not path.exists()
+        tell_removals(desk)
+        told_once(desk, "notes.txt: it could not be removed", f"HTTP {status}")
+    assert path.read_bytes() == NOTES
+    assert desk.xattr(path, "user.zonedrive.id") == entry
+    path.unlink()
+    desk.sync()
+    assert desk.zone.find("notes.txt") is None
+
+
+def test_a_tree_whose_removal_is_refused_is_here_again(desk: Mounted) -> None:
+    """Entry by entry, as a shell removes it: every file, and every folder that it was in."""
+    before = desk.zone.tree("docs")
+    folder = desk.root / "docs"
+    desk.allow("a folder that was removed here holds something")
+    with refusing(desk, 403, "DELETE"):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            (path.rmdir if path.is_dir() else path.unlink)()
+        folder.rmdir()
+        assert not folder.exists()
+        tell_removals(desk)
+        eventually(lambda: not desk.status()["uploads"], what="all is taken back")
+        assert desk.try_sync(desk.root / "empty") == 0
+        answer = desk.command("sync", paths=[str(desk.root / "docs/2026")], timeout=30)
+        assert answer["exit"] == 1
+        (file,) = (one for one in answer["taken_back"] if one["path"].endswith("q1.csv"))
+        assert file["path"] == f"{desk.root.name}/docs/2026/q1.csv"
+        assert desk.try_sync(desk.root) == 1
+        eventually(lambda: desk.try_sync() == 0, what="it was said once")
+    assert {
+        f"docs/{path.relative_to(folder)}": None if path.is_dir() else path.read_bytes()
+        for path in folder.rglob("*")
+    } == before
+    assert desk.zone.tree("docs") == before
+
+
+def test_what_was_moved_out_of_a_removed_folder_is_back_in_it(desk: Mounted) -> None:
+    """The folder cannot be removed while it cannot be left: all is as it was, and said once."""
+    before = desk.zone.tree()
+    desk.allow("refused", "a folder that was removed here holds something")
+    folder = desk.root / "docs"
+    with desk.deployment.faulty(status=403, path=ENTRIES):
+        (folder / "2026/q1.csv").rename(desk.root / "q1.csv")
+        desk.remove_tree(folder)
+        assert desk.try_sync(seconds=30) == 1
+        eventually(lambda: desk.try_sync() == 0, what="it was said once")
+    found = desk.status()
+    assert (found["uploads"], found["outbox"]["failed"]) == ([], 0)
+    assert not (desk.root / "q1.csv").exists()
+    assert {
+        str(path.relative_to(desk.root)): None if path.is_dir() else path.read_bytes()
+        for path in desk.root.rglob("*")
+    } == before
+    assert desk.zone.tree() == before
+
+
+def test_a_new_file_in_the_place_of_one_that_stays_is_kept_beside_it(desk: Mounted) -> None:
+    """Moved into the trash as itself, so that nobody takes over its history."""
+    path = desk.root / "notes.txt"
+    with refusing(desk, 403, "DELETE"):
+        path.rename(desk.path / f".Trash-{os.getuid()}/files/notes.txt")
+        path.write_bytes(b"another\n")
+        desk.allow("took a name")
+        tell_removals(desk)
+        told_once(desk, "notes.txt: it could not be removed")
+    assert path.read_bytes() == NOTES
+    assert desk.zone.read("notes.txt") == NOTES
+    (copy,) = (each for each in desk.root.iterdir() if "conflict" in each.name)
+    assert copy.read_bytes() == b"another\n"
+    desk.sync()
+    assert desk.zone.read(copy.name) == b"another\n"
+
+
+@pytest.mark.also_mounted(status=403)
+@pytest.mark.mount("settle=0.2")
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_refused_rename_goes_back(desk: Mounted, status: int) -> None:
+    """What was written to it meanwhile is a version under its former name; nothing is lost.
+
+    A 404 about what is there is a refusal, too: the profile may have a path that is wrong.
+    """
+    path, new = desk.root / "notes.txt", desk.root / "renamed.txt"
+    entry = desk.zone.entry_id("notes.txt")
+    with refusing(desk, status, "PUT"):
+        with path.open("ab") as file:
+            path.rename(new)
+            file.write(b"more\n")
+        told_once(desk, "notes.txt: 'renamed.txt' has its former name again", f"HTTP {status}")
+        assert not new.exists()
+        assert path.read_bytes() == NOTES + b"more\n"
+    assert desk.zone.read("notes.txt") == NOTES + b"more\n"
+    assert desk.zone.entry_id("notes.txt") == entry
+
+
+def test_names_whose_exchange_is_refused_are_as_they_were(desk: Mounted) -> None:
+    """Also in a row of renames, of which the last had to wait for the first."""
+    first, second = desk.root / "notes.txt", desk.root / "docs/report.md"
+    with refusing(desk, 403, "PUT"):
+        second.rename(desk.root / "third")
+        first.rename(second)
+        assert desk.try_sync(seconds=30) == 1
+        eventually(lambda: desk.try_sync() == 0, what="it was said once")
+    assert first.read_bytes() == NOTES
+    assert second.read_bytes() == world.SEED["docs/report.md"]
+    assert not (desk.root / "third").exists()
+
+
+@pytest.mark.parametrize("refused", ["notes.txt", "docs/report.md"])
+def test_of_an_exchange_of_which_one_half_is_refused_nothing_keeps_a_name_that_nobody_gave(
+    desk: Mounted, refused: str
+) -> None:
+    """Whichever of the two made way for the other on the service."""
+    first, second = desk.root / "notes.txt", desk.root / "docs/report.md"
+    before = desk.zone.tree()
+    with refusing(desk, 403, "PUT", desk.zone.entry_id(refused)):
+        first.rename(desk.root / "third")
+        second.rename(first)
+        (desk.root / "third").rename(second)
+        assert desk.try_sync(seconds=30) == 1
+    desk.sync()
+    assert desk.zone.tree() == before
+    assert first.read_bytes() == NOTES
+    assert second.read_bytes() == world.SEED["docs/report.md"]
+    assert not (desk.root / "third").exists()
+
+
+def test_a_refused_move_out_of_a_folder_that_was_removed_since_does_not_go_back_into_it(
+    desk: Mounted,
+) -> None:
+    """Or it would be removed with that one."""
+    inner, outer = desk.root / "docs/2026/q1.csv", desk.root / "q1.csv"
+    trash = desk.path / f".Trash-{os.getuid()}/files"
+    desk.allow("refused", "holds something")
+    desk.deployment.fault(status=503, method="DELETE", path=ENTRIES)
+    desk.deployment.fault(status=403, method="PUT", path=ENTRIES)
+    inner.rename(outer)
+    (desk.root / "docs").rename(trash / "docs")
+    desk.try_sync(seconds=1)
+    eventually(lambda: desk.status()["outbox"]["failed"], what="the move was refused")
+    assert outer.read_bytes() == world.SEED["docs/2026/q1.csv"]
+    desk.deployment.heal()
+    desk.sync()
+    assert outer.read_bytes() == world.SEED["docs/2026/q1.csv"]
+    assert desk.zone.read("q1.csv") == world.SEED["docs/2026/q1.csv"]
+
+
+def test_folders_that_would_go_back_into_each_other_stay_in_reach(desk: Mounted) -> None:
+    """Refused, they stay where they were brought, and go there once it is allowed."""
+    root = desk.root
+    for path in ("far", "far/deep", "far/deep/x", "near", "near/y", "top"):
+        (root / path).mkdir()
+    desk.sync()
+    with refusing(desk, 403, "PUT"):
+        (root / "far/deep/x").rename(root / "top/x")
+        (root / "near/y").rename(root / "far/deep/x")
+        (root / "far/deep").rename(root / "near/y")
+        (root / "far").rename(root / "top/x/far")
+        assert desk.try_sync(seconds=20) == 1
+        assert (root / "near/y/x").is_dir()
+        assert (root / "top/x/far").is_dir()
+    desk.sync()
+    assert {path for path in desk.zone.tree() if path.startswith(("top", "near", "far"))} == {
+        "top", "top/x", "top/x/far", "near", "near/y", "near/y/x"
+    }  # fmt: skip
+
+
+def test_where_the_former_name_is_in_use_a_refused_rename_waits(desk: Mounted) -> None:
+    """It is a failure that stays in sight, and goes through once it is allowed."""
+    path, new = desk.root / "big.bin", desk.root / "renamed.bin"
+    with refusing(desk, 403, "PUT"):
+        path.rename(new)
+        path.mkdir()
+        answer = desk.command("sync", timeout=20)
+        assert answer["exit"] == 1
+        assert any(one["path"].endswith("renamed.bin") for one in answer["failed"])
+        assert path.is_dir()
+        with pytest.raises(OSError, match=os.strerror(errno.EISDIR)):
+            path.read_bytes()
+        assert new.read_bytes() == world.SEED["big.bin"]
+    desk.sync()
+    assert desk.zone.read("renamed.bin") == world.SEED["big.bin"]

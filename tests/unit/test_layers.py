@@ -38,7 +38,7 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
         (
             layers.direction,
             "sync/a.py",
-            "if TYPE_CHECKING:\n    import zonedrive.fuse.protocol\n",
+            "if TYPE_CHECKING:\n    import zonedrive.fuse.operations\n",
             2,
             "fuse",
         ),

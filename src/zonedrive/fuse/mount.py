@@ -21,9 +21,9 @@ from zonedrive.fuse import invalidate, mountpoint, tuning
 from zonedrive.fuse.eintr_timer import EintrTimer
 from zonedrive.fuse.operations import Operations
 from zonedrive.fuse.options import Options, for_session
-from zonedrive.fuse.protocol import Verbs
 from zonedrive.paths import quoted
 from zonedrive.supervisor import Supervisor, Task
+from zonedrive.views.stack import FileSystem
 
 MAX_TASKS = 1000
 """Requests answered at the same time.
@@ -43,7 +43,7 @@ class Session:
 
     def __init__(
         self,
-        files: Verbs,
+        files: FileSystem,
         invalidations: invalidate.Source,
         folder: Path,
         source: str,

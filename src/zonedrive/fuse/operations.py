@@ -1,6 +1,7 @@
-"""FUSE handlers: decode a request, call the operation of `vfs`, encode the answer.
+"""FUSE handlers: decode a request, call `views.stack.FileSystem`, encode the answer.
 
-The handlers make no decisions.  They run many times a second, so values that can be computed once
+Names are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.  The handlers make no
+decisions.  They run many times a second, so values that can be computed once
 are not computed here.
 """
 
@@ -14,9 +15,12 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, RequestContext
 
 from zonedrive.fuse.deadline import LONG_DEADLINE, Gate, guarded
 from zonedrive.fuse.errno_table import errno_of
-from zonedrive.fuse.protocol import Attr, Buffer, Opened, Verbs
 from zonedrive.fuse.readdir_cache import Listings
+from zonedrive.state.attributes import Attr
+from zonedrive.state.open_file import Opened
+from zonedrive.views.stack import FileSystem
 
+Buffer = bytes | bytearray | memoryview
 RENAME_FLAGS = 1 | 2  # RENAME_NOREPLACE, RENAME_EXCHANGE of renameat2(2)
 BLOCK = 4096
 
@@ -28,7 +32,7 @@ class Operations(pyfuse3.Operations):
     enable_writeback_cache = False  # the kernel would keep an old size after a remote change
     enable_acl = False
 
-    def __init__(self, files: Verbs) -> None:
+    def __init__(self, files: FileSystem) -> None:
         super().__init__()
         self._files = files
         self._listings = Listings(files, encode)

@@ -13,7 +13,8 @@ import pyfuse3
 from cachetools import LRUCache
 from pyfuse3 import EntryAttributes
 
-from zonedrive.fuse.protocol import Attr, Verbs
+from zonedrive.state.attributes import Attr
+from zonedrive.views.stack import FileSystem
 
 ENTRIES = 20_000  # maximum number of encoded entries of all folders, about 8 MB
 LARGEST = 10_000  # maximum number of entries of a cached folder
@@ -26,7 +27,7 @@ class _Encoded:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
-        self.entries: list[tuple[bytes, EntryAttributes, int]] = []  # as `Verbs.readdir` has them
+        self.entries: list[tuple[bytes, EntryAttributes, int]] = []
         self.inos: list[int] = []
         self._seconds = -1.0
 
@@ -51,7 +52,7 @@ class _Encoded:
 class Listings:
     """Cache of encoded listings."""
 
-    def __init__(self, files: Verbs, encode: Callable[[Attr], EntryAttributes]) -> None:
+    def __init__(self, files: FileSystem, encode: Callable[[Attr], EntryAttributes]) -> None:
         self._files = files
         self._encode = encode
         self._kept: LRUCache[int, _Encoded] = LRUCache(ENTRIES, lambda each: len(each.names) + 20)

@@ -18,11 +18,11 @@ INVARIANT: the only state of a round are the numbers of the folders that are sti
 import logging
 import time
 from collections.abc import Iterable
-from typing import Protocol
 
 import trio
 
 from zonedrive.errors import Unavailable, Unreachable
+from zonedrive.pins.pins import Pins
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import NOWHERE
 from zonedrive.state.local_state import LocalState
@@ -37,22 +37,6 @@ WIDTH = 4  # listings at the same time
 TROUBLE = 5  # failures in a row that show a problem of the service
 
 
-class Pinned(Protocol):
-    """The part of the interface of the pins that this module uses."""
-
-    def __contains__(self, ino: object) -> bool:
-        """Return True if an inode or a folder above it is pinned."""
-
-    def concerns(self, ino: int) -> bool:
-        """Return True if a listing of the folder may show changes of pinned content."""
-
-    def places(self) -> list[int]:
-        """Return the pinned folders and the folders of pinned files."""
-
-    async def some(self) -> bool:
-        """Wait until a pin exists; return True if the call had to wait."""
-
-
 class PinPoller:
     """Periodic listing of pinned folders."""
 
@@ -61,14 +45,14 @@ class PinPoller:
         state: LocalState,
         service: Service,
         folders: DirectoryCache,
-        pinned: Pinned,
+        pins: Pins,
         asking: trio.CapacityLimiter,
     ) -> None:
         """Create the rounds; `asking` is shared with all callers that list folders for pins."""
         self._state = state
         self._service = service
         self._folders = folders
-        self._pinned = pinned
+        self._pins = pins
         self._left: list[int] = []  # folders still to be listed, the next one last
         self._unhindered = AT_ONCE  # number of listings without a pause
         self._failures = 0  # failures in a row
@@ -84,7 +68,7 @@ class PinPoller:
                 self._unhindered = AT_ONCE
                 continue
             # A pinning command lists everything itself, so the first round is the next one.
-            waited = await self._pinned.some()
+            waited = await self._pins.some()
             began, began_s = trio.current_time(), _since_boot()
             if not waited:
                 await self._safe_round(began + PASS_S)
@@ -113,7 +97,7 @@ class PinPoller:
     async def _round(self, until: float) -> None:
         self._failures = 0
         asked_ns = time.monotonic_ns()
-        places = self._pinned.places()
+        places = self._pins.places()
         if not self._left:
             self._left = places
         elif not await self._list(places, asked_ns, until - PASS_S / 2):
@@ -125,14 +109,14 @@ class PinPoller:
                 return
             del self._left[-self._width :]
             for ino in batch:
-                if ino in self._pinned:
+                if ino in self._pins:
                     self._left += self._state.inodes.folders_in(ino)
             if not goes_on:
                 return
 
     async def _list(self, inos: list[int], asked_ns: int, until: float) -> bool:
         """List folders, several at a time; return False if the service cannot be asked now."""
-        wanted = [ino for ino in inos if self._pinned.concerns(ino)]
+        wanted = [ino for ino in inos if self._pins.concerns(ino)]
         for start in range(0, len(wanted), self._width):
             if trio.current_time() >= until:
                 break

@@ -21,71 +21,40 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
+import msgspec
 import trio
 
 from zonedrive import errors
 from zonedrive.fuse.mount import Session
 from zonedrive.fuse.mountpoint import check
 from zonedrive.fuse.options import parse
+from zonedrive.state.attributes import Attr
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidation
+from zonedrive.state.open_file import Opened
+from zonedrive.vfs.namespace import Listed
+from zonedrive.views.stack import FileSystem, StatFs
 
 ROOT = 1
 SOURCE = "https://memory.example:8443/a,b"
 
 
-class Opened(NamedTuple):
-    """An open file."""
-
-    handle: int
-    keep_cache: bool = True
-
-
-@dataclass
-class Attr:
-    """The stat fields."""
-
-    ino: int
-    mode: int
-    nlink: int = 1
-    size: int = 0
-    mtime_ns: int = 1_700_000_000_123_456_789
-    ctime_ns: int = 1_700_000_000_000_000_000
-    atime_ns: int = 1_700_000_000_000_000_000
-    uid: int = field(default_factory=os.getuid)
-    gid: int = field(default_factory=os.getgid)
-    generation: int = 0
-    entry_timeout: float = 300.0
-    attr_timeout: float = 300.0
-
-
-class Listed(NamedTuple):
-    """A folder that is being read."""
-
-    ino: int
-    names: list[str]
-    timeout: float
-
-
-class StatFs(NamedTuple):
-    """The room."""
-
-    block_size: int = 4096
-    blocks: int = 1000
-    free: int = 400
-    files: int = 10
-    free_files: int = 90
-    name_max: int = 255
+def _attr(ino: int, mode: int, size: int = 0) -> Attr:
+    """Return the stat fields of a new inode."""
+    past = 1_700_000_000_000_000_000
+    return Attr(
+        ino, mode, 1, size, mtime_ns=past + 123_456_789, ctime_ns=past, atime_ns=past,
+        uid=os.getuid(), gid=os.getgid(), entry_timeout=300.0, attr_timeout=300.0,
+    )  # fmt: skip
 
 
 class Memory:
-    """Fulfils `fuse.verbs.Verbs`."""
+    """A file system in memory with the operations of `FileSystem` that `fuse` calls."""
 
     def __init__(self) -> None:
-        self.attrs = {ROOT: Attr(ROOT, stat.S_IFDIR | 0o755)}
+        self.attrs = {ROOT: _attr(ROOT, stat.S_IFDIR | 0o755)}
         self.data: dict[int, bytearray] = {}
         self.children: dict[int, dict[bytes, int]] = {ROOT: {}}
         self.lookups: Counter[int] = Counter()
@@ -118,7 +87,7 @@ class Memory:
     def add(self, parent: int, name: bytes, mode: int, data: bytes = b"") -> Attr:
         """A new entry."""
         ino = max(self.attrs) + 1
-        self.attrs[ino] = Attr(ino, mode, size=len(data))
+        self.attrs[ino] = _attr(ino, mode, len(data))
         self.children[parent][name] = ino
         if stat.S_ISDIR(mode):
             self.children[ino] = {}
@@ -129,7 +98,7 @@ class Memory:
     async def lookup(self, parent: int, name: bytes) -> Attr:
         await self._called("lookup")
         if name == b"never":  # a name that the kernel may know not to exist
-            return Attr(0, 0)
+            return _attr(0, 0)
         ino = self._child(parent, name)
         self.lookups[ino] += 1
         return self.attrs[ino]
@@ -208,13 +177,13 @@ class Memory:
         self.flags.append(flags)
         if flags & os.O_TRUNC:
             self._resize(ino, 0)
-        return Opened(ino)
+        return Opened(ino, keep_cache=True)
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
         await self._called("create")
         attr = self.add(parent, name, stat.S_IFREG | stat.S_IMODE(mode))
         self.lookups[attr.ino] += 1
-        return Opened(attr.ino), attr
+        return Opened(attr.ino, keep_cache=True), attr
 
     def available(self, handle: int, offset: int, size: int) -> None:
         """Nothing is, so that every read goes the long way."""
@@ -270,7 +239,7 @@ class Memory:
         self.children[new_parent][new_name] = moved
 
     async def statfs(self) -> StatFs:
-        return StatFs()
+        return StatFs(block_size=4096, blocks=1000, free=400, files=10, free_files=90)
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
         await self._called("getxattr")
@@ -317,7 +286,9 @@ class Memory:
                 self.send.send_nowait(EntryChanged(ROOT, name))
             return
         self.data[ino][:] = data
-        self.attrs[ino] = replace(self.attrs[ino], size=len(data), mtime_ns=time.time_ns())
+        self.attrs[ino] = msgspec.structs.replace(
+            self.attrs[ino], size=len(data), mtime_ns=time.time_ns()
+        )
         self.send.send_nowait(InodeChanged(ino, attr_only=False))
 
 
@@ -349,7 +320,7 @@ def main() -> int:
     files = Memory()
     try:
         options = parse(sys.argv[2:])
-        session = Session(files, files.invalidations, check(sys.argv[1]), SOURCE)
+        session = Session(cast(FileSystem, files), files.invalidations, check(sys.argv[1]), SOURCE)
         session.attach(options)
     except errors.ZonedriveError as wrong:
         print(wrong.line(), file=sys.stderr)

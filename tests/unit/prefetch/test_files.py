@@ -7,8 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from zonedrive.prefetch.files import SMALL, FilePrefetch
-from zonedrive.prefetch.read_sequence import ENOUGH, FEW, GAP, MOST, ReadSequence
+from zonedrive.prefetch.files import ENOUGH, FEW, GAP, MOST, SMALL, FilePrefetch, ReadSequence
 from zonedrive.single_flight import Flight
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.vfs.caller_policy import CallerPolicy

@@ -19,10 +19,10 @@ KEPT = [*Task][: [*Task].index(Task.IDLE_MEMORY)]
 
 SMALL_STEPS = """
 def first():
-    from zonedrive.content import cache_store
+    from zonedrive.content import cache
     from zonedrive.sync import directory_cache, listing_batches
     listing_batches.ROWS = 1
-    cache_store._BIG = -1
+    cache._BIG = -1
     directory_cache.LARGE = 1
 """
 

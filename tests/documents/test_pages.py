@@ -18,7 +18,7 @@ from zonedrive.cli.logon import logon
 from zonedrive.cli.main import COMMANDS
 from zonedrive.cli.reference import EXITS
 from zonedrive.config import Settings
-from zonedrive.content import disk_limit, spool
+from zonedrive.content import cache_index, spool
 from zonedrive.pins.poll import PACE_S, PASS_S
 from zonedrive.remote.connectivity import ASKED_SECONDS, PROBING
 from zonedrive.remote.requests import READ_SECONDS
@@ -283,7 +283,7 @@ def test_the_other_numbers_are_those_of_the_code() -> None:
     assert f"a token that is valid for {days[1] or days[2]} days" in logging_on
     assert option_default(logon, "timeout") == 300
     assert "the command ends after five minutes (`--timeout`)" in logging_on
-    assert f"{disk_limit.RESERVE:.0%}".replace("%", " %") + " of the disk stays free" in settings
+    assert f"{cache_index.RESERVE:.0%}".replace("%", " %") + " of the disk stays free" in settings
     assert f"The last {spool.RESERVE >> 20} MB" in readme
 
 

@@ -1,19 +1,30 @@
-"""Cache: content of files on the service, within a size limit.
+"""Cache: content of files on the service, in one folder, within a size limit.
 
 Knows nothing about the service, names or folders.  The caller passes an inode number, a revision, a
-size and a Source for missing bytes.  All cached content can be fetched again.
+size and a Source for missing bytes.  All cached content can be fetched again.  The content of small
+files is stored in the index; see `small_contents`.
 
 INVARIANT: only one revision of an inode can be opened at a time; older revisions exist only while a
 reader has them open.
 
-INVARIANT: no problem with the cache folder (deleted, full, read-only, damaged) makes a read fail
-that the source can serve.
+INVARIANT: no problem with the cache folder makes a read fail that the source can serve.  Other
+programs may delete, empty, fill or write-protect the folder at any time, and its files may contain
+any data.
+
+INVARIANT: `quota.idle` is the disk usage of all rows except those of entries in use.
+
+INVARIANT: a cache file without a row is removed at the next start; foreign files are kept.
 """
 
 import contextlib
 import errno
+import hashlib
+import logging
 import os
-from collections.abc import Callable, Container
+import re
+import secrets
+import time
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Self
 
@@ -21,19 +32,28 @@ import trio
 
 from zonedrive import memory
 from zonedrive.content.cache_entry import CacheEntry
-from zonedrive.content.cache_store import CacheStore
-from zonedrive.content.codec import create_file
-from zonedrive.content.content_file import ContentFile
+from zonedrive.content.cache_index import NAME, CacheIndex, Row
+from zonedrive.content.content_file import ContentFile, copy_file
+from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.fetcher import Engine, Fetcher
-from zonedrive.content.quota import remove
+from zonedrive.content.quota import Quota, remove
+from zonedrive.content.read_buffers import StreamBuffers
 from zonedrive.content.reader import EntryReader, MemoryReader, Reader
+from zonedrive.content.small_contents import LARGEST, SmallContents
 from zonedrive.content.source import Source
 from zonedrive.errors import StoreError, ZonedriveError
+from zonedrive.paths import private_dir
 from zonedrive.supervisor import Supervisor, Task
 
-_PIECE = 1 << 20
+log = logging.getLogger(__name__)
+
 EXPECT_S = 5.0
 IDLE_S = 5.0  # memory of a reader that is idle for this time, or up to twice as long, is freed
+GATHER_S = 0.1  # small contents that come within this time are written together
+_PIECE = 1 << 20
+_BIG = 8 << 20  # bytes that take milliseconds to free
+_NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # cache files; other files are kept
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Cache:
@@ -56,62 +76,78 @@ class Cache:
         key, is emptied.  At most `connections` downloads run at once; a download without progress
         for `stall` seconds is cancelled.
         """
+        self._directory = directory
         self._key = key
         self._engine = Engine(connections, stall, supervisor)
+        self._supervisor = self._engine.supervisor
         self.fetched = self._engine.fetched
-        self._keep, self._job = self._engine.supervisor.keep, self._engine.supervisor.job
         self._active: dict[tuple[int, str], tuple[CacheEntry, Fetcher]] = {}
         self._closing = trio.Event()
         self._prepared = -EXPECT_S
         self._tending = False
-        self._shelf = CacheStore(directory, key, limit, identity, self._engine.supervisor)
+        self._gathering = False
+        self._disk_failed = False
+        self._facts: dict[str, str] = {}
+        self._index = CacheIndex(directory / NAME, key, self._rows_lost)
+        self._quota = Quota(directory, limit, self._index)
+        self._small = SmallContents(self._index, self._quota, key)
+        self._windows = StreamBuffers()
+        self._identity = self.stamp(f"{identity}|{'' if key is None else 'sealed'}")
 
     def start(self) -> Self:
-        """Open the folder and load the content of an earlier daemon."""
-        self._shelf.open()
+        """Open the folder, and keep the content of this identity and key."""
+        self._index.open()
+        self._check()
         return self
+
+    def stamp(self, text: str) -> str:
+        """Return a keyed hash of a revision or validator, which may name people."""
+        key = self._key or b""
+        return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
 
     # -- what there is
 
     @property
     def limit(self) -> int:
         """Maximum number of bytes on the disk."""
-        return self._shelf.room.limit
+        return self._quota.limit
 
     @limit.setter
     def limit(self, limit: int) -> None:
-        self._shelf.room.limit = limit
-        self._shelf.trim()
+        self._quota.limit = limit
+        remove(self._quota.excess())
 
     @property
     def ceiling(self) -> int:
         """Limit in force, which is lower than `limit` if the disk is nearly full."""
-        return self._shelf.room.ceiling
+        return self._quota.ceiling
 
     @property
     def pinned(self) -> Container[int]:
         """Inodes that are never evicted; the caller manages and stores them."""
-        return self._shelf.room.pinned
+        return self._quota.pinned
 
     @pinned.setter
     def pinned(self, inos: Container[int]) -> None:
-        self._shelf.room.pinned = inos
+        self._quota.pinned = inos
 
     def usage(self) -> int:
         """Return the bytes that the cache takes on the disk."""
-        return self._shelf.room.usage()
+        return self._quota.usage()
+
+    def inos(self) -> list[int]:
+        """Return all inodes with content on the disk or waiting to be written."""
+        return list({*self._index.inos(), *self._small.inos()})
 
     def is_complete(self, ino: int, revision: str) -> bool:
         """Return True if the whole revision is on the disk."""
-        stamp = self._shelf.stamp(revision)
+        stamp = self.stamp(revision)
         if active := self._active.get((ino, stamp)):
             return active[0].is_kept
-        if self._shelf.small.has(ino, stamp):
+        if self._small.has(ino, stamp):
             return True
-        row = self._shelf.index.find(ino, stamp)
+        row = self._index.find(ino, stamp)
         return row is not None and row.complete
-
-    ready = is_complete
 
     # -- reading
 
@@ -120,23 +156,23 @@ class Cache:
 
         Entries of other revisions of the inode are dropped.
         """
-        stamp = self._shelf.stamp(revision)
+        stamp = self.stamp(revision)
         active = self._active.get((ino, stamp))
         if active is not None and active[0].size != size:
-            self._doom(active[0])
+            self._unlink(active[0])
             active = None
         if active is None:
-            self._doom_all(ino)
-            if (data := self._shelf.small.get(ino, stamp, size)) is not None:
+            self._unlink_all(ino)
+            if (data := self._small.get(ino, stamp, size)) is not None:
                 return MemoryReader(data)
-            entry = self._shelf.bring(ino, stamp, size)
+            entry = self._load(ino, stamp, size)
             fetcher = Fetcher(
                 entry,
                 source,
                 self._engine,
-                self._shelf.stamp,
-                moved=lambda: self._moved(entry),
-                over=lambda: self._doom(entry),
+                self.stamp,
+                moved=lambda: self._bytes_came(entry),
+                over=lambda: self._unlink(entry),
             )
             active = self._active[ino, stamp] = entry, fetcher
         entry, fetcher = active
@@ -199,13 +235,41 @@ class Cache:
         free = engine.limiter.available_tokens > 1
         if engine.nursery is not None and free and now >= self._prepared + EXPECT_S:
             self._prepared = now
-            engine.nursery.start_soon(self._job, Task.READY_CONNECTION, self._prepare, prepare)
+            job = self._supervisor.job
+            engine.nursery.start_soon(job, Task.READY_CONNECTION, self._prepare, prepare)
 
     async def _prepare(self, prepare: Callable[[], None]) -> None:
         limiter = self._engine.limiter
         await trio.to_thread.run_sync(prepare, limiter=limiter, abandon_on_cancel=True)
 
     # -- changing
+
+    def put(self, ino: int, revision: str, data: bytes) -> bool:
+        """Store a small revision, replacing other revisions of the inode.
+
+        Returns False if it is too large, or if the inode is being read.
+        """
+        if not 0 < len(data) <= LARGEST or self._in_use(ino):
+            return False
+        self._drop_idle(ino)
+        self._small.put(ino, self.stamp(revision), data)
+        if self._engine.nursery is None or self._small.is_urgent:
+            self._small.write(self._in_use)
+        elif not self._gathering:
+            self._gathering = True
+            job = self._supervisor.job
+            self._engine.nursery.start_soon(job, Task.SMALL_CONTENTS, self._gather)
+        return True
+
+    async def _gather(self) -> None:
+        """Write the small contents that came within GATHER_S."""
+        try:
+            await trio.sleep(GATHER_S)
+        finally:
+            self._gathering = False
+        self._small.write(self._in_use)
+        if self._small.needs_checkpoint:
+            await trio.to_thread.run_sync(self._small.checkpoint)
 
     async def take(
         self,
@@ -214,80 +278,186 @@ class Cache:
         revision: str,
         size: int,
         manifest: bytes,
-        taken: int | None = None,
+        known: int | None = None,
     ) -> None:
-        """Add a closed content file as this revision; `path` is always gone afterwards.
+        """Move a closed content file into the cache; `path` is always gone afterwards.
 
-        `manifest`: see `ContentFile.manifest`.  `taken` is the number of bytes on the disk, if the
-        caller has just read the whole file.
+        `manifest` is the file's manifest; an encrypted file without a manifest is not accepted.
+        `known` is the file's disk usage in bytes, if its content has just been read.
         """
         self.drop(ino)
-        await self._shelf.take(path, ino, revision, size, manifest, taken)
+        taken = self._adoptable(path, size, manifest, known)
+        granted, victims = self._quota.claim(taken, taken) if taken else (0, [])
+        name = self._new_name(ino)
+        target = self._directory / name
+        self._quota.leaving += granted  # until the row counts
+        try:
+            if victims:
+                await trio.to_thread.run_sync(remove, victims)
+            if granted and not _renamed(path, target):
+                await trio.to_thread.run_sync(_copied, path, target)
+        except OSError as wrong:
+            self.failed(wrong)
+            taken = 0
+        finally:
+            self._quota.leaving -= granted
+        row = Row(
+            ino, self.stamp(revision), name, size, taken, True, b"", "", time.time_ns(), manifest
+        )
+        # The inode may have been opened during the copy; the open entry is then kept.
+        self._small.drop(ino)
+        is_free = not self._in_use(ino) and not self._index.of(ino)
+        if granted and taken and is_free and self._index.put(row):
+            self._quota.idle += taken
+            remove([path])
+        else:
+            remove([path, target])
 
-    def put(self, ino: int, revision: str, data: bytes) -> bool:
-        """Store a small revision, replacing other revisions of the inode.
-
-        Returns False if it is too large, or if the inode is being read.
-        """
-        return self._shelf.put(ino, self._shelf.stamp(revision), data)
-
-    def inos(self) -> list[int]:
-        """Return all inodes with content on the disk or waiting to be written."""
-        return list({*self._shelf.index.inos(), *self._shelf.small.inos()})
+    def _adoptable(self, path: Path, size: int, manifest: bytes, known: int | None) -> int:
+        """Return the disk usage of `path` in bytes, or 0 if it cannot be a cache entry."""
+        suffix = ".plain" if self._key is None else ".sealed"
+        if path.suffix not in ("", suffix) or not self._is_bound(manifest):
+            return 0
+        if known is not None:
+            return known
+        try:
+            file = open_file(path, self._key, manifest)
+        except (OSError, StoreError):
+            return 0
+        try:
+            return file.allocated if file.size == size else 0
+        finally:
+            file.close()
 
     def drop(self, ino: int) -> None:
         """Drop all content of an inode; open readers can continue."""
-        self._doom_all(ino)
-        self._shelf.drop(ino)
+        self._unlink_all(ino)
+        self._drop_idle(ino)
 
     # -- running
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the downloads until `aclose`."""
         async with trio.open_nursery() as nursery:
-            self._engine.nursery = self._shelf.nursery = nursery
-            if victims := self._shelf.room.excess():
+            self._engine.nursery = nursery
+            if victims := self._quota.excess():
                 await trio.to_thread.run_sync(remove, victims)
             task_status.started()
             try:
                 await self._closing.wait()
             finally:
-                self._engine.nursery = self._shelf.nursery = None
+                self._engine.nursery = None
             nursery.cancel_scope.cancel()
 
     async def aclose(self) -> None:
         """Stop all downloads and keep the received bytes; waiting readers get StoreError."""
-        self._engine.nursery = self._shelf.nursery = None
+        self._engine.nursery = None
         for entry, fetcher in list(self._active.values()):
             fetcher.stop(StoreError("the cache is closed"))
             self._release(entry)
-        for entry in list(self._shelf.room.entries):
+        for entry in list(self._quota.entries):
             self._release(entry)
-        self._shelf.close()
+        self._small.write(self._in_use)
+        self._index.note("clean", "1")
+        self._index.close()
         self._closing.set()
         with trio.move_on_after(1):  # the threads look at their flags between two chunks
             while self._engine.limiter.borrowed_tokens:  # noqa: ASYNC110
                 await trio.sleep(0.005)
 
-    close = aclose
+    async def _free_idle_memory(self) -> None:
+        """Free idle memory while content that cannot be stored is in memory."""
+        while self._windows.held:
+            await trio.sleep(IDLE_S)
+            self._windows.rest()
+            await trio.to_thread.run_sync(memory.give_back)
+        self._tending = False
+
+    # -- called by entries
+
+    def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
+        """See `Quota.allow`."""
+        return self._quota.allow(entry, need, want)
+
+    def failed(self, error: OSError) -> None:
+        """Log an error of the disk, once and not for every read."""
+        if not self._disk_failed:
+            log.warning("file content cannot be cached (%s); reads go on uncached", error)
+        self._disk_failed = True
+
+    def damaged(self, entry: CacheEntry) -> bool:
+        """Mark an entry as incomplete; return True if the index no longer lists it as complete."""
+        entry.indexed = False
+        return entry.unlinked or self._index.put(_row(entry))
 
     # -- entries
 
-    def _moved(self, entry: CacheEntry) -> None:
-        """Update the index and start to free idle memory after bytes were received."""
-        self._shelf.note(entry)
+    def _load(self, ino: int, stamp: str, size: int) -> CacheEntry:
+        """Return a new entry for a revision, with its stored bytes; drop other revisions."""
+        self._small.drop(ino)
+        rows = self._index.of(ino)
+        row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
+        if row is not None and row.in_index:
+            row = None  # a valid content would have been returned by `SmallContents.get`
+        epoch = self._index.epoch
+        self._drop_rows([other for other in rows if other is not row])
+        path = self._directory / self._new_name(ino)
+        entry = CacheEntry(ino, stamp, size, path, self._key, self._windows, self)
+        if row is not None and self._index.epoch == epoch:
+            self._revive(entry, row)
+        self._quota.entries.add(entry)
+        return entry
+
+    def _revive(self, entry: CacheEntry, row: Row) -> None:
+        """Load the stored bytes of a row into `entry`."""
+        path = self._directory / row.name
+        try:
+            file = open_file(path, self._key, row.manifest)
+        except (FileNotFoundError, StoreError) as wrong:
+            log.warning("cached content is lost and fetched again (%s)", wrong)
+            self._drop_rows([row])
+            return
+        except OSError as wrong:  # no descriptor left, or the disk is in trouble
+            self.failed(wrong)
+            entry.without_disk()
+            return
+        if file.size != row.size or not self._is_bound(row.manifest):
+            log.warning("cached content is not what it was and is fetched again (%s)", row.name)
+            file.close()
+            self._drop_rows([row])
+            return
+        present = row.present()
+        for start, end in file.holes() if row.complete else ():
+            present.remove(start, end)
+        entry.path = path
+        entry.validator = row.validator
+        entry.adopt(file, present)
+        entry.indexed = entry.complete
+        entry.settle()
+        self._quota.idle -= row.taken
+
+    def _is_bound(self, manifest: bytes) -> bool:
+        """Return True if old bytes in a file with this manifest would be detected."""
+        return bool(manifest) or self._key is None
+
+    def _in_use(self, ino: int) -> bool:
+        return any(entry.ino == ino and not entry.unlinked for entry in self._quota.entries)
+
+    def _new_name(self, ino: int) -> str:
+        # Never the name of an earlier file, because that file may still be removed in a thread.
+        return f"{ino}-{secrets.token_hex(6)}"
+
+    def _bytes_came(self, entry: CacheEntry) -> None:
+        """Index a newly completed entry at once, so that it survives a crash."""
+        if not (entry.indexed or entry.unlinked) and entry.complete and entry.size:
+            entry.indexed = True
+            if entry.flush() and entry.linked:
+                entry.settle()
+                self._index.put(_row(entry))
         if entry.streaming and not self._tending and self._engine.nursery is not None:
             self._tending = True
-            self._engine.nursery.start_soon(self._keep, Task.IDLE_MEMORY, self._tend)
-
-    async def _tend(self) -> None:
-        """Free idle memory while content that cannot be stored is in memory."""
-        windows = self._shelf.windows
-        while windows.held:
-            await trio.sleep(IDLE_S)
-            windows.rest()
-            await trio.to_thread.run_sync(memory.give_back)
-        self._tending = False
+            keep = self._supervisor.keep
+            self._engine.nursery.start_soon(keep, Task.IDLE_MEMORY, self._free_idle_memory)
 
     def _close(self, entry: CacheEntry, fetcher: Fetcher) -> None:
         entry.users -= 1
@@ -296,19 +466,148 @@ class Cache:
             self._release(entry)
 
     def _release(self, entry: CacheEntry) -> None:
-        """Close an entry that has no users, or that must not be used any more."""
-        if entry in self._shelf.room.entries:
-            if not entry.doomed:
-                del self._active[entry.ino, entry.stamp]
-            self._shelf.put_back(entry)
+        """Close an entry that has no users, or that must not be used any more; keep its bytes."""
+        if entry not in self._quota.entries:
+            return
+        if not entry.unlinked:
+            del self._active[entry.ino, entry.stamp]
+        kept = entry.close()
+        self._quota.entries.discard(entry)
+        if not entry.unlinked:
+            if kept and entry.on_disk and self._index.put(_row(entry)):
+                self._quota.idle += entry.held
+                return
+            self._index.delete([entry.path.name])
+        self._discard([entry.path], entry.held)
 
-    def _doom(self, entry: CacheEntry) -> None:
-        """Remove an entry from the cache; its readers continue with the open file."""
-        if not entry.doomed:
+    def _unlink(self, entry: CacheEntry) -> None:
+        """Remove an entry's row and file name; its readers continue with the open file."""
+        if not entry.unlinked:
             self._active.pop((entry.ino, entry.stamp), None)
-            self._shelf.doom(entry)
+            entry.unlinked = True
+            self._index.delete([entry.path.name])
+            self._discard([entry.path], 0)  # its bytes stay on the disk until it is closed
 
-    def _doom_all(self, ino: int) -> None:
+    def _unlink_all(self, ino: int) -> None:
         for entry, _ in list(self._active.values()):
             if entry.ino == ino:
-                self._doom(entry)
+                self._unlink(entry)
+
+    # -- removing content that is not in use
+
+    def _drop_idle(self, ino: int) -> None:
+        """Remove all content of an inode that is not in use."""
+        self._small.drop(ino)
+        self._drop_rows(self._index.of(ino))
+
+    def _drop_rows(self, rows: Iterable[Row]) -> None:
+        active = {entry.path.name for entry in self._quota.entries}
+        idle = [row for row in rows if row.name not in active]
+        taken = sum(row.taken for row in idle)
+        self._quota.idle -= taken  # first: a restart of the index sets it to 0
+        self._index.delete(row.name for row in idle)
+        self._discard([self._directory / row.name for row in idle if not row.in_index], taken)
+
+    def _discard(self, paths: list[Path], taken: int) -> None:
+        """Remove files, in a thread if they are large."""
+        nursery = self._engine.nursery
+        if nursery is not None and taken > _BIG:
+            self._quota.leaving += taken
+            nursery.start_soon(self._supervisor.job, Task.CACHE_REMOVAL, self._remove, paths, taken)
+        else:
+            remove(paths)
+
+    async def _remove(self, paths: list[Path], taken: int) -> None:
+        try:
+            await trio.to_thread.run_sync(remove, paths)
+        finally:
+            self._quota.leaving -= taken
+
+    # -- the folder
+
+    def _check(self) -> None:
+        """Compare the index with the folder, the identity and the key; clear it on a mismatch."""
+        identity, boot = self._identity, _BOOT.read_text().strip()
+        clean = self._index.fact("clean") == "1"
+        # After a power cut plain files may have holes that nothing would detect.
+        is_lost = not clean and self._key is None and self._index.fact("boot") != boot
+        if is_lost or self._index.fact("identity") != identity:
+            self._index.clear()
+        rows = self._index.everything()
+        files = [row for row in rows if not row.in_index]
+        there = self._sweep({row.name for row in files})
+        self._index.delete(row.name for row in files if row.name not in there)
+        rows = [row for row in rows if row.in_index or row.name in there]
+        if not clean:
+            for row in rows:
+                self._measure(row)
+        self._quota.idle = sum(row.taken for row in rows)
+        self._facts = {"identity": identity, "boot": boot, "clean": "0"}
+        self._write_facts()
+
+    def _write_facts(self) -> None:
+        """Write the facts that the next start checks."""
+        for name, value in self._facts.items():
+            self._index.note(name, value)
+
+    def _measure(self, row: Row) -> None:
+        """Correct a row's disk usage after a crash, because the file may have grown."""
+        if row.in_index:
+            return
+        try:
+            taken = (self._directory / row.name).stat().st_blocks * 512
+        except OSError:
+            return
+        if taken != row.taken:
+            row.taken = taken
+            self._index.put(row)
+
+    def _sweep(self, known: set[str]) -> set[str]:
+        """Remove cache files that are not `known`; return the names of all files."""
+        try:
+            names = {path.name for path in self._directory.iterdir()}
+        except OSError:
+            return set()
+        unknown = [name for name in names - known if _NAME.fullmatch(name)]
+        remove(self._directory / name for name in unknown)
+        return names
+
+    def _rows_lost(self) -> None:
+        """Remove the files of lost rows, and count the usage again."""
+        rows = self._index.everything()
+        active = {entry.path.name for entry in self._quota.entries}
+        self._quota.idle = sum(row.taken for row in rows if row.name not in active)
+        self._sweep(active | {row.name for row in rows})
+        self._write_facts()
+
+
+def _row(entry: CacheEntry) -> Row:
+    return Row(
+        entry.ino,
+        entry.stamp,
+        entry.path.name,
+        entry.size,
+        entry.held,
+        entry.complete,
+        b"" if entry.complete else entry.on_disk.encode(),
+        entry.validator,
+        time.time_ns(),
+        entry.manifest,
+    )
+
+
+def _copied(path: Path, target: Path) -> None:
+    with path.open("rb") as source:
+        copy_file(source.fileno(), target)
+
+
+def _renamed(path: Path, target: Path) -> bool:
+    """Rename a file; return False across file systems.  Raises OSError."""
+    private_dir(target.parent)
+    try:
+        path.rename(target)
+    except OSError as refused:
+        if refused.errno != errno.EXDEV:
+            raise
+        return False
+    return True

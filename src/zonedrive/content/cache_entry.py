@@ -21,13 +21,18 @@ from pathlib import Path
 from typing import Protocol
 
 from zonedrive.content.chunk_crypto import CHUNK
-from zonedrive.content.codec import create_file
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.download_worker import Stopped
+from zonedrive.content.encrypted_file import create_file
 from zonedrive.content.ranges import Ranges
-from zonedrive.content.read_memory import AHEAD, SCRATCH, ReadAhead
-from zonedrive.content.recent_chunks import RecentChunks
-from zonedrive.content.stream_buffer import StreamBuffer, StreamBuffers
+from zonedrive.content.read_buffers import (
+    AHEAD,
+    SCRATCH,
+    ReadAhead,
+    RecentChunks,
+    StreamBuffer,
+    StreamBuffers,
+)
 from zonedrive.errors import Damaged
 from zonedrive.paths import private_dir
 
@@ -85,7 +90,7 @@ class CacheEntry:
         self.present = Ranges()
         self.on_disk = Ranges()
         self.users = 0
-        self.doomed = False  # removed from the cache, but still open
+        self.unlinked = False  # removed from the cache, but still open
         self.held = 0  # bytes that count towards the limit
         self.indexed = False  # the index lists the entry as complete
         self._store = store

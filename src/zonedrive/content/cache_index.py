@@ -1,4 +1,4 @@
-"""Index of the cache: its content files, their ranges and their last use.
+"""Index of the cache: its content files, their ranges and their last use; limit of its disk usage.
 
 Knows nothing about files or downloads.  The index may be lost: a damaged index is deleted and
 created again, and callers see an empty one.  A damaged row counts as missing.
@@ -9,8 +9,10 @@ INVARIANT: a returned row is one that was stored, except for its time of last us
 hash, keyed if the account has a key, so that no other program can create or change a row.
 """
 
+import contextlib
 import hashlib
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -118,6 +120,7 @@ _PUT = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa:
 _SLACK = 16 << 20  # bytes that a file system may give a file beyond what was written
 _NAMES = Row.__struct_fields__
 HASH_BYTES = 16
+RESERVE = 0.05  # fraction of the disk that stays free
 AGAIN_S = 5.0  # without a disk to have an index on, it is tried again so often
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -358,6 +361,23 @@ def cache_usage(directory: Path) -> int:
     except (StoreError, OSError):
         return 0  # the next start creates the index again
     return int(taken)
+
+
+def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> int:
+    """Return the maximum number of bytes to use in a directory, given the free space of the disk.
+
+    Negative if other files take so much space that even the used bytes are too many.  `promised`
+    bytes are included in `used` but not written yet.
+    """
+    disk = None
+    for folder in (directory, *directory.parents):  # it may not be made yet
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(folder)
+            break
+    if disk is None:
+        return limit
+    free = disk.f_bavail * disk.f_frsize - int(disk.f_blocks * disk.f_frsize * RESERVE)
+    return min(limit, used + free - promised)
 
 
 def _shrink_from_now_on(db: Database) -> None:

@@ -1,7 +1,8 @@
-"""Interface of a local content file, independent of its format.
+"""Local content files: the interface, and the plain format.
 
 Knows nothing about inodes, caches or the service.  The formats are `plain` (unchanged bytes) and
-`sealed` (encrypted and authenticated); only the key decides between them.
+`sealed` (encrypted and authenticated, see `encrypted_file`); only the key decides between them.  A
+flipped bit in a plain file is not detected; accounts with `encrypt = false` accept that.
 
 Calls are synchronous and take some ten microseconds, so they may run on the event loop.  Call
 `sync`, and `copy_to` of a large file, in a thread.  All calls are thread-safe: one thread may write
@@ -11,18 +12,23 @@ INVARIANT: a path has at most one ContentFile at a time; further users call `sha
 """
 
 import errno
+import fcntl
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 
-from zonedrive.content.reflink import copy_file
 from zonedrive.errors import StoreError
 
 Buffer = bytes | bytearray | memoryview
 
 BLOCK = 1 << 20
+_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
+_STEP = 64 << 20
+
+# Errors of a kernel or file system that does not support an operation for these two files.
+_CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 
 
 class ContentFile(ABC):
@@ -86,7 +92,7 @@ class ContentFile(ABC):
         """Write buffered bytes to the kernel; called with the lock held."""
 
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
-        """Return the state of the flushed file for `codec.open_file`, or b"" for a plain file.
+        """Return the state of the flushed file for `open_file`, or b"" for a plain file.
 
         A caller that stores it safely can detect old bytes in place of the current ones.  Works on
         a closed file, too.  `size`: return the state as if the file were cut to this size.
@@ -213,3 +219,141 @@ def open_descriptor(path: Path) -> tuple[int, bool]:
         if refused.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
+
+
+class PlainFile(ContentFile):
+    """Content file that is not encrypted."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        """Take ownership of `descriptor`, opened for reading and writing."""
+        super().__init__(path, descriptor)
+        self._size = os.fstat(descriptor).st_size
+
+    @classmethod
+    def create(cls, path: Path) -> "PlainFile":
+        """Create an empty file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return cls(path, os.open(path, flags, 0o600))
+
+    @classmethod
+    def open(cls, path: Path) -> "PlainFile":
+        """Open an existing file."""
+        return cls(path, open_descriptor(path)[0])
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return self._size
+
+    def pread(self, offset: int, length: int) -> bytes:
+        """Read up to `length` bytes; return fewer at the end of the file, none past it."""
+        with self._lock:
+            return os.pread(self._open(), length, offset)
+
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """Fill `into` from `offset` on; return the number of bytes read.
+
+        The number is smaller than the length of `into` only at the end of the file.
+        """
+        with self._lock:
+            descriptor, done = self._open(), 0
+            while done < len(into):
+                count = os.preadv(descriptor, [into[done:]], offset + done)
+                if not count:
+                    break
+                done += count
+            return done
+
+    def pwrite(self, offset: int, data: Buffer) -> int:
+        """Write all of `data` at `offset`."""
+        with self._lock:
+            descriptor = self._open()
+            self._changes += 1
+            try:
+                write_all(descriptor, data, offset)
+            except OSError:
+                self._size = os.fstat(descriptor).st_size
+                raise
+            self._size = max(self._size, offset + len(data)) if len(data) else self._size
+            return len(data)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to `size` bytes."""
+        with self._lock:
+            os.ftruncate(self._open(), size)
+            self._changes += 1
+            self._size = size
+
+    def punch(self, start: int, end: int) -> None:
+        """Overwrite [start, end) with zeros."""
+        with self._lock:
+            self._changes += 1
+            write_all(self._open(), bytes(max(0, min(end, self._size) - start)), start)
+
+    def _flush(self) -> None:
+        """Do nothing, because no bytes are buffered."""
+
+    def _same_kind(self, path: Path) -> ContentFile:
+        return PlainFile.open(path)
+
+
+def copy_file(source: int, path: Path) -> None:
+    """Copy the file open as `source` to `path`, which must not exist; its mode is 0600.
+
+    Raises OSError; then no part of the copy is left.
+    """
+    target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if not _cloned(source, target):
+            for start, end in _data(source):
+                _copy_range(source, target, start, end)
+            os.ftruncate(target, os.fstat(source).st_size)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(target)
+
+
+def _cloned(source: int, target: int) -> bool:
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError as cannot:
+        if cannot.errno in _CANNOT:
+            return False
+        raise
+    return True
+
+
+def _data(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of the file that are not holes."""
+    size = os.fstat(descriptor).st_size
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+        except OSError as none:
+            if none.errno == errno.ENXIO:
+                return
+            raise
+        end = os.lseek(descriptor, start, os.SEEK_HOLE)
+        yield start, end
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    in_kernel = True
+    while start < end:
+        step = min(end - start, _STEP)
+        if in_kernel:
+            try:
+                done = os.copy_file_range(source, target, step, start, start)
+            except OSError as cannot:
+                if cannot.errno not in _CANNOT:
+                    raise
+                in_kernel = False
+                continue
+        else:
+            done = os.pwrite(target, os.pread(source, min(step, 1 << 20), start), start)
+        if done == 0:  # the source shrank under us; the caller notices the change
+            return
+        start += done

@@ -17,16 +17,8 @@ from typing import Protocol
 import trio
 
 from zonedrive.content.content_file import Buffer
-from zonedrive.content.source import (
-    Abortable,
-    BufferRecycling,
-    Changed,
-    RangeSource,
-    Source,
-    Stream,
-    Validating,
-)
-from zonedrive.errors import BadAnswer
+from zonedrive.content.source import RangeSource, Source, Stream
+from zonedrive.errors import BadAnswer, Changed
 from zonedrive.transfer_slots import TransferSlot
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
@@ -104,7 +96,7 @@ class Download:
         self.stopped = True
         with self._moved:
             self._moved.notify()
-            if isinstance(self._stream, Abortable):
+            if self._stream is not None:
                 self._stream.abort()
         self.scope.cancel()
 
@@ -126,7 +118,7 @@ class Download:
             turn = TransferSlot()
             try:
                 if not self.stopped and trio.from_thread.run_sync(opened, self, stream):
-                    if self.doubtful and isinstance(self.source, Validating):
+                    if self.doubtful:
                         trio.from_thread.run(self.source.confirm)
                     self._drain(stream, advanced, turn)
             finally:
@@ -136,7 +128,6 @@ class Download:
     def _drain(
         self, stream: Stream, advanced: Callable[["Download"], object], turn: TransferSlot
     ) -> None:
-        thrifty = stream if isinstance(stream, BufferRecycling) else None
         self._told_s = time.monotonic()
         for data in stream:
             turn.went(len(data))
@@ -150,9 +141,7 @@ class Download:
             self.sink.store(self.position, data, partial(self._came, end, advanced))
             if self.storing:
                 self._tell(advanced)
-            spent = self.sink.spare()
-            if thrifty is not None:
-                thrifty.give_back(spent)
+            stream.give_back(self.sink.spare())
             if end in (self.end, self.sink.size):
                 continue  # nothing should follow; reading to the end lets the connection be reused
             if end > self.end:

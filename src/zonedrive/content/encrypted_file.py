@@ -1,7 +1,7 @@
 """Encrypted content files: authenticated chunks, encrypted under a separate key for each file.
 
 Layout: the head (see `header`), the journal slot, then one slot for each chunk of 64 KiB (see
-`slot`).  The stored form of a chunk may be shorter; the missing bytes are zeros.
+`chunk_crypto`).  The stored form of a chunk may be shorter; the missing bytes are zeros.
 
 INVARIANT: plain bytes past the logical size never reappear.  Code that extends the file first
 rewrites the last chunk if it holds more bytes than the size states.
@@ -11,7 +11,7 @@ the journal slot, because a process killed during a write may leave half of it. 
 slot then have the same nonce, by which `redo` identifies the chunk.
 
 An empty slot that is not listed as a hole is Damaged and never read as zeros, because a power cut
-may lose a chunk but not the head.  A chunk from another write than the one that `chunks` accepts is
+may lose a chunk but not the head.  A chunk from another write than the one that `Chunks` accepts is
 Damaged, too: an attacker may have restored old bytes.
 """
 
@@ -19,15 +19,23 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
-from zonedrive.content import chunk_runs, redo_log
-from zonedrive.content.chunk_crypto import CHUNK, SLOT, Sealer, length_of, nonce_of
-from zonedrive.content.chunks import Chunks, count_of
-from zonedrive.content.content_file import Buffer, ContentFile, open_descriptor, write_all
+from zonedrive.content import redo_log
+from zonedrive.content.chunk_crypto import CHUNK, SLOT, RunMemory, Sealer, length_of, nonce_of
+from zonedrive.content.content_file import (
+    Buffer,
+    ContentFile,
+    PlainFile,
+    open_descriptor,
+    write_all,
+)
 from zonedrive.content.header import Head
+from zonedrive.content.manifest import Chunks, count_of
 from zonedrive.content.redo_log import place_of
 
 _MAX_DIRTY = 8  # partly written chunks in memory
 _MAX_KEPT = 4  # decrypted chunks in memory
+_RUN = 16  # whole chunks that one system call reads or writes
+_run_memory = RunMemory(_RUN)
 
 
 class EncryptedFile(ContentFile):
@@ -130,7 +138,7 @@ class EncryptedFile(ContentFile):
         done, total = 0, len(view)
         while done < total:
             number, start = divmod(offset + done, CHUNK)
-            run = min((total - done) // CHUNK, chunk_runs.RUN)
+            run = min((total - done) // CHUNK, _RUN)
             if start == 0 and run > 1 and self._write_run(number, view[done : done + run * CHUNK]):
                 done += run * CHUNK
                 continue
@@ -209,10 +217,7 @@ class EncryptedFile(ContentFile):
         while done < total:
             number, start = divmod(offset + done, CHUNK)
             if start == 0 and (run := self._run_on_disk(number, (total - done) // CHUNK)):
-                plain, holes = into[done : done + run * CHUNK], not self._regenerable
-                chunk_runs.read(
-                    self._descriptor, self._sealer, self._chunks, number, plain, holes=holes
-                )
+                self._read_run(number, into[done : done + run * CHUNK])
                 done += run * CHUNK
                 continue
             step = min(CHUNK - start, total - done)
@@ -221,9 +226,24 @@ class EncryptedFile(ContentFile):
             into[done + len(piece) : done + step] = bytes(step - len(piece))
             done += step
 
+    def _read_run(self, number: int, into: memoryview) -> None:
+        """Fill `into` with whole chunks from `number` on, read in one call."""
+        count, holes = len(into) // CHUNK, not self._regenerable
+        with _run_memory.lend() as memory:
+            slots = redo_log.read_into(self._descriptor, number, memory[: count * SLOT])
+            nonce = self._chunks.nonce_of_run(number, number + count)
+            done = self._sealer.open_run(number, slots, into, nonce) if nonce else 0
+            for index in range(done, count):
+                slot = slots[index * SLOT : (index + 1) * SLOT]
+                plain = into[index * CHUNK : (index + 1) * CHUNK]
+                if self._chunks.is_there(number + index, slot, self.path.name, holes=holes):
+                    self._sealer.open_into(number + index, slot, plain)
+                else:
+                    plain[:] = bytes(CHUNK)
+
     def _run_on_disk(self, number: int, count: int) -> int:
         """Return how many chunks from `number` on, at most `count`, precede a buffered one."""
-        count, held = min(count, chunk_runs.RUN), self._dirty.keys() | self._kept.keys()
+        count, held = min(count, _RUN), self._dirty.keys() | self._kept.keys()
         return next((run for run in range(count) if number + run in held), count)
 
     def _chunk_to_read(self, number: int) -> memoryview:
@@ -298,7 +318,9 @@ class EncryptedFile(ContentFile):
     def _put_run(self, number: int, plain: memoryview, nonce: int) -> None:
         numbers = range(number, number + len(plain) // CHUNK)
         try:
-            chunk_runs.write(self._descriptor, self._sealer, number, plain, nonce)
+            with _run_memory.lend() as memory:
+                sealed = self._sealer.seal_run(number, plain, memory, nonce)
+                write_all(self._descriptor, sealed, place_of(number))
         except OSError:
             with self._lock:
                 for each in numbers:
@@ -405,3 +427,21 @@ class EncryptedFile(ContentFile):
         copy = EncryptedFile.open(path, self._account_key, manifest)
         copy._chunks.begin_writing(copy._size, copy._nonce)  # in a thread, not at the first write
         return copy
+
+
+def create_file(path: Path, key: bytes | None) -> ContentFile:
+    """Create an empty content file, encrypted under `key`, or plain if `key` is None.
+
+    Raises OSError, including FileExistsError.
+    """
+    return PlainFile.create(path) if key is None else EncryptedFile.create(path, key)
+
+
+def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFile:
+    """Open a file that `create_file` made with the same key.
+
+    With the `manifest` of an encrypted file, old bytes in place of the current ones raise Damaged
+    when they are read.  Raises Damaged if the file is not the recorded one or its head fails its
+    check, and OSError if it cannot be opened.
+    """
+    return PlainFile.open(path) if key is None else EncryptedFile.open(path, key, manifest)

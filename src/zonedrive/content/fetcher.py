@@ -23,10 +23,10 @@ import trio
 from zonedrive import memory
 from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.download_worker import Download, Stopped
-from zonedrive.content.source import Changed, Source, Stream
-from zonedrive.content.waiting_readers import LEAST, Pace, WaitingReader
+from zonedrive.content.source import Source, Stream
 from zonedrive.errors import (
     BadAnswer,
+    Changed,
     Interrupted,
     RemoteError,
     StoreError,
@@ -49,6 +49,7 @@ AGAIN = 5.0  # seconds without read-ahead after a failure
 LOOK = 0.05  # seconds between two checks for a free thread
 TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
 DRIP = 1024
+LEAST = 4096  # least progress in bytes; the kernel requests a failed page twice
 SLOW = 2.5  # times `stall`: seconds after which a reader with fewer than LEAST bytes times out
 
 LARGE = 8 << 20  # bytes of a download after which free memory is returned to the system
@@ -102,6 +103,40 @@ class Engine:
                 if download.paused and not download.stopped:
                     download.stop()
                     return
+
+
+class WaitingReader:
+    """Reader that is waiting for [start, end)."""
+
+    def __init__(self, start: int, end: int, download: Download | None) -> None:
+        """Create a waiter for a range.
+
+        `download` will fetch the first byte; None means that no download is free.
+        """
+        self.start = start
+        self.end = end
+        self.download = download
+        self.event = trio.Event()
+        self.error: Exception | None = None
+        self.since = trio.current_time()
+
+
+class Pace:
+    """Check of a waiter's progress: at least LEAST bytes in each period."""
+
+    def __init__(self, seconds: float, came: int) -> None:
+        self.seconds = seconds
+        self._came = came
+        self.until = trio.current_time() + seconds
+
+    def is_too_slow(self, came: int) -> bool:
+        """Return True if a period ended with too few bytes; if it ended well, begin a new one."""
+        if trio.current_time() < self.until:
+            return False
+        if came - self._came < LEAST:
+            return True
+        self._came, self.until = came, trio.current_time() + self.seconds
+        return False
 
 
 class Fetcher:
@@ -196,7 +231,7 @@ class Fetcher:
             if waiter.download is None:
                 waiter.event.set()
 
-    async def _until(self, waiter: WaitingReader, pace: "Pace") -> None:
+    async def _until(self, waiter: WaitingReader, pace: Pace) -> None:
         """Wait until the waiter is notified.  Raises TimedOut."""
         while not waiter.event.is_set():
             download = waiter.download

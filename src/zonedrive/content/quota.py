@@ -18,8 +18,7 @@ from pathlib import Path
 import trio
 
 from zonedrive.content.cache_entry import CacheEntry
-from zonedrive.content.cache_index import CacheIndex, Row
-from zonedrive.content.disk_limit import most
+from zonedrive.content.cache_index import CacheIndex, Row, usable_bytes
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ class Quota:
 
     def _most(self) -> int:
         promised = sum(entry.unused for entry in self.entries)
-        return most(self._directory, self.limit, self.usage(), promised)
+        return usable_bytes(self._directory, self.limit, self.usage(), promised)
 
     def _candidates(self) -> Iterable[Row]:
         """Yield rows to evict, least recently used first; each is removed from the index before."""

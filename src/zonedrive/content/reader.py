@@ -12,8 +12,7 @@ from typing import Protocol
 from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.fetcher import Fetcher
-from zonedrive.content.source import Changed
-from zonedrive.errors import StoreError
+from zonedrive.errors import Changed, StoreError
 
 FIRST_WINDOW = 1 << 20  # bytes of read-ahead for a new reader
 MAX_WINDOW = 32 << 20

@@ -1,6 +1,7 @@
 """Interface of content sources: a source is opened at an offset and returns a stream.
 
-All methods are called in worker threads and may block.  Knows nothing about the service.
+All methods but `abort` and `confirm` are called in worker threads and may block.  Knows nothing
+about the service.
 """
 
 from collections.abc import Iterator
@@ -8,14 +9,12 @@ from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from zonedrive.content.content_file import Buffer
-from zonedrive.errors import Changed as Changed  # what a source raises
 
 
 class Stream(Protocol):
     """Bytes of one file from an offset on, in chunks, readable once.
 
-    Iteration raises the error that ended the stream.  A stream may also have `abort()` (see
-    Abortable).
+    Iteration raises the error that ended the stream.
     """
 
     @property
@@ -33,33 +32,21 @@ class Stream(Protocol):
     def __iter__(self) -> Iterator[Buffer]:
         """Iterate over the chunks, preferably of 256 KiB to 1 MiB each."""
 
+    def abort(self) -> None:
+        """Make a blocked iteration in another thread end soon, with any exception.
+
+        Must not block.
+        """
+
+    def give_back(self, chunks: list[Buffer]) -> None:
+        """Return chunks that are no longer read, for reuse; called in the iterating thread."""
+
 
 class Source(Protocol):
     """One version of one file, wherever it is stored."""
 
     def open(self, offset: int) -> AbstractContextManager[Stream]:
         """Open a stream at `offset`.  Raises the source's error if that fails."""
-
-
-@runtime_checkable
-class RangeSource(Source, Protocol):
-    """Source that can return a range, so that its connection can be reused."""
-
-    def open_range(self, offset: int, end: int) -> AbstractContextManager[Stream]:
-        """Open a stream at `offset`; bytes from `end` on are not needed and may be left out."""
-
-
-@runtime_checkable
-class Abortable(Protocol):
-    """Stream that another thread can abort."""
-
-    def abort(self) -> None:
-        """Make a blocked iteration end soon, with any exception.  Must not block."""
-
-
-@runtime_checkable
-class Validating(Source, Protocol):
-    """Source that can check if its version is still the current one."""
 
     async def confirm(self) -> None:
         """Raise Changed if the source now has another version; called on the event loop.
@@ -69,8 +56,8 @@ class Validating(Source, Protocol):
 
 
 @runtime_checkable
-class BufferRecycling(Protocol):
-    """Stream that reuses the memory of its chunks."""
+class RangeSource(Source, Protocol):
+    """Source that can return a range, so that its connection can be reused."""
 
-    def give_back(self, chunks: list[Buffer]) -> None:
-        """Return chunks that are no longer read; called in the iterating thread."""
+    def open_range(self, offset: int, end: int) -> AbstractContextManager[Stream]:
+        """Open a stream at `offset`; bytes from `end` on are not needed and may be left out."""

@@ -17,8 +17,8 @@ import os
 import re
 from pathlib import Path
 
-from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.content_file import ContentFile
+from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.manifest_table import UNKNOWN, ManifestTable
 from zonedrive.errors import Damaged, StoreError
 

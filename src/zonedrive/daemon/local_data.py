@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 from zonedrive import config
 from zonedrive.cipher import Box, Clear
 from zonedrive.config import Settings
-from zonedrive.content import disk_limit
-from zonedrive.content.cache_index import cache_usage
+from zonedrive.content.cache_index import cache_usage, usable_bytes
 from zonedrive.content.spool import files, is_any_sealed
 from zonedrive.daemon import last_run, lock
 from zonedrive.errors import MountError, StoreError
@@ -286,7 +285,7 @@ def _stored_status(
             found.pending(),
             most,
             state="offline",
-            cache=(used, max(0, disk_limit.most(paths.cache, settings.cache_size, used))),
+            cache=(used, max(0, usable_bytes(paths.cache, settings.cache_size, used))),
             notices=(damage_notice(paths.database, number), disk_problem(paths)),
             lost=number,
         ) | ({} if most is None else {"local": staying(found)})

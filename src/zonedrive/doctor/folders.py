@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from zonedrive.content import disk_limit
+from zonedrive.content.cache_index import usable_bytes
 from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import local_data, protocol
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
@@ -180,7 +180,7 @@ def cache(patient: DoctorFacts) -> CheckResult | None:
         return wrong
     limit = patient.settings.cache_size
     used = sum(each.st_blocks * 512 for each in _files(patient.paths.content))
-    fits = max(0, disk_limit.most(folder, limit, used))
+    fits = max(0, usable_bytes(folder, limit, used))
     detail = f"{amount(used)} of at most {amount(limit)} used"
     if fits < limit:
         detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"

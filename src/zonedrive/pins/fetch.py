@@ -26,8 +26,14 @@ from typing import Literal
 import msgspec
 import trio
 
-from zonedrive.content.source import Changed
-from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.errors import (
+    Changed,
+    NotFound,
+    NotLoggedOn,
+    Unavailable,
+    Unreachable,
+    ZonedriveError,
+)
 from zonedrive.pins.pins import Pins
 from zonedrive.pins.poll import PASS_S, TROUBLE, PinPoller
 from zonedrive.remote.service import Service

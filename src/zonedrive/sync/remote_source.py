@@ -2,14 +2,14 @@
 
 from contextlib import AbstractContextManager
 
-from zonedrive.content.source import Changed
+from zonedrive.errors import Changed
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import Download
 from zonedrive.state.inode import Inode
 
 
 class VersionSource:
-    """Source of one version of a file; a former one never changes and needs no confirmation."""
+    """Source of one version of a file; a former one never changes."""
 
     def __init__(
         self, service: Service, zone: str, file_id: str, version: str | None = None
@@ -31,6 +31,9 @@ class VersionSource:
         return self._service.transfer.download(
             self._zone, self._file_id, offset=offset, end=end, version=self._version
         )
+
+    async def confirm(self) -> None:
+        """Do nothing, because a former version never changes."""
 
 
 class CurrentSource(VersionSource):

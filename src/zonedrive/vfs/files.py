@@ -15,8 +15,7 @@ from cachetools import LRUCache
 from zonedrive.config import Settings
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.reader import Reader
-from zonedrive.content.source import Changed
-from zonedrive.errors import StoreError, ZonedriveError
+from zonedrive.errors import Changed, StoreError, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot

@@ -19,8 +19,7 @@ import time
 import trio
 
 from zonedrive.content.content_file import ContentFile
-from zonedrive.content.source import Changed
-from zonedrive.errors import NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
+from zonedrive.errors import Changed, NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot

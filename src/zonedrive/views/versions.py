@@ -31,8 +31,14 @@ import trio
 from cachetools import LRUCache
 
 from zonedrive.content.reader import Reader
-from zonedrive.content.source import Changed
-from zonedrive.errors import NotFound, NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.errors import (
+    Changed,
+    NotFound,
+    NotLoggedOn,
+    Unavailable,
+    Unreachable,
+    ZonedriveError,
+)
 from zonedrive.model import Version
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from zonedrive.content.content_file import Buffer
+
 KIB = 1024
 MIB = 1 << 20
 
@@ -40,6 +42,9 @@ class Played:
         self._script.aborted += 1
         self._script.go.set()
 
+    def give_back(self, chunks: list[Buffer]) -> None:
+        """The pieces are not reused."""
+
 
 class Script:
     """A source over `data`; tests bend it as they need.
@@ -73,6 +78,9 @@ class Script:
     def open(self, offset: int) -> Iterator[Played]:
         with self._stream(offset, len(self.data)) as stream:
             yield stream
+
+    async def confirm(self) -> None:
+        """The version has not changed."""
 
     @contextmanager
     def _stream(self, offset: int, end: int) -> Iterator[Played]:

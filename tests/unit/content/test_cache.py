@@ -16,7 +16,7 @@ from tests.unit.content.mounts import read_only, small_disk
 from tests.unit.content.scripted import KIB, MIB, Script, content
 from zonedrive.content.cache import Cache
 from zonedrive.content.cache_index import CacheIndex
-from zonedrive.content.codec import create_file, open_file
+from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.reader import Reader
 from zonedrive.errors import Unreachable
 
@@ -203,7 +203,7 @@ async def test_many_open_files_that_cannot_be_kept(
     """Memory does not grow with their number, all are read right, and the log says it once."""
     sources = [Script(content(12 * MIB, ino), piece=MIB) for ino in range(8)]
     async with running(tmp_path, limit=MIB) as cache:
-        windows = cache._shelf.windows
+        windows = cache._windows
         readers = [cache.open(ino, "r", 12 * MIB, source) for ino, source in enumerate(sources)]
         for reader, source in zip(readers, sources, strict=True):
             assert await read_all(reader, MIB) == source.data

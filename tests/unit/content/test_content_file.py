@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zonedrive.content.chunk_crypto import CHUNK, SLOT
-from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.content_file import Buffer, ContentFile
-from zonedrive.content.encrypted_file import EncryptedFile
+from zonedrive.content.encrypted_file import EncryptedFile, create_file, open_file
 from zonedrive.content.header import MAX_HOLES
 from zonedrive.content.redo_log import place_of
 from zonedrive.errors import Damaged, StoreError
@@ -291,7 +290,7 @@ def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return real(*arguments)
 
     monkeypatch.setattr(os, "copy_file_range", meanwhile)
-    monkeypatch.setattr("zonedrive.content.reflink._cloned", lambda *_: False)
+    monkeypatch.setattr("zonedrive.content.content_file._cloned", lambda *_: False)
     with pytest.raises(StoreError):
         file.copy_to(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()

@@ -10,8 +10,7 @@ import trio
 from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
 from zonedrive.content.cache import Cache
 from zonedrive.content.reader import Reader
-from zonedrive.content.source import Changed
-from zonedrive.errors import Interrupted, RemoteError, Unavailable
+from zonedrive.errors import Changed, Interrupted, RemoteError, Unavailable
 
 KEY = bytes(range(32))
 FILES = 6
@@ -130,4 +129,4 @@ async def test_wrong_bytes_are_never_read(tmp_path: Path, seed: int) -> None:
     with trio.fail_after(60):
         while any(version.source.open_now for version in disorder.versions.values()):  # noqa: ASYNC110
             await trio.sleep(0.001)
-    assert cache._shelf.room.entries == set()
+    assert cache._quota.entries == set()

@@ -16,12 +16,10 @@ from zonedrive.content.cache import Cache
 from zonedrive.content.content_file import Buffer
 from zonedrive.content.download_worker import Download
 from zonedrive.content.encrypted_file import EncryptedFile
-from zonedrive.content.fetcher import Engine, Fetcher
+from zonedrive.content.fetcher import LEAST, Engine, Fetcher, Pace, WaitingReader
 from zonedrive.content.reader import Reader
 from zonedrive.content.redo_log import place_of
-from zonedrive.content.source import Changed
-from zonedrive.content.waiting_readers import LEAST, Pace, WaitingReader
-from zonedrive.errors import BadAnswer, Interrupted, TimedOut, Unreachable
+from zonedrive.errors import BadAnswer, Changed, Interrupted, TimedOut, Unreachable
 from zonedrive.transfer_slots import TURNS
 
 

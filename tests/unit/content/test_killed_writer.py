@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from zonedrive.content.chunk_crypto import CHUNK
-from zonedrive.content.codec import create_file, open_file
+from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.manifest import Manifest
 
 KEY = bytes(range(32))
@@ -70,7 +70,7 @@ import os, sys
 sys.path.insert(0, sys.argv[4])
 from pathlib import Path
 from tests.unit.content.test_killed_writer import KEY, group
-from zonedrive.content.codec import create_file
+from zonedrive.content.encrypted_file import create_file
 file = create_file(Path(sys.argv[1]), KEY if sys.argv[2] == "sealed" else None)
 os.write(1, b"ready\\n")
 number = 0

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zonedrive.content.chunk_crypto import CHUNK, SLOT
-from zonedrive.content.codec import create_file, open_file
 from zonedrive.content.content_file import ContentFile
+from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.manifest import Manifest, Nonces, Writes
 from zonedrive.content.redo_log import place_of
 from zonedrive.errors import Damaged

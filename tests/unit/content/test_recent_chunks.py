@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.content.scripted import KIB, content
-from zonedrive.content.recent_chunks import RecentChunks
+from zonedrive.content.read_buffers import RecentChunks
 
 DATA = content(300 * KIB)
 PIECES = st.lists(

@@ -78,12 +78,12 @@ async def test_a_write_that_fails_costs_only_the_cached_copy(
 ) -> None:
     """The next contents are written as always."""
     async with running(tmp_path) as cache:
-        written = cache._shelf.index.put_contents
-        monkeypatch.setattr(cache._shelf.index, "put_contents", lambda batch: 1 / 0)
+        written = cache._index.put_contents
+        monkeypatch.setattr(cache._index, "put_contents", lambda batch: 1 / 0)
         assert cache.put(1, "r", small(1))
         failing = cache._engine.supervisor.failing
         await until(lambda: [each.task for each in failing()] == [Task.SMALL_CONTENTS])
-        monkeypatch.setattr(cache._shelf.index, "put_contents", written)
+        monkeypatch.setattr(cache._index, "put_contents", written)
         assert cache.put(2, "r", small(2))
         await until(lambda: not failing())
         assert cache.usage() == cost(4 * KIB + 28)
@@ -221,9 +221,9 @@ def test_as_many_as_there_is_room_for_are_kept(tmp_path: Path) -> None:
     """Of those that are written together."""
     each = cost(4 * KIB + 28)
     cache = Cache(tmp_path, KEY, 3 * each).start()
-    small_contents = cache._shelf.small
+    small_contents = cache._small
     for ino in range(1, 6):
-        small_contents.put(ino, cache._shelf.stamp("r"), small(ino))
+        small_contents.put(ino, cache.stamp("r"), small(ino))
     cache.pinned = range(1, 4)
     small_contents.write(lambda _ino: False)
     assert cache.usage() == 3 * each
@@ -254,7 +254,7 @@ async def test_the_log_of_the_index_stays_short(
         for ino in range(1, 21):
             assert cache.put(ino, "r", small(ino))
         await until(lambda: (tmp_path / "index.db").stat().st_size >= 80_000)
-        assert not cache._shelf.small.needs_checkpoint
+        assert not cache._small.needs_checkpoint
 
 
 async def test_a_full_disk_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -293,5 +293,5 @@ def test_plain_contents_are_not_trusted_after_a_power_cut(
     shutil.copytree(tmp_path / "cache", tmp_path / "cut")
     assert Cache(tmp_path / "killed", None, 1 << 30).start().inos() == [1]
     (tmp_path / "boot").write_text("another")
-    monkeypatch.setattr("zonedrive.content.cache_store._BOOT", tmp_path / "boot")
+    monkeypatch.setattr("zonedrive.content.cache._BOOT", tmp_path / "boot")
     assert Cache(tmp_path / "cut", None, 1 << 30).start().inos() == []

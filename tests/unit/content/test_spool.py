@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.content.mounts import small_disk
 from zonedrive.cipher import Sealed
-from zonedrive.content.codec import create_file
+from zonedrive.content.encrypted_file import create_file
 from zonedrive.content.manifest_table import MANY, ManifestTable
 from zonedrive.content.spool import Spool
 from zonedrive.db import Database

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.content.scripted import content
 from zonedrive.content.cache_entry import CacheEntry
-from zonedrive.content.stream_buffer import CELL, StreamBuffers
+from zonedrive.content.read_buffers import CELL, StreamBuffers
 
 DATA = content(6 * CELL)
 PIECES = st.lists(

@@ -8,8 +8,7 @@ import pytest
 import trio
 
 from zonedrive import errors
-from zonedrive.content.source import Changed
-from zonedrive.errors import ZonedriveError
+from zonedrive.errors import Changed, ZonedriveError
 from zonedrive.fuse.errno_table import TABLE, errno_of
 
 PROMISED = {

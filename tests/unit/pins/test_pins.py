@@ -10,8 +10,7 @@ from trio.testing import MockClock
 
 from tests.unit.pins.office import Office
 from tests.unit.state.disk import Disk
-from zonedrive.content.source import Changed
-from zonedrive.errors import Forbidden, TimedOut, Unavailable, Unreachable
+from zonedrive.errors import Changed, Forbidden, TimedOut, Unavailable, Unreachable
 from zonedrive.model import Revision
 from zonedrive.pins.fetch import NO_ROOM, PinProgress
 from zonedrive.pins.poll import PASS_S, TROUBLE

@@ -55,7 +55,7 @@ class Disk:
     def close(self) -> None:
         """Close every file; without a daemon nobody else does."""
         for cache in self._caches:
-            cache._shelf.index.close()
+            cache._index.close()
         for database in self._databases:
             database.close()
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from tests.unit.state.disk import SILENT, Disk, zone_of
-from zonedrive.content.plain_file import PlainFile
+from zonedrive.content.content_file import PlainFile
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState

@@ -5,8 +5,7 @@ POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s
 `fuse.errno_table` maps errors to an errno, and only `cli` to an exit code.
 """
 
-OVERLOADED = (429, 503)
-"""Statuses of a service that has too much to do."""
+OVERLOADED = (429, 503)  # statuses of a service that has too much to do
 
 
 class ZonedriveError(Exception):

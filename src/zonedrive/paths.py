@@ -18,9 +18,8 @@ from pathlib import Path
 from zonedrive.errors import ConfigError, NoHomeDirectory
 
 DEFAULT_ACCOUNT = "default"
-
-NO_FOLDER = "the folder that you are in is not there any more: it was removed or unmounted"
-GO_ELSEWHERE = "go into another one with cd, or give the whole path"
+NO_FOLDER = "the current folder does not exist any more: it was removed or unmounted"
+GO_ELSEWHERE = "change to another folder with cd, or give the absolute path"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -106,13 +105,13 @@ def _base(variable: str, default: str) -> Path:
 
 
 def home() -> Path:
-    """Return the home folder.  Raises Homeless if the system knows none."""
+    """Return the home folder.  Raises NoHomeDirectory if the system knows none."""
     with contextlib.suppress(RuntimeError):
         found = Path.home()
         if found.is_absolute():
             return found
     raise NoHomeDirectory(
-        "there is no home folder for what zonedrive keeps",
+        "there is no home folder for zonedrive's files",
         remedy="set HOME to a folder of yours",
     )
 
@@ -127,7 +126,19 @@ def expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as wrong:
-        raise ConfigError(f"{path}: there is no such home folder", remedy="write it out") from wrong
+        raise ConfigError(
+            f"{path}: there is no such home folder", remedy="give the absolute path"
+        ) from wrong
+
+
+class _InState:
+    """File or folder in an account's state folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: "AccountPaths", owner: type) -> Path:
+        return paths.state / self._name
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,17 @@ class AccountPaths:
     """Files and folders of one account."""
 
     account: str
+
+    account_file = _InState("account.json")  # service, user, certificate authority and profile
+    account_copy = _InState("account.copy.json")  # used if the account file is damaged
+    secrets_file = _InState("secrets.json")  # secrets of an account without a keyring
+    keyring_mark = _InState("in-keyring")  # the secrets are in a keyring; no second set is created
+    renewal_lock = _InState("renewal.lock")  # held while the stored password renews the logon
+    database = _InState("tree.db")  # inodes and intents, so that both change in one transaction
+    outgoing = _InState("outgoing")  # folder of bytes that the service does not have yet
+    log = _InState("daemon.log")  # of a daemon without a terminal or journal
+    run_record = _InState("daemon.run")  # exists from the start of a daemon until its orderly end
+    lock = _InState("daemon.lock")  # held by the account's running daemon
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9-]+", self.account):
@@ -145,10 +167,7 @@ class AccountPaths:
 
     @property
     def option(self) -> str:
-        """Command line option for this account, with a leading space.
-
-        Empty for the default account.
-        """
+        """Command line option for this account, with a leading space; "" for the default one."""
         return "" if self.account == DEFAULT_ACCOUNT else f" --account {self.account}"
 
     @property
@@ -162,62 +181,9 @@ class AccountPaths:
         return cache_dir() / self.account
 
     @property
-    def account_file(self) -> Path:
-        """Result of `logon`: service, user, certificate authority and profile."""
-        return self.state / "account.json"
-
-    @property
-    def account_copy(self) -> Path:
-        """Second copy of the account file, used if the first one is damaged."""
-        return self.state / "account.copy.json"
-
-    @property
-    def secrets_file(self) -> Path:
-        """Secrets of an account without a keyring."""
-        return self.state / "secrets.json"
-
-    @property
-    def keyring_mark(self) -> Path:
-        """Marker that the secrets are in a keyring, so that no second set is created."""
-        return self.state / "in-keyring"
-
-    @property
-    def renewal_lock(self) -> Path:
-        """Lock held while the logon is renewed with the stored password."""
-        return self.state / "renewal.lock"
-
-    @property
-    def database(self) -> Path:
-        """Database of tree and journal.
-
-        Both are in one file, because a change and its intent are one transaction.
-        """
-        return self.state / "tree.db"
-
-    @property
-    def outgoing(self) -> Path:
-        """Folder of bytes that the service does not have yet."""
-        return self.state / "outgoing"
-
-    @property
     def content(self) -> Path:
         """Folder of the cached bytes of files on the service."""
         return self.cache / "content"
-
-    @property
-    def log(self) -> Path:
-        """Log file of a daemon without a terminal or journal."""
-        return self.state / "daemon.log"
-
-    @property
-    def run_record(self) -> Path:
-        """File that exists from the start of a daemon until its orderly end."""
-        return self.state / "daemon.run"
-
-    @property
-    def lock(self) -> Path:
-        """Lock held by the account's running daemon."""
-        return self.state / "daemon.lock"
 
     @property
     def control(self) -> Path:
@@ -253,7 +219,7 @@ def another_users(folder: Path) -> Path | None:
 
 def no_folder(found: Path) -> ConfigError:
     """Return the error for an `obstacle`."""
-    kind = "a file" if found.is_file() else "no folder" if found.exists() else "a link to nothing"
+    kind = "a file" if found.is_file() else "no folder" if found.exists() else "a broken link"
     return ConfigError(f"{found} is {kind}, where a folder is needed", remedy=way_around(found))
 
 
@@ -277,9 +243,7 @@ def way_around(found: Path) -> str:
 
 def require_folders(paths: AccountPaths) -> None:
     """Raise ConfigError if a folder that zonedrive needs is a file or another user's."""
-    with contextlib.suppress(
-        NoHomeDirectory
-    ):  # code that needs a home folder raises the error itself
+    with contextlib.suppress(NoHomeDirectory):  # raised by code that needs a home folder
         for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
             if found := obstacle(folder):
                 raise no_folder(found)
@@ -301,7 +265,7 @@ def require_file(path: Path) -> None:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise ConfigError(
-                f"{path} is a pipe or a device", remedy="it is read again later, so name a file"
+                f"{path} is a pipe or a device", remedy="name a file, because it is read repeatedly"
             )
 
 

@@ -27,11 +27,9 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-STEADY_S = 10.0
-"""Seconds without a failure after which a task counts as working again."""
-
+STEADY_S = 10.0  # seconds without a failure after which a task counts as working again
+# Seconds for which a failed job is reported, unless a later job of its kind succeeds.
 REMEMBERED_S = 600.0
-"""Seconds for which a failed job is reported, unless a later job of its kind succeeds."""
 
 Arguments = TypeVarTuple("Arguments")
 

@@ -159,8 +159,8 @@ def test_a_shell_that_stands_in_what_was_unmounted(mounted: Mounted) -> None:
     assert re.fullmatch(rf"{mounted.path} was still used by sh \([0-9]+\)", used)
     assert first == "everything is on the service"
     assert lines[-1] == "done"
-    gone = "the folder that you are in is not there any more: it was removed or unmounted; go into"
-    assert shown.count(f"{gone} another one with cd, or give the whole path\n1\n") == 2
+    gone = "the current folder does not exist any more: it was removed or unmounted; change to"
+    assert shown.count(f"{gone} another folder with cd, or give the absolute path\n1\n") == 2
 
 
 def test_daemons_of_two_state_folders_are_not_mistaken(mounted: Mounted) -> None:

@@ -16,7 +16,7 @@ from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
     from zonedrive.logon.account import Account
-    from zonedrive.logon.account_data import Backlog
+    from zonedrive.logon.account_data import Backlog, LocalData
     from zonedrive.logon.secrets import SecretStore
 
 SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
@@ -49,10 +49,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     except StoreError:
         if not discard:
             raise
-        left, remedy = (
-            account_data.Backlog(),
-            "",
-        )  # it cannot be counted, and the user wants to discard it
+        left, remedy = account_data.Backlog(), ""  # cannot be counted, and is to be discarded
     store = open_store(paths)
     if left.files and not discard:
         mounted = control_client.running(paths)
@@ -63,11 +60,8 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
             )
         raise _refusal(left, remedy, mounted=mounted)
     if not discard:
-        _require_none_lost(local_data.lost(paths))
-        _require_none_wanted(paths, store)
-        store.get(
-            bearer_auth.NAME
-        )  # before anything ends: a keyring that cannot be emptied is said
+        _require_nothing_lost(paths, local_data.only_here(paths), store)
+        store.get(bearer_auth.NAME)  # fails before anything ends if the keyring cannot be emptied
     _stop_daemon(paths)
     with local_data.hold(paths):
         dropped = _dropped(paths, store, discard)
@@ -79,20 +73,16 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     text_output.say(f"logged off from {found.base_url}{dropped}")
 
 
-def _require_none_lost(lost: int) -> None:
-    """Raise ZonedriveError if there are files in lost+found."""
-    if lost:
-        raise ZonedriveError(
-            saved(lost),
-            remedy="mount and copy what you need from there, or drop it with --discard",
-        )
-
-
-def _require_none_wanted(paths: AccountPaths, store: "SecretStore") -> None:
-    """Raise ZonedriveError if `local_only` files of the user exist only on this machine."""
+def _require_nothing_lost(paths: AccountPaths, here: "LocalData", store: "SecretStore") -> None:
+    """Raise ZonedriveError if there are files in lost+found, or `local_only` files of the user."""
     from zonedrive.daemon import local_data
 
-    if number := local_data.wanted(paths):
+    if here.lost:
+        raise ZonedriveError(
+            saved(here.lost),
+            remedy="mount and copy what you need from there, or drop it with --discard",
+        )
+    if number := here.wanted:
         some = local_data.wanted_place(paths, store)
         some = f", {'' if number == 1 else 'among them '}{text_output.word(some)}" if some else ""
         raise ZonedriveError(
@@ -111,23 +101,18 @@ def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
     from zonedrive.daemon import local_data
 
     try:
-        left, lost, kept = (
-            local_data.backlog(paths),
-            local_data.lost(paths),
-            local_data.local(paths),
-        )
+        here = local_data.only_here(paths)
     except StoreError:
         if not discard:
             raise
         return "; dropped what was only on this machine, which cannot be counted any more"
     if not discard:
-        if left.files:
-            raise _refusal(left, "", mounted=False)
-        _require_none_lost(lost)
-        _require_none_wanted(paths, store)
-    dropped = [str(left)] if left.files else []
-    dropped += [f"{text_output.count(lost, 'file')} in lost+found"] if lost else []
-    dropped += [f"{text_output.count(kept, 'file')} of local_only"] if kept else []
+        if here.backlog.files:
+            raise _refusal(here.backlog, "", mounted=False)
+        _require_nothing_lost(paths, here, store)
+    dropped = [str(here.backlog)] if here.backlog.files else []
+    dropped += [f"{text_output.count(here.lost, 'file')} in lost+found"] if here.lost else []
+    dropped += [f"{text_output.count(here.local, 'file')} of local_only"] if here.local else []
     return f"; dropped {' and '.join(dropped)}" if dropped else ""
 
 

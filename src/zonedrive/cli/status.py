@@ -241,25 +241,26 @@ def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
 
     Raises ZonedriveError if there are any, or if there was no mount.
     """
-    from zonedrive.daemon.local_data import backlog, disk_problem, lost
+    from zonedrive.daemon.local_data import disk_problem, only_here
 
-    rest = backlog(paths)
+    here = only_here(paths)
+    rest, lost = here.backlog, here.lost
     waits = f"{rest} not on the service yet"
     if isinstance(ended, MountEnded):
         if rest.files:
             raise ZonedriveError(
                 f"the mount has ended: {waits}; kept here, uploads go on at the next mount"
             ) from ended
-        if saved_ones := lost(paths):
+        if lost:
             raise ZonedriveError(
-                f"the mount has ended: {saved(saved_ones)}", remedy=f"mount, {sync_view.SAVED}"
+                f"the mount has ended: {saved(lost)}", remedy=f"mount, {sync_view.SAVED}"
             ) from ended
         return
     if rest.files:
         remedy = disk_problem(paths) or ended.remedy
         raise ZonedriveError(f"{ended.message}: {waits}", remedy=remedy) from ended
-    if saved_ones := lost(paths):
+    if lost:
         raise ZonedriveError(
-            f"{ended.message}: {saved(saved_ones)}", remedy=f"{ended.remedy}, {sync_view.SAVED}"
+            f"{ended.message}: {saved(lost)}", remedy=f"{ended.remedy}, {sync_view.SAVED}"
         ) from ended
     raise ended

@@ -28,8 +28,7 @@ log = logging.getLogger(__name__)
 Say = Callable[[Message], Awaitable[None]]
 Handler = Callable[[Message, Say], Awaitable[Message]]
 
-WAITING = 16
-"""Maximum number of queued requests of one connection."""
+WAITING = 16  # maximum number of queued requests of one connection
 
 
 class Server:

@@ -25,16 +25,11 @@ from zonedrive.fuse import mountpoint
 from zonedrive.logon import lean_httpx
 from zonedrive.paths import AccountPaths, private_dir
 
+# Environment variables of a service manager, which monitors the parent, not the daemon.
 MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
-"""Environment variables of a service manager, which monitors the parent, not the daemon."""
-
-END_SECONDS = 10.0
-"""Maximum wait in seconds for the end of the process of a lost mount."""
-
+END_SECONDS = 10.0  # maximum wait for the end of the process of a lost mount
 LOOK_SECONDS = 0.02
-
-START_SECONDS = 120.0
-"""Maximum duration of a start, in seconds: a keyring may ask the user for its password."""
+START_SECONDS = 120.0  # maximum duration of a start: a keyring may ask the user for its password
 
 
 class Pipe:

@@ -30,28 +30,16 @@ from zonedrive.views.path_lookup import Place
 
 log = logging.getLogger(__name__)
 
-SAY_SECONDS = 0.5
-"""Interval in seconds between progress reports of a waiting command."""
-
-AWAY_SECONDS = 60.0
-"""Seconds that `sync` without a timeout waits for an unreachable service."""
-
+SAY_SECONDS = 0.5  # interval between progress reports of a waiting command
+AWAY_SECONDS = 60.0  # seconds that `sync` without a timeout waits for an unreachable service
+# Minimum `timeout` of `sync`, in seconds, after which no answer means a silent service.
 SILENT_SECONDS = 1.0
-"""Minimum `timeout` of `sync`, in seconds, after which no answer means a silent service."""
-
 AWAY = "it is sent automatically when the service is back"
-
-HELD = 20
-"""Maximum number of open files reported by path."""
-
-BUSY_SECONDS = 0.2
-"""Interval in seconds between attempts to unmount a mount in use."""
-
+HELD = 20  # maximum number of open files reported by path
+BUSY_SECONDS = 0.2  # interval between attempts to unmount a mount in use
 WAITING = ("pending", "uploading", "failed")
 NOT_SENT = "your latest change is not uploaded yet and not in this list; see 'zonedrive status'"
-
-ENDING = frozenset({"unmount"})
-"""Commands whose answer is sent after everything is closed."""
+ENDING = frozenset({"unmount"})  # commands whose answer is sent after everything is closed
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -43,7 +43,6 @@ RETRY_SECONDS = 600.0  # interval between searches for a bus
 SHUTDOWN_SECONDS = 5.0  # time until a shutdown if logind does not report it
 SPARE = 0.8  # fraction of this time that is used
 DEAD_SECONDS = 30.0  # duration of a suspend that no connection survives
-
 NAME = "org.freedesktop.login1"
 MANAGER = DBusAddress(
     "/org/freedesktop/login1", bus_name=NAME, interface="org.freedesktop.login1.Manager"

@@ -24,21 +24,13 @@ from zonedrive.paths import AccountPaths, quoted, write_private
 
 log = logging.getLogger(__name__)
 
-SIZE = 4096
-"""Size of the file in bytes, padding included: one disk block."""
-
-LONGEST = 1000
-"""Maximum length of the reason, in characters."""
-
+SIZE = 4096  # size of the file in bytes, padding included: one disk block
+LONGEST = 1000  # maximum length of the reason, in characters
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 COUNTERS = Path("/proc/vmstat")
-
 POWER = "the machine stopped without unmounting it: a power cut, a crash or a hard restart"
 KILLED = "it was killed (SIGKILL)"
-
-LOG_BYTES = 1 << 20
-"""Number of bytes at the end of the log in which a crash is searched for."""
-
+LOG_BYTES = 1 << 20  # number of bytes at the end of the log in which a crash is searched for
 MOUNTED = b" is mounted at "
 FATAL = re.compile(rb"^Fatal Python error: ([ -~]{1,200})$", re.MULTILINE)
 

@@ -24,7 +24,7 @@ from zonedrive.content.spool import files, is_any_sealed
 from zonedrive.daemon import last_run, lock
 from zonedrive.errors import MountError, StoreError
 from zonedrive.logon.account import Account
-from zonedrive.logon.account_data import Backlog
+from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.logon.keys import data_box, kept_key, names_box
 from zonedrive.logon.previous_account import LocalDataQueries
 from zonedrive.logon.secrets import KeyringTimeout, SecretStore, open_store
@@ -33,9 +33,7 @@ from zonedrive.state.reader import StateReader
 from zonedrive.state.status import Status, damage_notice, staying
 
 UNWRITABLE = (*NO_ROOM, errno.EROFS, errno.EACCES, errno.EPERM)
-
-UNLOCK_SECONDS = 90.0
-"""Time in seconds for the user to unlock a keyring; the start timeout is longer."""
+UNLOCK_SECONDS = 90.0  # time for the user to unlock a keyring; the start timeout is longer
 
 READ_ONLY = (
     "its disk is read-only: if it became so by itself, the disk has an error; look at 'dmesg', have"
@@ -65,35 +63,19 @@ def backlog(paths: AccountPaths) -> Backlog:
         return Backlog(*state.waiting())
 
 
-def lost(paths: AccountPaths) -> int:
-    """Return the number of files in lost+found, which exist only locally and are not uploaded.
+def only_here(paths: AccountPaths) -> LocalData:
+    """Return the amount of data that only this machine has. Raises StoreError.
 
-    Without a database, this is the number of spooled files, because the next mount moves them to
-    lost+found. Raises StoreError.
-    """
-    if not paths.database.exists():
-        return files(paths.outgoing)
-    with reader(paths) as state:
-        return state.lost_files()
-
-
-def local(paths: AccountPaths) -> int:
-    """Return the number of `local_only` files. Raises StoreError."""
-    with reader(paths) as state:
-        return state.local_files()
-
-
-def wanted(paths: AccountPaths) -> int:
-    """Return the number of `local_only` files without temporary files of programs.
-
-    Raises StoreError.
+    Without a database, all spooled files count as lost, because the next mount moves them to
+    lost+found.
     """
     with reader(paths) as state:
-        return state.wanted_files()
+        lost = state.lost_files() if paths.database.exists() else files(paths.outgoing)
+        return LocalData(Backlog(*state.waiting()), lost, state.local_files(), state.wanted_files())
 
 
 def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
-    """Return the path of one file of `wanted` in the mount; "" if names cannot be decrypted."""
+    """Return the path of one of the user's `local_only` files, "" if names cannot be decrypted."""
     with suppress(StoreError):
         key = kept_key(store) if needs_key(paths) else None
         with reader(paths) as state:
@@ -195,7 +177,7 @@ def is_running(paths: AccountPaths) -> bool:
     return lock.is_held(paths.lock)
 
 
-QUERIES = LocalDataQueries(backlog, lost, local, wanted, is_running, needs_key, hold)
+QUERIES = LocalDataQueries(only_here, is_running, needs_key, hold)
 
 
 # ---- the disk ----
@@ -279,7 +261,7 @@ def _stored_status(
     with reader(paths) as state:
         if not state.is_opened_by(box):
             raise unreadable(paths, settings)
-        found, number = state.stores(box), lost(paths)
+        found, number = state.stores(box), only_here(paths).lost
         used = cache_usage(paths.content)
         return Status(found).answer(
             found.pending(),

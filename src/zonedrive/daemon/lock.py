@@ -25,20 +25,12 @@ from zonedrive.errors import AlreadyRunning, MountError, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import private_dir, quoted
 
-LEAVING_SECONDS = 20.0
-"""Maximum wait in seconds for a daemon without a mount to close its stores."""
-
-TEST_SECONDS = 0.5
-"""Maximum wait in seconds for a process that only tests the lock."""
-
+LEAVING_SECONDS = 20.0  # maximum wait for a daemon without a mount to close its stores
+TEST_SECONDS = 0.5  # maximum wait for a process that only tests the lock
 POLL_SECONDS = 0.05
-
+# Signal that makes a daemon check its control socket, and create it again if it is missing.
 LISTEN = signal.SIGUSR1
-"""Signal that makes a daemon check its control socket, and create it again if it is missing."""
-
-KILLED_SECONDS = 10.0
-"""Maximum wait in seconds for the end of a killed process."""
-
+KILLED_SECONDS = 10.0  # maximum wait for the end of a killed process
 PROC = Path("/proc")
 
 

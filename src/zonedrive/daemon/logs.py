@@ -29,11 +29,9 @@ MAX_BYTES = 4 << 20
 ANONYMOUS_BYTES = 256 << 10
 KEPT = 2
 HIDDEN = "…"
+# Texts that name nobody, and may be in the anonymous file as values.
 KNOWN = frozenset({"online", "offline", "logon-required", "token", "session"})
-"""Texts that name nobody, and may be in the anonymous file as values."""
-
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
 # Loggers that report every request, with its address.
 _CHATTY = ("httpx", "httpcore", "pyfuse3", "keyring", "asyncio")
 

@@ -26,8 +26,7 @@ from zonedrive.views.status_report import StatusReport
 
 log = logging.getLogger(__name__)
 
-SECONDS = 5.0
-"""Timeout in seconds of a call to the desktop."""
+SECONDS = 5.0  # timeout in seconds of a call to the desktop
 
 NORMAL, URGENT = 1, 2
 UNTIL_CLOSED = 0  # the notification stays until the user closes it
@@ -37,18 +36,11 @@ ADDRESS = DBusAddress(
     interface="org.freedesktop.Notifications",
 )
 
-CALM_SECONDS = 3.0
-"""Wait in seconds after a change before its result is read."""
-
-GATHER_SECONDS = 30.0
-"""Maximum time in seconds to collect further events."""
-
+CALM_SECONDS = 3.0  # wait after a change before its result is read
+GATHER_SECONDS = 30.0  # maximum time to collect further events
 RESAY_SECONDS = 300.0
-AGAIN_SECONDS = 600.0
-"""Wait in seconds before another attempt if no desktop shows notifications."""
-
-NAME = 120
-"""Maximum length of a path in a notification, in characters."""
+AGAIN_SECONDS = 600.0  # wait before another attempt if no desktop shows notifications
+NAME = 120  # maximum length of a path in a notification, in characters
 
 
 class Desktop:

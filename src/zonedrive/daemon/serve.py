@@ -41,13 +41,10 @@ from zonedrive.supervisor import Task
 
 log = logging.getLogger(__name__)
 
+# Maximum duration of closing; the next start recovers anything not closed by then.
 CLOSE_SECONDS = 20.0
-"""Maximum duration of closing in seconds; the next start recovers anything not closed by then."""
-
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-FAREWELL_SECONDS = 5.0
-"""Maximum time in seconds to send the last answers."""
+FAREWELL_SECONDS = 5.0  # maximum time to send the last answers
 
 
 @dataclass(frozen=True)

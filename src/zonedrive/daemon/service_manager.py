@@ -25,18 +25,10 @@ from zonedrive.views.status_report import StatusReport
 
 log = logging.getLogger(__name__)
 
-CALM_SECONDS = 1.0
-"""Minimum interval in seconds between two lines; a logon renewal takes less."""
-
-PROGRESS_SECONDS = 2.0
-"""Interval in seconds between updates during uploads."""
-
-POLL_SECONDS = 5.0
-"""Interval in seconds between checks of a locked keyring."""
-
-ANSWER_SECONDS = 5.0
-"""Timeout in seconds of a call on the bus."""
-
+CALM_SECONDS = 1.0  # minimum interval between two lines; a logon renewal takes less
+PROGRESS_SECONDS = 2.0  # interval between updates during uploads
+POLL_SECONDS = 5.0  # interval between checks of a locked keyring
+ANSWER_SECONDS = 5.0  # timeout of a call on the bus
 SECRETS = "org.freedesktop.secrets"
 SECRET_SERVICE = DBusAddress("/org/freedesktop/secrets", SECRETS, "org.freedesktop.Secret.Service")
 

@@ -5,7 +5,6 @@ uploads.
 """
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -29,8 +28,13 @@ class Backlog(msgspec.Struct, frozen=True):
         return unsent(msgspec.structs.asdict(self))
 
 
-FindBacklog = Callable[[AccountPaths], Backlog]
-"""Function that returns the backlog of an account, with or without a running daemon."""
+class LocalData(msgspec.Struct, frozen=True):
+    """Data that only this machine has; `lost`, `local` and `wanted` are numbers of files."""
+
+    backlog: Backlog = Backlog()
+    lost: int = 0  # in lost+found
+    local: int = 0  # with names of local_only
+    wanted: int = 0  # those of `local` that are the user's, not temporary files of programs
 
 
 def ca_copy(paths: AccountPaths) -> Path:

@@ -15,7 +15,7 @@ from zonedrive.errors import ConfigError, NotLoggedOn
 from zonedrive.formatting import count
 from zonedrive.logon import keys
 from zonedrive.logon.account import Account
-from zonedrive.logon.account_data import FindBacklog, forget_data
+from zonedrive.logon.account_data import LocalData, forget_data
 from zonedrive.logon.secrets import SecretStore
 from zonedrive.paths import AccountPaths, quoted
 
@@ -29,13 +29,10 @@ MISSING_KEY = (
 class LocalDataQueries:
     """Queries about an account's current state on this machine, answered by other packages."""
 
-    backlog: FindBacklog
-    lost: Callable[[AccountPaths], int]  # files in lost+found
-    local: Callable[[AccountPaths], int]  # files with names of local_only
-    wanted: Callable[[AccountPaths], int]  # those of them that are a person's own
-    running: Callable[[AccountPaths], bool]  # whether a daemon has the stores
-    needs_key: Callable[[AccountPaths], bool]  # whether something in them is encrypted
-    hold: Callable[[AccountPaths], AbstractContextManager[None]]  # keep daemons from beginning
+    local_data: Callable[[AccountPaths], LocalData]
+    running: Callable[[AccountPaths], bool]  # True if a daemon is running
+    needs_key: Callable[[AccountPaths], bool]  # True if local data is encrypted
+    hold: Callable[[AccountPaths], AbstractContextManager[None]]  # keep daemons from starting
 
 
 class PreviousAccount:
@@ -64,8 +61,8 @@ class PreviousAccount:
 
     def refuse_takeover(self) -> None:
         """Raise ConfigError if data stored here is in use, or not uploaded yet."""
-        waiting, lost = self._here.backlog(self._paths), self._here.lost(self._paths)
-        running, wanted = self._here.running(self._paths), self._here.wanted(self._paths)
+        here, running = self._here.local_data(self._paths), self._here.running(self._paths)
+        waiting, lost, wanted = here.backlog, here.lost, here.wanted
         kept = "in lost+found" if lost else "of local_only"
         what = str(waiting) if waiting.files else f"{count(lost or wanted, 'file')} {kept}"
         if (waiting.files or lost or wanted) and self.account is None:
@@ -100,14 +97,11 @@ class PreviousAccount:
 
         Raises ConfigError if that would lose data that only this machine has.
         """
-        here, paths = self._here, self._paths
-        if (
-            here.backlog(paths).files or here.lost(paths) or here.wanted(paths)
-        ):  # saved since it was refused for the first time
+        here = self._here.local_data(self._paths)
+        if here.backlog.files or here.lost or here.wanted:  # saved after the first check
             self.refuse_takeover()
-        local = self._here.local(self._paths)
         forget_data(self._paths, store)
-        also = f", and {count(local, 'file')} of local_only" if local else ""
+        also = f", and {count(here.local, 'file')} of local_only" if here.local else ""
         return f"what was kept here of {self.whose} is destroyed: cache, names, data key{also}"
 
     def require_key(self, store: SecretStore) -> None:

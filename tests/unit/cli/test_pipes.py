@@ -37,7 +37,7 @@ def test_what_is_read_again_must_be_a_file(
     given = [*words, last + name] if last.endswith("=") else [*words, last, name]
     failed = run(*given)
     assert failed.returncode == 1
-    said = f"zonedrive: {name} is a pipe or a device; it is read again later, so name a file\n"
+    said = f"zonedrive: {name} is a pipe or a device; name a file, because it is read repeatedly\n"
     assert failed.stderr == said
 
 

@@ -25,7 +25,7 @@ from tests.unit.logon.test_bearer_auth import Memory
 from zonedrive import errors
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
-from zonedrive.logon.account_data import Backlog
+from zonedrive.logon.account_data import Backlog, LocalData
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.logon import Logon, LogonRequest
 from zonedrive.logon.previous_account import LocalDataQueries
@@ -65,10 +65,9 @@ class Office:
             LogonRequest(url=url, username=username, **more),
             self.person,
             premises=LocalDataQueries(
-                backlog=lambda paths: self.backlog,
-                lost=lambda paths: self.lost,
-                local=lambda paths: 0,
-                wanted=lambda paths: self.wanted,
+                local_data=lambda paths: LocalData(
+                    self.backlog, lost=self.lost, wanted=self.wanted
+                ),
                 running=lambda paths: self.running,
                 needs_key=lambda paths: self.sealed,
                 hold=self._hold,

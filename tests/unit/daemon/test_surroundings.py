@@ -133,8 +133,10 @@ def test_the_log_is_private_bounded_and_complete(tmp_path: Path) -> None:
     """0600, rotated, with what C libraries say, without the address of every request."""
     path = tmp_path / "state" / "daemon.log"
     subprocess.run([sys.executable, "-c", LOG, path], check=True)
-    files = sorted(path.parent.iterdir())
+    files = sorted(path.parent.glob("daemon.log*"))
     assert [each.name for each in files] == ["daemon.log", "daemon.log.1", "daemon.log.2"]
+    assert stat.S_IMODE(logs.anonymous(path).stat().st_mode) == 0o600
+    assert b"secret" not in logs.anonymous(path).read_bytes()
     for each in files:
         assert stat.S_IMODE(each.stat().st_mode) == 0o600
         assert each.stat().st_size < 4000

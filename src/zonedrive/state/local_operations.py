@@ -4,7 +4,7 @@ A change takes effect locally at once, and its intent says what the service must
 caller has checked that the change is permitted, and that nothing has changed since.
 
 A file that takes the place of another one continues its history if its bytes are local: this is how
-programs save.  A new file does so at its upload (`sync.coalesce`).  A temporary file that was
+programs save.  A new file does so at its upload (`sync.planner`).  A temporary file that was
 uploaded before its program renamed it becomes new again: its own entry is deleted, and its bytes
 become the former file's next version.  This is done if the former file was removed, or is a backup
 that coworkers do not see; after a plain rename both files continue with their own histories.

@@ -21,10 +21,9 @@ from zonedrive.errors import StoreError, Unavailable, first_of
 from zonedrive.state.due_queue import FAR_NS
 from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.supervisor import Supervisor, Task
-from zonedrive.sync.coalesce import Action, Step
 from zonedrive.sync.executor import Executor
 from zonedrive.sync.overload_limit import OverloadLimit
-from zonedrive.sync.planner import InodeViews, Planner
+from zonedrive.sync.planner import Action, InodeViews, Planner, Step
 from zonedrive.sync.upload import TINY
 
 log = logging.getLogger(__name__)

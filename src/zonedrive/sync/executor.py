@@ -10,9 +10,9 @@ from zonedrive.snapshot import Snapshot
 from zonedrive.state import conflicts, remote_binding
 from zonedrive.state.inode import ROOT, Inode
 from zonedrive.state.local_state import LocalState
-from zonedrive.sync.coalesce import Action, Step
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import materialize
+from zonedrive.sync.planner import Action, Step
 from zonedrive.sync.reconcile import Reconciler
 from zonedrive.sync.remote_namespace import RemoteNamespace
 from zonedrive.sync.upload import Uploader

@@ -12,6 +12,7 @@ transaction.
 
 import logging
 from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
 
 import trio
 
@@ -54,16 +55,16 @@ class LocalChanges:
             state.intents.place(ino, state.due())
 
 
+@dataclass(eq=False)
 class _Arrived:
     """Small listing that is waiting to be merged."""
 
-    def __init__(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
-        self.folder = folder
-        self.asked_ns = asked_ns
-        self.answer = answer
-        self.error: Exception | None = None
-        self.result = Merged()
-        self.done = trio.Event()
+    folder: Inode
+    asked_ns: int
+    answer: RawListing
+    error: Exception | None = None
+    result: Merged = field(default_factory=Merged)
+    done: trio.Event = field(default_factory=trio.Event)
 
 
 class ListingBatches:

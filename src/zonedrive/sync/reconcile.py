@@ -319,7 +319,8 @@ class Reconciler:
                 opened.close_local()
             if state.requests.keeps(inode.ino, request.generation):
                 return  # another pending request has sent the same bytes
-            if opened is not None or known is None or not self._put(inode, entry, known):
+            small = known.content if known is not None and opened is None else None
+            if small is None or not state.cache.put(inode.ino, entry.revision, small):
                 with suppress(Damaged):  # the next read fetches the content again
                     manifest = known.manifest if known else state.spool.manifest(*which)
                     await state.cache.take(
@@ -331,8 +332,3 @@ class Reconciler:
                         known.taken if known else None,
                     )
             state.spool.delete(*which)
-
-    def _put(self, inode: Inode, entry: Entry, known: Sent) -> bool:
-        """Store small content in the cache of small files; return False for other content."""
-        content = known.content
-        return content is not None and self._state.cache.put(inode.ino, entry.revision, content)

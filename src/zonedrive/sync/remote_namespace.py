@@ -37,11 +37,7 @@ class RemoteNamespace:
     """Sender of local name changes to the service."""
 
     def __init__(
-        self,
-        state: LocalState,
-        service: Service,
-        folders: DirectoryCache,
-        reconciler: Reconciler,
+        self, state: LocalState, service: Service, folders: DirectoryCache, reconciler: Reconciler
     ) -> None:
         self._state = state
         self._service = service

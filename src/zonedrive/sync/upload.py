@@ -98,11 +98,7 @@ class Uploader:
     """Upload of local generations as new versions."""
 
     def __init__(
-        self,
-        state: LocalState,
-        service: Service,
-        folders: DirectoryCache,
-        reconciler: Reconciler,
+        self, state: LocalState, service: Service, folders: DirectoryCache, reconciler: Reconciler
     ) -> None:
         self._state = state
         self._service = service

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from tests.unit.sync.desk import Desk
 from tests.unit.sync.remote_side import TakenError
 from tests.unit.sync.sending import NOWHERE, ZONE, Node
-from zonedrive.sync.coalesce import Step
+from zonedrive.sync.planner import Step
 
 NAMES = ("a", "b", "c", "d", "a~")
 

@@ -15,7 +15,7 @@ from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.model import Revision
 from zonedrive.state.intents import Intent, IntentTable
-from zonedrive.sync.coalesce import Action, InodeView, Place, Step, fold
+from zonedrive.sync.planner import Action, InodeView, Place, Step, fold
 
 ZONE, NOWHERE = 1, 0
 

@@ -16,10 +16,9 @@ from zonedrive.db import Database
 from zonedrive.errors import Changed, Forbidden, Unavailable
 from zonedrive.state.conflict_log import add_told
 from zonedrive.state.intents import IntentTable, add_parked, create_tables
-from zonedrive.sync.coalesce import InodeView, Place, Step
 from zonedrive.sync.dispatcher import BIG, SMALL, Dispatcher
 from zonedrive.sync.executor import Executor
-from zonedrive.sync.planner import Chains, InodeViews
+from zonedrive.sync.planner import Chains, InodeView, InodeViews, Place, Step
 from zonedrive.sync.upload import TINY
 
 PATIENCE = 60

@@ -7,13 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.sync.sending import _Memory
-from tests.unit.sync.test_coalesce import World, intent, new_file, old_file, worlds
+from tests.unit.sync.test_folding import World, intent, new_file, old_file, worlds
 from zonedrive.db import Database
 from zonedrive.state.due_queue import FAR_NS
 from zonedrive.state.intents import Intent, IntentTable
 from zonedrive.sync import planner
-from zonedrive.sync.coalesce import InodeView, Place, Step, fold
-from zonedrive.sync.planner import BATCH, LARGE, LARGE_ONES, Chains, Planner
+from zonedrive.sync.planner import (
+    BATCH,
+    LARGE,
+    LARGE_ONES,
+    Chains,
+    InodeView,
+    Place,
+    Planner,
+    Step,
+    fold,
+)
 
 Items = list[tuple[Intent, InodeView]]
 

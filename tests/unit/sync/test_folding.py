@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from zonedrive.state.intents import Intent
-from zonedrive.sync.coalesce import Action, InodeView, Place, Step, fold
+from zonedrive.sync.planner import Action, InodeView, Place, Step, fold
 
 ZONE = 1
 A, B, C = (ZONE, "a"), (ZONE, "b"), (ZONE, "c")

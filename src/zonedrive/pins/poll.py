@@ -110,7 +110,7 @@ class PinPoller:
             del self._left[-self._width :]
             for ino in batch:
                 if ino in self._pins:
-                    self._left += self._state.inodes.folders_in(ino)
+                    self._left += self._state.inodes.rows.folders_in(ino)
             if not goes_on:
                 return
 

@@ -1,20 +1,28 @@
-"""Cache of inodes in memory: inodes in use, and recently used ones.
+"""Caches of the tree: inodes, the names in folders, and new files that have no row yet.
 
-Knows nothing about their table.
+Knows nothing about the table.
 
 INVARIANT: while any code references an `Inode`, every lookup of its number returns that object.
 All users therefore see a change at once.
 
 INVARIANT: an inode without a row stays in memory until it is released, because no other copy
-exists.
+exists; so does a folder with newer times than its row because of a draft.
+
+INVARIANT: a change of a folder's names is applied to its map, also while that map is being loaded.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from weakref import WeakValueDictionary
 
 from zonedrive.state.inode import Inode
 
 RECENT = 4096  # at least this many recently used inodes are cached, at most twice as many
+NAMES = 150_000  # most cached names; one folder may have more
+
+Names = dict[str, int]
+Place = tuple[int, str]  # folder and name
+
+_NONE: Mapping[str, int] = {}
 
 
 class InodeCache:
@@ -57,11 +65,6 @@ class InodeCache:
         for known in (self._young, self._old, self._alive, self._rowless):
             known.pop(ino, None)
 
-    def drop_all(self, inodes: Iterable[Inode]) -> None:
-        """Remove inodes from the cache."""
-        for inode in inodes:
-            self.drop(inode.ino)
-
     def everyone(self) -> list[Inode]:
         """Return all cached inodes."""
         return list(self._alive.values())
@@ -83,3 +86,113 @@ class InodeCache:
         if len(self._young) >= self._recent:
             self._old, self._young = self._young, {}
         self._young[inode.ino] = inode
+
+
+class Loading:
+    """Names of one folder while they are loaded; `rest` yields the numbers still to read."""
+
+    def __init__(self, inos: list[int]) -> None:
+        self.names: Names = {}
+        self.rest: Iterator[int] = iter(inos)
+
+
+class Dirents:
+    """Maps from name to inode number, by folder: of a folder, all names are cached or none."""
+
+    def __init__(self, limit: int = NAMES) -> None:
+        self._limit = limit
+        self._maps: dict[int, Names] = {}  # the one used last comes last
+        self._sum = 0
+        self._loading: dict[int, Loading] = {}
+
+    def get(self, parent: int) -> Names | None:
+        """Return the names in a folder, or None if they are not cached."""
+        names = self._maps.get(parent)
+        if names is not None and len(self._maps) > 1:
+            del self._maps[parent]
+            self._maps[parent] = names
+        return names
+
+    def loading(self, parent: int) -> Loading | None:
+        """Return the running load of a folder's names, or None."""
+        return self._loading.get(parent)
+
+    def begin(self, parent: int, inos: list[int]) -> Loading:
+        """Begin to load the names of a folder from the numbers `inos`."""
+        load = self._loading[parent] = Loading(inos)
+        return load
+
+    def finish(self, parent: int) -> Names:
+        """End a load and cache its names."""
+        names = self._maps[parent] = self._loading.pop(parent).names
+        self._sum += len(names)
+        while self._sum > self._limit and len(self._maps) > 1:
+            self.forget(next(iter(self._maps)))
+        return names
+
+    def link(self, parent: int, name: str, ino: int) -> None:
+        """Add a name to a folder."""
+        names = self._maps.get(parent)
+        if names is not None:
+            self._sum += name not in names
+            names[name] = ino
+        if (load := self._loading.get(parent)) is not None:
+            load.names[name] = ino
+
+    def unlink(self, parent: int, name: str) -> None:
+        """Remove a name from a folder."""
+        names = self._maps.get(parent)
+        if names is not None and names.pop(name, None) is not None:
+            self._sum -= 1
+        if (load := self._loading.get(parent)) is not None:
+            load.names.pop(name, None)
+
+    def forget(self, parent: int) -> None:
+        """Drop the cached names of a folder."""
+        self._sum -= len(self._maps.pop(parent, ()))
+        self._loading.pop(parent, None)
+
+    def clear(self) -> None:
+        """Drop all cached names."""
+        self._maps.clear()
+        self._loading.clear()
+        self._sum = 0
+
+
+class Drafts:
+    """Drafts by number and by place: new files that no program has closed yet.
+
+    They have a name but no row.  A file is not durable before its first close, so drafts are lost
+    when the daemon ends.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Inode, Place]] = {}
+        self._names: dict[int, dict[str, int]] = {}  # numbers by folder and name
+        # Folders by number whose times are newer than those in their rows.
+        self.behind: dict[int, Inode] = {}
+
+    def __contains__(self, ino: int) -> bool:
+        return ino in self._known
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all drafts, in order of creation."""
+        return list(self._known)
+
+    def names_in(self, parent: int) -> Mapping[str, int]:
+        """Return the numbers of the drafts in a folder by name."""
+        return self._names.get(parent, _NONE)
+
+    def add(self, inode: Inode, place: Place) -> None:
+        """Add a draft with its place."""
+        self._known[inode.ino] = inode, place
+        self._names.setdefault(place[0], {})[place[1]] = inode.ino
+
+    def drop(self, ino: int) -> Place:
+        """Remove a draft that now has a row or no longer has a name; return its former place."""
+        _, place = self._known.pop(ino)
+        names = self._names[place[0]]
+        del names[place[1]]
+        if not names:
+            del self._names[place[0]]
+        return place

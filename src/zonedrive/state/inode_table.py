@@ -10,8 +10,10 @@ impossible name.  The next listing of its folder restores the real name.
 
 import itertools
 import logging
+import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -83,6 +85,51 @@ ONLY_HERE = (
 """Conditions for the rows that no listing could restore; each condition uses an index."""
 
 
+def create_table(connection: sqlite3.Connection) -> None:
+    """Create the table of the first schema."""
+    connection.execute(
+        """
+        CREATE TABLE inodes (
+            ino INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again
+            parent INTEGER NOT NULL,      -- ino of the folder, 0 once unlinked
+            kind INTEGER NOT NULL,        -- tree.inode.Kind
+            zone TEXT NOT NULL,           -- id of the zone, '' for the root
+            remote_id TEXT,               -- the service's id, NULL for what it has not seen
+            revision TEXT NOT NULL,       -- model.Revision last heard of; since schema 3 sealed
+            generation INTEGER NOT NULL,  -- of the bytes in the spool, 0: none
+            local INTEGER NOT NULL,       -- > 0: never leaves this machine, see names.stays
+            listed INTEGER NOT NULL,      -- 1: the children below are the folder's whole listing
+            sealed BLOB NOT NULL          -- _Sealed as MessagePack, encrypted
+        )
+        """
+    )
+    connection.execute("CREATE INDEX inodes_by_parent ON inodes (parent)")
+    connection.execute(
+        "CREATE UNIQUE INDEX inodes_by_remote ON inodes (zone, remote_id)"
+        " WHERE remote_id IS NOT NULL"
+    )
+
+
+def add_marks(connection: sqlite3.Connection) -> None:
+    """Migrate to the third schema: indexes for names, for local bytes and for new entries.
+
+    Existing rows are not rewritten, so that a million of them take only some seconds.
+    """
+    for statement in (
+        # Box.mark of parent and name; NULL: written before this schema
+        "ALTER TABLE inodes ADD COLUMN mark INTEGER",
+        # Inode.seen
+        "ALTER TABLE inodes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0",
+        "DROP INDEX inodes_by_parent",
+        "CREATE INDEX inodes_by_name ON inodes (parent, mark)",
+        "CREATE INDEX inodes_with_bytes ON inodes (generation) WHERE generation > 0",
+        "CREATE INDEX inodes_without_origin ON inodes (parent) WHERE remote_id IS NULL",
+        "CREATE INDEX inodes_of_folders ON inodes (parent) WHERE kind < 3",
+        "CREATE INDEX inodes_unmarked ON inodes (parent) WHERE mark IS NULL",
+    ):
+        connection.execute(statement)
+
+
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
     """Return True if a row, given by column, can be decrypted with `box`."""
     try:
@@ -101,7 +148,7 @@ def unreadable(inode: Inode) -> bool:
     return inode.name.startswith("/")
 
 
-class InodeStore:
+class InodeTable:
     """Inodes in their table."""
 
     def __init__(self, database: Database, box: Box) -> None:
@@ -276,6 +323,34 @@ class InodeStore:
             for more in ("", " AND kind < 3")
         )
         return int(entries), int(folders)
+
+    def has_homeless(self) -> bool:
+        """Return True if the parent folder of some inode has no row; checks each folder once."""
+        found = self._database.execute(
+            "WITH RECURSIVE folders (ino) AS (SELECT min(parent) FROM inodes WHERE parent > 0"
+            " UNION ALL SELECT (SELECT min(parent) FROM inodes WHERE parent > folders.ino)"
+            " FROM folders WHERE folders.ino IS NOT NULL)"
+            " SELECT 1 FROM folders WHERE ino IS NOT NULL"
+            " AND NOT EXISTS (SELECT 1 FROM inodes WHERE inodes.ino = folders.ino) LIMIT 1"
+        )
+        return found.fetchone() is not None
+
+    def homeless(self) -> list[int]:
+        """Return the inodes from which no chain of parents leads to the root, including cycles."""
+        rows = self._database.execute(
+            "WITH RECURSIVE home (ino) AS (SELECT ino FROM inodes WHERE ino = 1 OR parent = 0"
+            " UNION SELECT inodes.ino FROM home JOIN inodes ON inodes.parent = home.ino)"
+            " SELECT ino FROM inodes WHERE ino NOT IN (SELECT ino FROM home)"
+        )
+        return [ino for (ino,) in rows]
+
+    def known(self, inos: Iterable[int]) -> set[int]:
+        """Return the subset of the numbers that have a row."""
+        rest, found = iter(inos), set[int]()
+        while batch := list(islice(rest, BATCH)):
+            sql = f"SELECT ino FROM inodes WHERE ino IN ({_marks(batch)})"  # noqa: S608
+            found |= {ino for (ino,) in self._database.execute(sql, batch)}
+        return found
 
     # ---- rows ----
 

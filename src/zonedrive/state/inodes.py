@@ -1,4 +1,4 @@
-"""Tree of inodes with its table; the inodes in use are cached in memory.
+"""Tree of inodes with its table; the inodes in use are cached in memory, others are read.
 
 Knows nothing about the service, the outbox or the kernel; they report their changes to the tree.
 
@@ -9,19 +9,21 @@ INVARIANT: the names in a folder are unique, and every inode but the root has at
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
 from typing import Self
+
+from cachetools import TTLCache
 
 from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
-from zonedrive.state import orphans
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.inode_queries import InodeQueries
-from zonedrive.state.inode_table import INDEXED, InodeStore, unreadable
-from zonedrive.state.lookup_counts import LookupCounts
-from zonedrive.state.recent_writes import RecentWrites
+from zonedrive.state.inode_cache import Dirents, Drafts, InodeCache
+from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, unreadable
 
 _PLACE_SAID = ("zone", "remote_id", "remote_parent", "remote_name")
 SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attributes"))
@@ -29,17 +31,43 @@ SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attr
 _PLACE = frozenset(("parent", "name", "local"))
 _UNSEALED = frozenset(("listed", "seen"))
 
+STALE_LISTING_S = 120  # the longest time that a listing takes; a slower one might miss our change
+RECENT = 100_000  # number of remembered changes
 
-class Inodes(InodeQueries):
-    """Tree of inodes, with read and write access."""
+
+class RecentWrites:
+    """Times of this client's changes on the service, used to detect stale listings."""
+
+    def __init__(self) -> None:
+        # Monotonic, in nanoseconds, by zone and entry.
+        self._moments: TTLCache[tuple[str, str], int] = TTLCache(RECENT, STALE_LISTING_S)
+        self._latest = -1
+
+    def add(self, zone: str, remote_id: str) -> None:
+        """Record that this client changed the entry now."""
+        self._latest = self._moments[zone, remote_id] = time.monotonic_ns()
+
+    def since(self, zone: str, remote_id: str, asked_ns: int) -> bool:
+        """Return True if this client changed the entry after `asked_ns` (monotonic)."""
+        if self._latest < asked_ns:  # true for nearly every entry of a listing
+            return False
+        return self._moments.get((zone, remote_id), -1) >= asked_ns
+
+
+class Inodes:
+    """Tree of inodes."""
 
     def __init__(self, database: Database, box: Box) -> None:
-        """Create the root if it does not exist; load no other inodes yet."""
-        super().__init__(database, box)
+        """Prepare the caches; load no inodes yet."""
         self._database = database
-        self._lookups = LookupCounts()
-        self.settled = RecentWrites()  # entries changed by us; older listings of them are stale
-        self._next_ino = self._store.next_ino()
+        self.rows = InodeTable(database, box)
+        self._held = InodeCache()
+        self._dirents = Dirents()
+        self._drafts = Drafts()
+        self._changes: Counter[int] = Counter()  # by folder
+        self._lookups: Counter[int] = Counter()  # of the kernel
+        self.settled = RecentWrites()
+        self._next_ino = self.rows.next_ino()
 
     @classmethod
     def open(cls, database: Database, box: Box) -> Self:
@@ -51,6 +79,172 @@ class Inodes(InodeQueries):
                 tree._keep(Inode(ROOT, ROOT, "", Kind.ROOT, mtime_ns=now, ctime_ns=now))
             tree._next_ino = max(tree._next_ino, ROOT + 1)
         return tree
+
+    # ---- reading ----
+
+    def find(self, ino: int) -> Inode | None:
+        """Return the inode with the given number, or None if it does not exist."""
+        inode = self._held.get(ino)
+        if inode is None:
+            stored = self.rows.get(ino)
+            return None if stored is None else self._adopt(stored)
+        return inode
+
+    def get(self, ino: int) -> Inode:
+        """Return the inode with the given number.  Raises FileNotFoundError."""
+        inode = self.find(ino)
+        if inode is None:
+            raise FileNotFoundError(f"inode {ino}")
+        return inode
+
+    def get_all(self, inos: Iterable[int]) -> Iterator[Inode]:
+        """Yield the inodes with the given numbers, in that order; skip missing ones.
+
+        Rows are read in batches, and only one batch of inodes is held at a time.
+        """
+        rest = iter(inos)
+        while batch := list(islice(rest, BATCH)):
+            known = {ino: self._held.get(ino) for ino in batch}
+            if missing := [ino for ino, inode in known.items() if inode is None]:
+                for stored in self.rows.get_all(missing):
+                    known[stored.ino] = self._adopt(stored)
+            yield from (inode for inode in known.values() if inode is not None)
+
+    def children(self, parent: int) -> Mapping[str, int]:
+        """Return the inode numbers in a folder by name."""
+        names = self._dirents.get(parent)
+        while names is None:
+            for _ in self.loading(parent):
+                pass
+            names = self._dirents.get(parent)
+        return names
+
+    def loading(self, parent: int) -> Iterator[None]:
+        """Load the names in a folder in steps of some milliseconds, if they are not loaded.
+
+        Other operations may run between the steps.  After the last step `children` returns at once.
+        """
+        while self._dirents.get(parent) is None:
+            load = self._dirents.loading(parent)
+            if load is None:
+                load = self._dirents.begin(parent, self.rows.numbers_in(parent))
+                load.names.update(self._drafts.names_in(parent))
+            batch = list(islice(load.rest, BATCH))
+            for ino, where, name in self.rows.names(batch):
+                if name.startswith("/"):
+                    self.find(ino)  # marks its folder unlisted
+                elif where == parent and ino != ROOT:
+                    load.names[name] = ino
+            if len(batch) < BATCH:
+                self._dirents.finish(parent)
+                return
+            yield
+
+    def child(self, parent: int, name: str) -> Inode | None:
+        """Return the inode with the given name in a folder, or None."""
+        names = self._dirents.get(parent)
+        if names is None:
+            if (draft := self._drafts.names_in(parent).get(name)) is not None:
+                return self.get(draft)
+            for stored in self.rows.named(parent, name):
+                inode = self._adopt(stored)
+                if inode.parent == parent and inode.name == name:
+                    return inode
+            if not self.rows.has_unmarked(parent):
+                return None
+            return self.get(ino) if (ino := self.children(parent).get(name)) else None
+        ino = names.get(name)
+        return None if ino is None else self.get(ino)
+
+    def has_name(self, parent: int, name: str) -> bool:
+        """Return True if a folder has an entry with the given name."""
+        names = self._dirents.get(parent)
+        return self.child(parent, name) is not None if names is None else name in names
+
+    def inodes_in(self, parent: int) -> list[Inode]:
+        """Return all inodes in a folder; for a large folder `get_all` needs less memory."""
+        return list(self.get_all(self.children(parent).values()))
+
+    def new_in(self, parent: int) -> list[Inode]:
+        """Return the inodes in a folder that the service does not have."""
+        numbers = [*self.rows.new_in(parent), *self._drafts.names_in(parent).values()]
+        return [each for each in self.get_all(numbers) if each.ino != ROOT]
+
+    def numbers_in(self, parent: int) -> list[int]:
+        """Return the inode numbers in a folder, in order of creation."""
+        numbers = [*self.rows.numbers_in(parent), *self._drafts.names_in(parent).values()]
+        return [ino for ino in numbers if ino != ROOT]
+
+    def by_remote(self, zone: str, remote_id: str) -> Inode | None:
+        """Return the inode of a remote entry, or None."""
+        ino = self.rows.by_remote(zone, remote_id)
+        return None if ino is None else self.find(ino)
+
+    def by_remotes(self, zone: str, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+        """Return (number, parent, `Inode.seen`) by remote id, for the known entries only."""
+        rest = iter(ids)
+        batches = iter(lambda: list(islice(rest, BATCH)), [])
+        rows = (row for batch in batches for row in self.rows.by_remotes(zone, batch))
+        return {remote_id: (ino, parent, seen) for remote_id, ino, parent, seen in rows}
+
+    def unlinked(self) -> list[Inode]:
+        """Return the tombstones: inodes that have no local name, but that the service still has."""
+        return list(self.get_all(self.rows.numbers_in(NOWHERE)))
+
+    def path(self, ino: int) -> str:
+        """Return the path of an inode below the mount point, without a leading slash."""
+        parts: list[str] = []
+        while ino not in (ROOT, NOWHERE) and (inode := self.find(ino)) is not None:
+            parts.append(inode.name)
+            ino = inode.parent
+        return "/".join(reversed(parts))
+
+    def below(self, ino: int) -> Iterator[Inode]:
+        """Yield an inode and all inodes below it."""
+        inode = self.get(ino)
+        yield inode
+        if inode.is_folder:
+            for child in self.numbers_in(ino):
+                yield from self.below(child)
+
+    def is_below(self, inode: Inode | None, folder: Inode) -> bool:
+        """Return True if the inode is the folder itself or below it."""
+        while inode is not None and inode is not folder:
+            inode = None if inode.parent in (NOWHERE, ROOT) else self.find(inode.parent)
+        return inode is folder
+
+    def folders_below(self, folder: Inode) -> Iterator[Inode]:
+        """Yield the subfolders, at any depth, that are on the service."""
+        for child in self.get_all(self.rows.folders_in(folder.ino)):
+            yield child
+            yield from self.folders_below(child)
+
+    def innermost_first(self, folder: Inode) -> Iterator[Inode]:
+        """Yield everything below a folder, innermost entries first."""
+        for child in self.get_all(self.numbers_in(folder.ino)):
+            if child.is_folder:
+                yield from self.innermost_first(child)
+            yield child
+
+    def everything(self) -> Iterator[Inode]:
+        """Yield all inodes; only some of them are in memory at a time."""
+        yield from self.get_all(self._drafts.numbers())
+        last = NOWHERE
+        while numbers := self.rows.numbers(last):
+            last = numbers[-1]
+            yield from self.get_all(numbers)
+
+    def without_origin(self) -> list[int]:
+        """Return the numbers of inodes that the service does not have."""
+        return [*self.rows.without_origin(), *self._drafts.numbers()]
+
+    def changes(self, parent: int) -> int:
+        """Return the folder's current change counter.
+
+        The counter grows when a child is added, removed, renamed or updated, and when such a change
+        is rolled back.
+        """
+        return self._changes[parent]
 
     # ---- changing ----
 
@@ -101,11 +295,11 @@ class Inodes(InodeQueries):
         inodes = [self._new(parent, name, None, each) for name, each in fields.items()]
         self._changed(parent)
         self._forget_names(parent, only_back=True)
-        self._database.on_rollback(lambda: self._held.drop_all(inodes))
         for inode in inodes:
+            self._database.on_rollback(partial(self._held.drop, inode.ino))
             self._dirents.link(parent, inode.name, inode.ino)
             self._held.put(inode)
-        self._store.write_new(inodes)
+        self.rows.write_new(inodes)
 
     def note_empty(self, parent: int) -> None:
         """Cache that a folder has no names, as found by the caller."""
@@ -157,7 +351,7 @@ class Inodes(InodeQueries):
         else:
             self._set(inode, {"remote_id": None})
             self._set_rowless(inode, True)
-            self._store.delete(inode.ino)
+            self.rows.delete(inode.ino)
         self._forget_names(inode.ino)
 
     def forget_homeless(self) -> None:
@@ -165,38 +359,36 @@ class Inodes(InodeQueries):
 
         Call this before other operations use the tree.
         """
-        for ino in orphans.homeless(self._database):
-            self._store.delete(ino)
+        for ino in self.rows.homeless():
+            self.rows.delete(ino)
             self._held.drop(ino)
         self._dirents.clear()
-        self._store.distrust_listings()
+        self.rows.distrust_listings()
         for inode in self._held.everyone():
             if not inode.local and (inode.remote_id is not None or inode.ino == ROOT):
                 inode.listed, inode.seen = False, 0
-
-    @property
-    def rows(self) -> InodeStore:
-        """Table of all inodes, for operations on all rows."""
-        return self._store
 
     # ---- lookup counts ----
 
     def remember(self, ino: int, count: int = 1) -> None:
         """Add `count` to the kernel's lookup count of an inode."""
-        self._lookups.add(ino, count)
+        self._lookups[ino] += count
 
     def remember_all(self, inos: Sequence[int]) -> None:
         """Add 1 to the kernel's lookup count of each inode."""
-        self._lookups.add_all(inos)
+        self._lookups.update(inos)
 
     def forget(self, ino: int, count: int) -> bool:
         """Decrement the kernel's lookup count of an inode.
 
         Returns True if the count is now 0 and the inode has no name.
         """
+        if self._lookups[ino] > count:
+            self._lookups[ino] -= count
+            return False
+        self._lookups.pop(ino, None)
         # An unmount may forget a million inodes: do not read rows for inodes that have a name.
-        free = self._lookups.take(ino, count)
-        return free and (inode := self._held.get(ino)) is not None and inode.parent == NOWHERE
+        return (inode := self._held.get(ino)) is not None and inode.parent == NOWHERE
 
     def remembered(self, ino: int) -> bool:
         """Return True if the kernel's lookup count of the inode is not 0."""
@@ -238,14 +430,14 @@ class Inodes(InodeQueries):
             if folder is None or (folder.is_new and folder.ino != ROOT):
                 raise Damaged(f"the row of inode {inode.ino} is damaged")
             with self.transaction():
-                self._store.distrust(inode.ino)
+                self.rows.distrust(inode.ino)
                 self.update(folder, listed=False)
         return inode
 
     def _keep(self, inode: Inode) -> None:
         self._database.on_rollback(lambda: self._held.drop(inode.ino))
         self._held.put(inode)
-        self._store.write(inode)
+        self.rows.write(inode)
 
     def _write(self, inode: Inode, changes: Collection[str] = INDEXED) -> None:
         """Write the row of an inode in which the fields `changes` have changed."""
@@ -257,13 +449,13 @@ class Inodes(InodeQueries):
             if (folder := self._drafts.behind.get(inode.parent)) is not None:
                 self._write(folder, ())
         if not INDEXED.isdisjoint(changes):
-            self._store.write(inode)
+            self.rows.write(inode)
         elif not _PLACE.isdisjoint(changes):
-            self._store.write_place(inode)
+            self.rows.write_place(inode)
         elif changes and _UNSEALED.issuperset(changes) and inode.ino not in self._drafts.behind:
-            self._store.write_unsealed(inode)
+            self.rows.write_unsealed(inode)
         else:
-            self._store.write_sealed(inode)
+            self.rows.write_sealed(inode)
         if self._drafts.behind.pop(inode.ino, None) is not None:
             self._database.on_rollback(lambda: self._drafts.behind.update({inode.ino: inode}))
 
@@ -282,8 +474,8 @@ class Inodes(InodeQueries):
 
     def _changed(self, parent: int) -> None:
         """Count a change in a folder, and another one if the transaction is rolled back."""
-        self._database.on_rollback(lambda: self._changes.count(parent))
-        self._changes.count(parent)
+        self._database.on_rollback(lambda: self._changes.update([parent]))
+        self._changes[parent] += 1
 
     def _link(self, inode: Inode) -> None:
         parent = inode.parent

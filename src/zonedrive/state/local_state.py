@@ -26,7 +26,7 @@ from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.state.kernel_inodes import KernelInodes
-from zonedrive.state.merge_types import Local, Merged
+from zonedrive.state.merge import Local, Merged
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
 from zonedrive.state.open_file import Content, OpenFile, content_of
 from zonedrive.state.pending_requests import PendingRequest, PendingRequests
@@ -300,7 +300,7 @@ class LocalState:
 
     def named_bytes(self) -> set[tuple[int, int]]:
         """Return each (ino, generation) in the spool that a database row refers to."""
-        named = set(self.inodes.with_bytes().items())
+        named = set(self.inodes.rows.with_bytes().items())
         named |= {(each.ino, each.generation) for each in self.intents.all() if each.generation}
         return named | {(each.bytes_ino, each.generation) for each in self.requests.all()}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.failpoint import Place, reached
-from zonedrive.state import orphans, repair
+from zonedrive.state import repair
 from zonedrive.state.inode import NOWHERE, ROOT, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.status import LOST_FOUND, damage_notice
@@ -55,13 +55,12 @@ def rescue(state: LocalState) -> None:
     After a kill the function can run again, because the rows are deleted last.
     """
     tree, journal, doubts = state.inodes, state.intents, state.requests
-    database = state.database
-    homeless = set(orphans.homeless(database)) if orphans.has_homeless(database) else set()
+    homeless = set(tree.rows.homeless()) if tree.rows.has_homeless() else set()
 
     def is_gone(ino: int) -> bool:
         return ino in homeless or tree.find(ino) is None
 
-    kept = {each for each in tree.with_bytes().items() if each[0] not in homeless}
+    kept = {each for each in tree.rows.with_bytes().items() if each[0] not in homeless}
     kept |= {(one.ino, one.generation) for one in journal.all() if not is_gone(one.ino)}
     kept |= {(one.bytes_ino, one.generation) for one in doubts.all() if not is_gone(one.ino)}
     files = {_file(state.spool.path(*each)) for each in kept}

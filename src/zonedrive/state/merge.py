@@ -12,17 +12,88 @@ reply is stored; an entry is decoded only if the mark of the new reply differs.
 import heapq
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from enum import Flag, auto
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
-from zonedrive.model import Entry, Zone
+import msgspec
+
+from zonedrive.model import Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.merge_types import Local, LocalView, Merged, RawListing
 from zonedrive.state.names import fits, local_name, safe, shows, zone_name
-from zonedrive.state.prune import STEP, Prune
 
 SORTED = 5000  # entries sorted in one go
+STEP = 500  # entries of one transaction: some ten milliseconds
+
+
+class Local(Flag):
+    """Local changes of an inode that the service does not have yet."""
+
+    NOTHING = 0
+    CONTENT = auto()
+    PLACE = auto()
+    GONE = auto()
+
+
+class RawListing(Protocol):
+    """Raw listing of a folder; its entries are numbered."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Ids of the entries, in the order of their numbers; each id occurs once."""
+
+    def said(self, number: int) -> bytes:
+        """Return the raw bytes of an entry."""
+
+    def entry(self, number: int) -> Entry | None:
+        """Return the decoded entry, or None if it is deleted."""
+
+    def unsure(self, number: int) -> bool:
+        """Return True if the reply does not identify the entry; the known state is then kept."""
+
+    @property
+    def complete(self) -> bool:
+        """True if the listing names all entries; otherwise unnamed entries are kept."""
+
+    @property
+    def strangers(self) -> Sequence[Entry]:
+        """Entries that have no id; the only known fact is that their names are taken."""
+
+
+class Merged(msgspec.Struct, eq=False):
+    """Changes that the merge of a listing made, for the owners of caches."""
+
+    gone: list[tuple[int, str, int]] = []  # parent, name, ino
+    moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before
+    appeared: int = 0  # number of new names
+    content: list[int] = []  # other bytes
+    copies: list[tuple[int, int]] = []  # inode and generation: copies of former bytes
+    attributes: list[int] = []  # the same bytes, other attributes
+    unsure: int = 0  # number of entries that the reply does not identify
+    unshown: int = 0  # number of such entries without an inode, which are not shown
+    hidden: dict[str, Entry] = {}  # by name: not shown, because unidentified or a local file's name
+
+    @property
+    def changed(self) -> bool:
+        """Return True if any names or attributes changed; file content does not count."""
+        return bool(self.gone or self.moved or self.appeared or self.attributes)
+
+
+class LocalView(Protocol):
+    """Interface to the local changes that the service does not have yet."""
+
+    def local(self, ino: int) -> Local:
+        """Return the local changes of an inode."""
+
+    def with_local_changes(self) -> Iterable[int]:
+        """Return the inodes for which `local` may return a change."""
+
+    def in_doubt(self, remote_id: str) -> Container[str]:
+        """Return names in a folder under which a pending request may have created an entry."""
+
+    def orphaned(self, ino: int) -> None:
+        """Record, in a transaction, that a folder is kept although the service no longer has it."""
 
 
 class Merge:
@@ -77,7 +148,7 @@ class Merge:
             self._step(answer, everything, left, last=True)
             return
         if elsewhere:  # before their former folders are removed
-            folders = set(tree.folders_in(folder.ino))
+            folders = set(tree.rows.folders_in(folder.ino))
             self._step(answer, elsewhere, [ino for ino in left if ino in folders])
             yield
         renamed: list[int] = []
@@ -111,7 +182,7 @@ class Merge:
                 fresh.append(number)
                 continue
             ino, parent, seen = row
-            if parent == folder.ino and seen and seen == tree.mark(answer.said(number)):
+            if parent == folder.ino and seen and seen == tree.rows.mark(answer.said(number)):
                 self._seen.add(ino)
             elif answer.unsure(number):
                 self._seen.add(ino)
@@ -155,7 +226,7 @@ class Merge:
             put_off = set(later or ())
             for number, inode, entry in met:
                 if number not in put_off:
-                    self._update(inode, entry, tree.mark(answer.said(number)))
+                    self._update(inode, entry, tree.rows.mark(answer.said(number)))
             self._add(answer, fresh)
             if last:
                 if len(answer.ids) <= SORTED:
@@ -216,7 +287,7 @@ class Merge:
             name = local_name(entry.name, entry.id, names)
             names.given.add(name)
             added[name] = fields_of(entry, folder)
-            added[name]["seen"] = tree.mark(answer.said(number))
+            added[name]["seen"] = tree.rows.mark(answer.said(number))
         tree.add_all(folder.ino, added)
         self.result.appeared += len(added)
 
@@ -402,3 +473,126 @@ def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:
         "sync": entry.sync,
         "attributes": entry.attributes,
     }
+
+
+class Prune:
+    """Removal of the entries that a listing no longer names, except those with local changes.
+
+    INVARIANT: an entry that the service does not have is never unlinked.
+
+    INVARIANT: an entry that the listing names is never unlinked, wherever it is in the local tree:
+    it may have been moved out of a removed folder.
+    """
+
+    def __init__(
+        self,
+        tree: Inodes,
+        folder: Inode,
+        asked_ns: int,
+        ours: LocalView,
+        named: Container[int],
+        result: Merged,
+    ) -> None:
+        """Prepare the removals; `named` holds the inodes that the listing is known to name.
+
+        Removed names are added to `result`.
+        """
+        self._tree = tree
+        self._named = named
+        self._folder = folder
+        self._asked_ns = asked_ns
+        self._ours = ours
+        self._result = result
+        self._above_ours: set[int] | None = None  # inodes with local changes below them
+
+    def begin(self) -> None:
+        """Begin a step; local changes may have been added or removed since the last step."""
+        self._above_ours = None
+
+    def empty(self, left: list[int]) -> Iterator[None]:
+        """Remove the entries in large folders of `left`, in steps."""
+        for folder in [each for each in self._tree.get_all(left) if each.is_folder]:
+            inside = self._inside(folder.ino)
+            first = list(islice(inside, STEP))
+            while len(first) == STEP and self._is_left(folder):
+                with self._tree.transaction():
+                    self.begin()
+                    if self.busy(folder):
+                        break
+                    for child in self._tree.get_all(first):
+                        if child.parent != NOWHERE:
+                            self.remove(child)
+                yield
+                first = list(islice(inside, STEP))
+
+    def _inside(self, folder: int) -> Iterator[int]:
+        """Yield the numbers of all inodes in a folder, the innermost first."""
+        for child in self._tree.get_all(self._tree.numbers_in(folder)):
+            if child.is_folder:
+                yield from self._inside(child.ino)
+            yield child.ino
+
+    def _is_left(self, child: Inode) -> bool:
+        """Return True if the service no longer has the entry here.
+
+        False for entries that were created, moved or changed locally since the listing was
+        requested.
+        """
+        return not (
+            child.is_new
+            or child.parent != self._folder.ino
+            or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
+            or self._tree.settled.since(child.zone, child.remote_id or "", self._asked_ns)
+        )
+
+    def take(self, child: Inode) -> None:
+        """Remove an entry that the listing no longer names, unless it contains local changes."""
+        if not self._is_left(child):
+            return
+        if not self.busy(child):
+            self.remove(child)
+        elif child.is_folder:
+            self._keep_ours(child)
+
+    def _keep_ours(self, folder: Inode) -> None:
+        """Keep a folder that the service no longer has, because it contains local changes."""
+        for child in self._tree.get_all(self._tree.numbers_in(folder.ino)):
+            if not self.busy(child):
+                self.remove(child)
+            elif child.is_folder and child.ino not in self._named:
+                self._keep_ours(child)
+        self._tree.update(
+            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
+        )
+        self._ours.orphaned(folder.ino)
+
+    def busy(self, inode: Inode) -> bool:
+        """Return True if the inode, or one below it, has changes that the service does not have."""
+        if inode.generation or self._ours.local(inode.ino):
+            return True
+        if not inode.is_folder:
+            return False
+        if self._above_ours is None:
+            tree = self._tree
+            self._above_ours = set()
+            for ino in {*tree.rows.with_bytes(), *self._ours.with_local_changes()}:
+                each = tree.find(ino)
+                while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
+                    if each.ino == ino and not (each.generation or self._ours.local(ino)):
+                        break
+                    self._above_ours.add(each.ino)
+                    each = tree.find(each.parent)
+        return inode.ino in self._above_ours
+
+    def remove(self, inode: Inode) -> bool:
+        """Unlink an inode and everything below it; return False if a named inode below it stays."""
+        if inode.ino in self._named:
+            return False
+        gone = True
+        if inode.is_folder:
+            for child in self._tree.get_all(self._tree.numbers_in(inode.ino)):
+                gone = self.remove(child) and gone
+        if gone:
+            self._result.gone.append((inode.parent, inode.name, inode.ino))
+            self._tree.unlink(inode)
+        return gone

@@ -10,7 +10,6 @@ from zonedrive.content import manifest_table
 from zonedrive.db import Connection
 from zonedrive.state import (
     conflict_log,
-    inode_schema,
     inode_table,
     intents,
     pending_requests,
@@ -20,7 +19,7 @@ from zonedrive.state import (
 
 
 def _first(connection: Connection) -> None:
-    inode_schema.create_table(connection)
+    inode_table.create_table(connection)
     intents.create_tables(connection)
 
 
@@ -30,7 +29,7 @@ def _second(connection: Connection) -> None:
 
 
 def _third(connection: Connection) -> None:
-    inode_schema.add_marks(connection)
+    inode_table.add_marks(connection)
 
 
 SCHEMAS = (

@@ -82,7 +82,7 @@ class Status:
             shown = heapq.nsmallest(
                 most, intents, key=lambda one: (URGENCY.index(states[one.ino]), one.seq)
             )
-        entries, folders = self._state.inodes.counts()
+        entries, folders = self._state.inodes.rows.counts()
         notice = "; ".join(each for each in notices if each)
         return {
             "state": state,

@@ -28,8 +28,7 @@ from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Merge
-from zonedrive.state.merge_types import Merged
+from zonedrive.state.merge import Merge, Merged
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_walks import DirectoryWalks
 from zonedrive.sync.listing_batches import ListingBatches, LocalChanges

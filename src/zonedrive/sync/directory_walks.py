@@ -178,7 +178,7 @@ class DirectoryWalk:
 
 def ordered(tree: Inodes, parent: int, *, by_name: bool) -> list[int]:
     """Return the subfolders that are on the service, in the order of a walk."""
-    inos = tree.folders_in(parent)
+    inos = tree.rows.folders_in(parent)
     if by_name and len(inos) <= SORTED:
         inos = [inode.ino for inode in sorted(tree.get_all(inos), key=lambda each: each.name)]
     return inos

@@ -20,8 +20,7 @@ from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Merge
-from zonedrive.state.merge_types import Merged, RawListing
+from zonedrive.state.merge import Merge, Merged, RawListing
 
 log = logging.getLogger(__name__)
 

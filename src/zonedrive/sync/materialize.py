@@ -6,7 +6,7 @@ from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations, remote_operations
 from zonedrive.state.inode import Inode
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge_types import Local
+from zonedrive.state.merge import Local
 from zonedrive.state.open_file import content_of
 
 TRIES = 5  # downloads of one file that each find a newer version than the last

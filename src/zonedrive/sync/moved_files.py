@@ -16,7 +16,7 @@ from zonedrive.remote.service import Service
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge_types import Local
+from zonedrive.state.merge import Local
 
 log = logging.getLogger(__name__)
 

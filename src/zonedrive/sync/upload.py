@@ -24,7 +24,7 @@ from zonedrive.state import conflicts, remote_binding
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge_types import Local
+from zonedrive.state.merge import Local
 from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache

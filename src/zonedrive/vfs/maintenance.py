@@ -8,7 +8,7 @@ import logging
 import trio
 
 from zonedrive.errors import Damaged, StoreError
-from zonedrive.state import orphans, repair, row_upgrade
+from zonedrive.state import repair, row_upgrade
 from zonedrive.state.local_state import LocalState
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ async def upkeep(state: LocalState) -> None:
 async def _drop_dangling(state: LocalState) -> None:
     """Delete cached content of inodes that do not exist any more."""
     inos = state.cache.inos()
-    known = orphans.known(state.database, inos)
+    known = state.inodes.rows.known(inos)
     for ino in inos:
         if ino not in known and ino not in state.opened:
             state.cache.drop(ino)

@@ -10,7 +10,7 @@ from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.model import Attributes, Revision
 from zonedrive.state.inode import ROOT, Inode, Kind
-from zonedrive.state.inode_schema import add_marks, create_table
+from zonedrive.state.inode_table import add_marks, create_table
 from zonedrive.state.inodes import Inodes
 
 STEPS = [create_table, add_marks]

@@ -12,8 +12,7 @@ from zonedrive.model import Zone
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire.entries import Listed, raw_items
 from zonedrive.state.inode import ROOT
-from zonedrive.state.merge import Merge
-from zonedrive.state.merge_types import Merged, RawListing
+from zonedrive.state.merge import Merge, Merged, RawListing
 
 WHOLE = [
     {"id": "1", "name": "file", "folder": False, "size": 3, "lastModified": "2026-01-01T00:00:00Z"},

@@ -10,7 +10,7 @@ from zonedrive.cipher import Box, Clear, Sealed, new_key
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.inode_schema import add_marks, create_table
+from zonedrive.state.inode_table import add_marks, create_table
 from zonedrive.state.inodes import Inodes
 
 Opener = Callable[[Box], Inodes]

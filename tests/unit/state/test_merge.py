@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.state.listings import Read
 from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.model import Attributes, Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.inode_schema import add_marks, create_table
+from zonedrive.state.inode_table import add_marks, create_table
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.merge import Merge
-from zonedrive.state.merge_types import Local, Merged, Read
+from zonedrive.state.merge import Local, Merge, Merged
 
 
 def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False) -> Entry:
@@ -342,7 +342,7 @@ def test_a_folder_removed_during_a_merge_stays_removed(folder: Folder) -> None:
     for _ in steps:
         pass
     assert folder.names == set()
-    assert folder.tree.counts() == (2, 2)
+    assert folder.tree.rows.counts() == (2, 2)
 
 
 def test_a_large_folder_goes_in_steps_and_what_is_ours_stays(folder: Folder) -> None:

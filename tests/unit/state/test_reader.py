@@ -127,7 +127,7 @@ def test_a_log_that_was_left_is_read_and_stays(path: Path, monkeypatch: pytest.M
         assert not {each for each in set(os.listdir("/dev/shm")) - kept if "zonedrive" in each}
         assert everything(path.parent) == before
     with closing(Database.open(path, SCHEMAS)) as database:
-        assert Inodes.open(database, Clear()).counts()[1] == 4
+        assert Inodes.open(database, Clear()).rows.counts()[1] == 4
 
 
 def test_a_reader_writes_nothing(path: Path) -> None:

@@ -105,13 +105,13 @@ def test_a_folder_listed_ahead_is_looked_into_once(
 ) -> None:
     """When it is listed; not another time when the program comes to it."""
     looked: list[int] = []
-    folders_in = world.tree.folders_in
+    folders_in = world.tree.rows.folders_in
 
     def note(parent: int) -> list[int]:
         looked.append(parent)
         return folders_in(parent)
 
-    monkeypatch.setattr(world.tree, "folders_in", note)
+    monkeypatch.setattr(world.tree.rows, "folders_in", note)
     folders = world.make(world.zone, *names("f", 20))
     (inside,) = world.make(folders[0], "inside")
     for folder in (world.zone, folders[0], inside, *folders[1:]):

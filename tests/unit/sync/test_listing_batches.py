@@ -10,10 +10,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.unit.state.disk import SILENT, Disk
+from tests.unit.state.listings import Read
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state.inode import ROOT, Inode, Kind
-from zonedrive.state.merge import Merge
-from zonedrive.state.merge_types import Merged, Read
+from zonedrive.state.merge import Merge, Merged
 from zonedrive.sync import listing_batches
 from zonedrive.sync.listing_batches import TOGETHER, ListingBatches
 

@@ -80,7 +80,7 @@ STORES = frozenset(
         "state.repair",
         "state.inode_table",
         "state.pin_table",
-        "state.inspect",
+        "state.reader",
         "state.row_upgrade",
         "state.intents",
         "state.conflict_log",
@@ -90,7 +90,7 @@ STORES = frozenset(
     }
 )
 # Names sqlite3 only to turn its exceptions into errno.
-SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table", "state.reader"})
+SEES_SQLITE_ERRORS = frozenset({"fuse.errno_table"})
 
 SYNCHRONOUS = frozenset({"state"})
 # A lock that others wait for, and a queue that others read.

@@ -34,6 +34,5 @@ the service.
 Data in the kernel survives the death of the process; data on the disk also survives a power cut.
 After a power cut, rows may be older but are never torn (write-ahead log), and bytes may be torn:
 therefore bytes written before it are checked before they are sent, and damaged bytes are never
-sent.  The actions of the next start for each state are in `recovery`, and in `lost_found` for lost
-rows.
+sent.  The actions of the next start for each state are in `recovery`.
 """

@@ -69,10 +69,18 @@ class _Sealed(msgspec.Struct, eq=False, array_like=True):
     revision: str | None = None  # None in rows of the second schema
 
 
-class Name(msgspec.Struct, eq=False, array_like=True):
+class _Name(msgspec.Struct, eq=False, array_like=True):
     """First field of a `_Sealed`, for reading the name only."""
 
     name: str
+
+
+_decode_name = msgspec.msgpack.Decoder(_Name).decode
+
+
+def decoded_name(box: Box, ino: int, sealed: bytes) -> str:
+    """Return the name in the encrypted part of a row.  Raises Damaged and MsgspecError."""
+    return _decode_name(box.open(sealed, b"inode %d" % ino)).name
 
 
 ONLY_HERE = (
@@ -156,7 +164,6 @@ class InodeTable:
         self._box = box
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(_Sealed).decode
-        self._decode_name = msgspec.msgpack.Decoder(Name).decode
 
     def next_ino(self) -> int:
         """Return the first inode number that was never used."""
@@ -272,7 +279,7 @@ class InodeTable:
         )
         for ino, parent, blob in rows:
             try:
-                yield ino, parent, self._decode_name(self._box.open(blob, b"inode %d" % ino)).name
+                yield ino, parent, decoded_name(self._box, ino, blob)
             except (Damaged, msgspec.MsgspecError):
                 yield ino, parent, f"/{ino}"
 

@@ -5,26 +5,34 @@ INVARIANT: nothing on the disk changes, whatever state a daemon left.  See `Data
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from zonedrive.cipher import Box
+from zonedrive.cipher import Box, Clear
 from zonedrive.db import DOCTOR, Database, is_damage
 from zonedrive.errors import Damaged, StoreError
-from zonedrive.state import inspect, intents, repair
+from zonedrive.state import intents, repair
+from zonedrive.state.inode import ROOT, Kind
+from zonedrive.state.inode_table import decoded_name, is_whole
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.state.names import WANTED
 from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.schema import SCHEMAS
+
+_FOLDER = int(Kind.FOLDER)
+_LOST_FOUND = f"(SELECT ino FROM inodes WHERE parent = {ROOT} AND kind = {_FOLDER} AND local)"  # noqa: S608
+_LOCAL = f"local AND generation > 0 AND parent != 0 AND parent NOT IN {_LOST_FOUND}"
+_WANTED = f"{_LOCAL} AND local = {WANTED}"
 
 REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
 
 
 class StateReader:
-    """Facts that can be read without the key."""
+    """Facts about the state; most of them can be read without the key.  Raises StoreError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -65,28 +73,50 @@ class StateReader:
         return intents.waiting(self._database)
 
     def lost_files(self) -> int:
-        """Count the files in lost+found."""
-        return inspect.lost_files(self._database)
+        """Return the number of files in lost+found, which are only on this machine."""
+        return self._count(f"parent IN {_LOST_FOUND}")
 
     def local_files(self) -> int:
-        """Count the files that are never uploaded."""
-        return inspect.local_files(self._database)
+        """Return the number of local-only files with bytes outside lost+found."""
+        return self._count(_LOCAL)
 
     def wanted_files(self) -> int:
-        """Count the files of `local_files` that belong to the user."""
-        return inspect.wanted_files(self._database)
+        """Return the number of files of `local_files` that the user wants; see `names.stays`."""
+        return self._count(_WANTED)
 
     def wanted_path(self, box: Box) -> str:
-        """Return the path of one file of `wanted_files`, or "" if it cannot be read."""
-        return inspect.wanted_path(self._database, box)
+        """Return the path of one file of `wanted_files`, or "" if the box cannot decrypt it."""
+        parts: dict[int, str] = {}
+        select = "SELECT ino, parent, sealed FROM inodes WHERE"
+        with suppress(Damaged, msgspec.MsgspecError):
+            row = self._database.execute(f"{select} {_WANTED} ORDER BY ino").fetchone()
+            while row is not None and row[0] != ROOT:
+                ino, parent, sealed = row
+                if ino in parts:
+                    return ""  # a damaged row leads in a circle
+                parts[ino] = decoded_name(box, ino, bytes(sealed))
+                row = self._database.execute(f"{select} ino = ?", (parent,)).fetchone()
+            return "/".join(reversed(parts.values()))
+        return ""
 
     def is_sealed(self) -> bool | None:
         """Return True if the stored names are encrypted, or None if there are no names."""
-        return inspect.is_sealed(self._database)
+        rows = self._first()
+        return not _opens(rows, Clear()) if rows else None
 
     def is_opened_by(self, box: Box) -> bool:
-        """Return True if the box can decrypt the names, or if there are no names."""
-        return inspect.is_opened_by(self._database, box)
+        """Return True if the box decrypts a row, or if there are no rows."""
+        rows = self._first()
+        return not rows or _opens(rows, box)
+
+    def _count(self, condition: str) -> int:
+        sums = f"SELECT count(*) FROM inodes WHERE {condition}"  # noqa: S608 - of ours
+        return int(self._database.execute(sums).fetchone()[0])
+
+    def _first(self) -> list[tuple[int, bytes]]:
+        """Return number and encrypted names of the first inodes, some of which may be damaged."""
+        some = "SELECT ino, sealed FROM inodes ORDER BY ino LIMIT 20"
+        return [(int(ino), bytes(sealed)) for ino, sealed in self._database.execute(some)]
 
     def stores(self, box: Box) -> "Stores":
         """Load the tables."""
@@ -104,3 +134,9 @@ class Stores:
     def pending(self) -> list[Intent]:
         """Return the pending changes; none of their files is open, because no daemon is running."""
         return [msgspec.structs.replace(one, held=False) for one in self.intents.pending()]
+
+
+def _opens(rows: list[tuple[int, bytes]], box: Box) -> bool:
+    return any(
+        is_whole({"ino": ino, "kind": Kind.ROOT, "sealed": sealed}, box) for ino, sealed in rows
+    )

@@ -10,10 +10,11 @@ import trio
 from zonedrive import causes
 from zonedrive.errors import ZonedriveError
 from zonedrive.remote.service import Service
-from zonedrive.state import local_operations, lost_found
+from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.reader import StateReader
 from zonedrive.state.status import Status, Work, damage_notice
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher, is_blocked
@@ -73,10 +74,14 @@ class StatusReport:
         These files are at the top of the mount, so the number is 0 if `under` does not contain the
         root.  For the path of a single file, `Place.stays` has the answer.
         """
-        return lost_found.count(self._state) if under is None or ROOT in under else 0
+        return (
+            StateReader(self._state.database).lost_files() if under is None or ROOT in under else 0
+        )
 
     def _damage(self) -> str:
-        return damage_notice(self._state.database.path, lost_found.count(self._state))
+        return damage_notice(
+            self._state.database.path, StateReader(self._state.database).lost_files()
+        )
 
     def _taken_back(self) -> str:
         """Return one line about rolled-back changes that `sync` has not reported yet."""

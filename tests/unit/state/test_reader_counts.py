@@ -12,14 +12,15 @@ from zonedrive.errors import StoreError
 from zonedrive.state import row_upgrade
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.inspect import local_files, lost_files, wanted_files, wanted_path
+from zonedrive.state.reader import StateReader
 from zonedrive.state.schema import SCHEMAS
 
 
 def counts(path: Path) -> tuple[int, int, int]:
     """Those in lost+found, those of `local_only`, and those of these that a person made."""
     with closing(Database.read(path, SCHEMAS)) as database:
-        return lost_files(database), local_files(database), wanted_files(database)
+        found = StateReader(database)
+        return found.lost_files(), found.local_files(), found.wanted_files()
 
 
 def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None:
@@ -31,13 +32,13 @@ def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None
     assert counts(path) == (0, 0, 0)
     Database.open(path, SCHEMAS).close()
     assert counts(path) == (0, 0, 0)
-    with closing(sqlite3.connect(path)) as database:
-        (size,) = database.execute("PRAGMA page_size").fetchone()
+    with closing(sqlite3.connect(path)) as raw:
+        (size,) = raw.execute("PRAGMA page_size").fetchone()
     whole = path.read_bytes()
     path.write_bytes(whole[:size] + b"\xff" * (len(whole) - size))  # the schema is left
-    for count in (lost_files, local_files, wanted_files):
-        with pytest.raises(StoreError), closing(Database.read(path, SCHEMAS)) as reader:
-            count(reader)
+    for count in (StateReader.lost_files, StateReader.local_files, StateReader.wanted_files):
+        with pytest.raises(StoreError), closing(Database.read(path, SCHEMAS)) as database:
+            count(StateReader(database))
 
 
 def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_p
     assert len(list(row_upgrade.rows(tree))) == 2
     assert list(row_upgrade.rows(tree)) == []
     assert counts(path)[1:] == (3, 1)
-    assert wanted_path(database, Clear()) == "a.private"
+    assert StateReader(database).wanted_path(Clear()) == "a.private"
     database.close()
 
 
@@ -67,9 +68,9 @@ def test_rows_in_a_circle_hold_nobody_up(tmp_path: Path) -> None:
         zone = tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="z")
         folder = tree.add(zone.ino, "folder", Kind.FOLDER, local=True)
         tree.add(folder.ino, "a.private", Kind.FILE, local=True, generation=1)
-    assert wanted_path(database, Clear()) == "Zone/folder/a.private"
+    assert StateReader(database).wanted_path(Clear()) == "Zone/folder/a.private"
     with tree.transaction():
         database.execute("UPDATE inodes SET parent = ino WHERE ino = ?", (folder.ino,))
-    assert wanted_path(database, Clear()) == ""
+    assert StateReader(database).wanted_path(Clear()) == ""
     assert counts(path)[2] == 1
     database.close()

@@ -79,7 +79,7 @@ def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str
 # ---- content and attributes ----
 
 
-def commit_content(state: LocalState, inode: Inode, session: Session, *, held: bool) -> None:
+def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
     """Record the bytes of a session, which are complete in the spool, as the file's content."""
     former = inode.generation
     with state.transaction():
@@ -97,11 +97,12 @@ def commit_content(state: LocalState, inode: Inode, session: Session, *, held: b
                 session.generation,
                 session.size,
                 base=session.base,
-                held=held,
+                held=True,
                 due_ns=state.due(),
             )
         reached(Place.RECORD_INSIDE)
     reached(Place.RECORDED)
+    session.dirty, session.refused = False, 0
     if former and former != session.generation:
         state.drop_bytes(inode.ino, former)
         reached(Place.FORMER_DELETED)

@@ -14,8 +14,7 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import Intent, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import Merge, fields_of
-from zonedrive.state.merge_types import RawListing
+from zonedrive.state.merge import Merge, RawListing, fields_of
 from zonedrive.state.names import is_aside, local_name
 from zonedrive.state.pending_requests import PendingRequest
 

@@ -191,7 +191,7 @@ class WriteSessions:
         try:
             await self.sync_again(session)
             if current.is_current and not session.refused:
-                self.commit(opened, held=True)
+                self.commit(opened)
         except (OSError, StoreError) as wrong:
             log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)
 
@@ -217,27 +217,26 @@ class WriteSessions:
         if session.refused:
             raise OSError(session.refused, os.strerror(session.refused))
         try:
-            self.commit(opened, held=True)
+            self.commit(opened)
         except (OSError, StoreError) as wrong:
             session.refused = getattr(wrong, "errno", 0) or errno.EIO
             raise
 
-    def commit(self, opened: OpenFile, *, held: bool) -> None:
+    def commit(self, opened: OpenFile) -> None:
         """Flush the bytes, then record them in one transaction."""
         state, session = self._state, opened.session
         assert session is not None
         session.file.flush()
         reached(Place.BYTES_FLUSHED)
         inode = state.inodes.get(opened.ino)
-        local_operations.commit_content(state, inode, session, held=held)
-        session.dirty, session.refused = False, 0
+        local_operations.commit_content(state, inode, session)
 
     def end(self, opened: OpenFile) -> None:
         """End the session after the last writer has closed; the generation never changes again."""
         state, session = self._state, opened.session
         assert session is not None
         if session.dirty:
-            self.commit(opened, held=True)
+            self.commit(opened)
         session.file.close()
         opened.session = None
         reached(Place.FILE_CLOSED)

@@ -24,7 +24,7 @@ from typing import NoReturn
 from zonedrive.state.inode import ROOT
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
-from zonedrive.vfs.rename import NOREPLACE
+from zonedrive.vfs.namespace import NOREPLACE
 from zonedrive.views.trash import TrashedEntry, TrashOperations
 from zonedrive.views.virtual import Content, File, Folder, Node, SyncState, number
 

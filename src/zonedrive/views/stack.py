@@ -38,7 +38,6 @@ from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.files import Files
 from zonedrive.vfs.maintenance import upkeep
 from zonedrive.vfs.namespace import Listed, Namespace
-from zonedrive.vfs.rename import Rename
 from zonedrive.views.desktop_trash import DesktopTrash
 from zonedrive.views.path_lookup import PathLookup
 from zonedrive.views.status_report import StatusReport
@@ -88,12 +87,9 @@ class FileSystem:
         self._siblings = FilePrefetch(state, service, self._folders, callers)
         self._files = Files(state, service, self._folders, self._dispatcher, callers)
         self._names = Namespace(state, service, self._folders, self._files, self._dispatcher)
-        self._renaming = Rename(state, service, self._names, self._files)
         self._histories = VersionLists(state, service, self._folders)
         versions = Versions(state, service, self._folders, self._histories, callers)
-        self.trash = TrashOperations(
-            state, service, self._folders, self._dispatcher, self._names, self._renaming
-        )
+        self.trash = TrashOperations(state, service, self._folders, self._dispatcher, self._names)
         self._virtual = VirtualLayer(state, [versions, DesktopTrash(state, self.trash)])
         self.places = PathLookup(state, self._folders, self._virtual)
         self.report = StatusReport(
@@ -214,7 +210,7 @@ class FileSystem:
         if virtual.has(old_parent, old_name) or virtual.has(new_parent, new_name):
             await virtual.rename(*names, flags)
         else:
-            await self._renaming.rename(*names, flags)
+            await self._names.rename(*names, flags)
 
     def _layer(self, parent: int, name: bytes) -> VirtualLayer | Namespace:
         return self._virtual if self._virtual.has(parent, name) else self._names

@@ -27,8 +27,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.vfs.namespace import Namespace, require_changeable, require_writable
-from zonedrive.vfs.rename import NOREPLACE, Rename
+from zonedrive.vfs.namespace import NOREPLACE, Namespace, require_changeable, require_writable
 
 PATIENCE_S = 10.0  # seconds to wait for pending uploads or deletions
 
@@ -57,14 +56,12 @@ class TrashOperations:
         folders: DirectoryCache,
         dispatcher: Dispatcher,
         names: Namespace,
-        renaming: Rename,
     ) -> None:
         self._state = state
         self._service = service
         self._folders = folders
         self._dispatcher = dispatcher
         self._names = names
-        self._renaming = renaming
 
     def possible(self) -> bool:
         """Return True if the profile can delete."""
@@ -173,7 +170,7 @@ class TrashOperations:
             raise OSError(errno.EBUSY, "it is back, and something else has just taken its name")
         if (inode.parent, inode.name) == (folder.ino, name):
             return
-        await self._renaming.rename(
+        await self._names.rename(
             inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
         )
 

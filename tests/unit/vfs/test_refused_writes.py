@@ -187,10 +187,10 @@ async def test_what_cannot_be_kept_as_the_mount_ends_costs_no_other_file(
     for inode in inodes:
         await files.write(files.create(inode, os.O_WRONLY).handle, 0, b"bytes")
 
-    def refuse(self: WriteSessions, opened: OpenFile, *, held: bool) -> None:
+    def refuse(self: WriteSessions, opened: OpenFile) -> None:
         if opened.ino == inodes[0].ino:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        commit(self, opened, held=held)
+        commit(self, opened)
 
     monkeypatch.setattr(WriteSessions, "commit", refuse)
     files.close_all()

@@ -80,10 +80,10 @@ async def test_what_could_not_be_noted_once_is_tried_again(
     opened = state.new_open_file(inode)
     errors, commit = [error], WriteSessions.commit
 
-    def failing(self: WriteSessions, opened: OpenFile, *, held: bool) -> None:
+    def failing(self: WriteSessions, opened: OpenFile) -> None:
         if errors:
             raise errors.pop()
-        commit(self, opened, held=held)
+        commit(self, opened)
 
     monkeypatch.setattr(WriteSessions, "commit", failing)
     async with trio.open_nursery() as nursery:

@@ -82,7 +82,7 @@ class Machine:
         base = None if inode.is_new else inode.revision
         session = Session(generation, file, base, 0, inode.revision)
         file.flush()
-        local_operations.commit_content(state, inode, session, held=True)
+        local_operations.commit_content(state, inode, session)
         file.close()
 
     def rename(self, inode: Inode, name: str, target: Inode | None = None) -> None:

@@ -1,7 +1,6 @@
 """A mount whose daemon is forked, and told what to do on its socket: made to die often."""
 
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -44,6 +43,15 @@ class Mortal(Mounted):
         if alive:
             self._watch(self.pid)
 
+    @property
+    def database(self) -> Path:
+        """The file with the local state."""
+        return self.machine.state / "tree.db"
+
+    def command(self, command: str, **request: object) -> dict[str, Any]:
+        """Return the answer to a command. Raises OSError where the daemon dies."""
+        return self.ask(command, **request)  # type: ignore[arg-type]
+
     def ask(self, command: str, seconds: float = 40, **more: object) -> dict[str, Any]:
         """The last line that the daemon answers a command with."""
         path = self.machine.folders["RUNTIME_DIR"] / "zonedrive" / "default.sock"
@@ -80,10 +88,6 @@ class Mortal(Mounted):
             raise AssertionError(f"no death at {place}:\n{self.log()[-2000:]}") from alive
         self._unwatch()
         return f"killed at {place}," in self.log()
-
-    def spool(self) -> list[str]:
-        """What is in the folder of outgoing bytes."""
-        return sorted(os.listdir(self.machine.state / "outgoing"))
 
     def tear_down(self) -> None:
         """No daemon, no mount."""

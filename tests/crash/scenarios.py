@@ -153,12 +153,12 @@ def edit_of_deleted(desk: Desk) -> None:
 def end_of_the_mount(desk: Desk) -> None:
     """A save, and an unmount that does not wait for it."""
     desk.save("a.txt", NEW)
-    desk.mount.ask("unmount", timeout=0, now=True)
+    desk.mount.command("unmount", timeout=0, now=True)
 
 
 def lose_inodes(desk: Desk) -> None:
     """The disk loses the table that says which bytes are whose."""
-    damage.lose_table(desk.mount.machine.state / "tree.db", "inodes")
+    damage.lose_table(desk.mount.database, "inodes")
     desk.lost = [desk.ledger.now["a.txt"].content or b""]
     a = desk.ledger.now["a.txt"]
     desk.ledger.possible = [{**desk.ledger.now, "a.txt": File(SEED["a.txt"], a.id)}]
@@ -166,7 +166,7 @@ def lose_inodes(desk: Desk) -> None:
 
 # ---- all of them ----
 
-CONFLICT = ("came in between", "deleted on the service while", "conflict")
+CONFLICT = ("came in between", "took a name in between", "deleted on the service while", "conflict")
 
 SCENARIOS: Mapping[Place, Scenario] = {
     Place.FILE_NAMED: Scenario(new_file),

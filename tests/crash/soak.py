@@ -92,7 +92,7 @@ def play(mount: Mortal, name: str, seed: int, rounds: int) -> Counter[str]:
         _settle(desk)
         mount.sync()
         _compare(desk, program.exchanged)
-        assert mount.spool() == []
+        assert mount.outgoing() == []
         assert mount.complaints() == []
     except AssertionError as wrong:
         raise AssertionError(f"seed {seed}: {wrong}\n{mount.log()[-4000:]}") from wrong

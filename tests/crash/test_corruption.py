@@ -50,7 +50,7 @@ def test_a_journal_that_cannot_be_read_is_made_again(dying: Mortal, table: str) 
     desk.check_here()
     dying.sync()
     desk.check_there()
-    assert dying.spool() == []
+    assert dying.outgoing() == []
     assert not (dying.path / "lost+found").exists()
 
 
@@ -154,7 +154,7 @@ def test_after_a_power_cut_bytes_are_checked_before_anything_is_sent(dying: Mort
     assert refused.value.errno == errno.EIO
     (desk.path / "a.txt").unlink()
     dying.sync()
-    assert dying.spool() == []
+    assert dying.outgoing() == []
 
 
 def _posts(stats: dict[str, object]) -> object:

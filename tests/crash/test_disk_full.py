@@ -90,5 +90,5 @@ def test_a_full_disk_at_any_write_refuses_or_keeps(dying: Mortal) -> None:
         there = {path.removeprefix("full/"): data for path, data in dying.zone.tree("full").items()}
         assert there == desk.here()
         assert there["after.txt"] == File(b"there is room again").content
-        eventually(lambda: not dying.spool(), what="no bytes are left")
+        eventually(lambda: not dying.outgoing(), what="no bytes are left")
         dying.tear_down()

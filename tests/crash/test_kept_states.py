@@ -86,7 +86,7 @@ def test_an_outbox_of_0_1_0_is_shown_and_sent_once(left: tuple[Mortal, Expected]
     mount.sync()
     assert mount.zone.tree() == expected
     assert {name: len(mount.zone.versions(name)) for name in VERSIONS} == VERSIONS
-    assert mount.spool() == []
+    assert mount.outgoing() == []
     (conflict,) = json.loads(mount.machine.done("conflicts", "--json"))
     assert CONFLICT in json.dumps(conflict)
     assert f"Zone 01/{PINNED}" in mount.machine.done("pin")

@@ -74,7 +74,7 @@ def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
     for file, data in saved.items():
         assert zone.read(file) == data
         assert len(zone.versions(file)) == 1
-    assert dying.spool() == []
+    assert dying.outgoing() == []
     assert dying.complaints() == []
     dying.kill()
     dying.mount()

@@ -5,6 +5,7 @@ memory (`fake_service`). `VirtualTime` is its clock: time passes only while all 
 can be killed at any await and started again on the same folder. Knows nothing about pytest.
 """
 
+import contextlib
 import errno
 import logging
 import math
@@ -19,18 +20,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import trio
 import trio.testing
 
 from tests.harness.fake_service import DOMAIN, FakeService, World
-from zonedrive import config
+from zonedrive import config, failpoint
 from zonedrive.cipher import Sealed
 from zonedrive.content import download_worker
 from zonedrive.daemon.compose import Parts, open_state
 from zonedrive.daemon.handlers import Commands
 from zonedrive.errors import ZonedriveError
+from zonedrive.failpoint import Place
 from zonedrive.fuse.deadline import DEADLINE
 from zonedrive.fuse.errno_table import errno_of
 from zonedrive.logon.account import Account
@@ -139,6 +141,10 @@ class FolderPaths(AccountPaths):
         return self.folder / "cache"
 
 
+class Killed(BaseException):
+    """The client died at a place of the crash protocol."""
+
+
 class Client:
     """One user's mounted account: state, sync, vfs and content on a service in memory."""
 
@@ -157,27 +163,68 @@ class Client:
         self.is_running = False
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
-        self._is_killed = False
+        self._calls: set[trio.CancelScope] = set()
+        self._kept: Path | None = None  # the folder as it was at the client's death
+        self.died_at = ""
 
-    async def start(self, nursery: trio.Nursery) -> None:
-        """Start as a daemon does, with the recovery of what an earlier client left."""
-        self._is_killed = False
-        await nursery.start(self._run)
+    async def start(self, nursery: trio.Nursery, kill_at: str = "") -> None:
+        """Start as a daemon does, with the recovery of what an earlier client left.
+
+        With `kill_at` the client dies at this place, and may be dead when this returns.
+        """
+        failpoint.arm({failpoint.VARIABLE: kill_at})
+        try:
+            await nursery.start(self._run)
+        except Killed:
+            self._bury()
+            self._ended.set()
 
     async def stop(self) -> None:
         """Close everything in order."""
         self._scope.cancel()
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Wait until the client has ended."""
         await self._ended.wait()
 
     async def kill(self) -> None:
         """Die at this instant: the folder keeps what it holds now."""
-        folder = self.paths.folder
-        kept = folder.with_name(f"{folder.name}.killed")
-        shutil.copytree(folder, kept)
-        self._is_killed = True
+        self._keep()
         await self.stop()
-        shutil.rmtree(folder)
-        kept.rename(folder)
+
+    def die(self, place: Place) -> NoReturn:
+        """Die in the middle of an operation, in any thread."""
+        self._keep()
+        self.died_at = str(place)
+        failpoint.arm({})
+        raise Killed(place)
+
+    def _keep(self) -> None:
+        folder = self.paths.folder
+        self._kept = folder.with_name(f"{folder.name}.kept")
+        _copy(folder, self._kept)
+
+    def _bury(self) -> None:
+        """Replace the folder, which the end of the tasks has changed, by what the client left."""
+        assert self._kept is not None
+        shutil.rmtree(self.paths.folder)
+        self._kept.rename(self.paths.folder)
+
+    async def call(self, work: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
+        """Do the work of a program. Raises ConnectionError where the client is dead or dies."""
+        with trio.CancelScope() as scope:
+            self._calls.add(scope)
+            try:
+                if self.is_running:
+                    return await work(*args)
+            except Killed:
+                self._scope.cancel()
+            finally:
+                self._calls.discard(scope)
+        with trio.CancelScope(shield=True):
+            await self._ended.wait()
+        raise ConnectionAbortedError(errno.ENOTCONN, "the client is dead")
 
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:
         self._scope, self._ended = trio.CancelScope(), trio.Event()
@@ -201,14 +248,21 @@ class Client:
                     nursery.start_soon(self._drain)
                     task_status.started()
                     await trio.sleep_forever()
+        except BaseException:
+            if not self.died_at:
+                raise
         finally:
             self.is_running = False
+            for call in self._calls:
+                call.cancel()
             self.service.transfer.hang_up()
-            with trio.CancelScope(shield=True):
-                if not self._is_killed:
+            with trio.CancelScope(shield=True), contextlib.suppress(Killed):
+                if self._kept is None:
                     await self.kernel.close_all()
                 await self.files.aclose()
             state.database.close()
+            if self._kept is not None:
+                self._bury()
             self._ended.set()
 
     async def _drain(self) -> None:
@@ -523,6 +577,20 @@ class Kernel:
         """Forget an entry that lost its name, unless a program has it open."""
         if all(file.ino != ino for file in self._open.values()):
             self._files.forget(ino, self._known.pop(ino, 0))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a folder; names of one file stay names of one file."""
+    copied: dict[int, Path] = {}
+    for parent, _, names in os.walk(source):
+        there = target / Path(parent).relative_to(source)
+        there.mkdir(mode=0o700)
+        for path in (Path(parent, name) for name in names):
+            number = path.stat().st_ino
+            if number in copied:
+                (there / path.name).hardlink_to(copied[number])
+            else:
+                copied[number] = Path(shutil.copy2(path, there))
 
 
 def _is_folder(attr: Attr) -> bool:

@@ -15,6 +15,7 @@ import stat
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar
 
@@ -23,6 +24,7 @@ import trio
 from tests.harness import world as seed
 from tests.harness.fake_service import DOMAIN, Coworker, World
 from tests.harness.in_process import ALICE, EXCHANGE, Client, VirtualTime
+from zonedrive import failpoint
 from zonedrive.sandbox.zones import Level
 
 ResultT = TypeVar("ResultT")
@@ -101,7 +103,7 @@ class System:
         def call(*args: Any, **options: Any) -> Any:
             plain = [str(each) if isinstance(each, VirtualPath) else each for each in args]
             work = getattr(self._mount.client.kernel, name)
-            return self._mount.loop.run(work, *plain, **options)
+            return self._mount.call(partial(work, *plain, **options))
 
         return call
 
@@ -387,6 +389,8 @@ class VirtualMount:
         self._allowed: list[str] = []
         self.client = self._new_client({})
         logging.getLogger("zonedrive").addHandler(self._complaints)
+        self._die = failpoint._die
+        failpoint._die = self._dies
 
     def allow(self, *patterns: str) -> None:
         """Warnings in the log that this test provokes (regular expressions)."""
@@ -399,10 +403,10 @@ class VirtualMount:
 
     # ---- life and death ----
 
-    def mount(self, *options: str) -> None:
-        """Start a client on the folder."""
+    def mount(self, *options: str, kill_at: str = "") -> None:
+        """Start a client on the folder; with `kill_at` it may be dead when this returns."""
         self.client = self._new_client(_parsed(options))
-        self.loop.run(self.client.start, self.loop.nursery)
+        self.loop.run(self.client.start, self.loop.nursery, kill_at)
 
     def unmount(self, *_: str) -> None:
         """Send everything and close in order."""
@@ -422,6 +426,17 @@ class VirtualMount:
         """Delete the cache folder.  Only while unmounted."""
         shutil.rmtree(self.client.paths.cache)
 
+    def died_at(self, place: str) -> bool:
+        """Return True if the client died at that place of the crash protocol."""
+        if self.client.died_at:
+            self.loop.run(self.client.ended)
+        return self.client.died_at == place
+
+    @property
+    def database(self) -> Path:
+        """The file with the local state."""
+        return self.client.paths.database
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Let the client do nothing inside the block; outside of calls it never does."""
@@ -435,7 +450,12 @@ class VirtualMount:
                 self.loop.run(self.client.stop)
         finally:
             logging.getLogger("zonedrive").removeHandler(self._complaints)
+            failpoint._die = self._die
+            failpoint.arm({})
             self.loop.close()
+
+    def _dies(self, place: failpoint.Place) -> None:
+        self.client.die(place)
 
     def _new_client(self, options: dict[str, str]) -> Client:
         folder = self.folder / "account"
@@ -446,7 +466,15 @@ class VirtualMount:
 
     def command(self, command: str, **request: object) -> dict[str, Any]:
         """Return the answer to a command of the control socket."""
-        return self.loop.run(self.client.command, command, **request)
+        if command == "unmount":
+            self.loop.run(self.client.stop)
+            return {}
+        return self.call(partial(self.client.command, command, **request))
+
+    def call(self, work: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
+        """Do the work of a program. Raises OSError where the client is dead or dies."""
+        found: ResultT = self.loop.run(self.client.call, work, *args)
+        return found
 
     def status(self) -> dict[str, Any]:
         """Return what `status --json` prints."""

@@ -48,16 +48,24 @@ def _several(values: object) -> tuple[object, ...]:
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
     """Alice's zones; warnings that the test does not allow fail the test."""
     if request.param == "mount":
-        yield request.getfixturevalue("mounted")
+        yield request.getfixturevalue("dying" if _is_dying(request) else "mounted")
         return
     marker = request.node.get_closest_marker("mount")
     options = [*OPTIONS, *(marker.args if marker else ())]
+    if _is_dying(request):
+        options += ["settle=0", "refresh=600"]
     profile = str(marker.kwargs.get("profile", "sandbox")) if marker else "sandbox"
     mount = VirtualMount(tmp_path, *options, profile=profile)
     try:
-        mount.mount()
+        if not _is_dying(request):
+            mount.mount()
         yield cast(Mounted, mount)
     finally:
         mount.close()
     complaints = mount.complaints()
     assert not complaints, "the log complains:\n" + "\n".join(complaints)
+
+
+def _is_dying(request: pytest.FixtureRequest) -> bool:
+    """Return True if the test mounts itself, with a place to die at."""
+    return hasattr(request.module, "dying")

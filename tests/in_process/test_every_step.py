@@ -1,4 +1,7 @@
-"""The daemon dies at each place of the crash protocol: nothing is lost, nothing is sent twice."""
+"""The client dies at each place of the crash protocol: nothing is lost, nothing is sent twice.
+
+The fixtures of the mounted cases come from tests/crash.
+"""
 
 import ast
 import contextlib
@@ -8,41 +11,51 @@ from pathlib import Path
 import pytest
 
 import zonedrive
+from tests.crash.conftest import _accounts, daemons, dying
 from tests.crash.desk import Desk
 from tests.crash.mounts import Mortal
 from tests.crash.scenarios import SCENARIOS, SEED, Scenario
 from tests.harness.waiting import eventually
 from zonedrive.failpoint import Place
 
+__all__ = ["_accounts", "daemons", "dying"]
 
+MOUNTED = (
+    Place.FILE_NAMED, Place.RENAMED, Place.RECORDED, Place.BODY_BEGUN, Place.REPLY_CAME,
+    Place.ARRIVAL_INSIDE, Place.MOVE_DONE, Place.FOLDER_EMPTIED, Place.COPY_RECORDED,
+    Place.RECOVERED, Place.CLOSING, Place.SALVAGE_ASIDE,
+)  # fmt: skip
+
+
+@pytest.mark.also_mounted(place=MOUNTED)
 @pytest.mark.parametrize("place", Place, ids=str)
-def test_a_death_at_this_place_loses_nothing(dying: Mortal, place: Place) -> None:
+def test_a_death_at_this_place_loses_nothing(desk: Mortal, place: Place) -> None:
     """What a call had confirmed is there after the next mount, and on the service once.
 
     What the death interrupted has happened in full or not at all.
     """
     scenario = SCENARIOS[place]
-    dying.allow("refused", *scenario.allowed)
-    desk = Desk(dying, str(place), SEED)
-    dying.mount(kill_at=scenario.first or place)
+    desk.allow("refused", *scenario.allowed)
+    work = Desk(desk, str(place), SEED)
+    desk.mount(kill_at=scenario.first or place)
     if scenario.refusing:
-        dying.deployment.fault(status=503, method="POST", path="^/api/zones/")
-    _until_death(desk, scenario, scenario.first or place)
+        desk.deployment.fault(status=503, method="POST", path="^/api/zones/")
+    _until_death(work, scenario, scenario.first or place)
     if scenario.first is not None:
         if scenario.then is not None:
-            scenario.then(desk)
-        dying.deployment.heal()
-        dying.mount(kill_at=place)
-        _sync_until_death(desk, place)
-    dying.deployment.heal()
-    dying.mount()
-    desk.check_here()
-    desk.check_lost()
-    dying.sync()
-    desk.check_there()
-    eventually(lambda: not dying.spool(), what="no bytes are left")
-    assert dying.status()["outbox"]["pending"] == 0
-    assert dying.complaints() == []
+            scenario.then(work)
+        desk.deployment.heal()
+        desk.mount(kill_at=place)
+        _sync_until_death(work, place)
+    desk.deployment.heal()
+    desk.mount()
+    work.check_here()
+    work.check_lost()
+    desk.sync()
+    work.check_there()
+    eventually(lambda: not desk.outgoing(), what="no bytes are left")
+    assert desk.status()["outbox"]["pending"] == 0
+    assert desk.complaints() == []
 
 
 def _until_death(desk: Desk, scenario: Scenario, place: Place) -> None:

@@ -70,7 +70,7 @@ def ask_all(mounted: Mounted, commands: tuple[tuple[str, ...], ...]) -> dict[str
         with unchanged(mounted):
             ended = mounted.machine.run(*command)
         assert "Traceback" not in ended.stderr, command
-        assert "unforeseen" not in ended.stderr, command
+        assert "internal error" not in ended.stderr, command
         if command[0] in ("logoff", "sync"):
             assert ended.returncode == 1, (command, ended)
             assert ended.stderr.count("\n") == 1, ended

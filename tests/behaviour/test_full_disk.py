@@ -202,7 +202,7 @@ def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:
         filler.leave(0)
         said = tiny.machine.run("unmount", tiny.path, "--timeout", "2")
         assert (said.returncode, said.stdout) == (0, ""), said
-        assert "unforeseen" not in said.stderr
+        assert "internal error" not in said.stderr
         assert "not on the service yet; kept here" in said.stderr
         assert not tiny.is_mounted()
         assert "died" not in tiny.machine.run("status").stdout

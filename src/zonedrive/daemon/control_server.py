@@ -99,7 +99,6 @@ class Server:
         self._name = None
 
     async def serve(self) -> None:
-        """Answer requests until cancelled."""
         async with trio.open_nursery() as connections:
             accept = partial(self._accept, connections)
             await self._supervisor.keep(Task.CONTROL_SOCKET, accept)
@@ -133,7 +132,6 @@ class Server:
                 scope.cancel()
 
     async def finish(self) -> None:
-        """Wait until the remaining requests are answered."""
         while self._running:
             await self._one_done.wait()
 
@@ -251,7 +249,6 @@ async def _read_lines(
 
 
 def _is_own(stream: trio.SocketStream) -> bool:
-    """Return True if the peer is a process of this user or of root."""
     try:
         return protocol.is_trusted(protocol.peer(stream.socket))
     except OSError as wrong:

@@ -93,7 +93,6 @@ class Child:
         return status
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process if it is still running."""
         if self.poll() is None:
             os.kill(self._pid, signal.SIGTERM)
 
@@ -222,7 +221,6 @@ def _require_life(child: Child, paths: AccountPaths, folder: Path) -> None:
 
 
 def _ending(code: int) -> str:
-    """Return a phrase for an exit status of wait(2)."""
     if code >= 0:
         return f"ended with status {code}"
     try:

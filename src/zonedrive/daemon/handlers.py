@@ -150,7 +150,6 @@ class Commands:
         return {"zones": zone_objects(zones, zone_names(self._parts.state.inodes))}
 
     async def _conflicts(self, request: Request, say: Say) -> Message:
-        """Return the existing conflict copies."""
         found = [
             {
                 "path": one["path"],
@@ -354,7 +353,6 @@ class Commands:
         return {}
 
     async def _pins(self, request: Request, say: Say) -> Message:
-        """Return the pins, and how much of each is cached."""
         found = []
         for inode in self._parts.files.pins.roots():
             path = self._parts.state.inodes.path(inode.ino)

@@ -62,7 +62,6 @@ class InhibitorLock:
         self.since = trio.current_time()
 
     def release(self) -> None:
-        """Release the lock."""
         os.close(self._descriptor)
 
 
@@ -97,7 +96,6 @@ class Inhibitor:
         self._pause = trio.CancelScope()  # until the locks are next checked
 
     async def run(self) -> None:
-        """Hold the locks until cancelled."""
         while True:
             if (address := system_bus()) is not None:
                 try:
@@ -174,7 +172,6 @@ class Inhibitor:
     # ---- locks ----
 
     async def _hold(self, address: str) -> None:
-        """Keep the locks up to date."""
         while True:
             changed, self._pause = self._report.changed, trio.CancelScope()
             if await self._adjust(address):
@@ -236,7 +233,6 @@ class Inhibitor:
 
 
 def system_bus() -> str | None:
-    """Return the address of the system bus, or None."""
     if address := os.environ.get("DBUS_SYSTEM_BUS_ADDRESS"):
         return address
     path = Path("/run/dbus/system_bus_socket")
@@ -244,7 +240,6 @@ def system_bus() -> str | None:
 
 
 def _is_granted(reply: Message) -> bool:
-    """Return True unless the reply is an error."""
     return reply.header.message_type is MessageType.method_return
 
 

@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from zonedrive.daemon import lock
 from zonedrive.errors import described, first_of
 from zonedrive.paths import AccountPaths, quoted, write_private
@@ -27,7 +29,6 @@ log = logging.getLogger(__name__)
 SIZE = 4096  # size of the file in bytes, padding included: one disk block
 LONGEST = 1000  # maximum length of the reason, in characters
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-COUNTERS = Path("/proc/vmstat")
 POWER = "the machine stopped without unmounting it: a power cut, a crash or a hard restart"
 KILLED = "it was killed (SIGKILL)"
 LOG_BYTES = 1 << 20  # number of bytes at the end of the log in which a crash is searched for
@@ -43,12 +44,11 @@ class Death:
     mountpoint: Path
     at: str  # ISO 8601: of the end, or of the last sign of life
     exact: bool  # True if `at` is the time of the end
-    why: str  # in a line
+    why: str  # in one line
     public: str  # the same without any name
 
     @property
     def line(self) -> str:
-        """Description of the end for users: daemon, time and reason."""
         return line_of(self.json())
 
     def json(self) -> dict[str, object]:
@@ -69,53 +69,58 @@ def line_of(died: Mapping[str, Any]) -> str:
     return f"the daemon of {quoted(Path(died['mountpoint']))} {said}: {died['why']}"
 
 
+class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Content of the file."""
+
+    pid: int
+    mountpoint: str
+    boot: str = ""
+    seen: str = ""  # time of the last activity, recorded at the next start
+    at: str = ""  # the end, if the daemon could record it: time, reason, reason without names
+    why: str = ""
+    kind: str = ""
+
+
 class Run:
     """Record of this process's run."""
 
     def __init__(self, paths: AccountPaths) -> None:
         self._path = paths.run_record
-        self._said: dict[str, Any] | None = None
+        self._record: _Record | None = None
 
     @property
     def is_open(self) -> bool:
         """True if the daemon has served and has not ended."""
-        return self._said is not None
+        return self._record is not None
 
     def begin(self, folder: Path) -> None:
         """Write the record of the mount at `folder`; on a full disk, no record is written."""
-        said = {
-            "pid": os.getpid(),
-            "mountpoint": os.fspath(folder),
-            "boot": _boot(),
-            "killed": _killed_for_memory(),
-        }
-        self._said = said
+        self._record = _Record(os.getpid(), os.fspath(folder), _boot())
         try:
-            write_private(self._path, _padded(said))
+            write_private(self._path, _encoded(self._record))
             _sync(self._path.parent)
         except OSError as wrong:
             log.info("the run cannot be recorded (%s)", wrong.strerror)
 
     def died(self, wrong: BaseException | str) -> None:
         """Record the reason why the daemon ends although it did not unmount."""
-        if self._said is None:
+        if self._record is None:
             return
         kind = wrong
         if isinstance(wrong, BaseException):
             cause = first_of(wrong) if isinstance(wrong, Exception) else wrong
             wrong, kind = described(cause), f"an unexpected {type(cause).__name__}"
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        said = {**self._said, "at": at, "why": wrong[:LONGEST], "kind": kind}
-        self._said = None
+        ended = msgspec.structs.replace(self._record, at=at, why=wrong[:LONGEST], kind=kind)
+        self._record = None
         try:
-            _write_over(self._path, said)
+            _write_over(self._path, ended)
         except OSError as full:
-            log.info("the end cannot be recorded (%s)", full.strerror)
+            log.info("the end of the run cannot be recorded (%s)", full.strerror)
 
     def end(self) -> None:
-        """Delete the record, as the last step of an orderly end."""
-        if self._said is not None:
-            self._said = None
+        if self._record is not None:
+            self._record = None
             _remove(self._path)
 
 
@@ -126,30 +131,27 @@ def death(paths: AccountPaths) -> Death | None:
 
 def recorded(paths: AccountPaths) -> Death | None:
     """Return how the last daemon died; the caller holds the account's lock."""
-    said = _read(paths.run_record)
-    if said is None:
+    last = _read(paths.run_record)
+    if last is None:
         return None
-    try:
-        pid, folder = int(said["pid"]), Path(str(said["mountpoint"]))
-        if "why" in said:
-            return Death(pid, folder, str(said["at"]), True, str(said["why"]), str(said["kind"]))
-        if said.get("boot") != _boot():
-            why = POWER
-        elif crash := _crash(paths):
-            why = f"it crashed ({crash}); the log has the stack"
-        else:
-            why = KILLED + _for_memory(said)
-        return Death(pid, folder, str(said.get("seen") or _last_sign(paths)), False, why, why)
-    except (KeyError, ValueError, TypeError):
-        return None
+    folder = Path(last.mountpoint)
+    if last.why:
+        return Death(last.pid, folder, last.at, True, last.why, last.kind)
+    if last.boot != _boot():
+        why = POWER
+    elif crash := _crash(paths):
+        why = f"it crashed ({crash}); the log has the stack"
+    else:
+        why = KILLED
+    return Death(last.pid, folder, last.seen or _last_sign(paths), False, why, why)
 
 
 def keep_last_sign(paths: AccountPaths) -> None:
     """Record the time of the last activity before later writes hide it. Needs the lock."""
-    said = _read(paths.run_record)
-    if said is not None and "why" not in said and "seen" not in said:
+    last = _read(paths.run_record)
+    if last is not None and not last.why and not last.seen:
         with suppress(OSError):
-            _write_over(paths.run_record, {**said, "seen": _last_sign(paths)})
+            _write_over(paths.run_record, msgspec.structs.replace(last, seen=_last_sign(paths)))
 
 
 def clear(paths: AccountPaths) -> None:
@@ -170,43 +172,32 @@ def _crash(paths: AccountPaths) -> str:
     return found[1].decode("ascii") if found else ""
 
 
-def _for_memory(said: Mapping[str, Any]) -> str:
-    """Return a note if the kernel's out-of-memory killer may have ended the daemon, else ""."""
-    before, now = said.get("killed"), _killed_for_memory()
-    if not isinstance(before, int) or now is None or now <= before:
-        return ""
-    return ", perhaps by the system: it has ended processes since then for want of memory"
-
-
 def _last_sign(paths: AccountPaths) -> str:
     """Return the newest modification time of the daemon's files."""
-    database = paths.database
-    times = []
+    database, times = paths.database, []
     for path in (paths.run_record, paths.log, database, Path(f"{database}-wal"), paths.outgoing):
-        try:
+        with suppress(OSError):
             times.append(path.stat().st_mtime)
-        except OSError:
-            continue
     newest = datetime.fromtimestamp(max(times, default=time.time()), UTC)
     return newest.isoformat(timespec="seconds")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> _Record | None:
     try:
-        said = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return msgspec.convert(json.loads(path.read_bytes()), _Record)
+    except (OSError, ValueError):  # includes msgspec's errors
         return None
-    return said if isinstance(said, dict) else None
 
 
-def _write_over(path: Path, said: Mapping[str, Any]) -> None:
+def _encoded(record: _Record) -> bytes:
+    """Return the padded record; msgspec's JSON would reject a path that is not UTF-8."""
+    return json.dumps(msgspec.to_builtins(record)).encode("ascii").ljust(SIZE)
+
+
+def _write_over(path: Path, record: _Record) -> None:
     with path.open("r+b", buffering=0) as file:
-        file.write(_padded(said))
+        file.write(_encoded(record))
         os.fsync(file.fileno())
-
-
-def _padded(said: Mapping[str, Any]) -> bytes:
-    return json.dumps(said).encode("ascii").ljust(SIZE)
 
 
 def _remove(path: Path) -> None:
@@ -228,15 +219,3 @@ def _sync(folder: Path) -> None:
 
 def _boot() -> str:
     return BOOT.read_text("ascii").strip()
-
-
-def _killed_for_memory() -> int | None:
-    """Return the number of processes the out-of-memory killer has ended since boot, or None."""
-    try:
-        for line in COUNTERS.read_text("ascii").splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
-    except (OSError, ValueError):
-        pass
-    return None

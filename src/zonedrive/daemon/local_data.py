@@ -173,7 +173,6 @@ def hold(paths: AccountPaths) -> Iterator[None]:
 
 
 def is_running(paths: AccountPaths) -> bool:
-    """Return True if a daemon is serving the account."""
     return lock.is_held(paths.lock)
 
 

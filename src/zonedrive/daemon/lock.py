@@ -199,7 +199,6 @@ def reading(path: Path) -> Iterator[bool]:
 
 
 def is_held(path: Path) -> bool:
-    """Return True if a process holds the lock now."""
     with reading(path) as is_free:
         return not is_free
 
@@ -280,7 +279,7 @@ def end_holder(path: Path, seconds: float) -> None:
     if descriptor is None:
         if is_held(path):
             raise ZonedriveError(
-                "its daemon cannot be ended from here",
+                "the daemon cannot be ended from here",
                 remedy="end it where it runs: in another container, or as another user",
             )
         return
@@ -299,7 +298,7 @@ def end_holder(path: Path, seconds: float) -> None:
         os.close(descriptor)
     who = holder(path)
     raise ZonedriveError(
-        f"its daemon (process {who.pid if who else '?'}) cannot be ended",
+        f"the daemon (process {who.pid if who else '?'}) cannot be ended",
         remedy="it may wait for a disk that does not answer; a restart of the machine ends it",
     )
 
@@ -343,7 +342,6 @@ def _locks(pid: int) -> bool:
 
 
 def _handles(pid: int, number: signal.Signals) -> bool:
-    """Return True if the process has a handler for the signal."""
     try:
         text = (PROC / str(pid) / "status").read_text("ascii", "replace")
     except OSError:

@@ -132,7 +132,6 @@ class LogonMonitor:
         )
 
     def command(self) -> str:
-        """Return the command to log on again."""
         return logon_command(self._parts)
 
 
@@ -152,6 +151,5 @@ def _lead(bearer: Bearer, possible: bool) -> int:
 
 
 def _reason(error: ZonedriveError | None) -> str:
-    """Return the error as a sentence."""
     text = error.message if error is not None else "the logon has ended"
     return f"{text[:1].upper()}{text[1:]}."

@@ -64,7 +64,6 @@ class Desktop:
         return True
 
     async def withdraw(self) -> None:
-        """Remove the notification because it no longer applies."""
         if self._number:
             number, self._number = self._number, 0
             await self._call("CloseNotification", "u", (number,))
@@ -183,7 +182,6 @@ class Alerts:
         return again
 
     def _conflicting(self, copies: set[int]) -> tuple[str, str]:
-        """Return title and text."""
         fresh = copies - self._conflicts.told
         run = f"To list all conflicts, run: zonedrive conflicts{self._suffix}"
         if len(fresh) > 1:

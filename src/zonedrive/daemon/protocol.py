@@ -34,7 +34,6 @@ MAX_LINE = 1 << 20
 
 
 def encode(message: Mapping[str, object]) -> bytes:
-    """Return a message as one line."""
     return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -60,13 +59,13 @@ def refusal(error: Exception) -> Message:
     if isinstance(error, OSError) and error.strerror:
         said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         return {"error": said, "remedy": _remedy(error), "kind": "ZonedriveError"}
-    said = f"something unforeseen happened ({type(error).__name__})"
+    said = f"an internal error in zonedrive ({type(error).__name__})"
     return {"error": said, "remedy": "see the log", "kind": "ZonedriveError"}
 
 
 def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "make room on that disk; what waits to be uploaded is kept"
+        return "make room on that disk; pending changes are kept"
     if error.errno == errno.EROFS:
         return "see 'zonedrive doctor' for what to do about a disk that became read-only"
     return ""

@@ -159,7 +159,6 @@ class Daemon:
         self._server = Server(start.paths.control, self._commands.handlers, parts.state.supervisor)
 
     async def main(self) -> None:
-        """Serve until the mount is gone."""
         try:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
             self._lock.tell(self._server.path)
@@ -229,7 +228,6 @@ class Daemon:
             log.info("%s is %s", self._session.folder, "lost" if lost else "unmounted")
 
     async def _send_all(self, seconds: float) -> None:
-        """Send pending changes for up to `seconds`."""
         await self._parts.files.report.sync([ROOT], seconds)
 
     async def _on_resume(self, dead: bool) -> None:

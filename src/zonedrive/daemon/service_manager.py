@@ -47,11 +47,9 @@ class Notifier:
 
     @property
     def is_heard(self) -> bool:
-        """True if there is a service manager."""
         return bool(self._address)
 
     def ready(self, status: str) -> None:
-        """Report that the mount answers."""
         self._send("READY=1", f"STATUS={status}")
 
     def extend_start(self, status: str, seconds: float) -> None:
@@ -59,11 +57,9 @@ class Notifier:
         self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}", f"STATUS={status}")
 
     def status(self, status: str) -> None:
-        """Set the line for `systemctl status`."""
         self._send(f"STATUS={status}")
 
     def stopping(self) -> None:
-        """Report that the daemon is stopping."""
         self._send("STOPPING=1", "STATUS=unmounting")
 
     async def watchdog(self) -> None:

@@ -213,7 +213,6 @@ class Trash:
         return None
 
     async def _path(self, zone: Zone, entry: Entry) -> str:
-        """Return the entry's whole path, with `...` for unknown folders."""
         folder = await self._folder(zone, entry)
         return "/".join([zone.name, *([] if folder == "" else [folder or "..."]), entry.name])
 

@@ -49,7 +49,6 @@ class DesktopTrash:
         }
 
     def open(self, folder: int) -> Folder | None:
-        """Return the trash folder at the top of the mount, if the profile can delete."""
         return self._top if folder == ROOT and self._operations.possible() else None
 
 

@@ -98,7 +98,7 @@ class PathLookup:
         while (above := tree.get(top.parent)).local:
             top = above
         if top.parent == ROOT and top.name == LOST_FOUND:
-            return "stays on this machine, saved from damage; copy it to where it belongs"
+            return "recovered from a damaged database, and only here; copy it to where it belongs"
         globs = self._state.settings.local_only
         glob = next((one for one in globs if fnmatchcase(top.name, one)), None)
         whose = "its name" if top is inode else f"the name of {top.name!r}"
@@ -120,5 +120,4 @@ class PathLookup:
     def local(
         self, under: Iterable[int] | None = None, but: Container[int] = ()
     ) -> dict[str, int | str]:
-        """See `status.staying`."""
         return staying(self._state, under, but)

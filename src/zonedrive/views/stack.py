@@ -64,7 +64,7 @@ class FileSystem:
     """File system of one mounted account."""
 
     def __init__(self, state: LocalState, service: Service) -> None:
-        """Create the parts of the mount; no task runs yet, and `core` has been recovered."""
+        """Create the parts of the mount; no task runs yet, and `state` has been recovered."""
         self._state = state
         self._service = service
         callers = CallerPolicy(state.settings.guard)
@@ -104,7 +104,6 @@ class FileSystem:
         self.invalidations = state.invalidations.receive
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the background tasks until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._folders.run)
             await nursery.start(self._state.cache.run)
@@ -252,7 +251,9 @@ class FileSystem:
         if uid not in (None, owner.uid) or gid not in (None, owner.gid):
             raise PermissionError(errno.EPERM, "the owner cannot be changed")
         if inode.ino == ROOT and (mode, mtime_ns, atime_ns) != (None, None, None):
-            raise PermissionError(errno.EPERM, "the root belongs to the service")
+            raise PermissionError(
+                errno.EPERM, "the attributes of the mount point cannot be changed"
+            )
         if size is not None:
             if inode.is_folder:
                 raise IsADirectoryError(errno.EISDIR, "is a folder")
@@ -273,18 +274,15 @@ class FileSystem:
         return self._names.attr(inode)
 
     async def access(self, ino: int, mode: int) -> bool:
-        """Return True if access(2) with `mode` succeeds for the user of the daemon."""
         if ino >= VIRTUAL:
             return self._virtual.access(ino, mode)
         bits = permissions(self._state.inodes.get(ino_of(ino)), self._state.rules) >> 6
         return mode & ~bits & 7 == 0
 
     async def getxattr(self, ino: int, name: bytes) -> bytes:
-        """Return one extended attribute.  Raises OSError (ENODATA)."""
         return xattrs.one(self._xattrs(ino), name)
 
     async def listxattr(self, ino: int) -> list[bytes]:
-        """Return the names of the inode's extended attributes."""
         return [name.encode() for name in self._xattrs(ino)]
 
     def _xattrs(self, ino: int) -> dict[str, str]:
@@ -306,7 +304,6 @@ class FileSystem:
         raise OSError(errno.ENOTSUP, "extended attributes cannot be removed")
 
     async def statfs(self) -> StatFs:
-        """Return the local disk space for uploads, because the service reports no quota."""
         disk = shutil.disk_usage(self._state.database.path.parent)
         return StatFs(
             block_size=BLOCK,
@@ -319,7 +316,6 @@ class FileSystem:
     # ---- files ----
 
     async def open(self, ino: int, flags: int, pid: int = 0) -> Opened:
-        """Open a file, see `Files.open`."""
         if ino >= VIRTUAL:
             return await self._virtual.open(ino, flags, pid)
         inode = self._state.kernel.inode(self._state.inodes, ino)

@@ -159,7 +159,6 @@ class StatusReport:
         } | {-each.number: each.said for each in self._state.refusals.unacknowledged()}
 
     def copies(self) -> set[int]:
-        """Return the inodes of the existing conflict copies."""
         return self._status.copies()
 
     def unacknowledged(self) -> set[int]:

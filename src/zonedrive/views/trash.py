@@ -64,7 +64,6 @@ class TrashOperations:
         self._names = names
 
     def possible(self) -> bool:
-        """Return True if the profile can delete."""
         return self._service.can("delete")
 
     async def delete(self, parent: int, name: str) -> TrashedEntry:
@@ -87,7 +86,7 @@ class TrashOperations:
         await self._all_sent(inode)
         names.require_removable(inode)
         if not named.is_current:
-            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+            raise OSError(errno.EBUSY, "another program has just renamed it")
         gone = TrashedEntry(
             inode.ino, inode.name, inode.zone,
             inode.remote_id or "", inode.remote_parent or "", inode.remote_name or "",
@@ -105,11 +104,13 @@ class TrashOperations:
         self._dispatcher.expedite(each.ino for each in self._unsent(inode))
         await self._wait_while(lambda: self._unsent(inode) and not self._is_refused(inode))
         if self._is_refused(inode):
-            raise OSError(errno.EXDEV, "the service refuses something in it, which is only here")
+            raise OSError(
+                errno.EXDEV, "the service refused a part of it, which only this computer has"
+            )
         if self._unsent(inode):
             if self._service.link.state != "online":
-                raise OSError(errno.ENETUNREACH, "something in it is not on the service yet")
-            raise OSError(errno.EBUSY, "something in it is not on the service yet")
+                raise OSError(errno.ENETUNREACH, "a part of it is not on the service yet")
+            raise OSError(errno.EBUSY, "a part of it is not on the service yet")
 
     def _is_refused(self, inode: Inode) -> bool:
         """Return True if the last upload of a part was rejected and no retry is running."""
@@ -133,9 +134,9 @@ class TrashOperations:
             if state.inodes.is_below(each, inode)
         ]
         if any(each.local for each in found):
-            raise OSError(errno.EXDEV, "something in it is on this machine only")
+            raise OSError(errno.EXDEV, "a part of it is only on this computer")
         if any(each.ino in written for each in found):
-            raise OSError(errno.EBUSY, "a program has something in it open for writing")
+            raise OSError(errno.EBUSY, "a program has a part of it open for writing")
         return found
 
     def is_back(self, gone: TrashedEntry) -> bool:
@@ -155,7 +156,7 @@ class TrashOperations:
         if state.inodes.child(folder.ino, name) is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         if folder.zone != gone.zone:
-            raise OSError(errno.EXDEV, "zones are separate compartments")
+            raise OSError(errno.EXDEV, "an entry cannot move to another zone")
         if not self._service.can("restore", folder=gone.folder):
             raise NotSupported("the deployment's profile cannot restore")
         await self._deletion_sent(gone)
@@ -167,7 +168,7 @@ class TrashOperations:
         await self._folders.refresh(above, time.monotonic_ns())
         inode = state.inodes.by_remote(gone.zone, gone.remote_id)
         if inode is None or inode.parent == NOWHERE:
-            raise OSError(errno.EBUSY, "it is back, and something else has just taken its name")
+            raise OSError(errno.EBUSY, "it is restored, but its name has just been taken")
         if (inode.parent, inode.name) == (folder.ino, name):
             return
         await self._names.rename(
@@ -190,7 +191,9 @@ class TrashOperations:
         await self._wait_while(leaving)
         if leaving():
             away = self._service.link.state != "online"
-            raise OSError(errno.ENETUNREACH if away else errno.EBUSY, "not deleted there yet")
+            raise OSError(
+                errno.ENETUNREACH if away else errno.EBUSY, "the service has not deleted it yet"
+            )
 
     async def _wait_while(self, waiting: Callable[[], object]) -> None:
         """Return when `waiting` is false, the service is away, or PATIENCE_S is over."""

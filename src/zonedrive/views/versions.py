@@ -98,7 +98,6 @@ def version_name(version: Version, extension: str) -> str:
 
 
 def with_mark(name: str, version: Version) -> str:
-    """Return a name with a mark of the version's id, short enough for the kernel."""
     digest = hashlib.sha256(version.id.encode("utf-8", "surrogatepass")).hexdigest()
     return names.with_mark(name, f"~{digest[:8]}")
 
@@ -143,7 +142,6 @@ class VersionLists:
         return None if inode is None or inode.parent == NOWHERE else inode
 
     def known(self, zone: str, file_id: str) -> VersionList | None:
-        """Return the cached history."""
         return self._kept.get((zone, file_id))
 
     def present(self, inode: Inode) -> str:
@@ -240,7 +238,6 @@ class Versions:
         )
 
     def open(self, folder: int) -> Folder | None:
-        """Return `.versions` of a folder of a zone, or None."""
         service, inode = self.service, self.state.inodes.get(folder)
         if inode.kind is Kind.ROOT or inode.local:
             return None
@@ -249,7 +246,6 @@ class Versions:
         return _Files(self, folder)
 
     def number(self, *what: str) -> int:
-        """Return an inode number for a virtual entry."""
         return number(self.state.database.identity, *what)
 
     def named(self, file: Inode, past: VersionList) -> Mapping[str, Version]:
@@ -421,7 +417,6 @@ class _FormerVersion(File):
         return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
-        """Return the file if this is its current version and is completely cached."""
         file = self._histories.file(self._zone, self._file_id)
         if file is None or not file.revision or file.revision != self._version.revision:
             return None
@@ -455,7 +450,7 @@ class _Reading(Content):
         try:
             return bytes(await self._reader.read(offset, size))
         except Changed as wrong:
-            raise OSError(errno.ESTALE, "not what it was, open it again") from wrong
+            raise OSError(errno.ESTALE, "changed on the service; open it again") from wrong
 
     def close(self) -> None:
         self._reader.close()

@@ -102,7 +102,6 @@ class Content:
         raise NotImplementedError
 
     async def write(self, offset: int, data: bytes) -> int:
-        """Write all of `data` at `offset` and return the number of bytes."""
         refuse()
 
     async def flush(self) -> None:
@@ -330,7 +329,6 @@ class VirtualLayer:
         self._open.pop(handle)[1].close()
 
     def close_all(self) -> None:
-        """Close all files at the end of the mount."""
         for _, content in self._open.values():
             content.close()
         self._open.clear()

@@ -146,6 +146,6 @@ def test_what_is_in_the_trash_folder_is_safe_once_the_service_deleted_it(mounted
     assert mounted.zone.find("notes.txt") is None
     said = mounted.machine.done("status", thing)
     assert said.startswith("everything there is on the service\n")
-    assert "a file that was deleted" in said
+    assert "zonedrive trash" in said
     assert "has no versions" in refused(mounted, "versions", thing)
     assert "a note of a file manager's" in refused(mounted, "sync", note)

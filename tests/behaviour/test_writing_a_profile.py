@@ -11,7 +11,8 @@ from tests.harness.deployment import Deployment
 from tests.harness.elsewhere import move_away
 from tests.harness.machine import Machine, Mounted
 from tests.harness.meddler import Asked, Meddler
-from zonedrive.remote.profiles.load import OPERATIONS, parse_profile
+from zonedrive.remote.profiles.load import parse_profile
+from zonedrive.remote.profiles.operations import OPERATIONS
 
 PAGE = (resources.files("zonedrive") / "docs/PROFILES.md").read_text("utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)

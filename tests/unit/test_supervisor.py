@@ -31,7 +31,7 @@ WAITED_FOR = {
     ("fuse/mount.py", "self._answer"): "the loop of FUSE",
     ("fuse/mount.py", "self._stop_when_cancelled"): "it does nothing before the end",
     ("fuse/mount.py", "self._tell_until_stopped"): "its child is supervised",
-    ("remote/cancellable_thread.py", "watch"): "in whoever waits",
+    ("remote/client.py", "stop_when_cancelled"): "in whoever waits",
     ("pins/fetch.py", "worker"): "in the task of the pins, or a request",
     ("pins/poll.py", "self._list_one"): "in the task of the rounds",
     ("sync/directory_cache.py", "self._fetch_levels"): "in the task of the listing",

@@ -8,7 +8,8 @@ Stable: the names that `zonedrive.remote` exports, as docs/PYTHON_CLIENT.md desc
 
 import os
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +22,13 @@ import trio
 from zonedrive.config import Settings
 from zonedrive.errors import NotFound, Rejected, ZonedriveError
 from zonedrive.model import Entry, Version, Zone
-from zonedrive.remote.cancellable_thread import errand, loose
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.transfer import Download
 
 FoundT = TypeVar("FoundT", Zone, Entry)
+ResultT = TypeVar("ResultT")
 Place = Zone | Entry
 """Target folder of an operation: a zone stands for its root folder."""
 
@@ -181,7 +182,7 @@ class Client:
         _must_be_file(file)
         transfer = self._service.transfer
 
-        download = await loose(
+        download = await abandonable(
             lambda _cancelled: transfer.download(file.zone_id, file.id, version=version),
             Download.close,
         )
@@ -220,7 +221,7 @@ class Client:
             name = name or body.path.name
         if not name:
             raise Rejected("bytes have no name of their own", remedy="give one as name=")
-        return await loose(
+        return await abandonable(
             lambda cancelled: self._service.transfer.upload(
                 zone_id, folder_id, name, body, size, cancelled=cancelled
             )
@@ -308,7 +309,7 @@ class _FileBody:
 async def _pieces(download: Download) -> AsyncGenerator[bytes, None]:
     chunks = iter(download)
     while True:
-        chunk = await errand(lambda _cancelled: next(chunks, None), download.abort)
+        chunk = await finished(lambda: next(chunks, None), download.abort)
         if chunk is None:
             return
         piece = bytes(chunk)
@@ -338,3 +339,63 @@ def _only(found: list[FoundT], what: str) -> FoundT:
         ids = ", ".join(one.id for one in found)
         raise ZonedriveError(f"there are several {what}", remedy=f"use an id: {ids}")
     return found[0]
+
+
+async def finished(work: Callable[[], ResultT], stop: Callable[[], None]) -> ResultT:
+    """Run `work` in a thread and wait for its end, also after a cancellation, which calls `stop`.
+
+    Returns the result of `work`, or raises its error.
+    """
+    has_ended = False
+    done: list[ResultT] = []
+    failed: list[Exception] = []
+
+    async def stop_when_cancelled() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            if not has_ended:
+                stop()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop_when_cancelled)
+        try:
+            with trio.CancelScope(shield=True):
+                done.append(await trio.to_thread.run_sync(work))
+        except Exception as wrong:  # raised outside the nursery, so not in a group
+            failed.append(wrong)
+        has_ended = True
+        nursery.cancel_scope.cancel()
+    await trio.lowlevel.checkpoint_if_cancelled()
+    if failed:
+        raise failed[0]
+    return done[0]
+
+
+async def abandonable(
+    work: Callable[[Callable[[], bool]], ResultT], drop: Callable[[ResultT], None] = lambda _: None
+) -> ResultT:
+    """Run `work` in a thread, and do not wait for its end after a cancellation.
+
+    The callable passed to `work` returns True from then on, and a later result goes to `drop`.
+    """
+    lock = threading.Lock()
+    is_abandoned = False
+    done: list[ResultT] = []
+
+    def run() -> None:
+        result = work(lambda: is_abandoned)
+        with lock:
+            done.append(result)
+            if is_abandoned:
+                drop(done.pop())
+
+    try:
+        await trio.to_thread.run_sync(run, abandon_on_cancel=True)
+    except trio.Cancelled:
+        with lock:
+            is_abandoned = True
+            for result in done:
+                drop(result)
+        raise
+    return done[0]

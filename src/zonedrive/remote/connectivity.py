@@ -14,6 +14,7 @@ INVARIANT: requests are refused while offline only as long as `run` is probing, 
 is blocked forever.
 """
 
+import contextlib
 import logging
 import random
 import threading
@@ -135,38 +136,34 @@ class Connectivity:
 
     async def wait_change(self) -> State:
         """Wait for the next change of state, or the next `recheck`, and return the state."""
-        event = trio.Event()
-        with self._lock:
-            self._waiting.append((trio.lowlevel.current_trio_token(), event))
-        try:
-            await event.wait()
-        finally:
-            with self._lock:
-                self._waiting = [pair for pair in self._waiting if pair[1] is not event]
+        await self._wait(lambda: False)
         return self._state
 
     async def wait_other(self, state: State) -> State:
         """Wait until the state differs from `state`, and return it."""
-        while True:
-            event = trio.Event()
-            with self._lock:
-                if self._state != state:
-                    break
-                pair = (trio.lowlevel.current_trio_token(), event)
-                self._waiting.append(pair)
-            try:
-                await event.wait()
-            finally:
-                with self._lock:
-                    self._waiting = [each for each in self._waiting if each is not pair]
+        while self._state == state:
+            await self._wait(lambda: self._state != state)
         await trio.lowlevel.checkpoint()
         return self._state
 
     async def wait_online(self) -> None:
         """Wait until the state is `online`."""
         while self._state != "online":
-            await self.wait_change()
+            await self._wait(lambda: self._state == "online")
         await trio.lowlevel.checkpoint()
+
+    async def _wait(self, is_over: Callable[[], bool]) -> None:
+        """Wait for the next change of state or `recheck`, unless `is_over()`."""
+        waiting = trio.lowlevel.current_trio_token(), trio.Event()
+        with self._lock:
+            if is_over():
+                return
+            self._waiting.append(waiting)
+        try:
+            await waiting[1].wait()
+        finally:
+            with self._lock, contextlib.suppress(ValueError):
+                self._waiting.remove(waiting)
 
     def recheck(self) -> None:
         """Probe now, because the network has changed or the user has logged on."""
@@ -219,14 +216,18 @@ class Connectivity:
         self._waiting.clear()
 
 
+_WEIGHTS: tuple[tuple[type[ZonedriveError], float], ...] = (
+    (Interrupted, 0.2),
+    (ReplyLost, 0.2),
+    (TimedOut, 0.5),
+    (Unreachable, 1.0),
+    (RemoteError, 0.0),
+    (ZonedriveError, 0.2),
+)
+"""Weight of a failure of each type; the first matching row counts. A sum of 1 means `offline`."""
+
+
 def _weight(error: ZonedriveError) -> float:
-    """Return the weight of one failure; a sum of 1 means `offline`."""
-    if isinstance(error, Interrupted | ReplyLost):
-        return 0.2
     if isinstance(error, Unavailable):
         return 0.2 if error.status in (502, 503, 504) else 0.0
-    if isinstance(error, TimedOut):
-        return 0.5
-    if isinstance(error, Unreachable):
-        return 1.0
-    return 0.0 if isinstance(error, RemoteError) else 0.2
+    return next(weight for kind, weight in _WEIGHTS if isinstance(error, kind))

@@ -126,17 +126,13 @@ class Transfer:
         *,
         offset: int = 0,
         end: int | None = None,
-        validator: str | None = None,
         version: str | None = None,
     ) -> "Download":
         """Return the content of a file from `offset` up to `end`, as a context manager.
 
-        A service that ignores ranges sends everything: see `Download.offset`.
-
-        With `validator` (of an earlier Download), a service that supports ranges sends everything
-        from 0 if the content has changed. `version` names an old version, which needs
-        version_content in the profile (else NotSupported). Opening is retried a few times if that
-        may help.
+        A service that ignores ranges sends everything: see `Download.offset`. `version` names an
+        old version (NotSupported without version_content in the profile). Opening is retried a few
+        times if that may help.
         """
         doing = "reading a file"
         query: Mapping[str, str] = {}
@@ -149,9 +145,6 @@ class Transfer:
         headers = {"Accept": "*/*"}
         if offset or end is not None:
             headers["Range"] = f"bytes={offset}-{'' if end is None else end - 1}"
-            # A weak tag may not stand in If-Range, a date may.
-            if validator and not validator.startswith("W/"):
-                headers["If-Range"] = validator
         timeout = httpx.Timeout(
             connect=CONNECT_SECONDS, read=self._head_seconds, write=WRITE_SECONDS, pool=None
         )

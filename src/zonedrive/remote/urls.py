@@ -49,35 +49,33 @@ def base_url(text: str) -> str:
         host, port = parts.hostname or "", parts.port
     except ValueError as wrong:
         raise ConfigError(f"{_shown(text)} is not a URL ({wrong})") from wrong
+    remedy = ""
     if parts.scheme.lower() == "http":
-        raise ConfigError(
-            f"{_shown(text)} is plain HTTP, which the service refuses and zonedrive never uses",
-            remedy="give the https:// address",
-        )
-    if parts.scheme.lower() != "https":
-        raise ConfigError(f"{_shown(text)} is not an https:// address")
-    if parts.username is not None or parts.password is not None:
+        problem = "is plain HTTP, which the service refuses and zonedrive never uses"
+        remedy = "give the https:// address"
+    elif parts.scheme.lower() != "https":
+        problem = "is not an https:// address"
+    elif parts.username is not None or parts.password is not None:
         # The message leaves out the text, because it may contain a password.
         raise ConfigError("a base URL holds no user name or password", remedy="use --username")
-    if parts.path.strip("/") or parts.query or parts.fragment:
-        raise ConfigError(
-            f"{_shown(text)} has more than scheme and host",
-            remedy=f"give only https://{parts.netloc}",
-        )
+    elif parts.path.strip("/") or parts.query or parts.fragment:
+        problem, remedy = "has more than scheme and host", f"give only https://{parts.netloc}"
+    elif not (host := _ascii_host(host)):
+        problem = "names no host"
+    else:
+        return f"https://{host}" if port in (None, 443) else f"https://{host}:{port}"
+    raise ConfigError(f"{_shown(text)} {problem}", remedy=remedy)
+
+
+def _ascii_host(host: str) -> str:
+    """Return a host name in ASCII, or "" if it is not a host name."""
     host = f"[{host}]" if ":" in host else host
     if not _HOST.fullmatch(host):
         try:
             host = host.encode("idna").decode("ascii")
         except UnicodeError:
-            host = ""
-        if not _HOST.fullmatch(host):
-            raise ConfigError(f"{_shown(text)} names no host")
-    return f"https://{host}" if port in (None, 443) else f"https://{host}:{port}"
-
-
-def host_of(base: str) -> str:
-    """Return the host of a base URL, with the port unless it is 443."""
-    return urlsplit(base).netloc
+            return ""
+    return host if _HOST.fullmatch(host) else ""
 
 
 def fill_path(template: str, values: Mapping[str, str]) -> str:

@@ -13,8 +13,7 @@ from tests.harness.waiting import eventually
 from zonedrive import errors
 from zonedrive.model import Zone
 from zonedrive.remote import Client
-from zonedrive.remote.cancellable_thread import errand, loose
-from zonedrive.remote.client import _Token
+from zonedrive.remote.client import _Token, abandonable, finished
 
 
 def opened(deployment: Deployment, profile: str = "sandbox") -> Client:
@@ -196,13 +195,13 @@ async def test_what_nobody_waits_for_any_more_is_dropped() -> None:
 
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(loose, work, lambda _result: dropped.set())
+            nursery.start_soon(abandonable, work, lambda _result: dropped.set())
             await begun.wait()
             scope.cancel()
     assert scope.cancelled_caught and not dropped.is_set()
     go.set()
     assert await trio.to_thread.run_sync(dropped.wait, 20)
-    assert await loose(lambda _unwanted: 7) == 7
+    assert await abandonable(lambda _unwanted: 7) == 7
 
 
 async def test_without_a_profile_nothing_is_tried(deployment: Deployment, zone: str) -> None:
@@ -216,27 +215,33 @@ async def test_without_a_profile_nothing_is_tried(deployment: Deployment, zone: 
             await client.make_folder(here, "x")
 
 
-async def test_an_errand_ends_before_its_caller_goes_on() -> None:
+async def test_a_cancelled_thread_is_waited_for() -> None:
     """A cancelled thread is told to stop and waited for; an error comes as it is, in no group."""
     told = []
 
-    def work(unwanted: object) -> None:
-        assert callable(unwanted)
-        while not unwanted():
+    is_stopped = False
+
+    def stop() -> None:
+        nonlocal is_stopped
+        is_stopped = True
+        told.append("stop")
+
+    def work() -> None:
+        while not is_stopped:
             trio.from_thread.run(trio.sleep, 0)
         told.append("ended")
         raise ValueError
 
     with trio.CancelScope() as scope:
         scope.cancel()
-        await errand(work, lambda: told.append("stop"))
-    assert scope.cancelled_caught and sorted(told) == ["ended", "stop"]
+        await finished(work, stop)
+    assert scope.cancelled_caught and told == ["stop", "ended"]
 
-    def fail(_unwanted: object) -> None:
+    def fail() -> None:
         raise ValueError("as it is")
 
     with pytest.raises(ValueError, match="as it is"):
-        await errand(fail, lambda: told.append("never"))
+        await finished(fail, lambda: told.append("never"))
     assert "never" not in told
 
 

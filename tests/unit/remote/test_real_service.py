@@ -141,19 +141,6 @@ async def test_a_download_can_be_broken_off(
     assert len(read(service, here, entry)) == len(data)
 
 
-async def test_content_that_changed_begins_anew(service: HttpService, zone: str) -> None:
-    """With the old tag, the new version comes from its beginning."""
-    here = await own_zone(service, zone)
-    upload = service.transfer.upload
-    entry = upload(here.id, here.root_id, "c", [b"old old"], 7)
-    with service.transfer.download(here.id, entry.id) as download:
-        tag = download.validator
-    upload(here.id, here.root_id, "c", [b"new"], 3)
-    with service.transfer.download(here.id, entry.id, offset=4, validator=tag) as download:
-        assert download.offset == 0
-        assert b"".join(download) == b"new"
-
-
 async def test_a_folder_of_more_than_a_page(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:

@@ -76,15 +76,14 @@ def test_a_body_that_breaks_ends_in_an_error(
 
 
 def test_a_range_is_asked_for_and_understood(stage: Stage) -> None:
-    """With the earlier tag, so that bytes of two versions never meet."""
+    """From the byte that is wanted; the answer says the size of the whole."""
     transfer = stage.transfer(
         lambda request: content(b"cd", status=206, Content_Range="bytes 2-3/4", ETag='"1"')
     )
-    with transfer.download("z", "f", offset=2, validator='"1"') as download:
+    with transfer.download("z", "f", offset=2) as download:
         assert (download.offset, download.total) == (2, 4)
         assert b"".join(download) == b"cd"
     assert stage.requests[0].headers["Range"] == "bytes=2-"
-    assert stage.requests[0].headers["If-Range"] == '"1"'
 
 
 @pytest.mark.parametrize(("offset", "end", "last"), [(0, 2, 1), (2, 4, 3), (2, 900, 8)])
@@ -98,13 +97,6 @@ def test_a_part_is_asked_for(stage: Stage, offset: int, end: int, last: int) -> 
     )
     assert read(transfer, offset=offset, end=end) == whole[offset:end]
     assert stage.requests[0].headers["Range"] == f"bytes={offset}-{end - 1}"
-
-
-def test_a_weak_tag_is_not_sent_where_it_may_not_stand(stage: Stage) -> None:
-    """A strict service would refuse it."""
-    transfer = stage.transfer(lambda request: content(b"abcd", Content_Length="4"))
-    read(transfer, offset=2, validator='W/"1"')
-    assert "If-Range" not in stage.requests[0].headers
 
 
 def test_a_service_without_ranges_sends_everything(stage: Stage) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonedrive.errors import ConfigError, Rejected
-from zonedrive.remote.urls import base_url, fill_path, host_of
+from zonedrive.remote.urls import base_url, fill_path
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,6 @@ def test_a_password_in_an_address_is_not_repeated(text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         base_url(text)
     assert "hunter2" not in refused.value.line()
-
-
-def test_the_host_is_what_a_person_recognises() -> None:
-    """Messages name host and unusual port."""
-    assert host_of("https://zones.example:8443") == "zones.example:8443"
 
 
 @given(st.text(min_size=1).filter(lambda text: text not in (".", "..")))

@@ -1,7 +1,6 @@
 """Deployment profiles: operations outside the published interface, as validated data.
 
-Knows nothing about connections; it returns requests in parts. Reading and checking of profile files
-is in `reading`; `docs/PROFILES.md` explains how to write one.
+`load` reads and checks profile files; `docs/PROFILES.md` explains how to write one.
 
 INVARIANT: a request made from a profile goes below `/api/` of the deployment's own host, or below
 its root for a path without a leading slash, whatever the values put into it: a value stays inside
@@ -10,7 +9,6 @@ its segment of the path, its parameter of the query or its text in the body.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final
 
 from zonedrive.errors import NotSupported
@@ -44,47 +42,38 @@ def _kind(
     return Kind(every, sets, reads, split, frozenset(hidden.split()))
 
 
-OPERATIONS: Final[Mapping[str, Kind]] = MappingProxyType(
-    {
-        "make_folder": _kind("parent|folder", "name"),
-        "rename": _kind("entry|file", "name", may="zone parent folder", split=True),
-        "move": _kind("entry|file", "parent|folder", may="zone name", split=True),
-        "delete": _kind("entry|file", split=True),
-        "restore": _kind("entry|file", split=True),
-        "purge": _kind("entry|file", split=True),
-        "versions": _kind("entry|file", reads=True),
-        "version_content": _kind("entry|file", "version", reads=True),
-        "deleted": _kind("zone", reads=True),
-        "zone_log": _kind("zone", reads=True),
-        "levels": _kind(may="", reads=True),
-        "change_password": _kind(
-            "password", "new_password", may="username", hidden="password new_password"
-        ),
-        "revoke_token": _kind("token", may=""),
-    }
-)
+OPERATIONS: Final[Mapping[str, Kind]] = {
+    "make_folder": _kind("parent|folder", "name"),
+    "rename": _kind("entry|file", "name", may="zone parent folder", split=True),
+    "move": _kind("entry|file", "parent|folder", may="zone name", split=True),
+    "delete": _kind("entry|file", split=True),
+    "restore": _kind("entry|file", split=True),
+    "purge": _kind("entry|file", split=True),
+    "versions": _kind("entry|file", reads=True),
+    "version_content": _kind("entry|file", "version", reads=True),
+    "deleted": _kind("zone", reads=True),
+    "zone_log": _kind("zone", reads=True),
+    "levels": _kind(may="", reads=True),
+    "change_password": _kind(
+        "password", "new_password", may="username", hidden="password new_password"
+    ),
+    "revoke_token": _kind("token", may=""),
+}
 
-VERSION_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "version": "version",
-        "id": "id",
-        "size": "size",
-        "modified": "lastModified",
-        "modified_by": "lastModifiedBy",
-    }
-)
+VERSION_FIELDS: Final[Mapping[str, str]] = {
+    "version": "version",
+    "id": "id",
+    "size": "size",
+    "modified": "lastModified",
+    "modified_by": "lastModifiedBy",
+}
 """Fields of a version, and the default member of the answer for each."""
 
-LEVEL_FIELDS: Final[Mapping[str, str]] = MappingProxyType({"zone": "zoneId", "level": "level"})
-"""Fields of an access level, and the default member of the answer for each."""
-
-FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
-    {
-        "versions": VERSION_FIELDS,
-        "levels": LEVEL_FIELDS,
-        "deleted": MappingProxyType({"deleted_at": None}),
-    }
-)
+FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
+    "versions": VERSION_FIELDS,
+    "levels": {"zone": "zoneId", "level": "level"},
+    "deleted": {"deleted_at": None},
+}
 """Configurable fields per operation, with the default path of each (None: no default)."""
 
 
@@ -149,7 +138,7 @@ class Profile:
         If `folder` is None, an operation for files only or folders only is enough.
         """
         if operation == "rename":
-            return any(self.can_place(each, renamed=True) for each in _either(folder))
+            return any(self.can_place(each, renamed=True) for each in _kinds(folder))
         return self.find(operation, folder) is not None
 
     def can_place(self, folder: bool, *, renamed: bool = False, moved: bool = False) -> bool:
@@ -166,7 +155,7 @@ class Profile:
         """
         if operation not in OPERATIONS:
             raise ValueError(f"there is no operation {operation!r}")
-        special = (f"{operation}.{KINDS[each]}" for each in _either(folder))
+        special = (f"{operation}.{KINDS[each]}" for each in _kinds(folder))
         names = (operation, *special) if folder is None else (*special, operation)
         return next((self.operations[name] for name in names if name in self.operations), None)
 
@@ -182,7 +171,7 @@ class Profile:
         )
 
 
-def _either(folder: bool | None) -> tuple[bool, ...]:
+def _kinds(folder: bool | None) -> tuple[bool, ...]:
     return (False, True) if folder is None else (folder,)
 
 

@@ -12,7 +12,6 @@ INVARIANT: a value of an answer gets into the logon as text, and nowhere else.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from zonedrive.remote.urls import PLACEHOLDER
@@ -27,12 +26,19 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 class WrongTable(Exception):
-    """Error in a table: the message, and the path of keys to the faulty value."""
+    """Error in a table of a profile.
 
-    def __init__(self, message: str, *where: str) -> None:
+    `where` is the path of keys to the faulty value, `needle` a text in its line.
+    """
+
+    def __init__(
+        self, message: str, *where: str, needle: str = "", remedy: str = "correct it"
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.where = where
+        self.needle = needle
+        self.remedy = remedy or "correct it"
 
 
 class MissingFields(Exception):
@@ -85,7 +91,7 @@ def parse(table: Mapping[str, object]) -> SignOn:
     if response not in FORMS:
         raise WrongTable(f"response must be one of {', '.join(FORMS)}", "response")
     return SignOn(
-        MappingProxyType(_body(table.get("body"))),
+        _body(table.get("body")),
         _name(table, "error"),
         response == "fragment",
         _name(table, "redirect"),
@@ -106,25 +112,32 @@ def _body(body: object) -> dict[str, str | bool]:
             ' such as { token = "{answer.token}" }',
             "body",
         )
-    used = False
+    names: list[str] = []
     for key, value in body.items():
+        problem = ""
+        found = PLACEHOLDER.findall(value) if isinstance(value, str) else []
+        names += found
+        unknown = [name for name in found if not _is_known(name)]
         if key in _OURS or not _NAME.fullmatch(key):
-            raise WrongTable(f"body cannot set {key!r}", "body", key)
-        if not isinstance(value, str | bool):
-            raise WrongTable(f"body: {key} must be a text, or true or false", "body", key)
-        names = PLACEHOLDER.findall(value) if isinstance(value, str) else []
-        for name in names:
-            if name != ORGANIZATION and not (
-                name.startswith(ANSWER) and _NAME.fullmatch(name.removeprefix(ANSWER))
-            ):
-                raise WrongTable(
-                    f"body: unknown placeholder {{{name}}}, there are"
-                    f" {{{ANSWER}NAME}} and {{{ORGANIZATION}}}",
-                    "body", key,
-                )  # fmt: skip
-            used |= name.startswith(ANSWER)
-        if isinstance(value, str) and re.search(r"[{}]", PLACEHOLDER.sub("", value)):
-            raise WrongTable(f"body: {key} has a brace without its other half", "body", key)
-    if not used:
+            problem = f"body cannot set {key!r}"
+        elif not isinstance(value, str | bool):
+            problem = f"body: {key} must be a text, or true or false"
+        elif unknown:
+            problem = (
+                f"body: unknown placeholder {{{unknown[0]}}}, there are"
+                f" {{{ANSWER}NAME}} and {{{ORGANIZATION}}}"
+            )
+        elif isinstance(value, str) and re.search(r"[{}]", PLACEHOLDER.sub("", value)):
+            problem = f"body: {key} has a brace without its other half"
+        if problem:
+            raise WrongTable(problem, "body", key)
+    if not any(name.startswith(ANSWER) for name in names):
         raise WrongTable(f"body uses nothing of the answer (no {{{ANSWER}NAME}})", "body")
     return body
+
+
+def _is_known(name: str) -> bool:
+    if name == ORGANIZATION:
+        return True
+    field = name.removeprefix(ANSWER)
+    return field != name and _NAME.fullmatch(field) is not None

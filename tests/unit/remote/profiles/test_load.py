@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zonedrive.errors import NotSupported, ProfileError, Rejected
-from zonedrive.remote.profiles.load import OPERATIONS, load_profile, packaged, parse_profile
+from zonedrive.remote.profiles.load import load_profile, packaged, parse_profile
+from zonedrive.remote.profiles.operations import OPERATIONS
 
 GOOD = """\
 description = "test"

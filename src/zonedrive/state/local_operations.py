@@ -180,11 +180,12 @@ def remove_whole(state: LocalState, folder: Inode) -> None:
 
 
 def forget(state: LocalState, inode: Inode) -> None:
-    """Remove an inode that is no longer wanted, without a request to the service."""
+    """Remove an inode and its local bytes, without a request to the service."""
     intent = state.intents.get(inode.ino)
     with state.transaction():
         state.inodes.unlink(inode)
         state.intents.drop(inode.ino)
+    reached(Place.DELETE_NOTED)
     state.discard_bytes(inode, intent)
     state.release_if_unreferenced(inode)
 

@@ -263,17 +263,6 @@ def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inod
     return folder
 
 
-def record_deletion(state: LocalState, inode: Inode) -> None:
-    """Remove an inode whose entry the service has deleted."""
-    intent = state.intents.get(inode.ino)
-    with state.transaction():
-        state.inodes.unlink(inode)
-        state.intents.drop(inode.ino)
-    reached(Place.DELETE_NOTED)
-    state.discard_bytes(inode, intent)
-    state.release_if_unreferenced(inode)
-
-
 def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:
     """Remove entries of a folder that the service has deleted."""
     with state.transaction():

@@ -6,7 +6,7 @@ The only package that knows both.  A change passes through these modules:
     planner           computes the steps from the intents, and selects those that may start now
     executor          performs a step: content by `upload`, names by `remote_namespace`
     reconcile         records requests and their answers, and resolves unanswered requests by
-                      looking at the service; `compare` checks the bytes
+                      looking at the service
     rollback          undoes a rejected removal or rename
 
 What an answer means for the local state is in `state/remote_operations`, `state/remote_binding` and

@@ -200,6 +200,10 @@ class DirectoryCache:
         else:
             self.forget(ino)
 
+    def took_s(self, ino: int) -> float:
+        """Return the duration of a folder's newest listing in seconds, with its merge."""
+        return self._took_s.get(ino, 0.0)
+
     def hidden(self, folder: int, name: str) -> Entry | None:
         """Return the service's entry that a new local file of the same name hides."""
         return self._hidden.get(folder, {}).get(name)
@@ -391,7 +395,7 @@ class DirectoryCache:
 
     def _trust(self, ino: int) -> float:
         """Return the maximum age (s) of a listing; a listing that took long is trusted longer."""
-        return max(self._state.settings.refresh, 2 * self._took_s.get(ino, 0.0))
+        return max(self._state.settings.refresh, 2 * self.took_s(ino))
 
     def _merged(self, ino: int, flight: _Listing) -> None:
         self._asked_ns[ino] = flight.asked_ns

@@ -20,7 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
 import msgspec
+import trio
 
+from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
@@ -31,7 +33,6 @@ from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequest
-from zonedrive.sync.compare import ContentComparison
 from zonedrive.sync.directory_cache import DirectoryCache
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,54 @@ class Sent(msgspec.Struct, frozen=True):
     taken: int  # allocated bytes on disk
     manifest: bytes  # see `ContentFile.manifest`
     content: bytes | None  # the bytes, if they are in memory
+
+
+class ContentComparison:
+    """Comparison of versions on the service, which are downloaded, with bytes of the spool.
+
+    Size and author alone prove nothing: two versions by one user may have the same size.
+    """
+
+    def __init__(self, state: LocalState, service: Service) -> None:
+        self._state = state
+        self._service = service
+        # Separate threads, so that others do not wait for the service as well.
+        self._threads = trio.CapacityLimiter(state.settings.transfers)
+
+    async def is_what_was_sent(
+        self, request: PendingRequest, file_id: str, version: str | None = None
+    ) -> bool:
+        """Return True if a version on the service has the bytes of this client's request."""
+        try:
+            file = self._state.spool.open(request.bytes_ino, request.generation)
+        except (FileNotFoundError, Damaged):
+            return False
+        try:
+            return await self.same_bytes(file, request.zone, file_id, version)
+        except Damaged:
+            return False
+        finally:
+            file.close()
+
+    async def same_bytes(
+        self, file: ContentFile, zone: str, file_id: str, version: str | None = None
+    ) -> bool:
+        """Return True if a version on the service, by default the current one, equals `file`."""
+        transfer = self._service.transfer
+
+        def pieces() -> Iterator[bytes | memoryview]:
+            with transfer.download(zone, file_id, version=version) as download:
+                yield from download
+
+        def compare() -> bool:
+            offset = 0
+            for piece in pieces():
+                if file.pread(offset, len(piece)) != piece:
+                    return False
+                offset += len(piece)
+            return offset == file.size
+
+        return await trio.to_thread.run_sync(compare, limiter=self._threads)
 
 
 class Reconciler:

@@ -20,7 +20,7 @@ from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import conflicts, remote_binding, remote_operations
+from zonedrive.state import conflicts, local_operations, remote_binding, remote_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
@@ -301,7 +301,7 @@ class RemoteNamespace:
         while below := list(islice(state.inodes.innermost_first(inode), remote_operations.STEP)):
             remote_operations.forget_below(state, below)
             await trio.lowlevel.checkpoint()
-        remote_operations.record_deletion(state, inode)
+        local_operations.forget(state, inode)
         state.refusals.over(inode.zone, deleted)
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:

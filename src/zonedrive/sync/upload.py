@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from enum import Enum, auto
 
 import trio
-from cachetools import LRUCache
 
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import AmbiguousName, Changed, Damaged, NotFound, StoreError
@@ -105,8 +104,6 @@ class Uploader:
         self._folders = folders
         self._reconciler = reconciler
         self._bodies: dict[int, Body] = {}
-        # Duration in seconds of the newest listing of a folder, if it was long.
-        self._took_s: LRUCache[int, float] = LRUCache(100)
 
     def sent(self, ino: int) -> int:
         """Return the bytes of a running upload that were sent.
@@ -361,12 +358,9 @@ class Uploader:
         folder = state.inodes.get(inode.parent)
         name = state.remote_name(inode)
         since_due_ns = time.time_ns() - intent.due_ns
-        recent_ns = int(max(RECENT_S, CALM * self._took_s.get(folder.ino, 0.0)) * 1e9)
-        begun = time.monotonic_ns()
-        await self._folders.refresh(folder, begun - max(0, min(since_due_ns, recent_ns)))
-        took_s = (time.monotonic_ns() - begun) / 1e9
-        if took_s > RECENT_S / CALM:
-            self._took_s[folder.ino] = took_s
+        recent_ns = int(max(RECENT_S, CALM * self._folders.took_s(folder.ino)) * 1e9)
+        age_ns = max(0, min(since_due_ns, recent_ns))
+        await self._folders.refresh(folder, time.monotonic_ns() - age_ns)
         if folder.remote_id is None:
             if self._service.can("make_folder"):
                 raise Changed("its folder is not on the service and is made first")

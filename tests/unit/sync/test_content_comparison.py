@@ -12,7 +12,7 @@ import trio.testing
 from zonedrive.content.content_file import ContentFile
 from zonedrive.remote.service import Service
 from zonedrive.state.local_state import LocalState
-from zonedrive.sync.compare import ContentComparison
+from zonedrive.sync.reconcile import ContentComparison
 
 DEADLINE = 60
 

@@ -151,7 +151,7 @@ def _reached(paths: AccountPaths) -> socket.socket:
     if who is None or not running(paths):  # no daemon has announced its socket
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
     connection = connect(who.control or paths.control, who.pid)
-    other = protocol.process_of(connection)
+    other, _ = protocol.peer(connection)
     if other and not who.is_process(other):
         connection.close()
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))

@@ -250,7 +250,7 @@ async def _read_lines(
 
 def _is_own(stream: trio.SocketStream) -> bool:
     try:
-        return protocol.is_trusted(protocol.peer(stream.socket))
+        return protocol.is_trusted(protocol.peer(stream.socket)[1])
     except OSError as wrong:
         if wrong.errno in (errno.ENOTCONN, errno.EINVAL):
             return False

@@ -115,21 +115,14 @@ class ForeignSocketError(ZonedriveError):
 class Connection(Protocol):
     """A socket of the standard library or of trio."""
 
-    def getsockopt(self, level: int, name: int, size: int, /) -> bytes:
-        """See getsockopt(2)."""
+    def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
 
 
-def peer(connection: Connection) -> int:
-    """Return the user id of the process at the other end (unix(7), SO_PEERCRED). Raises OSError."""
-    return _credentials(connection)[1]
+def peer(connection: Connection) -> tuple[int, int]:
+    """Return pid and user id of the process at the other end (unix(7), SO_PEERCRED).
 
-
-def process_of(connection: Connection) -> int:
-    """Return the pid of the process at the other end; 0 if it is in an invisible pid namespace."""
-    return _credentials(connection)[0]
-
-
-def _credentials(connection: Connection) -> tuple[int, int]:
+    The pid of a process in an invisible pid namespace is 0. Raises OSError.
+    """
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", found)
     return int(pid), int(uid)
@@ -151,7 +144,7 @@ def connect(path: Path, seconds: float | None) -> socket.socket:
         connection.settimeout(seconds)
         with address(path) as name:
             connection.connect(name)
-        if not is_trusted(uid := peer(connection)):
+        if not is_trusted(uid := peer(connection)[1]):
             raise ForeignSocketError(path, uid)
     except BaseException:
         connection.close()

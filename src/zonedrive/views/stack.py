@@ -304,6 +304,7 @@ class FileSystem:
         raise OSError(errno.ENOTSUP, "extended attributes cannot be removed")
 
     async def statfs(self) -> StatFs:
+        """Return the local disk space for uploads, because the service reports no quota."""
         disk = shutil.disk_usage(self._state.database.path.parent)
         return StatFs(
             block_size=BLOCK,

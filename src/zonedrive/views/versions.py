@@ -25,6 +25,7 @@ import math
 import stat
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import trio
@@ -263,6 +264,23 @@ class Versions:
         return named
 
 
+@dataclass(frozen=True)
+class _PastOf:
+    """File whose versions are shown, by its entry on the service."""
+
+    root: Versions
+    zone: str
+    file_id: str
+
+    @property
+    def file(self) -> Inode | None:
+        return self.root.histories.file(self.zone, self.file_id)
+
+    @property
+    def known(self) -> VersionList | None:
+        return self.root.histories.known(self.zone, self.file_id)
+
+
 class _Files(Folder):
     """Folder `.versions`: each file of the folder appears as a folder."""
 
@@ -299,7 +317,7 @@ class _Files(Folder):
     def _history(self, inode: Inode) -> "_History | None":
         if inode.is_folder or inode.remote_id is None:
             return None
-        return _History(self._root, inode.zone, inode.remote_id)
+        return _History(_PastOf(self._root, inode.zone, inode.remote_id))
 
     async def _listed(self) -> Inode:
         folder = self._state.inodes.find(self._folder)
@@ -313,31 +331,27 @@ class _Files(Folder):
 class _History(Folder):
     """Folder of the versions of one file."""
 
-    def __init__(self, root: Versions, zone: str, file_id: str) -> None:
-        super().__init__(root.number("history", zone, file_id))
-        self._root = root
-        self._histories = root.histories
-        self._zone = zone
-        self._file_id = file_id
+    def __init__(self, past: _PastOf) -> None:
+        super().__init__(past.root.number("history", past.zone, past.file_id))
+        self._past = past
 
     @property
     def mtime_ns(self) -> int:  # type: ignore[override]
-        file = self._histories.file(self._zone, self._file_id)
+        file = self._past.file
         return file.mtime_ns if file is not None else 0
 
     def xattrs(self) -> dict[str, str]:
-        known = self._histories.known(self._zone, self._file_id)
-        kept = "remote" if known is None else "cached"
-        return {"id": self._file_id, "zone": self._zone, "state": kept}
+        kept = "remote" if self._past.known is None else "cached"
+        return {"id": self._past.file_id, "zone": self._past.zone, "state": kept}
 
     def sync_state(self) -> SyncState:
-        file = self._histories.file(self._zone, self._file_id)
+        file = self._past.file
         return SyncState("versions on the service", file=file.ino if file else 0)
 
     async def child(self, name: str) -> Node | None:
-        known = self._histories.known(self._zone, self._file_id)
+        known = self._past.known
         named: Mapping[str, Version]
-        named = {} if known is None else self._root.named(self._file(), known)
+        named = {} if known is None else self._past.root.named(self._file(), known)
         if name not in named:  # a version never changes, so known versions need no request
             named = await self._named()
         version = named.get(name)
@@ -348,37 +362,34 @@ class _History(Folder):
         return {name: self._version(version) for name, version in named.items()}
 
     async def _named(self) -> Mapping[str, Version]:
-        file = self._file()
-        return self._root.named(file, await self._histories.past(file))
+        file, root = self._file(), self._past.root
+        return root.named(file, await root.histories.past(file))
 
     def _file(self) -> Inode:
-        file = self._histories.file(self._zone, self._file_id)
+        file = self._past.file
         if file is None:
             raise FileNotFoundError(errno.ENOENT, "the file has been removed")
         return file
 
     def _version(self, version: Version) -> "_FormerVersion":
-        return _FormerVersion(self._root, self._zone, self._file_id, version)
+        return _FormerVersion(self._past, version)
 
 
 class _FormerVersion(File):
     """One version of a file, which never changes."""
 
-    def __init__(self, root: Versions, zone: str, file_id: str, version: Version) -> None:
+    def __init__(self, past: _PastOf, version: Version) -> None:
         told = (version.version, version.id, str(version.size), str(version.modified_ns))
-        super().__init__(root.number("version", zone, file_id, *told))
+        super().__init__(past.root.number("version", past.zone, past.file_id, *told))
         self.size, self.mtime_ns = version.size, version.modified_ns
-        self.timeout = root.state.settings.refresh
-        self._histories = root.histories
-        self._state = root.state
-        self._root = root
-        self._zone = zone
-        self._file_id = file_id
+        self.timeout = past.root.state.settings.refresh
+        self._state = past.root.state
+        self._past = past
         self._version = version
 
     @property
     def mode(self) -> int:  # type: ignore[override]
-        file = self._histories.file(self._zone, self._file_id)
+        file = self._past.file
         protected = file is not None and file.attributes.read_protected
         return stat.S_IFREG | (0 if protected else 0o444)
 
@@ -387,14 +398,14 @@ class _FormerVersion(File):
         here = not version.size or cache.is_complete(self.ino, version.id) or self._whole_file()
         return {
             "id": version.id,
-            "zone": self._zone,
+            "zone": self._past.zone,
             "state": "cached" if here else "remote",
             "modified_by": version.modified_by,
             "version": version.version,
         }
 
     def sync_state(self) -> SyncState:
-        file = self._histories.file(self._zone, self._file_id)
+        file = self._past.file
         return SyncState("a version on the service", file=file.ino if file else 0)
 
     async def open(self, flags: int, pid: int) -> "_Reading":
@@ -403,7 +414,7 @@ class _FormerVersion(File):
             raise PermissionError(errno.EACCES, "read-protected on the service")
         self._require_size()
         reader = self._reader()
-        if not reader.complete and self._root.callers.guarded(pid, flags):
+        if not reader.complete and self._past.root.callers.guarded(pid, flags):
             reader.close()
             open_checks.refuse_guarded()
         return _Reading(reader)
@@ -413,11 +424,12 @@ class _FormerVersion(File):
         file = self._whole_file()
         if file is not None:
             return state.cache.open(file.ino, file.revision, version.size, state.source(file))
-        source = VersionSource(self._root.service, self._zone, self._file_id, version.version)
+        past = self._past
+        source = VersionSource(past.root.service, past.zone, past.file_id, version.version)
         return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
-        file = self._histories.file(self._zone, self._file_id)
+        file = self._past.file
         if file is None or not file.revision or file.revision != self._version.revision:
             return None
         return file if self._state.cache.is_complete(file.ino, file.revision) else None
@@ -427,11 +439,11 @@ class _FormerVersion(File):
 
         Raises OSError (EIO).
         """
-        file = self._histories.file(self._zone, self._file_id)
-        past = self._histories.known(self._zone, self._file_id)
-        if self.size or file is None or past is None or file.generation or not file.size:
+        file = self._past.file
+        known = self._past.known
+        if self.size or file is None or known is None or file.generation or not file.size:
             return
-        if not any(version.size for version in past.versions):
+        if not any(version.size for version in known.versions):
             log.warning("versions cannot be read, because the service does not report their sizes")
             raise OSError(errno.EIO, "the service does not report its size")
 

@@ -148,4 +148,4 @@ def test_what_is_in_the_trash_folder_is_safe_once_the_service_deleted_it(mounted
     assert said.startswith("everything there is on the service\n")
     assert "zonedrive trash" in said
     assert "has no versions" in refused(mounted, "versions", thing)
-    assert "a note of a file manager's" in refused(mounted, "sync", note)
+    assert "stays on this computer" in refused(mounted, "sync", note)

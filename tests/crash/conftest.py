@@ -1,4 +1,4 @@
-"""What the crash tests share: one source of daemons, one logon, one zone."""
+"""What the crash tests share: one logon, one zone."""
 
 import shutil
 import tempfile
@@ -7,18 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.daemons import Daemons
 from tests.crash.mounts import Mortal, mortal
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
-
-
-@pytest.fixture(scope="session")
-def daemons() -> Iterator[Daemons]:
-    """Where daemons come from."""
-    found = Daemons()
-    yield found
-    found.close()
 
 
 @pytest.fixture(scope="session")
@@ -30,14 +21,12 @@ def _accounts() -> Iterator[dict[str, tuple[Machine, str]]]:
 
 
 @pytest.fixture
-def dying(
-    daemons: Daemons, deployment: Deployment, _accounts: dict[str, tuple[Machine, str]]
-) -> Iterator[Mortal]:
+def dying(deployment: Deployment, _accounts: dict[str, tuple[Machine, str]]) -> Iterator[Mortal]:
     """A fresh machine of Alice's, not mounted yet; all tests share a zone, each has a folder."""
     if deployment.base_url not in _accounts:
         machine = Machine(Path(tempfile.mkdtemp(prefix="zdlo")))
         machine.log_on(deployment, profile="sandbox")
         _accounts[deployment.base_url] = machine, deployment.fresh_zone()
     account, zone = _accounts[deployment.base_url]
-    with mortal(daemons, account, deployment, zone) as mount:
+    with mortal(account, deployment, zone) as mount:
         yield mount

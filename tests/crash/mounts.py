@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.crash.daemons import Daemons
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted, has_ended
 from tests.harness.waiting import eventually
@@ -20,27 +19,17 @@ from zonedrive.failpoint import VARIABLE
 class Mortal(Mounted):
     """The zones of a deployment below `path`; its daemon can be told where to die."""
 
-    def __init__(
-        self,
-        daemons: Daemons,
-        machine: Machine,
-        deployment: Deployment,
-        zone: str,
-        options: Sequence[str],
-    ) -> None:
-        super().__init__(machine, deployment, zone, options)
-        self._daemons = daemons
-
     def mount(self, *options: str, kill_at: str = "") -> None:
         """Mount; with `kill_at` the daemon may be dead already when this returns."""
         if not self.is_mounted():
             self.path.mkdir(exist_ok=True)
-        environment = dict(self.machine.environment)
         if kill_at:
-            environment[VARIABLE] = kill_at
-        alive = self._daemons.start(self.path, [*self._options, *options], environment)
-        assert alive or kill_at, f"the daemon died:\n{self.log()[-3000:]}"
-        if alive:
+            self.machine.environment[VARIABLE] = kill_at
+        every = [f"-o{option}" for option in [*self._options, *options]]
+        ended = self.machine.run("mount", self.path, *every)
+        self.machine.environment.pop(VARIABLE, None)
+        assert ended.returncode == 0 or kill_at, f"{ended.stderr}\n{self.log()[-3000:]}"
+        if ended.returncode == 0:
             self._watch(self.pid)
 
     @property
@@ -100,7 +89,6 @@ class Mortal(Mounted):
 
 @contextmanager
 def mortal(
-    daemons: Daemons,
     account: Machine,
     deployment: Deployment,
     zone: str,
@@ -110,7 +98,7 @@ def mortal(
     folder = Path(tempfile.mkdtemp(prefix="zdm"))
     machine = Machine(folder)
     machine.copy_account(account)
-    mount = Mortal(daemons, machine, deployment, zone, options)
+    mount = Mortal(machine, deployment, zone, options)
     try:
         yield mount
     finally:

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.crash.daemons import Daemons
 from tests.crash.desk import Desk
 from tests.crash.mounts import Mortal, mortal
 from tests.harness.deployment import Deployment
@@ -138,18 +137,17 @@ def main() -> None:
     parser.add_argument("--lives", type=int, default=10, help="kills between two comparisons")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="zdso"))
-    deployment, daemons, account = Deployment(folder), Daemons(), Machine(folder / "account")
+    deployment, account = Deployment(folder), Machine(folder / "account")
     started, done = time.monotonic(), Counter[str]()
     try:
         account.log_on(deployment, profile="sandbox")
         zone = deployment.fresh_zone()
         for number in range(-(-given.rounds // given.lives)):
             seed = given.seed + number
-            with mortal(daemons, account, deployment, zone) as mount:
+            with mortal(account, deployment, zone) as mount:
                 done += play(mount, f"soak {seed}", seed, given.lives)
             print(f"seed {seed}: {given.lives} kills survived", flush=True)
     finally:
-        daemons.close()
         deployment.close()
         shutil.rmtree(folder, ignore_errors=True)
     seconds = time.monotonic() - started

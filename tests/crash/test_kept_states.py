@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from tests.crash import damage
-from tests.crash.daemons import Daemons
 from tests.crash.mounts import Mortal
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
@@ -32,7 +31,7 @@ Expected = dict[str, bytes | None]
 
 
 @contextmanager
-def kept(daemons: Daemons, version: str) -> Iterator[tuple[Mortal, Expected]]:
+def kept(version: str) -> Iterator[tuple[Mortal, Expected]]:
     """Unpack the folders of a version and start their service at another port."""
     with tempfile.TemporaryDirectory(prefix="zdk", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -52,7 +51,7 @@ def kept(daemons: Daemons, version: str) -> Iterator[tuple[Mortal, Expected]]:
             account = json.loads(path.read_bytes())
             account |= {"base_url": deployment.base_url, "ca_file": str(machine.state / "ca.pem")}
             path.write_text(json.dumps(account))
-        mount = Mortal(daemons, machine, deployment, "Zone 01", ["settle=0", "refresh=600"])
+        mount = Mortal(machine, deployment, "Zone 01", ["settle=0", "refresh=600"])
         mount.allow("kept as a conflict copy")  # in the log of then
         try:
             machine.log_on(deployment, profile="sandbox")  # the session of then has ended
@@ -72,9 +71,9 @@ def seen(root: Path) -> Expected:
 
 
 @pytest.fixture
-def left(daemons: Daemons) -> Iterator[tuple[Mortal, Expected]]:
+def left() -> Iterator[tuple[Mortal, Expected]]:
     """What version 0.1.0 left."""
-    with kept(daemons, "0.1.0") as found:
+    with kept("0.1.0") as found:
         yield found
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import zonedrive
-from tests.crash.conftest import _accounts, daemons, dying
+from tests.crash.conftest import _accounts, dying
 from tests.crash.desk import Desk
 from tests.crash.mounts import Mortal
 from tests.crash.scenarios import SCENARIOS, SEED, Scenario
 from tests.harness.waiting import eventually
 from zonedrive.failpoint import Place
 
-__all__ = ["_accounts", "daemons", "dying"]
+__all__ = ["_accounts", "dying"]
 
 MOUNTED = (
     Place.FILE_NAMED, Place.RENAMED, Place.RECORDED, Place.BODY_BEGUN, Place.REPLY_CAME,

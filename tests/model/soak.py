@@ -12,7 +12,6 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.crash.daemons import Daemons
 from tests.crash.mounts import mortal
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
@@ -28,14 +27,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10)
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="zdms"))
-    deployment, daemons, account = Deployment(folder), Daemons(), Machine(folder / "account")
+    deployment, account = Deployment(folder), Machine(folder / "account")
     end, sequences, found = time.monotonic() + 60 * given.minutes, 0, 0
     try:
         account.log_on(deployment, profile="sandbox")
         zone = deployment.fresh_zone()
         while time.monotonic() < end:
             options = "settle=0.2", REFRESH[sequences // 4 % len(REFRESH)]
-            with mortal(daemons, account, deployment, zone, options) as mount:
+            with mortal(account, deployment, zone, options) as mount:
                 mount.allow(*ALLOWED)
                 mount.mount()
                 try:
@@ -49,7 +48,6 @@ def main() -> None:
             sequences += 4
             print(f"{sequences} sequences, {Steps.done.total()} operations, {found} found")
     finally:
-        daemons.close()
         deployment.close()
         shutil.rmtree(folder, ignore_errors=True)
     print(dict(Steps.done))

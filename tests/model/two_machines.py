@@ -28,7 +28,6 @@ from pathlib import Path
 
 import httpx
 
-from tests.crash.daemons import Daemons
 from tests.crash.mounts import Mortal, mortal
 from tests.harness import world
 from tests.harness.deployment import Deployment
@@ -176,13 +175,13 @@ def _world(folder: Path) -> Path:
 class Round:
     """One folder, from nothing to the comparison."""
 
-    def __init__(self, service: Service, daemons: Daemons, number: int) -> None:
+    def __init__(self, service: Service, number: int) -> None:
         self.numbers = random.Random(number)
         self.trace, self.claims, self._lock = Trace(), Claims(), threading.Lock()
         self.profile = "published" if number % 3 == 2 else "sandbox"
         self.users = ("alice", "bob") if number % 2 else ("alice", "alice")
         self.done: Counter[str] = Counter()
-        self._service, self._daemons = service, daemons
+        self._service = service
         self._zone = service.deployment.fresh_zone()
         self._web = service.deployment.person("bob").zone(self._zone)
         self._sides: list[Side] = []
@@ -221,7 +220,7 @@ class Round:
                 self._web_writes(path)
         for who, user in zip("AB", self.users, strict=True):
             account = self._service.account(who, user, self.profile)
-            way = mortal(self._daemons, account, self._service.deployment, self._zone, OPTIONS)
+            way = mortal(account, self._service.deployment, self._zone, OPTIONS)
             mount = stack.enter_context(way)
             mount.allow(*ALLOWED)
             mount.mount()
@@ -455,7 +454,6 @@ class Run:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="zd2m"))
-        self.daemons = Daemons()
         self.service: Service | None = None
         self.done: Counter[str] = Counter()
 
@@ -465,14 +463,13 @@ class Run:
             if self.service is not None:
                 self.service.close()
             self.service = Service(self.folder / f"service-{number}-{time.monotonic_ns()}")
-        played = Round(self.service, self.daemons, number)
+        played = Round(self.service, number)
         findings = played.run(bursts, steps)
         self.done += played.done
         return [*played.trace.lines, *findings] if findings else []
 
     def close(self) -> None:
         """End everything."""
-        self.daemons.close()
         if self.service is not None:
             self.service.close()
         shutil.rmtree(self.folder, ignore_errors=True)

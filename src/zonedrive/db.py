@@ -12,8 +12,8 @@ import secrets
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,9 +21,9 @@ from typing import Self
 from zonedrive.errors import StoreError
 from zonedrive.paths import given_runtime_dir
 
-# By SQLite's result code, extended or primary.
 SQLITE = sqlite3.sqlite_version
 
+# By SQLite's result code, extended or primary.
 _ERRNO = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # what a full disk gives the write-ahead log
@@ -53,6 +53,7 @@ _COPY = "zonedrive-state-"  # of a temporary copy; the process id follows
 
 Connection = sqlite3.Connection
 Migration = Callable[[Connection], None]
+Run = Callable[..., sqlite3.Cursor]
 
 
 def is_damage(wrong: BaseException | None) -> bool:
@@ -68,13 +69,16 @@ class Database:
     cut, too.
     """
 
-    def __init__(self, path: Path, connection: Connection) -> None:
-        """Use a connection made by `open` or `read`."""
+    def __init__(
+        self, path: Path, connection: Connection, resources: ExitStack, *descriptors: int
+    ) -> None:
+        """Use a connection made by `open` or `read`; `close` closes the `resources`."""
         self.path = path
         self._connection = connection
-        # Of file and log, for `flush`.  Closing any descriptor of a file drops all POSIX locks that
+        self._resources = resources
+        # Of log and file, for `flush`.  Closing any descriptor of a file drops all POSIX locks that
         # the process holds on it; another program could then delete the log in use.
-        self._descriptors: list[int] = []
+        self._descriptors = descriptors
         self._undo: list[Callable[[], object]] | None = None  # of the open transaction
         self._afterwards: list[Callable[[], object]] = []  # once it is committed
 
@@ -86,9 +90,8 @@ class Database:
         written by a newer zonedrive.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptors = [os.open(path, os.O_RDWR | os.O_CREAT, 0o600)]
-
-        def connect(stack: ExitStack) -> Connection:
+        with ExitStack() as stack, _explained(path, "opened"):
+            file = _descriptor(path, os.O_RDWR | os.O_CREAT, stack)
             # Other threads only call `flush` and `checkpoint`, which do not use the connection.
             connection = _connected(path, stack)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -96,16 +99,9 @@ class Database:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
             _migrate(path, connection, migrations)
-            descriptors.append(os.open(_beside(path, "-wal"), os.O_RDONLY))
-            return connection
-
-        try:
-            database = cls(path, _made(path, "opened", connect))
-        except BaseException:
-            _close_all(descriptors)
-            raise
-        database._descriptors = descriptors
-        return database
+            log = _descriptor(_beside(path, "-wal"), os.O_RDONLY, stack)
+            return cls(path, connection, stack.pop_all(), log, file)
+        raise AssertionError
 
     @classmethod
     def read(cls, path: Path, migrations: Sequence[Migration]) -> Self:
@@ -114,24 +110,19 @@ class Database:
         The write-ahead log of a killed daemon is read as well.  An older schema is upgraded in a
         copy in memory; a missing file counts as empty.  Raises StoreError as `open` does.
         """
-
-        def connect(stack: ExitStack) -> Connection:
-            if path.exists():
-                connection = _read_only(path, stack)
-                (found,) = connection.execute("PRAGMA user_version").fetchone()
-                if found == len(migrations):
-                    return connection
-            else:
-                connection = _connected(":memory:", stack)
-            copy = _connected(":memory:", stack)
-            connection.backup(copy)
-            connection.close()
-            _migrate(path, copy, migrations)
-            return copy
-
-        database = cls(path, _made(path, "read", connect))
-        database._connection.execute("PRAGMA query_only = ON")
-        return database
+        with ExitStack() as stack, _explained(path, "read"):
+            exists = path.exists()
+            connection = _read_only(path, stack) if exists else _connected(":memory:", stack)
+            (schema,) = connection.execute("PRAGMA user_version").fetchone()
+            if schema != len(migrations):
+                copy = _connected(":memory:", stack)
+                connection.backup(copy)
+                connection.close()
+                _migrate(path, copy, migrations)
+                connection = copy
+            connection.execute("PRAGMA query_only = ON")
+            return cls(path, connection, stack.pop_all())
+        raise AssertionError
 
     @property
     def identity(self) -> str:
@@ -159,7 +150,7 @@ class Database:
         """Commit the transaction.  Raises OSError or StoreError after rolling it back."""
         try:
             if self._connection.in_transaction:
-                self._run("COMMIT", ())
+                self._run(self._connection.execute, "COMMIT", ())
         except BaseException as wrong:
             self._roll_back(wrong)
             raise
@@ -207,42 +198,36 @@ class Database:
         """
         if self._undo is not None and not sql.startswith(_READS):
             self._begin_writing()
-        return self._run(sql, parameters)
-
-    def _begin_writing(self) -> None:
-        if not self._connection.in_transaction:
-            self._run("BEGIN IMMEDIATE", ())
-
-    def _run(self, sql: str, parameters: Sequence[object]) -> sqlite3.Cursor:
-        try:
-            return self._connection.execute(sql, parameters)
-        except sqlite3.DatabaseError as wrong:
-            self._explain(wrong)
-            raise
+        return self._run(self._connection.execute, sql, parameters)
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
         """Run one statement for each row of parameters.  Raises the errors of `execute`."""
         if self._undo is not None:
             self._begin_writing()
-        try:
-            self._connection.executemany(sql, rows)
-        except sqlite3.DatabaseError as wrong:
-            self._explain(wrong)
-            raise
+        self._run(self._connection.executemany, sql, rows)
 
-    def _explain(self, wrong: sqlite3.DatabaseError) -> None:
-        """Raise the matching OSError or StoreError of an SQLite error, if there is one."""
-        if isinstance(wrong, sqlite3.OperationalError):
+    def _begin_writing(self) -> None:
+        if not self._connection.in_transaction:
+            self._run(self._connection.execute, "BEGIN IMMEDIATE", ())
+
+    def _run(self, run: Run, sql: str, parameters: object) -> sqlite3.Cursor:
+        """Run a statement, and raise SQLite's errors as those of `execute`."""
+        try:
+            return run(sql, parameters)
+        except sqlite3.OperationalError as wrong:
             code = getattr(wrong, "sqlite_errorcode", 0)
             number = _ERRNO.get(code) or _ERRNO.get(code & 0xFF)
-            if number is not None:
-                raise OSError(number, os.strerror(number), str(self.path)) from wrong
-        elif not isinstance(wrong, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            if number is None:
+                raise
+            raise OSError(number, os.strerror(number), str(self.path)) from wrong
+        except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+            raise
+        except sqlite3.DatabaseError as wrong:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def flush(self) -> None:
         """Wait until all commits are on the disk (milliseconds: call it in a thread)."""
-        for descriptor in reversed(self._descriptors):
+        for descriptor in self._descriptors:
             os.fsync(descriptor)
 
     @property
@@ -272,8 +257,7 @@ class Database:
 
     def close(self) -> None:
         """Checkpoint and close."""
-        self._connection.close()
-        _close_all(self._descriptors)
+        self._resources.close()
 
 
 class Transaction:
@@ -313,18 +297,21 @@ def _connected(place: Path | str, stack: ExitStack) -> Connection:
     )
 
 
-def _made(path: Path, done: str, connect: Callable[[ExitStack], Connection]) -> Connection:
-    """Return the result of `connect`; close its connections if it fails.  Raises StoreError."""
-    with ExitStack() as stack:
-        try:
-            connection = connect(stack)
-        except sqlite3.DatabaseError as wrong:
-            full = getattr(wrong, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
-            remedy = "make room on that disk" if full else DOCTOR
-            raise StoreError(f"{path} cannot be {done} ({wrong})", remedy=remedy) from wrong
-        stack.pop_all()
-        return connection
-    raise AssertionError
+def _descriptor(path: Path, flags: int, stack: ExitStack) -> int:
+    descriptor = os.open(path, flags, 0o600)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+@contextmanager
+def _explained(path: Path, done: str) -> Iterator[None]:
+    """Raise StoreError for SQLite's errors."""
+    try:
+        yield
+    except sqlite3.DatabaseError as wrong:
+        full = getattr(wrong, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+        remedy = "make room on that disk" if full else DOCTOR
+        raise StoreError(f"{path} cannot be {done} ({wrong})", remedy=remedy) from wrong
 
 
 def _migrate(path: Path, connection: Connection, migrations: Sequence[Migration]) -> None:
@@ -411,8 +398,3 @@ def _remove_leftovers(place: Path) -> None:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-def _close_all(descriptors: list[int]) -> None:
-    while descriptors:
-        os.close(descriptors.pop())

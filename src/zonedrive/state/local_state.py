@@ -1,4 +1,7 @@
-"""Shared state of the vfs: the stores, the service, the settings and the open files."""
+"""Local state of an account: the stores, the settings and the open files.
+
+The operations that change it are in `local_operations` and `remote_operations`.
+"""
 
 import contextlib
 import errno
@@ -39,15 +42,13 @@ NAMES_SETTLE_S = 2.0
 
 Many programs save a file by removing or renaming it and writing another file under its name.
 """
-
-
 ATIMES = 100_000
 COPIES = 10_000
 
 
 @dataclass(eq=False)
 class LocalState:
-    """Shared context of the vfs modules; the daemon creates one instance."""
+    """Stores and open files of an account; the daemon creates one instance."""
 
     database: Database
     inodes: Inodes
@@ -61,31 +62,27 @@ class LocalState:
     owner: Owner
     supervisor: Supervisor = field(default_factory=Supervisor)
     host: str = field(default_factory=socket.gethostname)
-    kernel: KernelInodes = field(default_factory=KernelInodes)
-    in_flight: set[int] = field(default_factory=set)  # inodes with an outbox step in progress
-    listing_merged: Observers[[int]] = field(default_factory=Observers)  # notified with the ino
-    unverified_after_crash: set[tuple[int, int]] = field(
-        default_factory=set
-    )  # (ino, generation), perhaps torn
-    # Notified with the ino of a folder whose listing is out of date, or None for all folders.
-    listing_outdated: Observers[[int | None]] = field(default_factory=Observers)
-    refusals: RejectedChanges = field(
-        default_factory=RejectedChanges
-    )  # refused and rolled-back renames
-    cancelled_uploads: set[int] = field(
-        default_factory=set
-    )  # inodes whose uploads are to be cancelled
-    opened: dict[int, OpenFile] = field(default_factory=dict)  # by ino
-    # Access times that a program has set, by ino; other inodes report their modification time.
-    atimes: LRUCache[int, int] = field(default_factory=lambda: LRUCache(ATIMES))
 
     def __post_init__(self) -> None:
-        self.rules = Rules(keep_executable=self.settings.executable == "keep")
+        # Open files, and what the kernel knows of files.
+        self.kernel = KernelInodes()
         self.invalidations = Invalidations(self.kernel)
-        patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
-        self._local_only = re.compile(patterns) if patterns else None
+        self.opened: dict[int, OpenFile] = {}  # by ino
+        # Access times that a program has set, by ino; others report their modification time.
+        self.atimes: LRUCache[int, int] = LRUCache(ATIMES)
+        # Work on the outbox, by inode.
+        self.in_flight: set[int] = set()  # with a step in progress
+        self.cancelled_uploads: set[int] = set()  # with an upload that is to be cancelled
+        self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; perhaps torn
+        self.refusals = RejectedChanges()
         # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
+        # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
+        self.listing_merged: Observers[[int]] = Observers()
+        self.listing_outdated: Observers[[int | None]] = Observers()
+        self.rules = Rules(keep_executable=self.settings.executable == "keep")
+        patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
+        self._local_only = re.compile(patterns) if patterns else None
         stored = [generation for _, generation in self.spool.stored()]
         self._generation = max([time.time_ns() // 1_000_000, *stored])
 
@@ -104,9 +101,7 @@ class LocalState:
 
     def local(self, ino: int) -> Local:
         """Return the local changes of the inode that the service does not know yet."""
-        intent = self.intents.get(ino)
-        opened = self.opened.get(ino)
-        found = Local.NOTHING
+        intent, opened, found = self.intents.get(ino), self.opened.get(ino), Local.NOTHING
         if (opened is not None and opened.session) or (intent is not None and intent.generation):
             found |= Local.CONTENT
         if intent is not None and intent.place and not intent.gone:
@@ -116,10 +111,7 @@ class LocalState:
         return found
 
     def follow(self, inode: Inode, found: Entry) -> None:
-        """Replace the local bytes of a file by the service's current version.
-
-        The caller holds a transaction.
-        """
+        """Replace the local bytes of a file by the service's version.  In a transaction."""
         self.inodes.update(
             inode,
             generation=0,

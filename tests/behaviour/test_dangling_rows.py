@@ -19,7 +19,7 @@ from zonedrive.cipher import Box, Clear
 from zonedrive.content.cache_index import CacheIndex, name_in_index
 from zonedrive.logon.keys import data_box
 from zonedrive.logon.secrets import FileStore
-from zonedrive.state.column_crypto import sealed
+from zonedrive.state.intents import sealed
 
 GONE = 900_000
 """Numbers from here on belong to no inode."""

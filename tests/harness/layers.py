@@ -83,7 +83,6 @@ STORES = frozenset(
         "state.reader",
         "state.row_upgrade",
         "state.intents",
-        "state.conflict_log",
         "state.pending_requests",
         "content.cache_index",
         "content.manifest_table",

@@ -9,9 +9,8 @@ from datetime import datetime
 
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
-from zonedrive.state.conflict_log import Conflict
 from zonedrive.state.inode import NOWHERE, Inode, Kind
-from zonedrive.state.intents import Intent
+from zonedrive.state.intents import Conflict, Intent
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.merge import fields_of

@@ -15,7 +15,7 @@ INVARIANT: `seq` grows with every local change of the inode.  A delivery that en
 
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 
 import msgspec
@@ -27,8 +27,7 @@ from zonedrive.errors import Damaged
 from zonedrive.model import Revision
 from zonedrive.observers import Observers
 from zonedrive.snapshot import Snapshot
-from zonedrive.state import conflict_log, outbox_states
-from zonedrive.state.column_crypto import opened, sealed
+from zonedrive.state import outbox_states
 from zonedrive.state.due_queue import DueQueue
 from zonedrive.state.outbox_states import Change, Event
 
@@ -39,6 +38,7 @@ _BASE, _ERROR = 4, 11  # columns that are sealed
 _FLAGS = (5, 6, 7, 12)  # columns that are true or false
 _CAUSE = 10
 _USES = {"base": b"intent base", "error": b"intent error"}
+_BY = b"conflict by"
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -95,6 +95,15 @@ class Intent(msgspec.Struct, frozen=True):
         return "folder" if is_new else "moved"
 
 
+class Conflict(msgspec.Struct, frozen=True):
+    """Conflict copy: a local version that was kept next to a coworker's version."""
+
+    ino: int  # of the copy
+    original: int  # ino of the file it is a copy of
+    by: str  # user id of the other version's author
+    at_ns: int
+
+
 def create_tables(connection: sqlite3.Connection) -> None:
     """Create the tables of the first schema."""
     connection.execute(
@@ -115,12 +124,38 @@ def create_tables(connection: sqlite3.Connection) -> None:
         )
         """
     )
-    conflict_log.create_table(connection)
+    connection.execute(
+        """
+        CREATE TABLE conflicts (
+            ino INTEGER PRIMARY KEY,      -- the copy
+            original INTEGER NOT NULL,    -- the file whose name the other version kept
+            by TEXT NOT NULL,             -- user id of its author; sealed
+            at_ns INTEGER NOT NULL        -- when it was noticed (wall clock)
+        )
+        """
+    )
 
 
 def add_parked(connection: sqlite3.Connection) -> None:
     """Migrate to the second schema: entries of the service with a local-only name."""
     connection.execute("ALTER TABLE intents ADD COLUMN parked INTEGER NOT NULL DEFAULT 0")
+
+
+def add_told(connection: sqlite3.Connection) -> None:
+    """Migrate to the fifth schema: record which conflicts the user has been told about.
+
+    Existing conflicts count as told.
+    """
+    connection.execute("ALTER TABLE conflicts ADD COLUMN told INTEGER NOT NULL DEFAULT 1")
+
+
+def end_with_inodes(connection: sqlite3.Connection) -> None:
+    """Migrate to the seventh schema: delete a conflict together with the row of its copy."""
+    connection.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
+    connection.execute(
+        "CREATE TRIGGER conflicts_end AFTER DELETE ON inodes"
+        " BEGIN DELETE FROM conflicts WHERE ino = OLD.ino; END"
+    )
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
@@ -134,6 +169,61 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
     return True
 
 
+class ConflictLog:
+    """Table of conflict copies, with a mark for those that the user has been told about."""
+
+    def __init__(self, database: Database, box: Box) -> None:
+        self._database = database
+        self._box = box
+
+    def add(self, conflict: Conflict) -> None:
+        """Record a conflict copy."""
+        self._database.execute(
+            "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns, told)"
+            " VALUES (?, ?, ?, ?, 0)",
+            (
+                conflict.ino,
+                conflict.original,
+                sealed(self._box, conflict.by, _BY),
+                conflict.at_ns,
+            ),
+        )
+
+    def all(self) -> list[Conflict]:
+        """Return all recorded conflict copies."""
+        rows = self._database.execute("SELECT ino, original, by, at_ns FROM conflicts")
+        return [
+            Conflict(ino, original, str(opened(self._box, by, _BY)), at_ns)
+            for ino, original, by, at_ns in rows
+        ]
+
+    def unacknowledged(self) -> set[int]:
+        """Return the inodes of copies that the user has not been told about."""
+        return {
+            ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE NOT told")
+        }
+
+    def tell(self, copies: Iterable[int]) -> None:
+        """Record that the user has been told about these copies."""
+        for ino in copies:
+            self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
+
+    def pass_on(self, ino: int, heir: int) -> None:
+        """Reassign a conflict to the inode `heir`, which takes over the copy's identity.
+
+        The inode `heir` may have been a conflict copy itself; its former row is replaced.
+        """
+        self._database.execute("UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
+
+    def drop_dangling(self) -> None:
+        """Delete the conflicts that have no inode row; a repaired database may contain some."""
+        self._database.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
+
+    def drop(self, ino: int) -> None:
+        """Delete the record of a conflict copy."""
+        self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))
+
+
 class IntentTable:
     """Intents, in memory and in their table."""
 
@@ -144,7 +234,7 @@ class IntentTable:
         self._intents: dict[int, Intent] = {}
         self.changes: Observers[[]] = Observers()
         self.agenda = DueQueue()
-        self.conflicts = conflict_log.ConflictLog(database, self._box)
+        self.conflicts = ConflictLog(database, self._box)
         self.changed_at = float("-inf")  # time of the last local change (monotonic, s)
         rows = database.execute(f"SELECT {_COLUMNS} FROM intents").fetchall()  # noqa: S608
         for row in rows:
@@ -432,3 +522,18 @@ def waiting(database: Database) -> tuple[int, int, int]:
     )
     files, size, changes = map(int, database.execute(sums).fetchone())
     return files, size, changes
+
+
+def sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
+    """Return the value to store for a text: encrypted, or unchanged if it is empty or None."""
+    return box.seal(text.encode(), use) if text else text
+
+
+def opened(box: Box, kept: object, use: bytes) -> object:
+    """Return the decrypted text; rows of earlier versions are not encrypted.  Raises Damaged."""
+    if not isinstance(kept, bytes):
+        return kept
+    try:
+        return box.open(kept, use).decode()
+    except UnicodeDecodeError as wrong:  # encrypted once, and not any more
+        raise Damaged("stored bytes fail their check") from wrong

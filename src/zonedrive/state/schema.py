@@ -9,7 +9,6 @@ from zonedrive.cipher import Box
 from zonedrive.content import manifest_table
 from zonedrive.db import Connection
 from zonedrive.state import (
-    conflict_log,
     inode_table,
     intents,
     pending_requests,
@@ -37,9 +36,9 @@ SCHEMAS = (
     _second,
     _third,
     pin_table.create_table,
-    conflict_log.add_told,
+    intents.add_told,
     row_upgrade.mark_names,
-    conflict_log.end_with_inodes,
+    intents.end_with_inodes,
     manifest_table.create_table,
 )
 """Upgrade steps: `SCHEMAS[n]` upgrades a database from schema n to n + 1."""

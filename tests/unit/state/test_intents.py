@@ -9,8 +9,14 @@ import pytest
 from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.model import Revision
-from zonedrive.state.conflict_log import Conflict, add_told
-from zonedrive.state.intents import Intent, IntentTable, add_parked, create_tables
+from zonedrive.state.intents import (
+    Conflict,
+    Intent,
+    IntentTable,
+    add_parked,
+    add_told,
+    create_tables,
+)
 
 R1, R2 = Revision("1"), Revision("2")
 

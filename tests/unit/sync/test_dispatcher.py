@@ -14,8 +14,7 @@ import trio.testing
 from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.errors import Changed, Forbidden, Unavailable
-from zonedrive.state.conflict_log import add_told
-from zonedrive.state.intents import IntentTable, add_parked, create_tables
+from zonedrive.state.intents import IntentTable, add_parked, add_told, create_tables
 from zonedrive.sync.dispatcher import BIG, SMALL, Dispatcher
 from zonedrive.sync.executor import Executor
 from zonedrive.sync.planner import Chains, InodeView, InodeViews, Place, Step

@@ -97,7 +97,11 @@ class LocalView(Protocol):
 
 
 class Merge:
-    """Merge of one listing into one folder."""
+    """Merge of one listing into one folder.
+
+    INVARIANT: an entry that the service does not have is never unlinked, nor is one that the
+    listing names, wherever it is in the local tree: it may have been moved out of a removed folder.
+    """
 
     def __init__(self, tree: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:
         """Prepare a merge; `asked_ns` is the time of the request (monotonic)."""
@@ -108,7 +112,7 @@ class Merge:
         self._ours = ours
         self._seen: set[int] = set()
         self.result = Merged()
-        self._sweep = Prune(tree, folder, asked_ns, ours, self._seen, self.result)
+        self._above_ours: set[int] | None = None  # inodes with local changes below them, per step
 
     # ---- the entries of a folder ----
 
@@ -140,7 +144,7 @@ class Merge:
                 fresh += numbers
             yield
         left = [ino for ino in known if ino not in self._seen and answer.complete]
-        yield from self._sweep.empty(left)
+        yield from self._empty_large_folders(left)
         if len(fresh) > STEP or len(fresh) > len(self._seen):
             yield from tree.loading(folder.ino)
         if len(changed) + len(elsewhere) + len(fresh) + len(left) <= STEP:
@@ -210,7 +214,7 @@ class Merge:
         if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
             return
         with tree.transaction():
-            self._sweep.begin()
+            self._above_ours = None
             met, fresh = self._look(answer, numbers, empty=empty)
             renamed = list(self._renamed(met))
             if later is None:
@@ -220,7 +224,7 @@ class Merge:
                 later.extend(number for number, _, _ in renamed)
             for child in tree.get_all(left):
                 if child.ino not in self._seen:
-                    self._sweep.take(child)
+                    self._remove_unnamed(child)
             if later is None:
                 self._give_names(renames, before)
             put_off = set(later or ())
@@ -262,10 +266,10 @@ class Merge:
                 continue
             if inode is not None and inode.is_folder != entry.folder:
                 self._seen.discard(inode.ino)
-                if not self._sweep.remove(inode):
+                if not self._remove(inode):
                     continue
                 inode = None
-            if inode is not None and inode.is_folder and self._is_above(inode):
+            if inode is not None and inode.is_folder and tree.is_below(folder, inode):
                 continue  # the listing further up has not been read yet
             if inode is not None:
                 met.append((number, inode, entry))
@@ -298,15 +302,6 @@ class Merge:
                 continue
             if inode.remote_name != entry.name or inode.parent != self._folder.ino:
                 yield number, inode, entry
-
-    def _is_above(self, inode: Inode) -> bool:
-        """Return True if the folder is still below `inode` in the local tree."""
-        each: Inode | None = self._folder
-        while each is not None and each.ino != ROOT:
-            if each.ino == inode.ino:
-                return True
-            each = self._tree.find(each.parent)
-        return False
 
     def _take_names(self, renames: list[tuple[Inode, str, str]]) -> list[tuple[int, str]]:
         """Move inodes into the folder under impossible names; return their former places."""
@@ -380,6 +375,89 @@ class Merge:
             fields["ctime_ns"] = time.time_ns()
         self._tree.update(inode, **place, **fields, seen=0 if local else mark)
 
+    # ---- removal of entries that a listing no longer names ----
+
+    def _empty_large_folders(self, left: list[int]) -> Iterator[None]:
+        """Remove the entries in large folders of `left`, in steps."""
+        for folder in [each for each in self._tree.get_all(left) if each.is_folder]:
+            inside = self._tree.innermost_first(folder)
+            first = list(islice(inside, STEP))
+            while len(first) == STEP and self._is_left(folder):
+                with self._tree.transaction():
+                    self._above_ours = None
+                    if self._busy(folder):
+                        break
+                    for child in first:
+                        if child.parent != NOWHERE:
+                            self._remove(child)
+                yield
+                first = list(islice(inside, STEP))
+
+    def _is_left(self, child: Inode) -> bool:
+        """Return True if the service no longer has the entry here.
+
+        False for entries that were created, moved or changed locally since the listing was
+        requested.
+        """
+        return not (
+            child.is_new
+            or child.parent != self._folder.ino
+            or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
+            or self._tree.settled.since(child.zone, child.remote_id or "", self._asked_ns)
+        )
+
+    def _remove_unnamed(self, child: Inode) -> None:
+        """Remove an entry that the listing no longer names, unless it contains local changes."""
+        if not self._is_left(child):
+            return
+        if not self._busy(child):
+            self._remove(child)
+        elif child.is_folder:
+            self._keep_ours(child)
+
+    def _keep_ours(self, folder: Inode) -> None:
+        """Keep a folder that the service no longer has, because it contains local changes."""
+        for child in self._tree.get_all(self._tree.numbers_in(folder.ino)):
+            if not self._busy(child):
+                self._remove(child)
+            elif child.is_folder and child.ino not in self._seen:
+                self._keep_ours(child)
+        self._tree.update(
+            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
+        )
+        self._ours.orphaned(folder.ino)
+
+    def _busy(self, inode: Inode) -> bool:
+        """Return True if the inode, or one below it, has changes that the service does not have."""
+        if inode.generation or self._ours.local(inode.ino):
+            return True
+        if not inode.is_folder:
+            return False
+        if self._above_ours is None:
+            tree = self._tree
+            self._above_ours = set()
+            for ino in {*tree.rows.with_bytes(), *self._ours.with_local_changes()}:
+                each = tree.find(ino)
+                while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
+                    if each.ino == ino and not (each.generation or self._ours.local(ino)):
+                        break
+                    self._above_ours.add(each.ino)
+                    each = tree.find(each.parent)
+        return inode.ino in self._above_ours
+
+    def _remove(self, inode: Inode) -> bool:
+        """Unlink an inode and everything below it; return False if a named inode below it stays."""
+        if inode.ino in self._seen:
+            return False
+        gone = True
+        if inode.is_folder:
+            for child in self._tree.get_all(self._tree.numbers_in(inode.ino)):
+                gone = self._remove(child) and gone
+        if gone:
+            self.result.gone.append((inode.parent, inode.name, inode.ino))
+            self._tree.unlink(inode)
+        return gone
+
     # ---- the zones in the root ----
 
     def zones(
@@ -396,7 +474,7 @@ class Merge:
         """
         tree, root = self._tree, self._folder
         with tree.transaction():
-            self._sweep.begin()
+            self._above_ours = None
             zones_here = [child for child in tree.inodes_in(ROOT) if child.kind is Kind.ZONE]
             known = {child.zone: child for child in zones_here}
             zones = list(zones)
@@ -404,8 +482,8 @@ class Merge:
             shown = sorted((zone for zone in zones if zone.accessible), key=lambda each: each.id)
             for gone in known.keys() - {zone.id for zone in shown}:
                 stays = gone in unsure or not (complete or gone in told)
-                if not stays and not self._sweep.busy(known[gone]):
-                    self._sweep.remove(known[gone])
+                if not stays and not self._busy(known[gone]):
+                    self._remove(known[gone])
             met = [(known[zone.id], zone) for zone in shown if zone.id in known]
             renames = [
                 (inode, zone.name, zone.id) for inode, zone in met if inode.remote_name != zone.name
@@ -473,126 +551,3 @@ def fields_of(entry: Entry, folder: Inode) -> dict[str, Any]:
         "sync": entry.sync,
         "attributes": entry.attributes,
     }
-
-
-class Prune:
-    """Removal of the entries that a listing no longer names, except those with local changes.
-
-    INVARIANT: an entry that the service does not have is never unlinked.
-
-    INVARIANT: an entry that the listing names is never unlinked, wherever it is in the local tree:
-    it may have been moved out of a removed folder.
-    """
-
-    def __init__(
-        self,
-        tree: Inodes,
-        folder: Inode,
-        asked_ns: int,
-        ours: LocalView,
-        named: Container[int],
-        result: Merged,
-    ) -> None:
-        """Prepare the removals; `named` holds the inodes that the listing is known to name.
-
-        Removed names are added to `result`.
-        """
-        self._tree = tree
-        self._named = named
-        self._folder = folder
-        self._asked_ns = asked_ns
-        self._ours = ours
-        self._result = result
-        self._above_ours: set[int] | None = None  # inodes with local changes below them
-
-    def begin(self) -> None:
-        """Begin a step; local changes may have been added or removed since the last step."""
-        self._above_ours = None
-
-    def empty(self, left: list[int]) -> Iterator[None]:
-        """Remove the entries in large folders of `left`, in steps."""
-        for folder in [each for each in self._tree.get_all(left) if each.is_folder]:
-            inside = self._inside(folder.ino)
-            first = list(islice(inside, STEP))
-            while len(first) == STEP and self._is_left(folder):
-                with self._tree.transaction():
-                    self.begin()
-                    if self.busy(folder):
-                        break
-                    for child in self._tree.get_all(first):
-                        if child.parent != NOWHERE:
-                            self.remove(child)
-                yield
-                first = list(islice(inside, STEP))
-
-    def _inside(self, folder: int) -> Iterator[int]:
-        """Yield the numbers of all inodes in a folder, the innermost first."""
-        for child in self._tree.get_all(self._tree.numbers_in(folder)):
-            if child.is_folder:
-                yield from self._inside(child.ino)
-            yield child.ino
-
-    def _is_left(self, child: Inode) -> bool:
-        """Return True if the service no longer has the entry here.
-
-        False for entries that were created, moved or changed locally since the listing was
-        requested.
-        """
-        return not (
-            child.is_new
-            or child.parent != self._folder.ino
-            or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
-            or self._tree.settled.since(child.zone, child.remote_id or "", self._asked_ns)
-        )
-
-    def take(self, child: Inode) -> None:
-        """Remove an entry that the listing no longer names, unless it contains local changes."""
-        if not self._is_left(child):
-            return
-        if not self.busy(child):
-            self.remove(child)
-        elif child.is_folder:
-            self._keep_ours(child)
-
-    def _keep_ours(self, folder: Inode) -> None:
-        """Keep a folder that the service no longer has, because it contains local changes."""
-        for child in self._tree.get_all(self._tree.numbers_in(folder.ino)):
-            if not self.busy(child):
-                self.remove(child)
-            elif child.is_folder and child.ino not in self._named:
-                self._keep_ours(child)
-        self._tree.update(
-            folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
-        )
-        self._ours.orphaned(folder.ino)
-
-    def busy(self, inode: Inode) -> bool:
-        """Return True if the inode, or one below it, has changes that the service does not have."""
-        if inode.generation or self._ours.local(inode.ino):
-            return True
-        if not inode.is_folder:
-            return False
-        if self._above_ours is None:
-            tree = self._tree
-            self._above_ours = set()
-            for ino in {*tree.rows.with_bytes(), *self._ours.with_local_changes()}:
-                each = tree.find(ino)
-                while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
-                    if each.ino == ino and not (each.generation or self._ours.local(ino)):
-                        break
-                    self._above_ours.add(each.ino)
-                    each = tree.find(each.parent)
-        return inode.ino in self._above_ours
-
-    def remove(self, inode: Inode) -> bool:
-        """Unlink an inode and everything below it; return False if a named inode below it stays."""
-        if inode.ino in self._named:
-            return False
-        gone = True
-        if inode.is_folder:
-            for child in self._tree.get_all(self._tree.numbers_in(inode.ino)):
-                gone = self.remove(child) and gone
-        if gone:
-            self._result.gone.append((inode.parent, inode.name, inode.ino))
-            self._tree.unlink(inode)
-        return gone

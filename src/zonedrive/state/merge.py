@@ -89,7 +89,7 @@ class LocalView(Protocol):
     def with_local_changes(self) -> Iterable[int]:
         """Return the inodes for which `local` may return a change."""
 
-    def in_doubt(self, remote_id: str) -> Container[str]:
+    def pending_names(self, remote_id: str) -> Container[str]:
         """Return names in a folder under which a pending request may have created an entry."""
 
     def orphaned(self, ino: int) -> None:
@@ -250,7 +250,7 @@ class Merge:
         inodes = {inode.ino: inode for inode in tree.get_all(row[0] for row in rows.values())}
         new = () if empty else tree.new_in(folder.ino)
         ours = {child.remote_name or child.name for child in new}
-        in_doubt = self._ours.in_doubt(folder.remote_id or "")
+        pending_names = self._ours.pending_names(folder.remote_id or "")
         for number in numbers:
             entry = answer.entry(number)
             row = rows.get(answer.ids[number])
@@ -273,7 +273,7 @@ class Merge:
                 continue  # the listing further up has not been read yet
             if inode is not None:
                 met.append((number, inode, entry))
-            elif entry.name in ours or entry.name in in_doubt:
+            elif entry.name in ours or entry.name in pending_names:
                 self.result.hidden[entry.name] = entry
             else:
                 fresh.append((number, entry))

@@ -42,7 +42,7 @@ class LocalChanges:
         state = self._state
         return [*(intent.ino for intent in state.intents.all()), *state.opened]
 
-    def in_doubt(self, remote_id: str) -> Container[str]:
+    def pending_names(self, remote_id: str) -> Container[str]:
         """Return the names in a folder that pending requests of this client may have created."""
         return self._state.requests.names_in(remote_id)
 

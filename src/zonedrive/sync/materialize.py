@@ -40,15 +40,15 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
 
 
 async def bring_bytes(
-    state: LocalState, service: Service, heir: Inode | None, former: Inode | None
+    state: LocalState, service: Service, successor: Inode | None, former: Inode | None
 ) -> None:
     """Copy the cached bytes of a remote file that is about to continue the history of another."""
-    if heir is None or former is None or former is heir or former.is_new:
+    if successor is None or former is None or former is successor or former.is_new:
         return
-    if heir.is_new or heir.is_folder or heir.generation:
+    if successor.is_new or successor.is_folder or successor.generation:
         return
-    if state.cache.is_complete(heir.ino, heir.revision):
-        await materialize(state, service, heir)
+    if state.cache.is_complete(successor.ino, successor.revision):
+        await materialize(state, service, successor)
 
 
 async def refresh_version(state: LocalState, service: Service, inode: Inode) -> bool:

@@ -89,72 +89,70 @@ class Step(msgspec.Struct, frozen=True):
 
 def fold(
     intents: Iterable[Intent],
-    subjects: Mapping[int, InodeView],
+    views: Mapping[int, InodeView],
     being_written: Collection[Place] = frozenset(),
 ) -> list[Step]:
     """Return the next step of every intent that has one, including steps that must wait.
 
     `being_written` holds the places of new files that programs have open for writing.
     """
-    items = [(intent, subjects[intent.ino]) for intent in intents if intent.ino in subjects]
+    items = [(intent, views[intent.ino]) for intent in intents if intent.ino in views]
     leaving = {
-        subject.origin: subject
-        for intent, subject in items
-        if subject.origin is not None and _leaves(intent, subject)
+        view.origin: view
+        for intent, view in items
+        if view.origin is not None and _leaves(intent, view)
     }
     final = {intent.ino for intent, _ in items if intent.final}
     inherited = {place: each for place, each in leaving.items() if each.ino not in final}
     wanted = {
-        subject.place
-        for intent, subject in items
-        if subject.new and not subject.folder and intent.generation
+        view.place for intent, view in items if view.new and not view.folder and intent.generation
     }
     wanted.update(being_written)
     steps = [
         step
-        for intent, subject in items
-        if (step := _step(intent, subject, inherited, wanted)) is not None
+        for intent, view in items
+        if (step := _step(intent, view, inherited, wanted)) is not None
     ]
-    taken = {subjects[step.ino].place for step in steps if _takes_a_place(step, subjects[step.ino])}
+    taken = {views[step.ino].place for step in steps if _takes_a_place(step, views[step.ino])}
     deleted = {step.ino for step in steps if step.action is Action.DELETE}
     steps += [
         Step(Action.WITHDRAW, intent.ino, intent)
-        for intent, subject in items
+        for intent, view in items
         if intent.parked
-        and subject.origin is not None
-        and (subject.origin in taken or subject.origin[0] in deleted)
+        and view.origin is not None
+        and (view.origin in taken or view.origin[0] in deleted)
     ]
     adopted = {step.other for step in steps if step.action is Action.ADOPT}
     steps = [step for step in steps if step.ino not in adopted]
-    return _ordered(steps, subjects, leaving)
+    return _ordered(steps, views, leaving)
 
 
-def _leaves(intent: Intent, subject: InodeView) -> bool:
+def _leaves(intent: Intent, view: InodeView) -> bool:
     """Return True if the entry is to be deleted or moved away from its origin."""
-    return intent.gone or intent.place or (subject.new and subject.origin != subject.place)
+    return intent.gone or intent.place or (view.new and view.origin != view.place)
 
 
 def _step(
     intent: Intent,
-    subject: InodeView,
+    view: InodeView,
     inherited: Mapping[Place, InodeView],
     wanted: Collection[Place],
 ) -> Step | None:
     """Return the step for one intent, not considering dependencies on other steps."""
     if intent.parked:
         return None
-    if subject.new and intent.gone:
+    if view.new and intent.gone:
         return Step(Action.DELETE, intent.ino, intent)  # in case the entry was created
-    if subject.new:
-        if subject.folder:
+    if view.new:
+        if view.folder:
             return Step(Action.MAKE, intent.ino, intent) if intent.place else None
         if not intent.generation or intent.held:
             return None
-        former = inherited.get(subject.place)
+        former = inherited.get(view.place)
         if former is not None and not former.folder and former.ino != intent.ino:
             return Step(Action.ADOPT, intent.ino, intent, other=former.ino)
         return Step(Action.UPLOAD, intent.ino, intent)
-    makes_way = not subject.folder and subject.origin in wanted
+    makes_way = not view.folder and view.origin in wanted
     if (intent.gone or intent.place) and makes_way and not intent.final:
         return None  # adopted above, as soon as the new file is complete
     if intent.gone:
@@ -169,19 +167,19 @@ def _step(
 
 
 def _ordered(
-    steps: Sequence[Step], subjects: Mapping[int, InodeView], leaving: Mapping[Place, InodeView]
+    steps: Sequence[Step], views: Mapping[int, InodeView], leaving: Mapping[Place, InodeView]
 ) -> list[Step]:
     """Return the steps with their dependencies; in each circle, one move becomes ASIDE."""
     by_ino = {step.ino: step for step in steps}
     held_by: dict[int, set[int]] = {}  # by folder: its entries on the service
     for step in steps:
-        origin = subjects[step.ino].origin
+        origin = views[step.ino].origin
         if origin is not None:
             held_by.setdefault(origin[0], set()).add(step.ino)
-    in_the_way = {step.ino: _in_the_way(step, held_by, subjects, leaving) for step in steps}
+    in_the_way = {step.ino: _in_the_way(step, held_by, views, leaving) for step in steps}
     waits = {
-        step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, subjects)
-        if not _may_have_arrived(subjects[step.ino])
+        step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, views)
+        if not _may_have_arrived(views[step.ino])
         else set()
         for step in steps
     }
@@ -207,49 +205,49 @@ def _waiting(step: Step, others: set[int]) -> Step:
     return msgspec.structs.replace(step, after=frozenset(others)) if others else step
 
 
-def _may_have_arrived(subject: InodeView) -> bool:
-    return subject.new and subject.origin is not None
+def _may_have_arrived(view: InodeView) -> bool:
+    return view.new and view.origin is not None
 
 
 def _in_the_way(
     step: Step,
     held_by: Mapping[int, set[int]],
-    subjects: Mapping[int, InodeView],
+    views: Mapping[int, InodeView],
     leaving: Mapping[Place, InodeView],
 ) -> set[int]:
     """Return the inodes that must leave the step's place, or the folder that the step deletes."""
-    subject = subjects[step.ino]
+    view = views[step.ino]
     if step.action is Action.DELETE:
-        return held_by.get(step.ino, set()) if subject.folder else set()
-    if _takes_a_place(step, subject):
-        former = leaving.get(subject.place)
+        return held_by.get(step.ino, set()) if view.folder else set()
+    if _takes_a_place(step, view):
+        former = leaving.get(view.place)
         if former is not None and former.ino != step.ino:
             return {former.ino}
     return set()
 
 
 def _folders_first(
-    step: Step, by_ino: Mapping[int, Step], subjects: Mapping[int, InodeView]
+    step: Step, by_ino: Mapping[int, Step], views: Mapping[int, InodeView]
 ) -> set[int]:
     """Return the steps on the target folder and the folders above it that must end first."""
-    subject = subjects[step.ino]
-    if not _takes_a_place(step, subject):
+    view = views[step.ino]
+    if not _takes_a_place(step, view):
         return set()
-    if step.ino in subject.toward:
-        between = subject.toward[: subject.toward.index(step.ino)]
-        return {ino for ino in (subject.place[0], *between) if ino in by_ino}
-    parent = by_ino.get(subject.place[0])
+    if step.ino in view.toward:
+        between = view.toward[: view.toward.index(step.ino)]
+        return {ino for ino in (view.place[0], *between) if ino in by_ino}
+    parent = by_ino.get(view.place[0])
     if parent is None:
         return set()
     if parent.action is Action.MAKE:
         return {parent.ino}
-    return {parent.ino} if step.ino in subjects[parent.ino].inside else set()
+    return {parent.ino} if step.ino in views[parent.ino].inside else set()
 
 
-def _takes_a_place(step: Step, subject: InodeView) -> bool:
+def _takes_a_place(step: Step, view: InodeView) -> bool:
     if step.action is Action.MOVE:
         return True
-    return subject.new and step.action in (Action.MAKE, Action.UPLOAD)
+    return view.new and step.action in (Action.MAKE, Action.UPLOAD)
 
 
 def _circle(waits: Mapping[int, set[int]]) -> list[int]:
@@ -367,13 +365,13 @@ class Planner:
         if before.value[0] != agenda.epoch:
             self._blocked.clear()
             self._blocks.clear()
-        subjects: dict[int, InodeView | None] = {}
+        views: dict[int, InodeView | None] = {}
         chains: Chains = {}
-        related = self._related(subjects, chains)
+        related = self._related(views, chains)
         batch, more = self._batch(agenda.due_items(now_ns), busy)
         chosen = {intent.ino: intent for intent in (*related, *batch)}
         in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
-        steps = self._fold(in_order, subjects, chains)
+        steps = self._fold(in_order, views, chains)
         for step in steps:
             if step.after and step.ino not in agenda.names:
                 self._blocked.add(step.ino)
@@ -396,7 +394,7 @@ class Planner:
         taken = known is not None and self._views.occupant(known[0]) != known[1]
         return self._folded.is_current and not taken
 
-    def _related(self, subjects: dict[int, InodeView | None], chains: Chains) -> list[Intent]:
+    def _related(self, views: dict[int, InodeView | None], chains: Chains) -> list[Intent]:
         """Return all intents that concern names, and the uploads that they may depend on."""
         intents = self._intents
         found = {intent.ino: intent for intent in intents.names()}
@@ -405,13 +403,13 @@ class Planner:
                 found[ino] = intent
         self._origins = {}
         for ino in list(found):
-            subject = subjects[ino] = self._views.describe(ino, chains)
-            if subject is None or subject.origin is None:
+            view = views[ino] = self._views.describe(ino, chains)
+            if view is None or view.origin is None:
                 continue
-            heir = self._views.occupant(subject.origin)
-            self._origins[ino] = (subject.origin, heir)
-            if heir and (intent := intents.get(heir)) is not None:
-                found[heir] = intent
+            successor = self._views.occupant(view.origin)
+            self._origins[ino] = (view.origin, successor)
+            if successor and (intent := intents.get(successor)) is not None:
+                found[successor] = intent
         return list(found.values())
 
     def _batch(self, due_items: Iterable[int], busy: Collection[int]) -> tuple[list[Intent], bool]:
@@ -433,13 +431,13 @@ class Planner:
     def _fold(
         self, intents: Iterable[Intent], described: Mapping[int, InodeView | None], chains: Chains
     ) -> list[Step]:
-        found, subjects = [], {}
+        found, views = [], {}
         for intent in intents:
             ino = intent.ino
-            subject = described[ino] if ino in described else self._views.describe(ino, chains)
-            if subject is None:
+            view = described[ino] if ino in described else self._views.describe(ino, chains)
+            if view is None:
                 self._intents.discard(ino)
             else:
                 found.append(intent)
-                subjects[ino] = subject
-        return fold(found, subjects, self._views.being_written())
+                views[ino] = view
+        return fold(found, views, self._views.being_written())

@@ -45,7 +45,7 @@ class LocalView:
     def with_local_changes(self) -> list[int]:
         return list(self.locals)
 
-    def in_doubt(self, remote_id: str) -> set[str]:
+    def pending_names(self, remote_id: str) -> set[str]:
         return self.doubtful
 
     def orphaned(self, ino: int) -> None:

@@ -22,7 +22,6 @@ from typing import Protocol
 
 from zonedrive.content.chunk_crypto import CHUNK
 from zonedrive.content.content_file import Buffer, ContentFile
-from zonedrive.content.download_worker import Stopped
 from zonedrive.content.encrypted_file import create_file
 from zonedrive.content.ranges import Ranges
 from zonedrive.content.read_buffers import (
@@ -44,6 +43,10 @@ ALLOW = 16 << 20  # bytes granted at once, so that requests are rare
 def cost(length: int) -> int:
     """Return the maximum number of bytes that a write of `length` bytes takes on the disk."""
     return length + length // 1024 + 3 * 4096
+
+
+class Stopped(Exception):
+    """The download is no longer needed.  This exception never leaves the package."""
 
 
 class _Arrival(Enum):
@@ -349,7 +352,8 @@ class CacheEntry:
     def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
         """Store `data` on the disk if limit and disk allow it, else in memory.
 
-        `came` is called as soon as the bytes can be read, which is before they are stored.
+        `came` is called as soon as the bytes can be read, which is before they are stored.  Raises
+        Stopped if the entry is closed.
         """
         need = cost(len(data))
         allowed = self._disk and self._may_write(need)

@@ -35,15 +35,15 @@ class Row(msgspec.Struct, eq=False):
     """Cached content on the disk."""
 
     ino: int
-    stamp: str  # which revision, as a keyed hash
-    name: str  # of its file; see `in_index`
-    size: int  # of the content
+    stamp: str  # keyed hash of its revision
+    name: str  # name of its file; see `in_index`
+    size: int  # bytes of the content
     taken: int  # bytes on the disk
     complete: bool
-    ranges: bytes  # which parts are there, as Ranges.encode writes them
-    validator: str  # of the source, as a keyed hash, "" where there was none
-    used_ns: int  # when it was last in use
-    manifest: bytes = b""  # of its file, if that is sealed: which state is the present one
+    ranges: bytes  # parts that are on the disk, encoded by `Ranges.encode`
+    validator: str  # keyed hash of the source's validator, "" if it has none
+    used_ns: int  # time of the last use
+    manifest: bytes = b""  # recorded state of its file if it is encrypted, see `manifest`
 
     def present(self) -> Ranges:
         """Return the available ranges."""
@@ -60,51 +60,32 @@ def name_in_index(ino: int) -> str:
     return f"{ino}:"
 
 
-def _first(db: sqlite3.Connection) -> None:
+def _create(db: sqlite3.Connection) -> None:
+    db.execute("DROP TABLE IF EXISTS entries")
+    db.execute("DROP TABLE IF EXISTS facts")
     db.execute(
         """CREATE TABLE entries (
             ino       INTEGER NOT NULL,  -- inode the content belongs to
             stamp     TEXT NOT NULL,     -- keyed hash of its revision
-            name      TEXT NOT NULL UNIQUE,  -- file beside this one
+            name      TEXT NOT NULL UNIQUE,  -- file in the folder of the index
             size      INTEGER NOT NULL,  -- bytes of the whole content
             taken     INTEGER NOT NULL,  -- bytes the file takes on the disk
             complete  INTEGER NOT NULL,  -- 1: all of it is there
             ranges    BLOB NOT NULL,     -- which parts are there, if not all
             validator TEXT NOT NULL,     -- keyed hash of the source's validator
             used_ns   INTEGER NOT NULL,  -- last use, nanoseconds since the epoch
+            manifest  BLOB NOT NULL DEFAULT x'',  -- of the file, x'' if it is not encrypted
+            hash      BLOB NOT NULL DEFAULT x'',  -- of the row, see `CacheIndex`
             PRIMARY KEY (ino, stamp)
         ) WITHOUT ROWID"""
     )
     db.execute("CREATE INDEX entries_used ON entries (used_ns)")
-    # identity: what the entries belong to; clean: 1 after an orderly stop; boot: where it ran
+    # identity: owner of the entries; clean: 1 after an orderly stop; boot: id of the boot
     db.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
-
-
-def _checked(db: sqlite3.Connection) -> None:
-    # what the sealed file of an entry says it is, x'' where it is not sealed or not known
-    db.execute("ALTER TABLE entries ADD COLUMN file BLOB NOT NULL DEFAULT x''")
-    # over the row; SQLite has none.  -1: of an earlier zonedrive, and so not known
-    db.execute("ALTER TABLE entries ADD COLUMN checksum INTEGER NOT NULL DEFAULT -1")
-
-
-def _bound(db: sqlite3.Connection) -> None:
-    # Rows of before do not say which state of a file is the present one, and anybody could make
-    # them: what they name is fetched again.
-    db.execute("DELETE FROM entries")
-    db.execute("ALTER TABLE entries DROP COLUMN file")
-    db.execute("ALTER TABLE entries DROP COLUMN checksum")
-    # of the entry's file, x'' where that is not sealed
-    db.execute("ALTER TABLE entries ADD COLUMN manifest BLOB NOT NULL DEFAULT x''")
-    # over the row, see `CacheIndex`
-    db.execute("ALTER TABLE entries ADD COLUMN hash BLOB NOT NULL DEFAULT x''")
-
-
-def _small(db: sqlite3.Connection) -> None:
-    # A file for each small content costs more than the content: these lie here, whole.
     db.execute(
         """CREATE TABLE contents (
             ino     INTEGER PRIMARY KEY,  -- inode the content belongs to
-            content BLOB NOT NULL         -- encrypted where the account has a key
+            content BLOB NOT NULL         -- encrypted if the account has a key
         )"""
     )
     db.execute(
@@ -113,7 +94,11 @@ def _small(db: sqlite3.Connection) -> None:
     )
 
 
-_SCHEMAS = (_first, _checked, _bound, _small)
+def _unreleased(_db: sqlite3.Connection) -> None:
+    """Schemas 1 to 3 were never released: `_create` replaces their tables."""
+
+
+_SCHEMAS = (_unreleased, _unreleased, _unreleased, _create)
 _COLUMNS = ", ".join((*Row.__struct_fields__, "hash"))
 _MARKS = ", ".join("?" for _ in (*Row.__struct_fields__, "hash"))
 _PUT = f"INSERT OR REPLACE INTO entries ({_COLUMNS}) VALUES ({_MARKS})"  # noqa: S608
@@ -121,7 +106,7 @@ _SLACK = 16 << 20  # bytes that a file system may give a file beyond what was wr
 _NAMES = Row.__struct_fields__
 HASH_BYTES = 16
 RESERVE = 0.05  # fraction of the disk that stays free
-AGAIN_S = 5.0  # without a disk to have an index on, it is tried again so often
+AGAIN_S = 5.0  # seconds between two attempts to create an index on a failing disk
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -171,7 +156,7 @@ class CacheIndex:
     def _restart(self, why: Exception | None, *, started: bool = True) -> None:
         """Create the index again; if the disk does not allow that, work without an index."""
         if why is not None:
-            log.warning("the cache index is begun anew (%s)", why)
+            log.warning("the cache index is damaged and is created again (%s)", why)
         self.close()
         self._tried_s = time.monotonic()
         self.epoch += 1

@@ -12,7 +12,6 @@ INVARIANT: a path has at most one ContentFile at a time; further users call `sha
 """
 
 import errno
-import fcntl
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -24,11 +23,10 @@ from zonedrive.errors import StoreError
 Buffer = bytes | bytearray | memoryview
 
 BLOCK = 1 << 20
-_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
 _STEP = 64 << 20
 
 # Errors of a kernel or file system that does not support an operation for these two files.
-_CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
+_CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM}
 
 
 class ContentFile(ABC):
@@ -242,19 +240,16 @@ class PlainFile(ContentFile):
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """See ContentFile."""
         return self._size
 
     def pread(self, offset: int, length: int) -> bytes:
-        """Read up to `length` bytes; return fewer at the end of the file, none past it."""
+        """See ContentFile."""
         with self._lock:
             return os.pread(self._open(), length, offset)
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Fill `into` from `offset` on; return the number of bytes read.
-
-        The number is smaller than the length of `into` only at the end of the file.
-        """
+        """See ContentFile."""
         with self._lock:
             descriptor, done = self._open(), 0
             while done < len(into):
@@ -265,7 +260,7 @@ class PlainFile(ContentFile):
             return done
 
     def pwrite(self, offset: int, data: Buffer) -> int:
-        """Write all of `data` at `offset`."""
+        """See ContentFile."""
         with self._lock:
             descriptor = self._open()
             self._changes += 1
@@ -278,14 +273,14 @@ class PlainFile(ContentFile):
             return len(data)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend to `size` bytes."""
+        """See ContentFile."""
         with self._lock:
             os.ftruncate(self._open(), size)
             self._changes += 1
             self._size = size
 
     def punch(self, start: int, end: int) -> None:
-        """Overwrite [start, end) with zeros."""
+        """See ContentFile."""
         with self._lock:
             self._changes += 1
             write_all(self._open(), bytes(max(0, min(end, self._size) - start)), start)
@@ -304,25 +299,14 @@ def copy_file(source: int, path: Path) -> None:
     """
     target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        if not _cloned(source, target):
-            for start, end in _data(source):
-                _copy_range(source, target, start, end)
-            os.ftruncate(target, os.fstat(source).st_size)
+        for start, end in _data(source):
+            _copy_range(source, target, start, end)
+        os.ftruncate(target, os.fstat(source).st_size)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     finally:
         os.close(target)
-
-
-def _cloned(source: int, target: int) -> bool:
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError as cannot:
-        if cannot.errno in _CANNOT:
-            return False
-        raise
-    return True
 
 
 def _data(descriptor: int) -> Iterator[tuple[int, int]]:
@@ -341,6 +325,7 @@ def _data(descriptor: int) -> Iterator[tuple[int, int]]:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    """Copy bytes in the kernel, which shares the blocks if the file system can."""
     in_kernel = True
     while start < end:
         step = min(end - start, _STEP)

@@ -1,6 +1,6 @@
 """Running download: the work of its thread and its control by the event loop.
 
-The entry is only known as a sink that stores bytes.  `work` runs in a thread; all other methods are
+`work` runs in a thread; all other methods are
 called on the event loop.
 
 INVARIANT: the thread checks `stopped` and its limit between two chunks.  It therefore reads only
@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol
 
 import trio
 
-from zonedrive.content.content_file import Buffer
-from zonedrive.content.source import RangeSource, Source, Stream
+from zonedrive.content.cache_entry import CacheEntry
+from zonedrive.content.source import Source, Stream
 from zonedrive.errors import BadAnswer, Changed
 from zonedrive.transfer_slots import TransferSlot
 
@@ -26,38 +25,18 @@ TELL_S = 0.25  # seconds after which the loop is told of new bytes without a wai
 TELL = 4 << 20  # bytes after which the loop is told of them
 
 
-class Stopped(Exception):
-    """The download is no longer needed.  This exception never leaves the package."""
-
-
-class Sink(Protocol):
-    """Destination of the downloaded bytes."""
-
-    size: int
-
-    def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
-        """Store `data`; called in the thread.  Raises Stopped if it is no longer needed.
-
-        `came` is called as soon as the bytes can be read, which is before they are stored.
-        """
-
-    def spare(self) -> list[Buffer]:
-        """Return buffers of earlier calls that are no longer read."""
-
-
 class Download:
     """Download from `start` up to `limit`, which grows with the readers' requests."""
 
     def __init__(
-        self, source: Source, sink: Sink, start: int, limit: int, *, bounded: bool
+        self, source: Source, entry: CacheEntry, start: int, limit: int, *, bounded: bool
     ) -> None:
         """Create a download; `bounded` requests only the bytes up to `limit` from the source."""
         self.source = source
-        self.sink = sink
+        self.entry = entry
         self.start = start
         self.limit = limit
-        bounded = bounded and isinstance(source, RangeSource)
-        self.end = limit if bounded else sink.size
+        self.end = limit if bounded else entry.size
         self.noted = start  # position known to the loop
         self.position = start  # position of the thread
         self.first_new = start  # first byte that was missing when the stream was opened
@@ -67,7 +46,7 @@ class Download:
         self.stopped = False
         self.doubtful = False  # its bytes may be of another version than the present ones
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
-        self.awaited = sink.size  # the loop is told when all bytes before this can be read
+        self.awaited = entry.size  # the loop is told when all bytes before this can be read
         self.storing = False  # the loop is told when bytes are stored
         self._told = start  # last position told to the loop, and its time
         self._told_s = 0.0
@@ -107,7 +86,7 @@ class Download:
         opened: Callable[["Download", Stream], bool],
         advanced: Callable[["Download"], object],
     ) -> None:
-        """Copy the source to the sink.
+        """Copy the source to the entry.
 
         `opened` is called on the event loop and decides if the download continues; `advanced` is
         called there after progress.  Raises the source's error, and BadAnswer if the source sends
@@ -134,24 +113,24 @@ class Download:
             if self.stopped:
                 return
             end = self.position + len(data)
-            if end > self.sink.size and self.position == self.sink.size:
-                raise Changed(f"the content has more than {self.sink.size} bytes now")
-            if end > self.sink.size:
-                raise BadAnswer(f"more than the {self.sink.size} bytes of the file came")
-            self.sink.store(self.position, data, partial(self._came, end, advanced))
+            if end > self.entry.size and self.position == self.entry.size:
+                raise Changed(f"the content has more than {self.entry.size} bytes now")
+            if end > self.entry.size:
+                raise BadAnswer(f"more than the {self.entry.size} bytes of the file came")
+            self.entry.store(self.position, data, partial(self._came, end, advanced))
             if self.storing:
                 self._tell(advanced)
-            stream.give_back(self.sink.spare())
-            if end in (self.end, self.sink.size):
+            stream.give_back(self.entry.spare())
+            if end in (self.end, self.entry.size):
                 continue  # nothing should follow; reading to the end lets the connection be reused
             if end > self.end:
-                self.end = self.sink.size  # the source ignores ranges
+                self.end = self.entry.size  # the source ignores ranges
             if self.position >= self.limit:
                 turn.end()
             if not self._wanted():
                 return
         if self.position < self.end:
-            raise BadAnswer(f"only {self.position} of {self.sink.size} bytes of the file came")
+            raise BadAnswer(f"only {self.position} of {self.entry.size} bytes of the file came")
 
     def _came(self, end: int, advanced: Callable[["Download"], object]) -> None:
         """Record that bytes up to `end` can be read; notify the event loop only if useful."""
@@ -172,9 +151,7 @@ class Download:
             self._stream = stream
 
     def _open(self) -> AbstractContextManager[Stream]:
-        if self.end < self.sink.size and isinstance(self.source, RangeSource):
-            return self.source.open_range(self.start, self.end)
-        return self.source.open(self.start)
+        return self.source.open(self.start, self.end if self.end < self.entry.size else None)
 
     def _wanted(self) -> bool:
         """Wait at the limit for a while; return True if more bytes were requested."""

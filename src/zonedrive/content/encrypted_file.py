@@ -90,24 +90,21 @@ class EncryptedFile(ContentFile):
 
     @property
     def size(self) -> int:
-        """Logical size in bytes."""
+        """See ContentFile."""
         return self._size
 
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
-        """Return the manifest; see `ContentFile.manifest`."""
+        """See ContentFile."""
         with self._lock:
             return self._chunks.manifest(self._size if size is None else size, final=final)
 
     @property
     def pending(self) -> int:
-        """Upper limit of the additional bytes that buffered writes need on the disk."""
+        """See ContentFile."""
         return len(self._dirty) * (SLOT + 4096)
 
     def pread(self, offset: int, length: int) -> bytes:
-        """Read up to `length` bytes; return fewer at the end of the file, none past it.
-
-        Raises Damaged if a chunk fails its check.
-        """
+        """See ContentFile."""
         with self._lock:
             self._open()
             end = min(offset + length, self._size)
@@ -122,10 +119,7 @@ class EncryptedFile(ContentFile):
             return bytes(into)
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Fill `into` from `offset` on; return the number of bytes read before the end of the file.
-
-        Raises Damaged if a chunk fails its check; `into` may then be partly filled.
-        """
+        """See ContentFile."""
         with self._lock:
             self._open()
             count = max(0, min(len(into), self._size - offset))
@@ -151,7 +145,7 @@ class EncryptedFile(ContentFile):
         return total
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to `size` bytes."""
+        """See ContentFile."""
         with self._lock:
             self._open()
             self._changes += 1
@@ -397,7 +391,7 @@ class EncryptedFile(ContentFile):
         self._chunks.put(number, number + 1, nonce)
 
     def holes(self) -> list[tuple[int, int]]:
-        """Return the ranges of bytes that may never have been written."""
+        """See ContentFile."""
         with self._lock:
             return self._chunks.holes_until(self._size)
 

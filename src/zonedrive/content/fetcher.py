@@ -21,8 +21,8 @@ from collections.abc import Callable
 import trio
 
 from zonedrive import memory
-from zonedrive.content.cache_entry import CacheEntry
-from zonedrive.content.download_worker import Download, Stopped
+from zonedrive.content.cache_entry import CacheEntry, Stopped
+from zonedrive.content.download_worker import Download
 from zonedrive.content.source import Source, Stream
 from zonedrive.errors import (
     BadAnswer,
@@ -365,7 +365,7 @@ class Fetcher:
         # Versions of one size can be told apart by a validator alone.  Without one, only the very
         # first stream needs no proof: the source is asked once more, now that it is open.
         told = stream.validator is not None and entry.validator != ""
-        download.doubtful = not told and (self._begun or entry.present.total > 0)
+        download.doubtful = not told and (self._begun or bool(entry.present))
         self._begun = True
         if stream.validator is not None:
             stamp = self._stamp(stream.validator)

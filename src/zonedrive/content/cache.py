@@ -271,7 +271,7 @@ class Cache:
         if self._small.needs_checkpoint:
             await trio.to_thread.run_sync(self._small.checkpoint)
 
-    async def take(
+    async def add_file(
         self,
         path: Path,
         ino: int,
@@ -369,7 +369,7 @@ class Cache:
         """Free idle memory while content that cannot be stored is in memory."""
         while self._windows.held:
             await trio.sleep(IDLE_S)
-            self._windows.rest()
+            self._windows.empty_idle()
             await trio.to_thread.run_sync(memory.give_back)
         self._tending = False
 
@@ -433,7 +433,7 @@ class Cache:
         entry.validator = row.validator
         entry.adopt(file, present)
         entry.indexed = entry.complete
-        entry.settle()
+        entry.recount()
         self._quota.idle -= row.taken
 
     def _is_bound(self, manifest: bytes) -> bool:
@@ -452,7 +452,7 @@ class Cache:
         if not (entry.indexed or entry.unlinked) and entry.complete and entry.size:
             entry.indexed = True
             if entry.flush() and entry.linked:
-                entry.settle()
+                entry.recount()
                 self._index.put(_row(entry))
         if entry.streaming and not self._tending and self._engine.nursery is not None:
             self._tending = True

@@ -129,7 +129,7 @@ class CacheEntry:
     @property
     def is_kept(self) -> bool:
         """True if the whole content is on the disk or is being written to it."""
-        self.arrive()
+        self.process_arrivals()
         return self._window is None and self.present.covers(0, self.size)
 
     @property
@@ -153,14 +153,14 @@ class CacheEntry:
         with self._count:
             return self._allowance + self._writing
 
-    def permit(self, granted: int, need: int) -> None:
+    def grant(self, granted: int, need: int) -> None:
         """Grant `granted` bytes of disk space, of which `need` are written immediately."""
-        self.settle(granted)
+        self.recount(granted)
         with self._count:
             self._allowance = granted - need if granted else 0
             self._writing += need if granted else 0
 
-    def settle(self, more: int = 0) -> None:
+    def recount(self, more: int = 0) -> None:
         """Set `held` to the bytes on the disk plus `more`, and cancel the remaining grant."""
         file = self._file
         with self._count:
@@ -173,7 +173,7 @@ class CacheEntry:
         """Store nothing on the disk from now on, because the disk fails."""
         self._disk = False
 
-    def arrive(self) -> None:
+    def process_arrivals(self) -> None:
         """Process ranges that threads received or stored."""
         while self._arrived:
             what, start, end, data = self._arrived.popleft()
@@ -189,9 +189,9 @@ class CacheEntry:
             if what is _Arrival.ON_DISK:
                 self.on_disk.add(start, end)
         if self._window is not None:
-            self.shed()
+            self.forget_dropped()
 
-    def shed(self) -> None:
+    def forget_dropped(self) -> None:
         """Remove ranges that were dropped from memory."""
         while self._window is not None and self._window.dropped:
             start, end = self._window.dropped.popleft()
@@ -213,7 +213,7 @@ class CacheEntry:
         The bytes are valid until the event loop continues.
         """
         if self._arrived:
-            self.arrive()
+            self.process_arrivals()
         end = offset + length
         found = self._recent.get(offset, length) or self._ahead.get(offset, end)
         if found is not None:
@@ -289,7 +289,7 @@ class CacheEntry:
         # Locked, because a thread may be storing good bytes there.  Those bytes are discarded, too,
         # or are stored afterwards.
         with self._lock:
-            self.arrive()
+            self.process_arrivals()
             self._ahead = ReadAhead()
             self._forget(start, end, disk=True)
             try:
@@ -301,9 +301,9 @@ class CacheEntry:
                 self._store.failed(wrong)
                 self._disk = False
 
-    def rest(self) -> None:
+    def free_memory(self) -> None:
         """Free the memory of finished downloads."""
-        self._recent.rest()
+        self._recent.drop_stored()
 
     def flush(self) -> bool:
         """Flush the file to the kernel; return False if that fails."""
@@ -335,11 +335,11 @@ class CacheEntry:
             self._closed = True
         if self._window is not None:
             self._window.close()
-        self.arrive()
+        self.process_arrivals()
         self._recent.clear()
         self._ahead = ReadAhead()
         kept = self.flush() and self.linked
-        self.settle()
+        self.recount()
         if self._file is not None:
             try:
                 self._file.close()

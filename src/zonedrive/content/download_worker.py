@@ -16,7 +16,7 @@ from functools import partial
 import trio
 
 from zonedrive.content.cache_entry import CacheEntry
-from zonedrive.content.source import Source, Stream
+from zonedrive.content.source import RangeSource, Source, Stream
 from zonedrive.errors import BadAnswer, Changed
 from zonedrive.transfer_slots import TransferSlot
 
@@ -36,6 +36,7 @@ class Download:
         self.entry = entry
         self.start = start
         self.limit = limit
+        bounded = bounded and isinstance(source, RangeSource)
         self.end = limit if bounded else entry.size
         self.noted = start  # position known to the loop
         self.position = start  # position of the thread
@@ -44,7 +45,7 @@ class Download:
         self.scope = trio.CancelScope()
         self.paused = False
         self.stopped = False
-        self.doubtful = False  # its bytes may be of another version than the present ones
+        self.needs_confirmation = False  # the stream may be of another version
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
         self.awaited = entry.size  # the loop is told when all bytes before this can be read
         self.storing = False  # the loop is told when bytes are stored
@@ -97,7 +98,7 @@ class Download:
             turn = TransferSlot()
             try:
                 if not self.stopped and trio.from_thread.run_sync(opened, self, stream):
-                    if self.doubtful:
+                    if self.needs_confirmation:
                         trio.from_thread.run(self.source.confirm)
                     self._drain(stream, advanced, turn)
             finally:
@@ -151,7 +152,9 @@ class Download:
             self._stream = stream
 
     def _open(self) -> AbstractContextManager[Stream]:
-        return self.source.open(self.start, self.end if self.end < self.entry.size else None)
+        if self.end < self.entry.size and isinstance(self.source, RangeSource):
+            return self.source.open_range(self.start, self.end)
+        return self.source.open(self.start)
 
     def _wanted(self) -> bool:
         """Wait at the limit for a while; return True if more bytes were requested."""

@@ -8,7 +8,7 @@ rewrites the last chunk if it holds more bytes than the size states.
 
 INVARIANT: a chunk inside the recorded size is overwritten only after its new form is complete in
 the journal slot, because a process killed during a write may leave half of it.  Chunk and journal
-slot then have the same nonce, by which `redo` identifies the chunk.
+slot then have the same nonce, by which `redo_log` identifies the chunk.
 
 An empty slot that is not listed as a hole is Damaged and never read as zeros, because a power cut
 may lose a chunk but not the head.  A chunk from another write than the one that `Chunks` accepts is
@@ -82,7 +82,7 @@ class EncryptedFile(ContentFile):
             head = Head.load(descriptor, key)
             file = cls(path, descriptor, head, key, Chunks.of_file(head, manifest, path.name))
             if writable:
-                redo_log.mend(descriptor, file._sealer, head.size)
+                redo_log.repair(descriptor, file._sealer, head.size)
             return file
         except BaseException:
             os.close(descriptor)
@@ -372,7 +372,7 @@ class EncryptedFile(ContentFile):
         return nonce_of(redo_log.head_of(self._descriptor, number))
 
     def _fresh(self, count: int) -> int:
-        return self._chunks.fresh(count, self._size, self._nonce)
+        return self._chunks.reserve_nonces(count, self._size, self._nonce)
 
     def _store(self, number: int, plain: Buffer) -> None:
         """Write a chunk to the disk.  Raises OSError; the chunk is then unchanged."""
@@ -381,7 +381,7 @@ class EncryptedFile(ContentFile):
         before: Buffer | None = None
         if number * CHUNK < self._head.size and not self._regenerable:
             before = redo_log.read(self._descriptor, number)
-            redo_log.keep(self._descriptor, number, head, sealed)
+            redo_log.write_journal(self._descriptor, number, head, sealed)
         try:
             redo_log.write(self._descriptor, number, head, sealed)
         except OSError:

@@ -69,22 +69,22 @@ class Engine:
         self.running: set[Download] = set()
         # Notified of the end of each wait, with the inode and the error or None.
         self.fetched: Observers[[int, RemoteError | None]] = Observers()
-        self._pressing = False
+        self._freeing = False
 
     def request_slot(self) -> None:
         """If no thread is free for the next download, begin to stop idle or slow downloads."""
-        if self.limiter.available_tokens < 1 and not self._pressing and self.nursery is not None:
-            self._pressing = True
-            self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._press)
+        if self.limiter.available_tokens < 1 and not self._freeing and self.nursery is not None:
+            self._freeing = True
+            self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._free_threads)
 
-    async def _press(self) -> None:
+    async def _free_threads(self) -> None:
         while True:
             marks = {each: each.position for each in self.running if each.position > each.start}
             for _ in range(round(TURN / LOOK)):
                 await trio.sleep(LOOK)
                 self.stop_idle()
                 if not self.limiter.statistics().tasks_waiting:
-                    self._pressing = False
+                    self._freeing = False
                     return
             # Slow downloads go to the end of the queue, unless they would have to restart at 0.
             brought = {each: each.position - mark for each, mark in marks.items()}
@@ -213,7 +213,7 @@ class Fetcher:
             ends = (each.end for each in self._waiters if each.download is download)
             download.awaited = min(ends, default=self.entry.size)
 
-    async def settle(self) -> None:
+    async def wait_until_stored(self) -> None:
         """Wait until all received bytes are on the disk or cannot be stored."""
         for download in self._downloads:
             download.storing = True
@@ -223,7 +223,7 @@ class Fetcher:
                 self._stored = trio.Event()
                 with trio.move_on_after(LOOK):  # a download that has ended tells nothing more
                     await self._stored.wait()
-                self.entry.arrive()
+                self.entry.process_arrivals()
 
     def _free_place(self) -> None:
         """Wake the waiters that have no download, because a download may now be possible."""
@@ -365,7 +365,7 @@ class Fetcher:
         # Versions of one size can be told apart by a validator alone.  Without one, only the very
         # first stream needs no proof: the source is asked once more, now that it is open.
         told = stream.validator is not None and entry.validator != ""
-        download.doubtful = not told and (self._begun or bool(entry.present))
+        download.needs_confirmation = not told and (self._begun or bool(entry.present))
         self._begun = True
         if stream.validator is not None:
             stamp = self._stamp(stream.validator)
@@ -408,7 +408,7 @@ class Fetcher:
     def _arrived(self, download: Download) -> None:
         if download not in self._downloads:
             return
-        self.entry.arrive()
+        self.entry.process_arrivals()
         self._came += max(0, download.position - download.noted)
         download.noted = max(download.noted, download.position)
         download.progressed = trio.current_time()
@@ -438,9 +438,9 @@ class Fetcher:
             return
         self._downloads.remove(download)
         self._engine.running.discard(download)
-        self.entry.arrive()
+        self.entry.process_arrivals()
         if not self._downloads:
-            self.entry.rest()
+            self.entry.free_memory()
         if isinstance(error, Changed):
             self.stop(error)
             self._over()

@@ -45,7 +45,7 @@ class Nonces:
     def __init__(self) -> None:
         self._next = 0
 
-    def take(self, count: int) -> int:
+    def reserve(self, count: int) -> int:
         """Return the first of `count` consecutive nonces."""
         if self.upcoming & _COUNTER_MASK > _COUNTER_MASK - count:
             self._next = 0
@@ -55,7 +55,7 @@ class Nonces:
 
     @property
     def upcoming(self) -> int:
-        """Nonce that the next `take` returns."""
+        """Nonce that the next `reserve` returns."""
         if not self._next:
             self._next = (int.from_bytes(os.urandom(_PREFIX_BYTES), "big") or 1) << _COUNTER_BITS
         return self._next
@@ -209,7 +209,7 @@ class Chunks:
 
     # -- writing
 
-    def fresh(self, count: int, size: int, stored: Callable[[int], int]) -> int:
+    def reserve_nonces(self, count: int, size: int, stored: Callable[[int], int]) -> int:
         """Return the first of `count` consecutive unused nonces.
 
         `size` and `stored`: see `begin_writing`.
@@ -217,7 +217,7 @@ class Chunks:
         if self._nonces is None:
             self.begin_writing(size, stored)
         assert self._nonces is not None
-        return self._nonces.take(count)
+        return self._nonces.reserve(count)
 
     def begin_writing(self, size: int, stored: Callable[[int], int]) -> None:
         """Accept chunks that a killed process wrote after the manifest was recorded.

@@ -56,9 +56,9 @@ class Quota:
         return granted
 
     def _grant(self, entry: CacheEntry, need: int, want: int) -> tuple[bool, list[Path]]:
-        entry.settle()
+        entry.recount()
         granted, victims = self.claim(need, want)
-        entry.permit(granted, need)
+        entry.grant(granted, need)
         return granted > 0, victims
 
     def claim(self, need: int, want: int) -> tuple[int, list[Path]]:

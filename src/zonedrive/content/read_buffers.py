@@ -72,7 +72,7 @@ class RecentChunks:
                 chunk.is_stored = True
                 break
         if self._resting:
-            self.rest()
+            self.drop_stored()
 
     @property
     def unstored(self) -> Iterator[tuple[int, int]]:
@@ -95,7 +95,7 @@ class RecentChunks:
                 )
         return None
 
-    def rest(self) -> None:
+    def drop_stored(self) -> None:
         """Drop the chunks that can be read elsewhere, until new bytes are added."""
         self._resting = True
         self._chunks = [chunk for chunk in self._chunks if not chunk.is_stored]
@@ -142,7 +142,7 @@ class StreamBuffers:
         """Return a new window within the shared budget."""
         return StreamBuffer(self, min(_MOST, self._capacity))
 
-    def rest(self) -> None:
+    def empty_idle(self) -> None:
         """Empty the windows that were not used since the last call."""
         with self.lock:
             for window in list(self._holders):
@@ -159,7 +159,7 @@ class StreamBuffers:
         else:
             self._holders.discard(window)
 
-    def fit(self) -> None:
+    def shrink_to_capacity(self) -> None:
         """Drop cells until the total is within the budget; called with the lock held."""
         while self.held > self._capacity and self._holders:
             max(self._holders, key=lambda window: (not window.used, window.held)).shrink()
@@ -196,7 +196,7 @@ class StreamBuffer:
             self._windows.changed(self, self.held - before)
             while self.held > self._most and len(self._cells) > 1:
                 self.shrink()
-            self._windows.fit()
+            self._windows.shrink_to_capacity()
 
     def pread(self, offset: int, length: int) -> bytes | None:
         """Return exactly `length` bytes, or None if some are missing."""

@@ -110,7 +110,7 @@ class EntryReader:
     @property
     def complete(self) -> bool:
         """See Reader."""
-        self._entry.shed()
+        self._entry.forget_dropped()
         return self._entry.present.covers(0, self.size)
 
     @property
@@ -173,7 +173,7 @@ class EntryReader:
             if self._entry.streaming:
                 return  # it passes through memory and is not kept
             position = end
-        await self._fetcher.settle()
+        await self._fetcher.wait_until_stored()
 
     def close(self) -> None:
         """Close the reader; downloads stop when their last reader is closed."""

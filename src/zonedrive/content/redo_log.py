@@ -3,7 +3,7 @@
 Before a chunk inside the recorded size is overwritten, its new form is written to the journal slot:
 chunk number in 8 bytes, then a slot.  Knows nothing about the content of a chunk.
 
-INVARIANT: `mend` changes only a chunk that has the nonce of the journal and fails its check.
+INVARIANT: `repair` changes only a chunk that has the nonce of the journal and fails its check.
 """
 
 import os
@@ -62,12 +62,12 @@ def trim(descriptor: int, count: int) -> None:
         os.ftruncate(descriptor, end)
 
 
-def keep(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
+def write_journal(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
     """Write the new form of a slot to the journal.  Raises OSError."""
     write_all(descriptor, b"".join((_NUMBER.pack(number), head, sealed)), _JOURNAL)
 
 
-def mend(descriptor: int, sealer: Sealer, size: int) -> None:
+def repair(descriptor: int, sealer: Sealer, size: int) -> None:
     """Repair a chunk that a killed process left incomplete; `size` is the content's size."""
     if is_empty(os.pread(descriptor, SLOT_HEAD, _JOURNAL + _NUMBER.size)):
         return

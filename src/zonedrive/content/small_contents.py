@@ -7,8 +7,8 @@ with that of other files.  If the process is killed in between, the content is l
 again.
 
 Encryption: AES-256-GCM under a key derived from the account's key.  The row of a content item holds
-its nonce and is authenticated itself (see `index`), so old bytes in place of the current ones are
-detected.
+its nonce and is authenticated itself (see `cache_index`), so old bytes in place of the current ones
+are detected.
 
 INVARIANT: an inode has at most one content item here, and none while it has a content file.
 
@@ -51,9 +51,9 @@ class _Waiting(msgspec.Struct, eq=False):
 class SmallContents:
     """Content of small files, by inode and revision."""
 
-    def __init__(self, index: CacheIndex, room: Quota, key: bytes | None) -> None:
+    def __init__(self, index: CacheIndex, quota: Quota, key: bytes | None) -> None:
         self._index = index
-        self._room = room
+        self._quota = quota
         self._box: Clear | Sealed = Clear()
         if key is not None:
             derived = hashlib.blake2b(b"zonedrive contents", key=key, digest_size=KEY_BYTES)
@@ -95,7 +95,7 @@ class SmallContents:
         data = self._opened(row)
         if data is None:
             log.warning("cached content is lost or damaged and is fetched again (inode %d)", ino)
-            self._room.idle -= row.taken  # first: a restart of the index sets it to 0
+            self._quota.idle -= row.taken  # first: a restart of the index sets it to 0
             self._index.delete([row.name])
             return None
         now = time.time_ns()
@@ -128,9 +128,9 @@ class SmallContents:
             remove(victims)
             kept = bool(batch) and self._index.put_contents(batch)
         finally:
-            self._room.leaving -= need
+            self._quota.leaving -= need
         if kept:
-            self._room.idle += need
+            self._quota.idle += need
             self._logged += need
 
     def checkpoint(self) -> None:
@@ -140,9 +140,9 @@ class SmallContents:
 
     def _claim(self, need: int, victims: list[Path]) -> bool:
         """Claim space, which counts as used from now on; append files to remove to `victims`."""
-        granted, more = self._room.claim(need, need) if need else (0, [])
+        granted, more = self._quota.claim(need, need) if need else (0, [])
         victims += more
-        self._room.leaving += granted  # until the rows count
+        self._quota.leaving += granted  # until the rows count
         return granted >= need
 
     def _sealed(self, ino: int, each: _Waiting, now: int) -> tuple[Row, bytes]:

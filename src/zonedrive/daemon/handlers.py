@@ -320,16 +320,16 @@ class Commands:
             nursery.start_soon(_say_pinned, list(tallies.values()), say)
             try:
                 for path, inode in inodes.items():
-                    await keeping.bring(inode, tallies[path])
+                    await keeping.fetch(inode, tallies[path])
             except BaseException:
-                keeping.look()
+                keeping.request_check()
                 raise
             nursery.cancel_scope.cancel()
         away = next((tally.away for tally in tallies.values() if tally.away), None)
         failed = [one for tally in tallies.values() for one in tally.failed]
         code, remedy = 0, ""
         if away is not None:
-            keeping.look()
+            keeping.request_check()
             code = 3 if isinstance(away, NotLoggedOn) else 4
             remedy = f"run '{logon_command(self._parts)}'" if code == 3 else ""
         return {

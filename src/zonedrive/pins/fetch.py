@@ -71,21 +71,21 @@ class PinProgress(msgspec.Struct, eq=False):
     away: ZonedriveError | None = None  # why the service cannot be asked for the rest
     answered: bool = False  # True if a request succeeded
     # By path: the last failures in a row, perhaps because the service is unreachable.
-    vain: dict[str, ZonedriveError] = {}
+    unexplained: dict[str, ZonedriveError] = {}
 
-    def gave(self) -> None:
+    def note_success(self) -> None:
         """Count a success: the service is reachable, so earlier failures concern single files."""
         self.answered = True
-        self.failed += [Failed(path, str(wrong)) for path, wrong in self.vain.items()]
-        self.vain.clear()
+        self.failed += [Failed(path, str(wrong)) for path, wrong in self.unexplained.items()]
+        self.unexplained.clear()
 
     def end(self) -> None:
         """Finish the pass and decide if failures come from the service or from single files."""
         if self.away is None and self.answered:
-            self.gave()
-        elif self.away is None and self.vain:
-            self.away = [*self.vain.values()][-1]
-        self.vain.clear()
+            self.note_success()
+        elif self.away is None and self.unexplained:
+            self.away = [*self.unexplained.values()][-1]
+        self.unexplained.clear()
 
 
 class PinFetcher:
@@ -105,10 +105,10 @@ class PinFetcher:
         self._again: dict[int, float] = {}  # by folder with failures: time of the next attempt
         # By ino: the revision that did not fit, and the cache ceiling at which it may fit.
         self._hopeless: dict[int, tuple[str, int]] = {}
-        self._late: set[int] = set()  # files that failed because of the service
+        self._try_last: set[int] = set()  # files that failed because of the service
         half = max(1, state.settings.transfers // 2)
         self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
-        self._rounds = PinPoller(state, service, folders, pins, self._asking)
+        self._poller = PinPoller(state, service, folders, pins, self._asking)
         pins.changes.add(self._reconsider)
         state.listing_merged.add(self._listed)
 
@@ -116,8 +116,8 @@ class PinFetcher:
         """Schedule a check of a folder whose listing was merged."""
         if not self._pins:
             return
-        if self._pins.woken():
-            self.look()
+        if self._pins.has_returned():
+            self.request_check()
         if not self._pins.concerns(ino):
             self._seen.pop(ino, None)
             self._again.pop(ino, None)
@@ -125,7 +125,7 @@ class PinFetcher:
             self._changed.add(ino)
             self._wake.set()
 
-    def look(self) -> None:
+    def request_check(self) -> None:
         """Request a check of all pins."""
         self._whole = True
         self._wake.set()
@@ -133,14 +133,14 @@ class PinFetcher:
     def _reconsider(self) -> None:
         """Check all files again after the pins changed: more or less may fit into the cache."""
         self._hopeless.clear()
-        self._late.clear()
+        self._try_last.clear()
         self._forget()
 
     def _news(self, ino: int) -> bool:
         due = trio.current_time() >= self._again.get(ino, math.inf)
         return due or self._seen.get(ino) != self._state.inodes.changes(ino)
 
-    def _look_into(self, folder: int) -> None:
+    def _note_checked(self, folder: int) -> None:
         self._seen[folder] = self._state.inodes.changes(folder)
         self._again.pop(folder, None)
 
@@ -152,7 +152,7 @@ class PinFetcher:
         """Keep the pinned content complete until cancelled."""
         async with trio.open_nursery() as nursery:
             keep = self._state.supervisor.keep
-            nursery.start_soon(keep, Task.PINNED_FOLDERS, self._rounds.run)
+            nursery.start_soon(keep, Task.PINNED_FOLDERS, self._poller.run)
             nursery.start_soon(keep, Task.PINNED_FILES, self._keep)
 
     async def _keep(self) -> None:
@@ -177,67 +177,69 @@ class PinFetcher:
         """
         whole, self._whole = self._whole, False
         changed, self._changed = self._changed, set()
-        tally = PinProgress()
+        progress = PinProgress()
         try:
-            self._pins.follow()
+            self._pins.update_inodes()
             if whole:
                 inos = [inode.ino for inode in self._pins.roots()]
-                await self._bring(inos, tally, deep=True, ask="unlisted")
+                await self._fetch_all(inos, progress, deep=True, ask="unlisted")
             else:
                 changed = {ino for ino in changed if self._news(ino)}
-                await self._bring(self._pinned_in(changed), tally, deep=False, ask="unlisted")
+                await self._fetch_all(
+                    self._pinned_in(changed), progress, deep=False, ask="unlisted"
+                )
         except Exception:  # a bug in one task must not end the mount
             log.warning("pinned files could not be looked at", exc_info=True)
             self._forget()
-        if tally.failed:
-            log.info("%d pinned files could not be brought here", len(tally.failed))
-        self._whole = self._whole or tally.away is not None
-        return tally.away is None
+        if progress.failed:
+            log.info("%d pinned files could not be brought here", len(progress.failed))
+        self._whole = self._whole or progress.away is not None
+        return progress.away is None
 
     def _pinned_in(self, folders: set[int]) -> set[int]:
         """Return the pinned inodes of changed folders: whole folders or single files."""
         pinned = {ino for ino in folders if ino in self._pins}
-        for inode in self._pins.single(folders):
-            self._look_into(inode.parent)
+        for inode in self._pins.pinned_themselves_in(folders):
+            self._note_checked(inode.parent)
             pinned.add(inode.ino)
         return pinned
 
-    async def bring(self, inode: Inode, tally: PinProgress) -> None:
-        """Fetch the content that is pinned with this inode and record the progress in `tally`."""
-        await self._bring([inode.ino], tally, deep=True, ask="all")
+    async def fetch(self, inode: Inode, progress: PinProgress) -> None:
+        """Fetch the content that is pinned with this inode, and count it in `progress`."""
+        await self._fetch_all([inode.ino], progress, deep=True, ask="all")
 
     async def count(self, inode: Inode) -> PinProgress:
         """Return how much of the pinned content is local; sends no request to the service."""
-        tally = PinProgress()
+        progress = PinProgress()
 
         def found(ino: int) -> None:
-            self._is_here(ino, tally)
+            self._is_here(ino, progress)
 
-        await self._walk([inode.ino], tally, found, deep=True, ask="none")
-        return tally
+        await self._walk([inode.ino], progress, found, deep=True, ask="none")
+        return progress
 
-    async def _bring(
-        self, inos: Iterable[int], tally: PinProgress, *, deep: bool, ask: Asked
+    async def _fetch_all(
+        self, inos: Iterable[int], progress: PinProgress, *, deep: bool, ask: Asked
     ) -> None:
         missing, late = array("q"), array("q")  # there may be millions
 
         def found(ino: int) -> None:
-            if not self._is_here(ino, tally):
-                (late if ino in self._late else missing).append(ino)
+            if not self._is_here(ino, progress):
+                (late if ino in self._try_last else missing).append(ino)
 
-        await self._walk(inos, tally, found, deep=deep, ask=ask)
+        await self._walk(inos, progress, found, deep=deep, ask=ask)
         missing.extend(late)
 
         async def fetch(ino: int) -> None:
-            await self._fetch(ino, tally)
+            await self._fetch(ino, progress)
 
         await self._each(fetch, missing)
-        tally.end()
+        progress.end()
 
     async def _walk(
         self,
         inos: Iterable[int],
-        tally: PinProgress,
+        progress: PinProgress,
         found: Callable[[int], None],
         *,
         deep: bool,
@@ -255,7 +257,7 @@ class PinFetcher:
         async def refresh(ino: int) -> None:
             folder = tree.find(ino)
             if folder is not None and not (folder.listed and ask == "unlisted"):
-                await self._refresh(ino, newer_than, tally)
+                await self._refresh(ino, newer_than, progress)
 
         for ino in inos:
             sort(tree.find(ino))
@@ -264,7 +266,7 @@ class PinFetcher:
             if ask != "none":
                 await self._each(refresh, folders)
             for folder in folders:
-                self._look_into(folder)
+                self._note_checked(folder)
                 numbers = tree.numbers_in(folder)
                 for start in range(0, len(numbers), YIELD):
                     for child in tree.get_all(numbers[start : start + YIELD]):
@@ -272,25 +274,25 @@ class PinFetcher:
                             sort(child)
                     await trio.lowlevel.checkpoint()
 
-    async def _refresh(self, ino: int, newer_than_ns: int, tally: PinProgress) -> None:
+    async def _refresh(self, ino: int, newer_than_ns: int, progress: PinProgress) -> None:
         """List a folder if its listing is older than `newer_than_ns` (monotonic clock)."""
         folder = self._state.inodes.find(ino)
         if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
             return
-        if tally.away is None:
-            tally.away = self._away()
-        if tally.away is not None:
+        if progress.away is None:
+            progress.away = self._away()
+        if progress.away is not None:
             return
         try:
             async with self._asking:
                 await self._folders.refresh(folder, newer_than_ns)
-            tally.gave()
+            progress.note_success()
         except NotFound:
             return  # deleted in the meantime
         except (ZonedriveError, OSError) as wrong:
-            self._failed(folder, wrong, tally)
+            self._failed(folder, wrong, progress)
 
-    def _is_here(self, ino: int, tally: PinProgress) -> bool:
+    def _is_here(self, ino: int, progress: PinProgress) -> bool:
         """Count a file and return True if it can be read without the service."""
         inode = self._state.inodes.find(ino)
         if inode is None or inode.parent == NOWHERE:
@@ -302,13 +304,13 @@ class PinFetcher:
             or bool(inode.generation)
             or cache.is_complete(ino, inode.revision)
         )
-        tally.files += 1
-        tally.bytes += inode.size
-        tally.here += here
-        tally.here_bytes += inode.size if here else 0
+        progress.files += 1
+        progress.bytes += inode.size
+        progress.here += here
+        progress.here_bytes += inode.size if here else 0
         return here
 
-    async def _fetch(self, ino: int, tally: PinProgress) -> None:
+    async def _fetch(self, ino: int, progress: PinProgress) -> None:
         """Fetch the service's current version of one file."""
         state = self._state
         inode = None
@@ -316,12 +318,12 @@ class PinFetcher:
             inode = state.inodes.find(ino)
             if inode is None or inode.parent == NOWHERE or inode.generation:
                 return
-            tally.away = tally.away or self._away()
-            if tally.away is not None:
+            progress.away = progress.away or self._away()
+            if progress.away is not None:
                 return
             revision, size = inode.revision, inode.size
             if self._is_hopeless(inode):
-                self._give_up(inode, NO_ROOM, tally)
+                self._give_up(inode, NO_ROOM, progress)
                 return
             try:
                 if size > state.cache.limit:
@@ -329,44 +331,44 @@ class PinFetcher:
                 await state.cache.complete(ino, revision, size, state.source(inode))
             except Changed:
                 above = state.inodes.get(inode.parent)
-                await self._refresh(above.ino, time.monotonic_ns(), tally)
+                await self._refresh(above.ino, time.monotonic_ns(), progress)
                 continue
             except (ZonedriveError, OSError) as wrong:
-                self._failed(inode, wrong, tally)
+                self._failed(inode, wrong, progress)
                 return
-            tally.here += 1
-            tally.here_bytes += size
-            tally.gave()
-            self._late.discard(ino)
+            progress.here += 1
+            progress.here_bytes += size
+            progress.note_success()
+            self._try_last.discard(ino)
             return
         if inode is not None:
-            self._give_up(inode, "it changes all the time", tally)
+            self._give_up(inode, "it changes all the time", progress)
 
     def _is_hopeless(self, inode: Inode) -> bool:
         """Return True if the cache is as small as when this version did not fit."""
         revision, needed = self._hopeless.get(inode.ino, ("", 0))
         return revision == inode.revision and self._state.cache.ceiling < needed
 
-    def _failed(self, inode: Inode, wrong: Exception, tally: PinProgress) -> None:
+    def _failed(self, inode: Inode, wrong: Exception, progress: PinProgress) -> None:
         if isinstance(wrong, NotLoggedOn):
-            tally.away = wrong
+            progress.away = wrong
             return
         if isinstance(wrong, Unreachable | Unavailable):
-            self._late.add(inode.ino)
+            self._try_last.add(inode.ino)
             self._try_again(inode)
-            tally.vain[self._state.inodes.path(inode.ino)] = wrong
-            if len(tally.vain) >= TROUBLE or self._service.link.state != "online":
-                tally.away = tally.away or wrong
+            progress.unexplained[self._state.inodes.path(inode.ino)] = wrong
+            if len(progress.unexplained) >= TROUBLE or self._service.link.state != "online":
+                progress.away = progress.away or wrong
             return
         said = str(wrong)
         if isinstance(wrong, OSError) and wrong.errno == errno.ENOSPC:
             self._hopeless[inode.ino] = inode.revision, self._state.cache.ceiling + inode.size
             said = NO_ROOM
-        self._give_up(inode, said, tally)
+        self._give_up(inode, said, progress)
 
-    def _give_up(self, inode: Inode, why: str, tally: PinProgress) -> None:
+    def _give_up(self, inode: Inode, why: str, progress: PinProgress) -> None:
         self._try_again(inode)
-        tally.failed.append(Failed(self._state.inodes.path(inode.ino), why))
+        progress.failed.append(Failed(self._state.inodes.path(inode.ino), why))
 
     def _try_again(self, inode: Inode) -> None:
         """Retry at the next round, even if the folder is listed more often than that."""

@@ -26,12 +26,12 @@ class Pins:
         self._state = state
         self._store = PinStore(state.database)
         self._roots: set[int] = set()
-        self._beside: set[int] = set()  # folders of pinned files
-        self._asleep = False  # True if a pinned entry is missing
+        self._parents_of_files: set[int] = set()  # folders of pinned files
+        self._is_one_missing = False  # True if a pinned entry is missing
         self._added = trio.Event()
         self.changes: Observers[[]] = Observers()
         """Notified after a pin was added or removed."""
-        self.follow()
+        self.update_inodes()
 
     def __contains__(self, ino: object) -> bool:
         """Return True if an inode or a folder above it is pinned."""
@@ -55,26 +55,26 @@ class Pins:
 
     def concerns(self, ino: int) -> bool:
         """Return True if a listing of the folder may show changes of pinned content."""
-        return ino in self or ino in self._beside
+        return ino in self or ino in self._parents_of_files
 
-    def woken(self) -> bool:
+    def has_returned(self) -> bool:
         """Return True if a missing pinned entry exists again."""
-        if not self._asleep:
+        if not self._is_one_missing:
             return False
         before = self._roots
-        self.follow()
+        self.update_inodes()
         return not self._roots <= before
 
-    def places(self) -> list[int]:
+    def folders_to_list(self) -> list[int]:
         """Return the topmost pinned folders and the folders of pinned files."""
-        self.follow()
-        found = {ino for ino in self._beside if ino not in self}
+        self.update_inodes()
+        found = {ino for ino in self._parents_of_files if ino not in self}
         for inode in self._state.inodes.get_all(self._roots):
             if inode.is_folder and (inode.ino == ROOT or inode.parent not in self):
                 found.add(inode.ino)
         return sorted(found)
 
-    async def some(self) -> bool:
+    async def wait_for_any(self) -> bool:
         """Wait until a pin exists; return True if the call had to wait."""
         waited = False
         while not self:
@@ -86,10 +86,10 @@ class Pins:
     def roots(self) -> list[Inode]:
         """Return the pinned inodes that exist now, sorted by path."""
         tree = self._state.inodes
-        self.follow()
+        self.update_inodes()
         return sorted(map(tree.get, self._roots), key=lambda inode: tree.path(inode.ino))
 
-    def single(self, folders: Container[int]) -> list[Inode]:
+    def pinned_themselves_in(self, folders: Container[int]) -> list[Inode]:
         """Return the inodes in these folders that are pinned themselves."""
         found = self._state.inodes.get_all(self._roots)
         return [each for each in found if each.parent in folders and each.parent not in self]
@@ -97,7 +97,7 @@ class Pins:
     def add(self, inode: Inode) -> None:
         """Pin an inode; the caller then fetches its content."""
         self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
-        self.follow()
+        self.update_inodes()
         self._added.set()
         self.changes.notify()
 
@@ -105,12 +105,12 @@ class Pins:
         """Remove the pin of an inode that `require` has accepted."""
         pins = [(pin.ino, self._inode_of(pin)) for pin in self._store.all()]
         self._store.drop([ino for ino, meant in pins if meant is inode])
-        self.follow()
+        self.update_inodes()
         self.changes.notify()
 
     def require(self, inode: Inode) -> None:
         """Raise ZonedriveError if the inode itself is not pinned."""
-        self.follow()
+        self.update_inodes()
         if inode.ino in self._roots:
             return
         above = self.root_of(inode.ino)
@@ -127,13 +127,13 @@ class Pins:
         found = tree.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
         return found or tree.find(pin.ino)
 
-    def follow(self) -> None:
+    def update_inodes(self) -> None:
         """Update the inode of each pin after changes of the tree.
 
         A pin whose entry is missing is kept, because the entry may be restored.  Without a remote
         id, that is impossible, and the pin is removed.
         """
-        roots, asleep = set(), False
+        roots, missing = set(), False
         for pin in self._store.all():
             inode = self._inode_of(pin)
             if inode is not None and inode.parent != NOWHERE:
@@ -142,9 +142,9 @@ class Pins:
             elif inode is None and pin.remote_id is None:
                 self._note(pin, None)
             else:
-                asleep = True
-        self._roots, self._asleep = roots, asleep
-        self._beside = {
+                missing = True
+        self._roots, self._is_one_missing = roots, missing
+        self._parents_of_files = {
             inode.parent for inode in self._state.inodes.get_all(roots) if not inode.is_folder
         }
 

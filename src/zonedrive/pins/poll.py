@@ -68,7 +68,7 @@ class PinPoller:
                 self._unhindered = AT_ONCE
                 continue
             # A pinning command lists everything itself, so the first round is the next one.
-            waited = await self._pins.some()
+            waited = await self._pins.wait_for_any()
             began, began_s = trio.current_time(), _since_boot()
             if not waited:
                 await self._safe_round(began + PASS_S)
@@ -97,10 +97,10 @@ class PinPoller:
     async def _round(self, until: float) -> None:
         self._failures = 0
         asked_ns = time.monotonic_ns()
-        places = self._pins.places()
+        folders = self._pins.folders_to_list()
         if not self._left:
-            self._left = places
-        elif not await self._list(places, asked_ns, until - PASS_S / 2):
+            self._left = folders
+        elif not await self._list(folders, asked_ns, until - PASS_S / 2):
             return
         while self._left and trio.current_time() < until:
             batch = self._left[-self._width :]

@@ -53,7 +53,7 @@ LIMITED_S = 2.0  # with a download limit, the prefetch is at most this many seco
 SOON_S = 3.0
 GONE_S = 2.0
 PATIENCE_S = 3.0  # an open waits this long for a running prefetch
-TRAILS = 8  # number of programs followed at the same time
+SEQUENCES = 8  # number of programs followed at the same time
 STEP = 2000  # names processed between checkpoints
 RESERVED = 2  # downloads reserved for content that programs wait for
 
@@ -67,8 +67,8 @@ class ReadSequence:
         `by_name` tells if the program followed the names there, not the listing.
         """
         self.folder = folder
-        self.goes_over = False  # the program came from the end of the former folder
-        # Trails of the following folders, with the files ahead in them.
+        self.goes_on_to_next = False  # the program came from the end of the former folder
+        # Sequences of the following folders, with the files ahead in them.
         self.following: list[ReadSequence] = []
         self.neighbours: list[int] = []  # inos of the neighbouring folders, in the program's order
         self.crossing = False  # the next folder is being listed
@@ -140,7 +140,7 @@ class ReadSequence:
         self.seen.clear()
         self.ahead.clear()
         self.following = []
-        self.goes_over = self.crossing = False
+        self.goes_on_to_next = self.crossing = False
 
 
 class FilePrefetch:
@@ -153,7 +153,7 @@ class FilePrefetch:
         self._callers = callers
         self._service = service
         self._folders = folders
-        self._trails: LRUCache[int, ReadSequence] = LRUCache(TRAILS)
+        self._sequences: LRUCache[int, ReadSequence] = LRUCache(SEQUENCES)
         self._running: SingleFlight[int, Flight] = SingleFlight()  # by ino
         self._nursery: trio.Nursery | None = None
         self._bytes = BYTES
@@ -177,138 +177,145 @@ class FilePrefetch:
         """Record that a process opened a file for reading."""
         if inode.size > SMALL or inode.generation or inode.is_new or inode.parent == NOWHERE:
             return
-        trail = self._trails.get(inode.parent)
-        if trail is None or time.monotonic() - trail.moved_s > SOON_S:
-            trail = self._arrived(inode.parent)
-        ahead = trail is not None and inode.ino in trail.ahead
+        sequence = self._sequences.get(inode.parent)
+        if sequence is None or time.monotonic() - sequence.moved_s > SOON_S:
+            sequence = self._arrived(inode.parent)
+        ahead = sequence is not None and inode.ino in sequence.ahead
         if not ahead and self._state.cache.is_complete(inode.ino, inode.revision):
             return
-        if trail is None:
-            trail = self._trails[inode.parent] = self._new_trail(inode.parent)
-        if pid != trail.pid or flags & os.O_NOATIME:
+        if sequence is None:
+            sequence = self._sequences[inode.parent] = self._new_sequence(inode.parent)
+        if pid != sequence.pid or flags & os.O_NOATIME:
             if self._callers.guarded(pid, flags):
                 return
-            trail.pid = pid
-        trail.moved(inode.ino)
+            sequence.pid = pid
+        sequence.moved(inode.ino)
         if self._nursery is None:
             return
-        if trail.order:
-            self._go_on(trail)
+        if sequence.order:
+            self._go_on(sequence)
         elif (
-            len(trail.seen) == ENOUGH or trail.window or self._has_just_begun(trail)
-        ) and not trail.planning:
-            if trail.patience:
-                trail.patience -= 1
+            len(sequence.seen) == ENOUGH or sequence.window or self._has_just_begun(sequence)
+        ) and not sequence.planning:
+            if sequence.patience:
+                sequence.patience -= 1
                 return
-            trail.planning = True
-            self._start(self._plan, trail)
+            sequence.planning = True
+            self._start(self._plan, sequence)
 
-    def _has_just_begun(self, trail: ReadSequence) -> bool:
+    def _has_just_begun(self, sequence: ReadSequence) -> bool:
         """Return True if the program has listed the folder and then opened one file."""
-        return len(trail.seen) == 1 and self._folders.was_read_lately(trail.folder)
+        return len(sequence.seen) == 1 and self._folders.was_read_lately(sequence.folder)
 
-    def _start(self, work: Callable[[ReadSequence], Awaitable[None]], trail: ReadSequence) -> None:
+    def _start(
+        self, work: Callable[[ReadSequence], Awaitable[None]], sequence: ReadSequence
+    ) -> None:
         assert self._nursery is not None
         self._nursery.start_soon(
-            self._state.supervisor.job, Task.READING_ORDER, self._safely, work, trail
+            self._state.supervisor.job, Task.READING_ORDER, self._safely, work, sequence
         )
 
     def _arrived(self, folder: int) -> ReadSequence | None:
-        """Return the trail of a program that was expected to reach the folder."""
-        for trail in list(self._trails.values()):
-            for place, each in enumerate(trail.following):
+        """Return the sequence of a program that was expected to reach the folder."""
+        for sequence in list(self._sequences.values()):
+            for place, each in enumerate(sequence.following):
                 if each.folder == folder:
-                    each.following, trail.following = trail.following[place + 1 :], []
-                    trail.goes_over = False
-                    each.window, each.goes_over = trail.window, True
-                    self._trails[folder] = each
+                    each.following, sequence.following = sequence.following[place + 1 :], []
+                    sequence.goes_on_to_next = False
+                    each.window, each.goes_on_to_next = sequence.window, True
+                    self._sequences[folder] = each
                     return each
         return None
 
-    def _new_trail(self, folder: int) -> ReadSequence:
-        """Return a new trail, of a program that may have come from a neighbouring folder."""
+    def _new_sequence(self, folder: int) -> ReadSequence:
+        """Return a new sequence, of a program that may have come from a neighbouring folder."""
         tree, now = self._state.inodes, time.monotonic()
         here = tree.find(folder)
-        for trail in self._trails.values():
-            there = tree.find(trail.folder)
-            if here is None or there is None or not trail.order or now - trail.moved_s > GONE_S:
+        for sequence in self._sequences.values():
+            there = tree.find(sequence.folder)
+            if (
+                here is None
+                or there is None
+                or not sequence.order
+                or now - sequence.moved_s > GONE_S
+            ):
                 continue
             if here.parent in (there.parent, there.ino) or there.parent == here.ino:
-                found = ReadSequence(folder, max(FEW, trail.window // 2), trail.by_name)
-                if here.parent == there.parent and trail.is_at_end:
-                    found.neighbours = trail.neighbours
-                    found.goes_over = self._next_folder(found, there.ino) == folder
+                found = ReadSequence(folder, max(FEW, sequence.window // 2), sequence.by_name)
+                if here.parent == there.parent and sequence.is_at_end:
+                    found.neighbours = sequence.neighbours
+                    found.goes_on_to_next = self._next_folder(found, there.ino) == folder
                 return found
         return ReadSequence(folder, 0)
 
-    def _next_folder(self, trail: ReadSequence, ino: int) -> int:
+    def _next_folder(self, sequence: ReadSequence, ino: int) -> int:
         """Return the folder after `ino` in the program's order, or 0 after the last one.
 
         The program is in a folder of the same parent.
         """
-        if ino not in trail.neighbours:
+        if ino not in sequence.neighbours:
             parent = self._state.inodes.get(ino).parent
-            trail.neighbours = ordered(self._state.inodes, parent, by_name=trail.by_name)
+            sequence.neighbours = ordered(self._state.inodes, parent, by_name=sequence.by_name)
         try:
-            return trail.neighbours[trail.neighbours.index(ino) + 1]
+            return sequence.neighbours[sequence.neighbours.index(ino) + 1]
         except (IndexError, ValueError):
             return 0
 
     @staticmethod
     async def _safely(
-        work: Callable[..., Awaitable[None]], trail: ReadSequence, *args: object
+        work: Callable[..., Awaitable[None]], sequence: ReadSequence, *args: object
     ) -> None:
-        """Stop the prefetch of the trail if the work fails."""
+        """Stop the prefetch of the sequence if the work fails."""
         try:
-            await work(trail, *args)
+            await work(sequence, *args)
         except Exception:
-            trail.stop()
+            sequence.stop()
             raise
 
-    async def _plan(self, trail: ReadSequence) -> None:
+    async def _plan(self, sequence: ReadSequence) -> None:
         """Determine the order in which the program reads."""
         try:
-            names = await self._names(trail.folder)
+            names = await self._names(sequence.folder)
             # Random opens must not cause a scan of many names each time.
-            trail.patience = min(MOST, len(names) // STEP)
-            began = len(trail.seen) < ENOUGH and not trail.window
-            for by_name in (trail.by_name, not trail.by_name):
-                if by_name and not await self._goes_by_name(trail, names):
+            sequence.patience = min(MOST, len(names) // STEP)
+            began = len(sequence.seen) < ENOUGH and not sequence.window
+            for by_name in (sequence.by_name, not sequence.by_name):
+                if by_name and not await self._goes_by_name(sequence, names):
                     continue
-                if began and not by_name and not self._is_first(trail, names):
+                if began and not by_name and not self._is_first(sequence, names):
                     continue
                 order = await _sorted(names) if by_name else [ino for _, ino in names]
-                if trail.follow(order, by_name=by_name):
-                    trail.patience = 0
+                if sequence.follow(order, by_name=by_name):
+                    sequence.patience = 0
                     break
         finally:
-            trail.planning = False
-        self._go_on(trail)
+            sequence.planning = False
+        self._go_on(sequence)
 
     async def _names(self, folder: int) -> list[tuple[str, int]]:
         for _ in self._state.inodes.loading(folder):
             await trio.lowlevel.checkpoint()
         return list(self._state.inodes.children(folder).items())
 
-    def _is_first(self, trail: ReadSequence, names: list[tuple[str, int]]) -> bool:
+    def _is_first(self, sequence: ReadSequence, names: list[tuple[str, int]]) -> bool:
         """Return True if no small file is listed before the one that the program has opened."""
         for _, ino in names[:STEP]:
             inode = self._state.inodes.find(ino)
             if inode is not None and not inode.is_folder and 0 < inode.size <= SMALL:
-                return ino == trail.seen[0]
+                return ino == sequence.seen[0]
         return False
 
-    async def _goes_by_name(self, trail: ReadSequence, names: list[tuple[str, int]]) -> bool:
+    async def _goes_by_name(self, sequence: ReadSequence, names: list[tuple[str, int]]) -> bool:
         """Return True if the last files are in name order with few names between them.
 
         This check avoids an expensive sort.  A program with one file must have opened the first
         name.
         """
-        found = [inode.name for inode in self._state.inodes.get_all(list(trail.seen))]
-        if len(found) == 1 and not trail.window:
+        found = [inode.name for inode in self._state.inodes.get_all(list(sequence.seen))]
+        if len(found) == 1 and not sequence.window:
             return not any(name < found[0] for name, _ in names)
         steps = list(pairwise(found))
-        if len(found) < len(trail.seen) or not all(one < other for one, other in steps):
+        if len(found) < len(sequence.seen) or not all(one < other for one, other in steps):
             return False
         between = [0] * len(steps)
         for batch in _batched(names):
@@ -317,26 +324,26 @@ class FilePrefetch:
             await trio.lowlevel.checkpoint()
         return all(count < GAP for count in between)
 
-    def _go_on(self, trail: ReadSequence) -> None:
+    def _go_on(self, sequence: ReadSequence) -> None:
         """Fetch the next files to the extent that capacity allows."""
-        if self._nursery is None or time.monotonic() - trail.moved_s > GONE_S:
+        if self._nursery is None or time.monotonic() - sequence.moved_s > GONE_S:
             return
-        if not all(self._ask_for(each, trail) for each in (trail, *trail.following)):
+        if not all(self._ask_for(each, sequence) for each in (sequence, *sequence.following)):
             return
-        room = len(trail.following) < FOLLOWING and trail.all_ahead < trail.window
-        if trail.goes_over and room and not trail.crossing:
-            trail.crossing = True
-            self._start(self._cross, trail)
+        room = len(sequence.following) < FOLLOWING and sequence.all_ahead < sequence.window
+        if sequence.goes_on_to_next and room and not sequence.crossing:
+            sequence.crossing = True
+            self._start(self._cross, sequence)
 
-    def _ask_for(self, part: ReadSequence, trail: ReadSequence) -> bool:
-        """Fetch files of one folder of the trail; return False if capacity is missing for some."""
+    def _ask_for(self, part: ReadSequence, sequence: ReadSequence) -> bool:
+        """Fetch files of one folder of the sequence; return False if some must wait."""
         state, most = self._state, min(self._bytes, self._state.cache.limit // 8)
         while part.next < len(part.order):
-            if trail.all_ahead >= trail.window or self._spare() <= 0:
+            if sequence.all_ahead >= sequence.window or self._spare() <= 0:
                 return False
             inode = state.inodes.find(part.order[part.next])
             if inode is not None and self._wanted(inode):
-                if trail.bytes_ahead + inode.size > most or self._nursery is None:
+                if sequence.bytes_ahead + inode.size > most or self._nursery is None:
                     return False
                 part.ahead[inode.ino] = inode.size
                 self._running.begin(inode.ino, Flight())
@@ -346,23 +353,23 @@ class FilePrefetch:
             part.next += 1
         return True
 
-    async def _cross(self, trail: ReadSequence) -> None:
-        """List the folder after the last one of the trail, and add its files."""
-        last = trail.following[-1] if trail.following else trail
-        folder = self._state.inodes.find(self._next_folder(trail, last.folder))
+    async def _cross(self, sequence: ReadSequence) -> None:
+        """List the folder after the last one of the sequence, and add its files."""
+        last = sequence.following[-1] if sequence.following else sequence
+        folder = self._state.inodes.find(self._next_folder(sequence, last.folder))
         if folder is None or not await self._folders.list_ahead(folder):
-            trail.goes_over = False
+            sequence.goes_on_to_next = False
             return
         following = ReadSequence(folder.ino, 0)
         names = await self._names(folder.ino)
-        order = await _sorted(names) if trail.by_name else [ino for _, ino in names]
-        following.take(order, 0, by_name=trail.by_name)
-        following.neighbours, following.pid = trail.neighbours, trail.pid
-        trail.crossing = False
+        order = await _sorted(names) if sequence.by_name else [ino for _, ino in names]
+        following.take(order, 0, by_name=sequence.by_name)
+        following.neighbours, following.pid = sequence.neighbours, sequence.pid
+        sequence.crossing = False
         # The program may already be there, or somewhere else.
-        if trail.goes_over and trail.order and folder.ino not in self._trails:
-            trail.following.append(following)
-            self._go_on(trail)
+        if sequence.goes_on_to_next and sequence.order and folder.ino not in self._sequences:
+            sequence.following.append(following)
+            self._go_on(sequence)
 
     def _wanted(self, inode: Inode) -> bool:
         state = self._state
@@ -384,20 +391,20 @@ class FilePrefetch:
             return state.settings.transfers - len(self._running) - RESERVED
         return self._service.places - max(len(self._running), self._service.underway) - RESERVED
 
-    async def _fetch(self, trail: ReadSequence, inode: Inode) -> None:
+    async def _fetch(self, sequence: ReadSequence, inode: Inode) -> None:
         try:
             if self._state.settings.download_limit:
                 await self._fill(inode)
             else:
                 await self._bring(inode)
         except (Forbidden, NotFound):
-            trail.ahead.pop(inode.ino, None)
+            sequence.ahead.pop(inode.ino, None)
         except (ZonedriveError, OSError) as wrong:
             log.info("fetching ahead ended (%s)", wrong)
-            trail.stop()
+            sequence.stop()
         finally:
             self._running.end(inode.ino)
-        for each in list(self._trails.values()):
+        for each in list(self._sequences.values()):
             self._go_on(each)
 
     async def _fill(self, inode: Inode) -> None:
@@ -428,7 +435,9 @@ class FilePrefetch:
             file.flush()
             taken = file.allocated
             file.close()
-            await state.cache.take(file.path, ino, revision, size, file.manifest(final=True), taken)
+            await state.cache.add_file(
+                file.path, ino, revision, size, file.manifest(final=True), taken
+            )
         finally:
             state.spool.delete(ino, generation)  # no effect if the cache has taken the file
 

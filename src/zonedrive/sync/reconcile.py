@@ -372,7 +372,7 @@ class Reconciler:
             if small is None or not state.cache.put(inode.ino, entry.revision, small):
                 with suppress(Damaged):  # the next read fetches the content again
                     manifest = known.manifest if known else state.spool.manifest(*which)
-                    await state.cache.take(
+                    await state.cache.add_file(
                         state.spool.path(*which),
                         inode.ino,
                         entry.revision,

@@ -20,11 +20,14 @@ class VersionSource:
         self._file_id = file_id
         self._version = version
 
-    def open(self, offset: int, end: int | None = None) -> AbstractContextManager[Download]:
-        """Start a download at `offset`, up to `end` if given.
+    def open(self, offset: int) -> AbstractContextManager[Download]:
+        """Start a download at `offset`.  Blocking: call it in a worker thread."""
+        return self._service.transfer.download(
+            self._zone, self._file_id, offset=offset, version=self._version
+        )
 
-        Blocking: call it in a worker thread.  The connection is reused after the last byte.
-        """
+    def open_range(self, offset: int, end: int) -> AbstractContextManager[Download]:
+        """Start a download from `offset` to `end`, after which the connection is reused."""
         return self._service.transfer.download(
             self._zone, self._file_id, offset=offset, end=end, version=self._version
         )

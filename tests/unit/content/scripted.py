@@ -49,12 +49,9 @@ class Played:
 class Script:
     """A source over `data`; tests bend it as they need.
 
-    ranges: whether an offset is honoured.  stops: whether the end of a range is honoured.  cut:
-    after so many bytes a stream ends with `error`, or silently.  pace: called in the thread before
-    each piece, with its offset.
+    ranges: whether an offset is honoured.  cut: after so many bytes a stream ends with `error`,
+    or silently.  pace: called in the thread before each piece, with its offset.
     """
-
-    stops = False
 
     def __init__(self, data: bytes, *, piece: int = 64 * KIB) -> None:
         self.data = data
@@ -78,13 +75,8 @@ class Script:
         self.pace = lambda _offset: self.go.wait(60)
 
     @contextmanager
-    def open(self, offset: int, end: int | None = None) -> Iterator[Played]:
-        if end is not None:
-            self.ends.append(end)
-        last = len(self.data)
-        if end is not None and self.ranges and self.stops:
-            last = min(end, last)
-        with self._stream(offset, last) as stream:
+    def open(self, offset: int) -> Iterator[Played]:
+        with self._stream(offset, len(self.data)) as stream:
             yield stream
 
     async def confirm(self) -> None:
@@ -117,6 +109,10 @@ class Script:
 
 
 class RangeScript(Script):
-    """A source that sends no more than the part that it was asked for."""
+    """A source that can also be asked for a part."""
 
-    stops = True
+    @contextmanager
+    def open_range(self, offset: int, end: int) -> Iterator[Played]:
+        self.ends.append(end)
+        with self._stream(offset, min(end, len(self.data)) if self.ranges else len(self.data)) as s:
+            yield s

@@ -31,7 +31,7 @@ def test_each_chunk_has_its_last_write(steps: list[tuple[int, int, str]]) -> Non
         if verb == "go on":
             start = end
         end = start + count
-        first = NONE if verb == "drop" else nonces.take(count)
+        first = NONE if verb == "drop" else nonces.reserve(count)
         writes.set(start, end, first)
         for index in range(count):
             model[start + index] = first + index if first else NONE
@@ -53,7 +53,7 @@ def test_what_is_written_in_a_row_takes_one_run() -> None:
     """A gigabyte that came in order is recorded in some bytes."""
     writes, nonces = Writes(), Nonces()
     for start in range(0, 16_384, 16):
-        writes.set(start, start + 16, nonces.take(16))
+        writes.set(start, start + 16, nonces.reserve(16))
     assert len(writes.encode()) == 2 * 16  # the run, and its end
 
 
@@ -65,7 +65,7 @@ def test_nonces_are_never_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     objects = [Nonces(), Nonces()]
     for count in [1, 7, 200, 100, 56, 255] * 20:
         for each in objects:
-            first = each.take(count)
+            first = each.reserve(count)
             taken = set(range(first, first + count))
             assert len({nonce >> 8 for nonce in taken}) == 1
             assert not taken & given

@@ -58,7 +58,7 @@ def test_at_rest_only_what_is_not_stored_stays() -> None:
     recent.put(0, DATA[:KIB])
     recent.put(KIB, DATA[KIB : 2 * KIB])
     recent.stored(0)
-    recent.rest()
+    recent.drop_stored()
     assert recent.get(0, KIB) is None
     assert recent.get(KIB, KIB) == DATA[KIB : 2 * KIB]
     recent.stored(KIB)

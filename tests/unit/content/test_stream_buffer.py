@@ -50,12 +50,12 @@ def test_all_together_hold_no_more_than_one_may() -> None:
     windows = StreamBuffers(8 * CELL)
     idle, first, second = windows.new(), windows.new(), windows.new()
     idle.pwrite(0, DATA[: 4 * CELL])
-    windows.rest()
+    windows.empty_idle()
     first.pwrite(0, DATA[: 4 * CELL])
     second.pwrite(0, DATA[:CELL])
     assert windows.held == 8 * CELL
     assert idle.pread(CELL, CELL) == DATA[CELL : 2 * CELL]
-    windows.rest()
+    windows.empty_idle()
     first.pwrite(4 * CELL, DATA[: 2 * CELL])
     assert idle.held == CELL  # which was read, but before the others were
     assert list(idle.dropped) == [(n * CELL, (n + 1) * CELL) for n in range(3)]
@@ -84,8 +84,8 @@ def test_nothing_is_left_of_the_closed_and_the_idle() -> None:
         window.pwrite(5, DATA[: 4 * CELL])
     closed.close()
     assert windows.held == idle.held == 4 * CELL
-    windows.rest()
-    windows.rest()
+    windows.empty_idle()
+    windows.empty_idle()
     assert windows.held == 0
     assert idle.pread(5, 1) is None
 
@@ -103,12 +103,12 @@ def test_what_has_just_come_outlives_what_gave_way_before_it(tmp_path: Path) -> 
     again = []
 
     def came() -> None:
-        entry.arrive()
+        entry.process_arrivals()
         again.append(entry.present.covers(0, CELL))
         again.append(entry.read(0, CELL) == bytes(CELL))
 
     entry.store(0, bytes(CELL), came)
     assert again == [True, True]
-    entry.arrive()
+    entry.process_arrivals()
     assert entry.read(0, CELL) == bytes(CELL)
     entry.close()

@@ -63,7 +63,7 @@ async def test_what_is_pinned_later_is_looked_after_alike(
         await trio.sleep(2 * PASS_S)
         for each in (inode, folder):
             office.pins.add(each)
-            await office.keeping.bring(each, PinProgress())
+            await office.keeping.fetch(each, PinProgress())
         late = office.file("late", parent=folder)
         with office.state.transaction():
             office.state.inodes.update(inode, revision=Revision("2"))
@@ -200,7 +200,7 @@ async def test_what_does_not_fit_is_not_tried_for_ever(
         await trio.sleep(3 * PASS_S)
         assert office.shelf.asked == [(inode.ino, "1")]
         tally = PinProgress()
-        await office.keeping.bring(office.zone, tally)
+        await office.keeping.fetch(office.zone, tally)
         assert [one.error for one in tally.failed] == [NO_ROOM]
         assert (tally.files, tally.here) == (1, 0)
         with office.state.transaction():
@@ -257,7 +257,7 @@ async def test_a_folder_that_the_service_always_fails_at_hinders_no_file(
     office.bad = {folder.ino: TimedOut("late")}
     office.pins.add(office.zone)
     tally = PinProgress()
-    await office.keeping.bring(office.zone, tally)
+    await office.keeping.fetch(office.zone, tally)
     assert office.shelf.asked == [(inode.ino, "1")]
     assert [one.path for one in tally.failed] == ["Zone/bad"]
     assert (tally.away, tally.here) == (None, 1)
@@ -269,7 +269,7 @@ async def test_a_service_that_gives_nothing_is_away(office: Office) -> None:
     office.pins.add(inode)
     office.shelf.bad = {inode.ino: TimedOut("late")}
     tally = PinProgress()
-    await office.keeping.bring(inode, tally)
+    await office.keeping.fetch(inode, tally)
     assert (str(tally.away), tally.failed) == ("late", [])
 
 
@@ -279,7 +279,7 @@ async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Of
     office.pins.add(inode)
     office.shelf.errors = [Changed("another one by now")]
     tally = PinProgress()
-    await office.keeping.bring(inode, tally)
+    await office.keeping.fetch(inode, tally)
     assert office.listed == [office.zone.ino]
     assert (tally.files, tally.here, tally.failed) == (1, 1, [])
 
@@ -292,7 +292,7 @@ async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None
     office.pins.add(office.zone)
     office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
     tally = PinProgress()
-    await office.keeping.bring(office.zone, tally)
+    await office.keeping.fetch(office.zone, tally)
     assert str(tally.away) == "the cable is out"
     assert tally.failed == []
     assert len(office.shelf.asked) < 2 * TROUBLE

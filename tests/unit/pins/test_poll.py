@@ -184,7 +184,7 @@ async def test_a_round_that_fails_is_not_the_last_one(
 
     async with trio.open_nursery() as nursery:
         with monkeypatch.context() as patch:
-            patch.setattr(floor.pins, "places", full)
+            patch.setattr(floor.pins, "folders_to_list", full)
             nursery.start_soon(floor.rounds.run)
             await trio.sleep(PASS_S / 2)
         assert "could not be gone through" in caplog.text

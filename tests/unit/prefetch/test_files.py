@@ -176,7 +176,7 @@ def of(tree: Listed, *, read: bool = False) -> tuple[FilePrefetch, list[int]]:
     )
     siblings = FilePrefetch(state, cast(Any, None), listings(read=read), CallerPolicy(()))
     went: list[int] = []
-    siblings._go_on = lambda trail: went.extend(trail.order[trail.next :][:1])  # type: ignore[method-assign]
+    siblings._go_on = lambda sequence: went.extend(sequence.order[sequence.next :][:1])  # type: ignore[method-assign]
     return siblings, went
 
 

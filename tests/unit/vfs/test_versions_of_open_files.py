@@ -70,7 +70,9 @@ class Office:
         file.pwrite(0, content)
         file.close()
         path = spool.path(NOBODY, generation)
-        await self.state.cache.take(path, self.inode.ino, revision, len(content), file.manifest())
+        await self.state.cache.add_file(
+            path, self.inode.ino, revision, len(content), file.manifest()
+        )
 
     async def open(self, flags: int = os.O_RDONLY) -> int:
         """A handle, by the number that the kernel has now."""

@@ -102,7 +102,7 @@ class Client:
         """Return True if the profile defines `operation`: make_folder, move, delete, restore, …"""
         return self._service.can(operation)
 
-    # ---- looking ----
+    # ---- zones and folders ----
 
     async def zones(self) -> list[Zone]:
         """Return all zones of the user; one that is not `accessible` can only be listed."""
@@ -220,14 +220,14 @@ class Client:
             size = body.size
             name = name or body.path.name
         if not name:
-            raise Rejected("bytes have no name of their own", remedy="give one as name=")
+            raise Rejected("bytes need a name for the new file", remedy="give one as name=")
         return await abandonable(
             lambda cancelled: self._service.transfer.upload(
                 zone_id, folder_id, name, body, size, cancelled=cancelled
             )
         )
 
-    # ---- what the profile describes ----
+    # ---- operations of the profile ----
 
     async def make_folder(self, parent: Place, name: str) -> Entry:
         """Create a folder and return its entry. Raises AlreadyExists."""
@@ -240,7 +240,7 @@ class Client:
         """Rename an entry, move it to another folder of its zone, or both."""
         zone_id, parent_id = (entry.zone_id, entry.parent_id) if to is None else _folder(to)
         if zone_id != entry.zone_id:
-            raise Rejected("nothing moves from one zone to another", remedy="upload it there")
+            raise Rejected("an entry cannot move to another zone", remedy="upload it there")
         return await self._service.move(
             zone_id, entry.id, parent_id, name or entry.name, folder=entry.folder
         )
@@ -283,7 +283,7 @@ class _Token(httpx.Auth):
 
     def __init__(self, token: str) -> None:
         if not token or not all("!" <= char <= "~" for char in token):
-            raise Rejected("that is no token: it is empty, or has characters that cannot be sent")
+            raise Rejected("the token is empty, or has characters that cannot be sent")
         self._token = token
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:

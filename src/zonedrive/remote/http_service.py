@@ -157,7 +157,7 @@ class HttpService(Service):
             for entry in await self.listing(zone_id, parent_id):
                 if entry.folder and entry.name == name:
                     return entry
-            raise BadAnswer(f"{doing}: the service took it, but does not list it") from None
+            raise BadAnswer(f"{doing}: the service accepted it, but does not list it") from None
 
     async def move(
         self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None

@@ -128,11 +128,9 @@ class Transfer:
         end: int | None = None,
         version: str | None = None,
     ) -> "Download":
-        """Return the content of a file from `offset` up to `end`, as a context manager.
+        """Return the content of a file from `offset` up to `end`; see `service.Transfers`.
 
-        A service that ignores ranges sends everything: see `Download.offset`. `version` names an
-        old version (NotSupported without version_content in the profile). Opening is retried a few
-        times if that may help.
+        Opening is retried a few times if that may help.
         """
         doing = "reading a file"
         query: Mapping[str, str] = {}
@@ -178,13 +176,9 @@ class Transfer:
         *,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Entry:
-        """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
+        """Upload `size` bytes of `body` as `name` into a folder; see `service.Transfers`.
 
         `body` should be repeatable, so that the upload can continue after a renewal of the logon.
-        The request is sent once and never retried. Raises ReplyLost if everything was sent but the
-        result is unknown (also if the answer cannot be read), Interrupted or another Unreachable if
-        the upload certainly had no effect, Cancelled once `cancelled()` is true, StoreError if
-        `body` does not have `size` bytes, and the error of a rejection.
         """
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
         form = MultipartBody(

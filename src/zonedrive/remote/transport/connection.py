@@ -25,15 +25,15 @@ import pycurl
 from zonedrive.remote.transport.engine import (
     TIMERS,
     Engine,
-    address,
+    carry,
     configure,
-    nothing,
+    failure,
+    release,
     socket_option,
     was_sent,
     watch_peer,
 )
 from zonedrive.remote.transport.exchange import SENT, Exchange
-from zonedrive.remote.transport.failures import failure
 from zonedrive.remote.transport.tls import Trust
 
 CERTIFICATE: Final = "certificate"
@@ -80,11 +80,7 @@ class Connection(Engine):
         exchange.is_first = self._received < 0
         self._counted = -1
         request, easy = exchange.request, self._easy
-        easy.setopt(pycurl.URL, address(request))
-        easy.setopt(pycurl.HTTPHEADER, exchange.lines)
-        easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
-        easy.setopt(pycurl.WRITEFUNCTION, exchange.body)
-        easy.setopt(pycurl.READFUNCTION, exchange.give)
+        carry(easy, exchange)
         form = (request.method, exchange.length, CERTIFICATE in request.extensions)
         if form != self._form:
             self._form = form
@@ -234,8 +230,7 @@ class Connection(Engine):
         """Prepare the connection for another request; the previous one can no longer abort it."""
         with self._lock:
             self._exchange = None
-        for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):
-            self._easy.setopt(option, nothing)  # no request is kept in memory
+        release(self._easy)
         self.free_since = time.monotonic()
 
     def _end(self, exchange: Exchange, code: int, text: str) -> None:
@@ -243,10 +238,7 @@ class Connection(Engine):
         if code and exchange.wrong is None and not (exchange.is_early and exchange.status < 300):
             if self._is_refused:
                 text = "the connection ended before the answer"
-            exchange.wrong = failure(
-                code, text, easy.getinfo(pycurl.OS_ERRNO),
-                sent=exchange.is_sent, tunnel=easy.getinfo(pycurl.HTTP_CONNECTCODE),
-            )  # fmt: skip
+            exchange.wrong = failure(easy, code, text, sent=exchange.is_sent)
         if easy.getinfo(_UPLOADED) < exchange.length:
             exchange.is_early = True
         exchange.is_over = True

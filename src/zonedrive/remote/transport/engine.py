@@ -1,12 +1,16 @@
-"""Common base for all requests through libcurl: options, sockets and timers.
+"""Common base for all requests through libcurl: options, sockets, timers and errors.
 
-Knows nothing about the requests or about how the caller waits: the engine reports the sockets and
-the time to wait for, and continues when the caller calls `act`.
+Knows nothing about how the caller waits: the engine reports the sockets and the time to wait for,
+and continues when the caller calls `act`.
+
+INVARIANT: an error that reports a missing connection is returned only if nothing was sent.
 """
 
 import contextlib
+import os
 import select
 import socket
+import ssl
 import time
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -15,7 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 import pycurl
 
-from zonedrive.remote.transport.exchange import TARGET
+from zonedrive.remote.transport.exchange import TARGET, Exchange
 from zonedrive.remote.transport.tls import Trust
 
 # A peer that has vanished (a suspend, another network) is noticed in half a minute by the system,
@@ -124,14 +128,24 @@ def configure(easy: pycurl.Curl, trust: Trust, url: httpx.URL) -> None:
             easy.setopt(option, value)
 
 
-def address(request: httpx.Request) -> bytes:
-    """Return the URL of a request in libcurl's form."""
+def carry(easy: pycurl.Curl, exchange: Exchange) -> None:
+    """Give libcurl's handle a request, and the functions that receive its response."""
+    request = exchange.request
     target: bytes = request.extensions.get(TARGET) or request.url.raw_path
-    return b"https://" + request.url.netloc + target
+    easy.setopt(pycurl.URL, b"https://" + request.url.netloc + target)
+    easy.setopt(pycurl.HTTPHEADER, exchange.lines)
+    easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
+    easy.setopt(pycurl.WRITEFUNCTION, exchange.body)
+    easy.setopt(pycurl.READFUNCTION, exchange.give)
 
 
-def nothing(_given: object) -> int:
-    """Refuse data that libcurl delivers between two requests."""
+def release(easy: pycurl.Curl) -> None:
+    """Keep no request in memory; refuse data that libcurl delivers between two requests."""
+    for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):
+        easy.setopt(option, _refuse)
+
+
+def _refuse(_given: object) -> int:
     return -1
 
 
@@ -168,3 +182,32 @@ def proxy_for(url: httpx.URL) -> str:
     proxies = getproxies()
     proxy = proxies.get("https") or proxies.get("all") or ""
     return "" if not proxy or proxy_bypass(url.netloc.decode()) else proxy
+
+
+def failure(easy: pycurl.Curl, code: int, text: str, *, sent: bool) -> httpx.TransportError:
+    """Return the exception for libcurl's `code`; `sent`: a part of the request was sent."""
+    system: int = easy.getinfo(pycurl.OS_ERRNO)
+    tunnel: int = easy.getinfo(pycurl.HTTP_CONNECTCODE)  # status of a proxy's answer
+    if code in (pycurl.E_UNSUPPORTED_PROTOCOL, pycurl.E_URL_MALFORMAT):
+        return httpx.UnsupportedProtocol(text)
+    if tunnel >= 300 and not sent:
+        return httpx.ProxyError(f"the proxy answers {tunnel}")
+    cause: Exception | None = None
+    if code == pycurl.E_COULDNT_CONNECT and system:
+        cause = OSError(system, os.strerror(system))
+    elif code in (pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY):
+        cause = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    elif code in _CERTIFICATE:
+        cause = ssl.SSLCertVerificationError(1, text)
+    elif not (sent or code in _NO_TLS):
+        cause = ssl.SSLError(1, text)
+    kinds = {pycurl.E_SEND_ERROR: httpx.WriteError, pycurl.E_RECV_ERROR: httpx.ReadError}
+    kind = kinds.get(code, httpx.RemoteProtocolError) if sent else httpx.ConnectError
+    found = kind(text)
+    found.__cause__ = cause
+    return found
+
+
+_CERTIFICATE: Final = (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_ISSUER_ERROR, 91)
+_NO_TLS: Final = (pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR, pycurl.E_COULDNT_CONNECT)
+"""Errors before anything was sent that say nothing about TLS."""

@@ -23,14 +23,14 @@ import trio
 from zonedrive.remote.transport.engine import (
     TIMERS,
     Engine,
-    address,
+    carry,
     configure,
-    nothing,
+    failure,
+    release,
     was_sent,
     watch_peer,
 )
 from zonedrive.remote.transport.exchange import Exchange
-from zonedrive.remote.transport.failures import failure
 from zonedrive.remote.transport.tls import Trust
 
 HTTP_2: Final = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
@@ -54,10 +54,7 @@ class Streams(Engine):
     def begin(self, exchange: Exchange) -> None:
         """Start sending a GET request, without waiting."""
         easy = self._free.pop() if self._free else self._new()
-        easy.setopt(pycurl.URL, address(exchange.request))
-        easy.setopt(pycurl.HTTPHEADER, exchange.lines)
-        easy.setopt(pycurl.HEADERFUNCTION, exchange.head)
-        easy.setopt(pycurl.WRITEFUNCTION, exchange.body)
+        carry(easy, exchange)
         exchange.easy, exchange.is_first = easy, not self.is_used
         self._running[easy] = exchange
         self.multi.add_handle(easy)
@@ -153,10 +150,7 @@ class Streams(Engine):
                 self._finish(easy)
             for easy, code, text in bad:
                 exchange = self._running[easy]
-                exchange.wrong = exchange.wrong or failure(
-                    code, text, easy.getinfo(pycurl.OS_ERRNO),
-                    sent=exchange.is_sent, tunnel=easy.getinfo(pycurl.HTTP_CONNECTCODE),
-                )  # fmt: skip
+                exchange.wrong = exchange.wrong or failure(easy, code, text, sent=exchange.is_sent)
                 self._finish(easy)
             if not left:
                 break
@@ -174,8 +168,7 @@ class Streams(Engine):
         exchange.easy, exchange.is_over = None, True
         self.multi.remove_handle(easy)
         if len(self._free) < KEPT:
-            for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION):
-                easy.setopt(option, nothing)  # no request is kept in memory
+            release(easy)
             self._free.append(easy)
         else:
             easy.close()

@@ -74,16 +74,16 @@ class MultipartBody(httpx.SyncByteStream):
         sent = 0
         for piece in self._pieces():
             if self._cancelled():
-                raise Cancelled("the upload was stopped")
+                raise Cancelled("the upload was cancelled")
             sent += len(piece)
             if sent > self._size:
-                raise StoreError(f"a file to upload grew beyond its {self._size} bytes underway")
+                raise StoreError(f"a file grew beyond {self._size} bytes during its upload")
             self._passing(len(piece))
             yield piece
         if sent < self._size:
-            raise StoreError(f"a file to upload ended after {sent} of its {self._size} bytes")
+            raise StoreError(f"the upload ended after {sent} of {self._size} bytes of a file")
         if self._cancelled():
-            raise Cancelled("the upload was stopped")
+            raise Cancelled("the upload was cancelled")
         # Set before the yield: if unsure, the body must count as sent.
         self.complete = True
         yield self._tail

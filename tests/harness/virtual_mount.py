@@ -112,10 +112,10 @@ class VirtualPath:
     """A path in a VirtualMount, relative to it."""
 
     def __init__(self, system: System, path: PurePosixPath) -> None:
-        self._system, self._path = system, path
+        self.system, self._path = system, path
 
     def __truediv__(self, name: "str | VirtualPath") -> "VirtualPath":
-        return VirtualPath(self._system, self._path / str(name))
+        return VirtualPath(self.system, self._path / str(name))
 
     def __str__(self) -> str:
         return "" if self._path == PurePosixPath() else str(self._path)
@@ -140,11 +140,11 @@ class VirtualPath:
     @property
     def parent(self) -> "VirtualPath":
         """The folder."""
-        return VirtualPath(self._system, self._path.parent)
+        return VirtualPath(self.system, self._path.parent)
 
     def with_name(self, name: str) -> "VirtualPath":
         """Return the path beside this one."""
-        return VirtualPath(self._system, self._path.with_name(name))
+        return VirtualPath(self.system, self._path.with_name(name))
 
     def relative_to(self, other: "VirtualPath") -> PurePosixPath:
         """Return the path below another one."""
@@ -152,7 +152,7 @@ class VirtualPath:
 
     def stat(self) -> os.stat_result:
         """Return the attributes."""
-        found: os.stat_result = self._system.lstat(self)
+        found: os.stat_result = self.system.lstat(self)
         return found
 
     def exists(self) -> bool:
@@ -173,7 +173,7 @@ class VirtualPath:
 
     def open(self, mode: str = "r", buffering: int = -1) -> IO[Any]:
         """Open the file."""
-        raw = _Raw(self._system, self, mode.replace("b", "").replace("t", ""))
+        raw = _Raw(self.system, self, mode.replace("b", "").replace("t", ""))
         if buffering == 0:
             return raw  # type: ignore[return-value]  # of the same interface
         buffer: Any
@@ -186,11 +186,11 @@ class VirtualPath:
 
     def read_bytes(self) -> bytes:
         """Return the content."""
-        fd = self._system.open(self, os.O_RDONLY)
+        fd = self.system.open(self, os.O_RDONLY)
         try:
-            parts = list(iter(lambda: self._system.read(fd, 1 << 20), b""))
+            parts = list(iter(lambda: self.system.read(fd, 1 << 20), b""))
         finally:
-            self._system.close(fd)
+            self.system.close(fd)
         return b"".join(parts)
 
     def write_bytes(self, data: bytes) -> int:
@@ -208,36 +208,36 @@ class VirtualPath:
 
     def touch(self) -> None:
         """Create the file, or set its times."""
-        self._system.close(self._system.open(self, os.O_WRONLY | os.O_CREAT))
-        self._system.utime(str(self))
+        self.system.close(self.system.open(self, os.O_WRONLY | os.O_CREAT))
+        self.system.utime(str(self))
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Create the folder."""
         if parents and not self.parent.exists():
             self.parent.mkdir(parents=True)
         if not (exist_ok and self.is_dir()):
-            self._system.mkdir(self)
+            self.system.mkdir(self)
 
     def rmdir(self) -> None:
         """Remove the folder."""
-        self._system.rmdir(self)
+        self.system.rmdir(self)
 
     def unlink(self) -> None:
         """Remove the file."""
-        self._system.unlink(self)
+        self.system.unlink(self)
 
     def rename(self, new: "VirtualPath") -> "VirtualPath":
         """Rename or move."""
-        self._system.rename(self, new)
+        self.system.rename(self, new)
         return new
 
     def chmod(self, mode: int) -> None:
         """Set the permission bits."""
-        self._system.chmod(self, mode)
+        self.system.chmod(self, mode)
 
     def iterdir(self) -> Iterator["VirtualPath"]:
         """Yield the entries of the folder."""
-        return (self / name for name in self._system.listdir(self))
+        return (self / name for name in self.system.listdir(self))
 
     def rglob(self, pattern: str) -> Iterator["VirtualPath"]:
         """Yield everything below the folder."""
@@ -252,7 +252,7 @@ class _Raw(io.RawIOBase):
     """An open file without a buffer."""
 
     def __init__(self, system: System, path: VirtualPath, mode: str) -> None:
-        self._system = system
+        self.system = system
         self._flags = FLAGS[mode]
         self._fd: int = system.open(path, self._flags)
 
@@ -266,21 +266,21 @@ class _Raw(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._system.read(self._fd, len(buffer))
+        data = self.system.read(self._fd, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def write(self, data: Any) -> int:
-        written: int = self._system.write(self._fd, bytes(data))
+        written: int = self.system.write(self._fd, bytes(data))
         return written
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        found: int = self._system.lseek(self._fd, offset, whence)
+        found: int = self.system.lseek(self._fd, offset, whence)
         return found
 
     def truncate(self, size: int | None = None) -> int:
         size = self.tell() if size is None else size
-        self._system.ftruncate(self._fd, size)
+        self.system.ftruncate(self._fd, size)
         return size
 
     def fileno(self) -> int:
@@ -289,7 +289,7 @@ class _Raw(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self._system.close(self._fd)
+            self.system.close(self._fd)
 
 
 class FakeDeployment:

@@ -1,18 +1,13 @@
-"""One mount for many tests, each with a folder or a file of its own on it.
+"""The promise of a save, checked for a folder of a mount.
 
 Knows no test.  What it checks is the one promise: the service has what is here, in one version
 more where that is new, under the same id, and nothing else.
 """
 
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
-from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Mounted
 from zonedrive.config import LOCAL_ONLY
 
 TRY_SECONDS = 0.15
@@ -87,41 +82,3 @@ class Workplace:
             more = data != before[name]
             assert now[name][0] == entry_id, f"{name} is another file"
             assert now[name][1] == versions + more, f"{name} has {now[name][1]} versions"
-
-
-@contextmanager
-def service() -> Iterator[Deployment]:
-    """A deployment for such mounts."""
-    folder = Path(tempfile.mkdtemp(prefix="zdsb"))
-    deployment = Deployment(folder, zones=8)
-    try:
-        yield deployment
-    finally:
-        deployment.close()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def workplace(
-    deployment: Deployment, profile: str, filled: Mapping[str, bytes | None], *options: str
-) -> Iterator[Workplace]:
-    """A mount on a fresh zone in which `filled` is: folders are None, above what is in them."""
-    folder = Path(tempfile.mkdtemp(prefix="zd"))
-    machine = Machine(folder)
-    machine.log_on(deployment, profile=profile)
-    mounted = Mounted(machine, deployment, deployment.fresh_zone(), options)
-    for name, data in sorted(filled.items()):
-        if data is None:
-            mounted.zone.make_folder(name)
-        else:
-            mounted.zone.write(name, data)
-    try:
-        mounted.mount()
-        yield Workplace(mounted)
-    finally:
-        if deployment.process.poll() is None:
-            deployment.heal()
-        mounted.tear_down()
-        complaints = mounted.complaints()
-        shutil.rmtree(folder, ignore_errors=True)
-    assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)

@@ -12,12 +12,13 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.harness.deployment import Deployment
+from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
-from tests.harness.workplace import Tree, Workplace, service, workplace
+from tests.harness.workplace import Workplace
 from zonedrive.state.local_state import NAMES_SETTLE_S
 
 OLD, NEW = b"first line\nsecond line\n", b"first line\nsecond line, mended\nthird line\n"
@@ -25,6 +26,11 @@ OLD, NEW = b"first line\nsecond line\n", b"first line\nsecond line, mended\nthir
 STILL_OPEN, CLOSED = True, False
 
 Way = Callable[[Path], Iterator[bool]]
+
+
+def system(path: Path) -> Any:
+    """Return the functions of `os` for a path, which may be one in this process."""
+    return getattr(path, "system", os)
 
 
 # ---- the ways ----
@@ -36,7 +42,7 @@ def in_place(path: Path) -> Iterator[bool]:
         yield STILL_OPEN
         file.write(NEW[:30])
         yield STILL_OPEN
-        os.pwrite(file.fileno(), NEW[20:], 20)
+        system(path).pwrite(file.fileno(), NEW[20:], 20)
         yield STILL_OPEN
 
 
@@ -47,7 +53,7 @@ def truncate_and_write(path: Path) -> Iterator[bool]:
         for start in range(0, len(NEW), 20):
             file.write(NEW[start : start + 20])
             yield STILL_OPEN
-        os.fsync(file.fileno())
+        system(path).fsync(file.fileno())
 
 
 def rename_over(path: Path) -> Iterator[bool]:
@@ -63,7 +69,7 @@ def rename_while_open(path: Path) -> Iterator[bool]:
     new = path.with_name(".goutputstream-OCY5Y3")
     with new.open("xb", buffering=0) as file:
         file.write(NEW)
-        os.fsync(file.fileno())
+        system(path).fsync(file.fileno())
         yield STILL_OPEN
         new.rename(path)
         yield STILL_OPEN
@@ -111,11 +117,12 @@ def unlink_and_create(path: Path) -> Iterator[bool]:
 def rsync(path: Path) -> Iterator[bool]:
     """rsync: a hidden temporary file with its modes and times set, then renamed."""
     new = path.with_name(f".{path.name}.26lczb")
-    descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    os.write(descriptor, NEW)
-    os.fchmod(descriptor, 0o600)
-    os.close(descriptor)
-    os.utime(new, ns=(10**18, 10**18))
+    calls = system(path)
+    descriptor = calls.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    calls.write(descriptor, NEW)
+    calls.fchmod(descriptor, 0o600)
+    calls.close(descriptor)
+    calls.utime(new, ns=(10**18, 10**18))
     new.chmod(0o644)
     yield CLOSED
     new.rename(path)
@@ -125,7 +132,7 @@ def rsync(path: Path) -> Iterator[bool]:
 def rsync_delayed(path: Path) -> Iterator[bool]:
     """rsync --delay-updates: by way of a folder that stays here."""
     folder = path.with_name(".~tmp~")
-    folder.mkdir(0o700)
+    folder.mkdir()
     yield CLOSED
     (folder / path.name).write_bytes(NEW)
     yield CLOSED
@@ -149,7 +156,8 @@ def office(path: Path) -> Iterator[bool]:
     lock.write_bytes(b",alice,desk,21.11.2026 14:03;")
     yield CLOSED
     with path.open("r+b") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if isinstance(path, Path):  # locks are the kernel's
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield STILL_OPEN
         new = path.with_name("lu55988ch5w.tmp")
         new.write_bytes(NEW)
@@ -167,7 +175,7 @@ def appended(path: Path) -> Iterator[bool]:
     with path.open("ab", buffering=0) as file:
         for line in (b"third", b"fourth", b"fifth"):
             file.write(line + b"\n")
-            os.fsync(file.fileno())
+            system(path).fsync(file.fileno())
             yield STILL_OPEN
 
 
@@ -184,53 +192,32 @@ STRANDED = ("rename_over", "rsync", "lock_and_rename")  # published: the tempora
 ANEW = ("rename_aside", "unlink_and_create")  # sandbox: the name is free on the service
 
 
-@pytest.fixture(scope="module")
-def deployment() -> Iterator[Deployment]:
-    """A service for this module."""
-    with service() as running:
-        yield running
+def profiles(settle: str) -> pytest.MarkDecorator:
+    """Return the mark that runs a test with both profiles."""
+    cases = [
+        pytest.param(name, marks=pytest.mark.mount(settle, "refresh=0.5", profile=name))
+        for name in ("sandbox", "published")
+    ]
+    return pytest.mark.parametrize("profile", cases)
 
 
-def filled(*circumstances: str) -> Tree:
-    """For each circumstance a folder, with a file for each way."""
-    found: Tree = {}
-    for circumstance in circumstances:
-        found[circumstance] = None
-        found |= {f"{circumstance}/{name}.txt": OLD for name in WAYS}
-    return found
+CALM = profiles("settle=60")
+"""A change is only sent when somebody asks for it."""
 
-
-@pytest.fixture(scope="module", params=["sandbox", "published"])
-def profile(request: pytest.FixtureRequest) -> str:
-    """What the deployment can do."""
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def place(deployment: Deployment, profile: str) -> Iterator[Workplace]:
-    """A mount on which a change is only sent when somebody asks for it."""
-    with workplace(
-        deployment, profile, filled("quick", "pauses"), "settle=60", "refresh=0.5"
-    ) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def hasty(deployment: Deployment, profile: str) -> Iterator[Workplace]:
-    """A mount on which a change is sent at once."""
-    with workplace(
-        deployment, profile, filled("at once", "slow", "away"), "settle=0", "refresh=0.5"
-    ) as found:
-        found.mounted.allow("offline", "reach", "upload")
-        yield found
+HASTY = profiles("settle=0")
+"""A change is sent at once."""
 
 
 class Save:
     """One way, done once; what it must have come to."""
 
-    def __init__(self, place: Workplace, folder: str, name: str) -> None:
-        self.place = place
-        self.path = place.root / folder / f"{name}.txt"
+    def __init__(self, desk: Mounted, folder: str, name: str) -> None:
+        self.place = place = Workplace(desk)
+        self.path = desk.root / folder / f"{name}.txt"
+        if desk.zone.find(folder) is None:
+            desk.zone.make_folder(folder)
+        desk.zone.write(f"{folder}/{name}.txt", OLD)
+        eventually(self.path.exists, what="the file shows")
         self.inside = f"{folder}/{name}.txt"
         self._steps = WAYS[name]
         self._name = name
@@ -259,26 +246,29 @@ class Save:
         assert not [each for each in strays if not any(f"{name}.txt." in each for name in refused)]
 
 
+@CALM
+@pytest.mark.also_mounted(name=("rename_while_open", "office", "rsync", "in_place"))
 @pytest.mark.parametrize("name", WAYS)
-def test_in_one_go(place: Workplace, name: str) -> None:
+def test_in_one_go(desk: Mounted, profile: str, name: str) -> None:
     """The usual case: a save is over before anything is sent."""
-    save = Save(place, "quick", name)
+    save = Save(desk, "quick", name)
     for _ in save.steps():
         pass
-    place.flush()
+    save.place.flush()
     save.check()
 
 
+@CALM
 @pytest.mark.parametrize("name", WAYS)
-def test_with_everything_sent_at_each_step(place: Workplace, profile: str, name: str) -> None:
+def test_with_everything_sent_at_each_step(desk: Mounted, profile: str, name: str) -> None:
     """However long a program takes between two steps, what is half done is not a version."""
     if profile == "published" and name in STRANDED:
-        stranded(Save(place, "pauses", name))
+        stranded(Save(desk, "pauses", name))
         return
-    save = Save(place, "pauses", name)
+    save = Save(desk, "pauses", name)
     for still_open in save.steps():
-        place.pause(still_open=still_open)
-    place.flush()
+        save.place.pause(still_open=still_open)
+    save.place.flush()
     if profile == "sandbox" and name in ANEW:
         made_anew(save)
     else:
@@ -316,13 +306,14 @@ def made_anew(save: Save) -> None:
     assert set(zone.listing(folder)) == save.names
 
 
+@HASTY
 @pytest.mark.parametrize("name", WAYS)
-def test_with_changes_sent_at_once(hasty: Workplace, profile: str, name: str) -> None:
+def test_with_changes_sent_at_once(desk: Mounted, profile: str, name: str) -> None:
     """Without a settle time, in the middle of a save, it is one version nevertheless.
 
     With `published` a temporary file may have arrived before its rename: that is refused then.
     """
-    save = Save(hasty, "at once", name)
+    save = Save(desk, "at once", name)
     refused = False
     began = time.monotonic()
     try:
@@ -333,22 +324,27 @@ def test_with_changes_sent_at_once(hasty: Workplace, profile: str, name: str) ->
         assert profile == "published"
         assert name in STRANDED
     took = time.monotonic() - began
-    hasty.flush()
+    save.place.flush()
     if refused:
-        assert save.path.read_bytes() == hasty.zone.read(save.inside) == OLD
+        assert save.path.read_bytes() == desk.zone.read(save.inside) == OLD
     elif took >= NAMES_SETTLE_S and name in ANEW and profile == "sandbox" and save.is_another():
         made_anew(save)  # a machine that stood still in the middle
     else:
         save.check()
 
 
+@HASTY
+@pytest.mark.also_mounted(circumstance="slow", profile="sandbox")
 @pytest.mark.parametrize("circumstance", ["slow", "away"])
-def test_with_a_service_in_trouble(hasty: Workplace, profile: str, circumstance: str) -> None:
+def test_with_a_service_in_trouble(desk: Mounted, profile: str, circumstance: str) -> None:
     """All ways, one after the other, on a service that is slow, or away until they are over."""
-    saves = {name: Save(hasty, circumstance, name) for name in WAYS}
+    desk.allow("offline", "reach", "upload")
+    saves = {name: Save(desk, circumstance, name) for name in WAYS}
+    for save in saves.values():
+        save.names = set(desk.zone.listing(circumstance))
     fault = {"latency_ms": 150} if circumstance == "slow" else {"down": True}
     refused = set()
-    with hasty.mounted.deployment.faulty(**fault):
+    with desk.deployment.faulty(**fault):
         for name, save in saves.items():
             with contextlib.suppress(PermissionError):
                 for _ in save.steps():
@@ -356,9 +352,9 @@ def test_with_a_service_in_trouble(hasty: Workplace, profile: str, circumstance:
                 continue
             refused.add(name)
         if circumstance == "slow":
-            hasty.flush()
-    eventually(lambda: hasty.mounted.status()["state"] == "online", what="it is back")
-    hasty.flush()
+            Workplace(desk).flush()
+    eventually(lambda: desk.status()["state"] == "online", what="it is back")
+    Workplace(desk).flush()
     assert not refused or (profile == "published" and refused <= set(STRANDED))
     for name in WAYS.keys() - refused:
         saves[name].check(refused)

@@ -18,7 +18,7 @@ BASE = "https://zones.example"
 
 
 class Piece(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body that comes in pieces; an exception among them breaks it there."""
+    """Body in pieces; an exception among them interrupts it."""
 
     def __init__(self, *pieces: bytes | Exception) -> None:
         self._pieces = pieces
@@ -37,7 +37,7 @@ class Piece(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class Stage:
-    """Builds services upon a handler, and remembers what was asked."""
+    """Builder of services that answer with a function; it records all requests."""
 
     def __init__(self) -> None:
         self.requests: list[httpx.Request] = []
@@ -56,14 +56,14 @@ class Stage:
         return handle
 
     def transfer(self, handler: Handler, profile: str = "sandbox", **options: Any) -> Transfer:
-        """Content alone."""
+        """Return a Transfer whose requests go to `handler`."""
         client = BlockingClient(BASE, BlockingHandler(self._recording(handler)))
         found = load_profile(profile)
         options = {"sleep": self.slept.append, "chance": lambda: 0.5} | options
         return Transfer(client, self.link, found, **options)
 
     def service(self, handler: Handler, profile: str = "sandbox", **options: Any) -> HttpService:
-        """Everything; `options` are those of Calls, but for `bounds`."""
+        """Return a service; `options` are those of Requests, except `bounds`."""
         bounds = options.pop("bounds", BOUNDS)
         client = LoopClient(BASE, LoopHandler(self._recording(handler)), httpx.Auth())
         options = {"chance": lambda: 0.5} | options
@@ -77,11 +77,11 @@ class Stage:
         )
 
     def asked(self) -> list[str]:
-        """Methods and paths, with queries, in order."""
+        """Return method, path and query of each request, in order."""
         return [f"{one.method} {one.url.raw_path.decode()}" for one in self.requests]
 
 
 @pytest.fixture
 def stage() -> Stage:
-    """A fresh one."""
+    """Return a new Stage."""
     return Stage()

@@ -17,7 +17,7 @@ from zonedrive.remote.client import _Token, abandonable, finished
 
 
 def opened(deployment: Deployment, profile: str = "sandbox") -> Client:
-    """Alice's."""
+    """Yield a client of alice."""
     bearer = deployment.person("alice").http.headers["Authorization"].removeprefix("Bearer ")
     return Client.with_token(
         deployment.base_url, bearer, ca_file=str(deployment.ca_file), profile=profile
@@ -26,19 +26,19 @@ def opened(deployment: Deployment, profile: str = "sandbox") -> Client:
 
 @pytest.fixture
 async def client(deployment: Deployment) -> AsyncIterator[Client]:
-    """Alice's, with everything."""
+    """Yield a client of alice with the sandbox profile."""
     async with opened(deployment) as found:
         yield found
 
 
 @pytest.fixture
 async def here(client: Client, zone: str) -> Zone:
-    """A zone of one's own."""
+    """Return a new zone for this test."""
     return await client.zone(zone)
 
 
 async def test_paths_lead_to_entries(client: Client, here: Zone) -> None:
-    """A zone by name or id, its root, and what is below it."""
+    """Find returns a zone's root and the entries below it."""
     assert await client.zone(here.id) == here
     root = await client.find(here.name)
     assert (root.id, root.folder) == (here.root_id, True)
@@ -56,7 +56,7 @@ async def test_paths_lead_to_entries(client: Client, here: Zone) -> None:
 async def test_a_name_that_several_have_is_not_guessed(
     client: Client, here: Zone, deployment: Deployment
 ) -> None:
-    """The error names the ids, of which one can be used."""
+    """The error lists the ids of all matches."""
     for _ in range(2):
         deployment.plant(here.name, "twin", "x")
     with pytest.raises(errors.ZonedriveError) as several:
@@ -66,7 +66,7 @@ async def test_a_name_that_several_have_is_not_guessed(
 
 
 async def test_files_go_up_and_come_back(client: Client, here: Zone, tmp_path: Path) -> None:
-    """From a file or bytes, as a new file or the next version; into memory or a file."""
+    """Upload files and bytes as new files and as versions; download to memory and to a file."""
     source = tmp_path / "größ.bin"
     source.write_bytes(bytes(range(256)) * 9000)
     sent = await client.upload(here, source)
@@ -114,7 +114,7 @@ async def test_mistakes_are_told_before_anything_is_sent(
 async def test_a_download_that_fails_leaves_what_was_there(
     client: Client, here: Zone, tmp_path: Path, deployment: Deployment
 ) -> None:
-    """The target is replaced whole or not at all, and nothing is left beside it."""
+    """The target is replaced completely or not at all, and no temporary file remains."""
     target = tmp_path / "big.bin"
     target.write_bytes(b"old")
     big = await client.find(f"{here.name}/big.bin")
@@ -128,7 +128,7 @@ async def test_a_download_that_fails_leaves_what_was_there(
 async def test_a_name_of_any_length_can_be_downloaded(
     client: Client, here: Zone, tmp_path: Path
 ) -> None:
-    """What fits into the folder fits while it comes, too."""
+    """The temporary file has a short name."""
     for name in ("L" * 255, "ü" * 127):
         sent = await client.upload(here, b"x", name=name)
         assert await client.download(sent, tmp_path / name) == 1
@@ -138,7 +138,7 @@ async def test_a_name_of_any_length_can_be_downloaded(
 async def test_downloads_to_one_target_do_not_mix(
     client: Client, here: Zone, tmp_path: Path
 ) -> None:
-    """Each is whole; the one that ends last stays."""
+    """Each download is complete; the last one remains."""
     first = await client.upload(here, b"a" * 3_000_000, name="one")
     newest = await client.upload(first, b"b" * 2_000_000)
     versions = await client.versions(newest)
@@ -154,7 +154,7 @@ async def test_downloads_to_one_target_do_not_mix(
 
 
 async def test_who_reads_only_the_beginning_may_stop(client: Client, here: Zone) -> None:
-    """Leaving the block ends the download, and the client goes on."""
+    """Leaving the block ends the download, and the client works on."""
     big = await client.find(f"{here.name}/big.bin")
     async with client.stream(big) as pieces:
         async for piece in pieces:
@@ -167,7 +167,7 @@ async def test_who_reads_only_the_beginning_may_stop(client: Client, here: Zone)
 async def test_cancelling_ends_a_transfer_that_hangs(
     client: Client, here: Zone, deployment: Deployment, what: str
 ) -> None:
-    """Who gives up need not wait for a service that is silent."""
+    """A cancellation does not wait for a silent service."""
     notes = await client.find(f"{here.name}/notes.txt")
     verb = client.read(notes) if what == "download" else client.upload(notes, b"new")
     deployment.fault(stall=60, path="/files/")
@@ -185,7 +185,7 @@ async def test_cancelling_ends_a_transfer_that_hangs(
 
 
 async def test_what_nobody_waits_for_any_more_is_dropped() -> None:
-    """A result that comes after a cancellation is not left open."""
+    """A result that arrives after the cancellation is closed."""
     begun, go, dropped = trio.Event(), threading.Event(), threading.Event()
 
     def work(_unwanted: object) -> str:
@@ -205,7 +205,7 @@ async def test_what_nobody_waits_for_any_more_is_dropped() -> None:
 
 
 async def test_without_a_profile_nothing_is_tried(deployment: Deployment, zone: str) -> None:
-    """What is not published fails at once, by its type."""
+    """An operation that is not published raises NotSupported at once."""
     async with opened(deployment, "published") as client:
         here = await client.zone(zone)
         assert not client.can("versions")
@@ -216,7 +216,7 @@ async def test_without_a_profile_nothing_is_tried(deployment: Deployment, zone: 
 
 
 async def test_a_cancelled_thread_is_waited_for() -> None:
-    """A cancelled thread is told to stop and waited for; an error comes as it is, in no group."""
+    """A cancelled thread is stopped and joined; an error is not wrapped in a group."""
     told = []
 
     is_stopped = False
@@ -246,7 +246,7 @@ async def test_a_cancelled_thread_is_waited_for() -> None:
 
 
 async def test_a_token_is_sent_as_a_bearer() -> None:
-    """With the word that the interface asks for."""
+    """The header contains the word Bearer."""
     request = httpx.Request("GET", "https://zones.example")
     next(_Token("t0ken").auth_flow(request))
     assert request.headers["Authorization"] == "Bearer t0ken"

@@ -13,7 +13,7 @@ def serve(pace: ConcurrencyLimit, seconds: float, at_once: int, requests: int = 
 
 
 def test_a_long_way_gets_more_requests_at_once() -> None:
-    """Where nothing queues, as many as allowed at most are under way."""
+    """Without a queue, the limit grows to the maximum."""
     pace = ConcurrencyLimit(64)
     assert pace.allowed == START
     serve(pace, 0.02, at_once=1000)
@@ -21,7 +21,7 @@ def test_a_long_way_gets_more_requests_at_once() -> None:
 
 
 def test_the_setting_is_never_exceeded() -> None:
-    """Whoever sets a small number gets no more than that."""
+    """A small setting is an upper limit from the start."""
     pace = ConcurrencyLimit(3)
     assert pace.allowed == 3
     serve(pace, 0.02, at_once=1000)
@@ -29,7 +29,7 @@ def test_the_setting_is_never_exceeded() -> None:
 
 
 def test_a_service_that_refuses_gets_half_as_much() -> None:
-    """Once for all that was under way, then more again, one step after the other."""
+    """The limit is halved once per overload, then grows in steps."""
     pace = ConcurrencyLimit(32)
     serve(pace, 0.02, at_once=1000)
     for _ in range(10):
@@ -59,7 +59,7 @@ def test_the_way_is_found_out_within_a_few_rounds() -> None:
 
 
 def test_an_overshoot_does_not_last() -> None:
-    """Of what was doubled too far, most is gone after a few rounds."""
+    """After too much growth, the limit shrinks within a few rounds."""
     pace = ConcurrencyLimit(64)
     serve(pace, 0.02, at_once=1000, requests=8 + 16 + 32)
     serve(pace, 0.02, at_once=20, requests=1000)
@@ -67,7 +67,7 @@ def test_an_overshoot_does_not_last() -> None:
 
 
 def test_a_service_that_is_busy_gets_no_more() -> None:
-    """Where everything queues, it stays at what it was at first."""
+    """If all requests queue, the limit stays at its initial value."""
     pace = ConcurrencyLimit(64)
     pace.answered(0.001, 1)
     serve(pace, 0.001, at_once=1)
@@ -76,7 +76,7 @@ def test_a_service_that_is_busy_gets_no_more() -> None:
 
 @pytest.mark.parametrize("at_once", [12, 16, 20])
 def test_a_queue_stays_short(at_once: int) -> None:
-    """Some more than the service gets through, not many."""
+    """The limit stays near the number that the service handles at once."""
     pace = ConcurrencyLimit(64)
     pace.answered(0.02, 1)
     serve(pace, 0.02, at_once)
@@ -84,7 +84,7 @@ def test_a_queue_stays_short(at_once: int) -> None:
 
 
 def test_who_asks_for_little_changes_nothing() -> None:
-    """A few requests tell nothing of how many the service takes."""
+    """Few concurrent requests do not change the limit."""
     pace = ConcurrencyLimit(64)
     for number in range(1000):
         pace.answered(0.02, 2 + number % 4)
@@ -92,7 +92,7 @@ def test_who_asks_for_little_changes_nothing() -> None:
 
 
 def test_it_becomes_less_when_the_service_slows_down() -> None:
-    """Down to what it gets through, and a queue."""
+    """The limit shrinks to the service's capacity plus a short queue."""
     pace = ConcurrencyLimit(16)
     serve(pace, 0.02, at_once=1000)
     assert pace.allowed == 16

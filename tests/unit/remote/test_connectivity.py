@@ -1,4 +1,4 @@
-"""The state of the way to the service."""
+"""The state of the connection to the service."""
 
 import threading
 from itertools import pairwise
@@ -41,7 +41,7 @@ GATEWAY = errors.Unavailable("bad gateway", status=502)
     ],
 )
 def test_what_failures_come_to(failures: list[errors.ZonedriveError], state: State) -> None:
-    """One refused connection is enough, one slow answer is not."""
+    """One refused connection means offline, one slow answer does not."""
     link = Connectivity()
     for failure in failures:
         link.note_failure(failure)
@@ -64,7 +64,7 @@ def test_of_a_burst_of_gateway_failures_one_counts() -> None:
 
 
 def test_an_answer_ends_everything() -> None:
-    """The first answer to an ordinary request shows that all is well."""
+    """One successful answer ends every other state."""
     for failure in (REFUSED, errors.NotLoggedOn("x")):
         link = Connectivity()
         link.note_failure(failure)
@@ -75,7 +75,7 @@ def test_an_answer_ends_everything() -> None:
 
 
 async def test_waiters_wake_from_other_threads() -> None:
-    """An upload that sees the service again wakes who waits on the loop."""
+    """An answer in a worker thread wakes tasks that wait on the loop."""
     link = Connectivity()
     link.note_failure(REFUSED)
     seen: list[str] = []
@@ -93,7 +93,7 @@ async def test_waiters_wake_from_other_threads() -> None:
 
 
 async def test_changes_are_told_once_each(autojump_clock: MockClock) -> None:
-    """Who waits for a change is not woken by news that is none."""
+    """A report that changes no state wakes no task."""
     link = Connectivity()
     with trio.move_on_after(10) as waiting:
         async with trio.open_nursery() as nursery:
@@ -127,7 +127,7 @@ class Asked:
 
 
 async def test_an_absent_service_is_asked_less_and_less(autojump_clock: MockClock) -> None:
-    """From 1 s to 30 s apart, until it answers; then everybody goes on."""
+    """The interval between probes grows until the service answers."""
     link = Connectivity(chance=lambda: 1.0)
     asked = Asked(link, 8)
     async with trio.open_nursery() as nursery:
@@ -143,7 +143,7 @@ async def test_an_absent_service_is_asked_less_and_less(autojump_clock: MockCloc
 
 
 async def test_a_hint_makes_it_ask_at_once(autojump_clock: MockClock) -> None:
-    """After a resume or a logon nobody waits half a minute."""
+    """A recheck causes a probe at once."""
     link = Connectivity(chance=lambda: 1.0)
     asked = Asked(link, 0)
     async with trio.open_nursery() as nursery:
@@ -181,7 +181,7 @@ async def test_while_offline_requests_are_refused_only_under_a_probe(
 
 
 def test_a_note_after_the_loop_has_ended_is_harmless() -> None:
-    """A worker thread that outlives the loop does not fail on its last word."""
+    """A worker thread can report after the loop has ended."""
     link = Connectivity()
 
     async def leave_a_waiter() -> None:
@@ -193,7 +193,7 @@ def test_a_note_after_the_loop_has_ended_is_harmless() -> None:
 
 
 async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock) -> None:
-    """A service that is back is noticed within 2 s by whoever uses it, in 10 s otherwise."""
+    """A refused request causes a probe within 2 s."""
     now = trio.current_time
     link = Connectivity(chance=lambda: 1.0, clock=now)
     probes: list[float] = []

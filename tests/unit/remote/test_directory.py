@@ -71,7 +71,7 @@ VERBS = CHANGES | {"users": lambda of: of.users(), "tokens": lambda of: of.token
 
 
 def answering(value: object, status: int = 200) -> Callable[[httpx.Request], httpx.Response]:
-    """Always the same JSON; the logon that a request with a password rests on holds."""
+    """Return a handler that always sends the same JSON; its logon is valid."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/api/zones":
@@ -82,7 +82,7 @@ def answering(value: object, status: int = 200) -> Callable[[httpx.Request], htt
 
 
 def changes(stage: Stage) -> list[httpx.Request]:
-    """What was asked beside the question whether the logon holds."""
+    """Return all requests except the check of the logon."""
     return [request for request in stage.requests if request.url.path != "/api/zones"]
 
 
@@ -162,7 +162,7 @@ async def test_answers_that_are_not_published_may_be_anything(
 
 @pytest.mark.parametrize("name", CHANGES)
 async def test_a_change_is_sent_once(stage: Stage, name: str) -> None:
-    """Whatever comes of it."""
+    """A change is not repeated after an error."""
     of = stage.service(answering({"error": "NOT_AVAILABLE", "message": "no"}, 503)).directory
     with pytest.raises(errors.Unavailable):
         await CHANGES[name](of)
@@ -172,7 +172,7 @@ async def test_a_change_is_sent_once(stage: Stage, name: str) -> None:
 @pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("target", ["https://evil.example/x", "http://zones.example/x", "", "?a"])
 async def test_a_redirect_is_never_followed(stage: Stage, name: str, target: str) -> None:
-    """A bearer, and a password in a body, go to the deployment alone."""
+    """A bearer or password is sent to the deployment only."""
     of = stage.service(
         lambda _: httpx.Response(307, headers={"Location": target}, json=[])
     ).directory
@@ -182,7 +182,7 @@ async def test_a_redirect_is_never_followed(stage: Stage, name: str, target: str
 
 
 async def test_a_list_that_is_too_long_is_given_up(stage: Stage) -> None:
-    """Before it fills the memory."""
+    """The limit in bytes ends the listing."""
     bounds = Bounds(size=1000)
     of = stage.service(answering([{"id": "x" * 2000}]), bounds=bounds).directory
     with pytest.raises(errors.BadAnswer, match="does not end after 1000 bytes"):
@@ -191,7 +191,7 @@ async def test_a_list_that_is_too_long_is_given_up(stage: Stage) -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 async def test_missing_rights_are_told_in_fitting_words(stage: Stage, name: str) -> None:
-    """Nobody is sent to the manager of a zone."""
+    """The remedy does not mention zones."""
     of = stage.service(answering({"error": "NOT_ALLOWED", "message": "no"}, 403)).directory
     with pytest.raises(errors.Forbidden) as refused:
         await VERBS[name](of)
@@ -210,7 +210,7 @@ async def test_missing_rights_are_told_in_fitting_words(stage: Stage, name: str)
 async def test_what_is_no_lack_of_rights_is_not_told_as_one(
     stage: Stage, name: str, code: str, word: str
 ) -> None:
-    """A 403 whose code says more: nobody is sent to a manager in vain."""
+    """The code of a 403 determines the remedy."""
     of = stage.service(answering({"error": code}, 403)).directory
     with pytest.raises(errors.RemoteError) as refused:
         await VERBS[name](of)
@@ -230,7 +230,7 @@ async def test_a_list_too_long_to_be_one_is_not_taken_apart(
 
 @pytest.mark.parametrize("name", CHANGES)
 async def test_a_lost_answer_says_that_it_may_be_done(stage: Stage, name: str) -> None:
-    """So nobody makes a second group or token by mistake."""
+    """The remedy warns against a repetition."""
     of = stage.service(answering({"message": "no"}, 504)).directory
     with pytest.raises(errors.ReplyLost, match="may have been done or not") as lost:
         await CHANGES[name](of)
@@ -293,7 +293,7 @@ async def test_lists_are_found_wherever_they_stand(
 
 @pytest.mark.parametrize("answer", [{}, None, 7, "x", {"a": [], "b": []}, {"a": {"b": []}}])
 async def test_what_holds_no_list_is_an_error(stage: Stage, answer: object) -> None:
-    """One clear line."""
+    """The error is one line."""
     body = json.dumps(answer).encode()
     of = stage.service(lambda _: httpx.Response(200, content=body)).directory
     for verb in (of.users, of.tokens):
@@ -302,7 +302,7 @@ async def test_what_holds_no_list_is_an_error(stage: Stage, answer: object) -> N
 
 
 async def test_a_list_on_pages_is_read_to_its_end(stage: Stage) -> None:
-    """Of a service that paginates, everything comes."""
+    """All pages of a list are read."""
     everybody = [{"id": f"u{number}"} for number in range(250)]
 
     def paginated(request: httpx.Request) -> httpx.Response:
@@ -400,13 +400,13 @@ async def test_a_list_without_an_end_ends(stage: Stage, what: str) -> None:
 async def test_tokens_are_read_by_the_published_names(
     stage: Stage, item: object, expected: tuple[str, str, int]
 ) -> None:
-    """What is not there, or odd, is not known."""
+    """Missing and malformed members count as unknown."""
     (token,) = await stage.service(answering([item])).directory.tokens()
     assert (token.id, token.name, token.expires_ns) == expected
 
 
 async def test_no_list_hands_a_secret_on(stage: Stage) -> None:
-    """Should a service list secrets, they stop here."""
+    """Secrets in a list are removed."""
     listed = [{"id": "a", "token": "s3cret", "password": ["p"], "in": [{"b": {"token": "s3cret"}}]}]
     of = stage.service(answering(listed)).directory
     (token,), (user,) = await of.tokens(), await of.users()
@@ -422,7 +422,7 @@ async def test_what_json_does_not_have_is_handed_on_as_nothing(stage: Stage, odd
 
 
 async def test_a_list_that_is_nested_without_end_is_no_list(stage: Stage) -> None:
-    """It is refused, by its type."""
+    """A list that is nested too deep raises BadAnswer."""
     body = b'[{"a": ' + b"[" * 500 + b"]" * 500 + b"}]"
     with pytest.raises(errors.BadAnswer, match="nested"):
         await stage.service(lambda _: httpx.Response(200, content=body)).directory.users()
@@ -442,7 +442,7 @@ async def test_a_list_that_is_nested_without_end_is_no_list(stage: Stage) -> Non
     ],
 )
 def test_an_expiry_may_be_a_moment_or_a_duration(expiry: object, expires_ns: int) -> None:
-    """The interface says milliseconds, not since when."""
+    """The interface does not say whether an expiry is a time or a duration."""
     body = json.dumps({"id": "i", "token": "t", "expiry": expiry}).encode()
     assert directory.new_token(body, "x", NOW, 90 * DAY_S).expires_ns == expires_ns
 

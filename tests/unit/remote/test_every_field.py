@@ -1,4 +1,4 @@
-"""Each field of each answer, missing or odd: a value that makes sense, or one clear line."""
+"""Each field of each answer, missing or malformed: a valid value, or a one-line error."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -150,14 +150,14 @@ def mutations(good: object) -> Iterator[object]:
 
 
 def bodies(good: object) -> Iterator[bytes]:
-    """Answers that are as they should not be."""
+    """Yield malformed answers."""
     yield from WHOLE
     for value in mutations(good):
         yield json.dumps(value).encode()
 
 
 def one_clear_line(error: ZonedriveError) -> None:
-    """What a person sees of an error."""
+    """Check that an error is one printable line."""
     line = error.line()
     assert line
     assert len(line) < 600, line[:700]
@@ -168,7 +168,7 @@ def one_clear_line(error: ZonedriveError) -> None:
 async def test_a_field_that_is_odd_costs_one_line_at_most(
     stage: Stage, call: str, autojump_clock: MockClock
 ) -> None:
-    """No answer makes a traceback, or a value that breaks whoever uses it."""
+    """No answer causes a traceback or an unusable value."""
     verb, good = CALLS[call]
     answers: list[bytes] = []
     service = stage.service(lambda request: httpx.Response(200, content=answers[-1]))
@@ -204,7 +204,7 @@ def usable(value: object) -> None:
 async def test_a_refusal_in_any_form_is_one_line(
     stage: Stage, status: int, body: bytes, autojump_clock: MockClock
 ) -> None:
-    """Only a message, an unknown code, a page of HTML, or nothing: the status says enough."""
+    """The status decides, whatever the body contains."""
     service = stage.service(lambda request: httpx.Response(status, content=body))
     for verb, _ in CALLS.values():
         try:
@@ -262,7 +262,7 @@ async def test_a_logon_that_is_answered_oddly_is_one_line(desk: Desk, answer: st
 
 
 def sendable(secret: str) -> None:
-    """It can stand in a header, and is one."""
+    """Check that a text is a valid header value."""
     assert secret
     assert secret.isascii()
     assert secret.isprintable()
@@ -295,7 +295,7 @@ class Endless(httpx.AsyncByteStream, httpx.SyncByteStream):
 async def test_a_refusal_without_end_is_not_read_to_its_end(
     stage: Stage, call: str, autojump_clock: MockClock
 ) -> None:
-    """Its beginning tells as much."""
+    """Only the first bytes are read."""
     endless = Endless()
     service = stage.service(lambda request: httpx.Response(403, stream=endless))
     with pytest.raises(Forbidden):
@@ -304,7 +304,7 @@ async def test_a_refusal_without_end_is_not_read_to_its_end(
 
 
 def test_a_refused_download_without_end_is_not_read_to_its_end(stage: Stage) -> None:
-    """Nor is that of content."""
+    """The same holds for a rejected download."""
     endless = Endless()
     transfer = stage.transfer(lambda request: httpx.Response(403, stream=endless))
     with pytest.raises(Forbidden):

@@ -1,4 +1,4 @@
-"""Whatever the service writes into a field, nothing that steers anything comes in through it."""
+"""No field of an answer brings in control characters."""
 
 import ast
 import json
@@ -32,14 +32,14 @@ NAMES = {(Entry, "name"), (Zone, "name")}
 
 
 def steers(text: str) -> bool:
-    """Whether a text holds anything of that kind."""
+    """Return True if a text contains control characters."""
     return any(
         unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") or char in BIDI for char in text
     )
 
 
 def texts(value: object) -> Iterator[str]:
-    """Every text in what a verb gives, but names."""
+    """Yield every text in a result, except names."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -74,7 +74,7 @@ def poisoned(good: object) -> Iterator[object]:
 
 
 def keys(value: object) -> set[str]:
-    """The names of all members in it."""
+    """Return the names of all members at any level."""
     if isinstance(value, list):
         return set().union(*map(keys, value))
     if isinstance(value, dict):
@@ -83,14 +83,14 @@ def keys(value: object) -> set[str]:
 
 
 def asked_for(module: Any) -> set[str]:
-    """The members that a module reads by name."""
+    """Return the members that a module reads by name."""
     calls = [each for each in ast.walk(ast.parse(Path(module.__file__).read_text())) if
              isinstance(each, ast.Call) and ast.unparse(each.func).endswith(".get")]  # fmt: skip
     return {str(each.args[0].value) for each in calls if isinstance(each.args[0], ast.Constant)}
 
 
 def test_every_field_that_is_read_is_tried() -> None:
-    """A field that is read one day is in the answers below from that day on."""
+    """The sample answers contain every member that the code reads."""
     assert set(entries.WireEntry.__struct_encode_fields__) <= ENTRY.keys()
     assert set(VERSION_FIELDS.values()) <= VERSION.keys()
     tried = set().union(*(keys(good) for _, good in CALLS.values()))
@@ -150,7 +150,7 @@ def desk() -> Desk:
 
 @pytest.mark.parametrize("field", ["error", "message", "data"])
 def test_no_refusal_steers_anything(field: str) -> None:
-    """Nor a redirect, nor what a broken connection says."""
+    """The same holds for redirects and broken connections."""
     body = json.dumps({"error": "FAILED", "message": "m", "data": "d", field: HOSTILE}).encode()
     errors: list[RemoteError] = [
         error_mapping.refusal(status, body, "doing") for status in (400, 503)

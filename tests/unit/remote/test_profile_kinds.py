@@ -123,7 +123,7 @@ def test_the_line_is_found_however_it_is_written(text: str, line: int, word: str
 
 
 def test_a_line_behind_a_text_of_several_lines() -> None:
-    """What looks like a table inside of a text is none."""
+    """A table header inside a string is ignored."""
     text = 'description = """\n[delete]\npath = 1\n"""\n\n# here\n\n[delete]\npath = 5\n'
     assert line_of(text, ("delete", "path")) == 9
     assert line_of(text, ("delete", "method")) == 8
@@ -132,7 +132,7 @@ def test_a_line_behind_a_text_of_several_lines() -> None:
 
 
 def test_a_file_that_is_no_profile(tmp_path: Path) -> None:
-    """Something large is not read to its end."""
+    """A file above the limit is rejected unread."""
     file = tmp_path / "large.toml"
     file.write_bytes(b"#" * (LONGEST + 1))
     with pytest.raises(ProfileError, match="longer than"):
@@ -140,7 +140,7 @@ def test_a_file_that_is_no_profile(tmp_path: Path) -> None:
 
 
 def test_a_file_from_another_system(tmp_path: Path) -> None:
-    """Lines may end as on Windows."""
+    """Windows line ends are accepted."""
     file = tmp_path / "ours.toml"
     file.write_bytes(BOTH.replace("\n", "\r\n").encode())
     assert load_profile(str(file)).can("delete")

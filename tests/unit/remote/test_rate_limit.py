@@ -13,7 +13,7 @@ class Time:
         self.now = 0.0
 
     def sleep(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
         self.now += seconds
 
 
@@ -29,5 +29,5 @@ def test_no_more_than_the_rate_passes(rate: int, amounts: list[int]) -> None:
 
 
 def test_zero_is_no_limit() -> None:
-    """Nothing is waited for."""
+    """A rate of 0 never waits."""
     TokenBucket(0, sleep=lambda seconds: (_ for _ in ()).throw(AssertionError)).take(1 << 40)

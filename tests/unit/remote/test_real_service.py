@@ -18,19 +18,19 @@ from zonedrive.remote.profiles.load import load_profile
 
 
 class Bearer(httpx.Auth):
-    """A fixed bearer."""
+    """Authentication with a fixed bearer."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Put it in."""
+        """Add the bearer to the request."""
         request.headers["Authorization"] = self._text
         yield request
 
 
 class Place:
-    """Where the sandbox is."""
+    """Address of the sandbox."""
 
     def __init__(self, deployment: Deployment) -> None:
         self.base_url, self.ca_file = deployment.base_url, str(deployment.ca_file)
@@ -51,14 +51,14 @@ async def service(deployment: Deployment) -> AsyncIterator[HttpService]:
 
 
 def read(service: HttpService, zone: Zone, entry: Entry, offset: int = 0) -> bytes:
-    """All bytes from `offset`."""
+    """Return all bytes from `offset`."""
     with service.transfer.download(zone.id, entry.id, offset=offset) as download:
         assert download.total == entry.size
         return b"".join(download)
 
 
 async def own_zone(service: HttpService, name: str) -> Zone:
-    """The zone of that name."""
+    """Return the zone of that name."""
     return next(zone for zone in await service.zones() if zone.name == name)
 
 
@@ -104,7 +104,7 @@ async def test_names_of_every_kind_arrive(service: HttpService, zone: str) -> No
 
 
 async def test_a_range_of_the_content(service: HttpService, zone: str) -> None:
-    """From any place on, and empty at the end."""
+    """A download can start anywhere; at the end it is empty."""
     here = await own_zone(service, zone)
     data = bytes(range(256)) * 8000
     entry = service.transfer.upload(here.id, here.root_id, "r", [data], len(data))
@@ -126,7 +126,7 @@ async def test_a_part_of_the_content(service: HttpService, zone: str) -> None:
 async def test_a_download_can_be_broken_off(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """A thread that waits for the service is free at once, and nobody is called offline."""
+    """An aborted download ends at once, and the state stays online."""
     here = await own_zone(service, zone)
     data = bytes(8_000_000)
     entry = service.transfer.upload(here.id, here.root_id, "b", [data], len(data))
@@ -158,7 +158,7 @@ async def test_a_folder_of_more_than_a_page(
 
 
 async def test_a_paginating_service() -> None:
-    """The same, where it does."""
+    """All entries arrive from a service that paginates."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
     deployment = Deployment(folder, zones=1, organization="page_listings = true")
     try:
@@ -210,7 +210,7 @@ async def test_a_lost_reply_of_a_change(
 async def test_a_download_that_is_cut(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """What came can be kept, and the rest asked for."""
+    """The received part can be kept, and the rest requested."""
     here = await own_zone(service, zone)
     data = bytes(range(251)) * 20_000
     entry = service.transfer.upload(here.id, here.root_id, "cut", [data], len(data))
@@ -230,7 +230,7 @@ async def test_a_download_that_is_cut(
 async def test_a_moment_of_trouble_is_not_noticed(
     service: HttpService, zone: str, deployment: Deployment, status: int
 ) -> None:
-    """Two failures, and the third request works."""
+    """Two failures are hidden by repetitions."""
     with deployment.faulty(status=status, method="GET", times=2):
         here = await own_zone(service, zone)
         assert await service.listing(here.id, here.root_id)
@@ -240,7 +240,7 @@ async def test_a_moment_of_trouble_is_not_noticed(
 async def test_a_reset_connection_is_not_noticed(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """A kept connection that died is replaced."""
+    """A dead idle connection is replaced."""
     await service.zones()
     with deployment.faulty(drop_reply=True, method="GET", times=2):
         assert await own_zone(service, zone)

@@ -27,7 +27,7 @@ answer = "result.entry"
 
 
 def test_both_packaged_profiles_are_good() -> None:
-    """`published` guesses nothing, `sandbox` knows everything."""
+    """`published` defines no operation, `sandbox` defines all."""
     assert packaged() == ["published", "sandbox"]
     published, sandbox = load_profile("published"), load_profile("sandbox")
     assert not any(published.can(operation) for operation in OPERATIONS)
@@ -110,7 +110,7 @@ def test_a_request_is_filled_in_everywhere() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_line(text: str, line: int, word: str) -> None:
-    """File, line, and what would be right."""
+    """The error names the file, the line and the remedy."""
     with pytest.raises(ProfileError, match=word) as refused:
         parse_profile(text, "ours", "/etc/ours.toml")
     assert refused.value.message.startswith(f"/etc/ours.toml, line {line}: ")
@@ -118,20 +118,20 @@ def test_what_is_wrong_is_said_with_its_line(text: str, line: int, word: str) ->
 
 
 def test_broken_toml_is_said_with_its_line() -> None:
-    """The parser knows the line."""
+    """The line comes from the TOML parser."""
     with pytest.raises(ProfileError, match=r"ours\.toml.*line 2"):
         parse_profile("\n[delete\n", "ours", "ours.toml")
 
 
 @pytest.mark.parametrize("name", ["nothing", "/nowhere/x.toml", "x.toml", ""])
 def test_a_profile_that_is_not_there(name: str) -> None:
-    """One line that names it."""
+    """The error is one line that names the profile."""
     with pytest.raises(ProfileError):
         load_profile(name)
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 are said, not raised."""
+    """A file that is not UTF-8 causes a ProfileError."""
     file = tmp_path / "x.toml"
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ProfileError, match="cannot be read"):
@@ -140,7 +140,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 
 @given(st.fixed_dictionaries({name: st.text() for name in ("zone", "entry", "parent", "name")}))
 def test_no_value_leads_elsewhere(values: dict[str, str]) -> None:
-    """Whatever ids and names are, the request goes where the profile says."""
+    """No id or name changes the path that the profile defines."""
     full = values | {"file": values["entry"], "folder": values["parent"], "version": "1"}
     full |= {"password": "p", "new_password": values["name"], "username": "u"}
     full["token"] = values["entry"]

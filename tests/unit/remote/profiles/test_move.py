@@ -46,7 +46,7 @@ class Remote:
 
 
 async def test_one_request_does_both_where_it_can() -> None:
-    """The entry is not even asked for."""
+    """No other request is sent."""
     remote = Remote(BOTH + RENAME)
     entry = await remote.bring()
     assert (entry.parent_id, entry.name, remote.asked) == ("q", "b", ["move"])
@@ -64,14 +64,14 @@ async def test_one_request_does_both_where_it_can() -> None:
 async def test_only_the_steps_that_are_left_are_done(
     parent: str, name: str, asked: list[str]
 ) -> None:
-    """What the service has already is not asked for."""
+    """Steps that are already done are skipped."""
     remote = Remote(MOVE + RENAME)
     entry = await remote.bring(parent, name)
     assert (entry.parent_id, entry.name, remote.asked) == (parent, name, asked)
 
 
 async def test_a_second_attempt_does_the_rest() -> None:
-    """Renamed, then the service failed: the next attempt only moves."""
+    """After a rename and a failed move, the next attempt only moves."""
     remote = Remote(MOVE + RENAME)
     remote.fails["move"] = [503]
     with pytest.raises(Unavailable):
@@ -82,7 +82,7 @@ async def test_a_second_attempt_does_the_rest() -> None:
 
 
 async def test_a_name_that_is_taken_on_the_way_is_gone_around() -> None:
-    """Somebody has the new name in the former folder: so it is moved first."""
+    """If the old folder has an entry with the new name, the move comes first."""
     remote = Remote(MOVE + RENAME)
     remote.fails["rename"] = [409]
     entry = await remote.bring()
@@ -92,7 +92,7 @@ async def test_a_name_that_is_taken_on_the_way_is_gone_around() -> None:
 
 @pytest.mark.parametrize("text", [MOVE, RENAME, ""])
 async def test_half_a_move_is_not_begun(text: str) -> None:
-    """Without an address for the other half nothing is asked for at all."""
+    """If one of two operations is missing, no request is sent."""
     remote = Remote(text)
     with pytest.raises(NotSupported, match="no endpoint"):
         await remote.bring()
@@ -100,7 +100,7 @@ async def test_half_a_move_is_not_begun(text: str) -> None:
 
 
 async def test_an_answer_that_nothing_follows_is_an_error() -> None:
-    """A service that says yes and does nothing is not believed, nor asked for ever."""
+    """A service that accepts the change without effect causes an error after three attempts."""
     remote = Remote(MOVE + RENAME)
     remote.deaf = True
     with pytest.raises(BadAnswer, match="elsewhere"):

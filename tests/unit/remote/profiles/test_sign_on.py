@@ -8,14 +8,14 @@ from zonedrive.remote.profiles.sign_on import MissingFields, SignOn
 
 
 def table(text: str) -> SignOn:
-    """The table out of a profile."""
+    """Return the parsed [sign_on] table."""
     found = parse_profile(f"[sign_on]\n{text}", "mine", "mine.toml").sign_on
     assert found is not None
     return found
 
 
 def test_an_answer_goes_where_the_profile_says() -> None:
-    """Fields of the answer and the organization become fields of the logon, and nothing else."""
+    """Only fields of the answer and the organization become fields of the logon."""
     way = table(
         'body = { token = "{answer.id_token}", organizationName = "{organization}",'
         ' passwordAsString = "a-{answer.x}-{answer.x}", autoLogon = true }'
@@ -39,7 +39,7 @@ def test_an_answer_without_what_is_needed() -> None:
 
 
 def test_forms() -> None:
-    """A form post, of which browsers keep nothing, unless a deployment wants the fragment."""
+    """The default is a form post, which browsers do not store."""
     body = 'body = { token = "{answer.token}" }\n'
     assert table(f'{body}response = "form"').fragment is False
     assert table(f'{body}response = "fragment"').fragment is True
@@ -47,7 +47,7 @@ def test_forms() -> None:
 
 
 def test_what_comes_with_zonedrive() -> None:
-    """`published` says nothing, for nothing is published; the sandbox says all."""
+    """`published` has no sign-on table, `sandbox` has one."""
     assert load_profile("published").sign_on is None
     way = load_profile("sandbox").sign_on
     assert way is not None
@@ -78,7 +78,7 @@ def test_what_comes_with_zonedrive() -> None:
     ],
 )
 def test_mistakes_are_told_with_their_line(text: str, line: int, words: str) -> None:
-    """One line: file, line, what is wrong."""
+    """The error is one line with file, line and cause."""
     with pytest.raises(ProfileError) as wrong:
         table(text)
     assert wrong.value.message.startswith(f"mine.toml, line {line}: sign_on: ")
@@ -86,7 +86,7 @@ def test_mistakes_are_told_with_their_line(text: str, line: int, words: str) -> 
 
 
 def test_it_must_be_a_table() -> None:
-    """And not a list of tables, or a text."""
+    """A list of tables or a text is an error."""
     for text in ("sign_on = 1", "[[sign_on]]\nerror = 'x'"):
         with pytest.raises(ProfileError, match="sign_on must be a table"):
             parse_profile(text, "mine", "mine.toml")

@@ -57,7 +57,7 @@ class Dripping:
         self.done = threading.Event()
 
     def __call__(self, connection: socket.socket) -> None:
-        """One conversation."""
+        """Handle one connection."""
         request(connection)
         connection.sendall(self.head)
         drip(connection, self.done)
@@ -169,7 +169,7 @@ def test_a_truncated_body_is_an_error(peer: Callable[[Talk], Peer], ca_file: Pat
 
 
 def take(connection: socket.socket) -> None:
-    """Read a whole upload."""
+    """Read a complete upload."""
     head = request(connection)
     head, _, body = head.partition(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -208,7 +208,7 @@ def test_an_upload_that_breaks_lets_go_of_what_it_is_made_from(
 def test_an_upload_without_an_answer_is_in_doubt(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """All was taken, then the connection closed."""
+    """A connection that closes after a complete upload means ReplyLost."""
     service = transfer(peer(take).url, ca_file)
     with pytest.raises(errors.ReplyLost):
         service.upload("z", "p", "n", [b"x" * 100_000], 100_000)
@@ -277,7 +277,7 @@ def test_breaking_off_what_is_over_harms_nobody_else(
 
 
 def test_closing_the_client_ends_what_runs(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """A shutdown does not wait for a download."""
+    """Closing the client aborts a running download."""
     talk = Dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 600_000)
     service = transfer(peer(talk).url, ca_file)
     try:
@@ -329,7 +329,7 @@ async def test_a_certificate_for_another_host(peer: Callable[[Talk], Peer], ca_f
 
 
 async def test_a_host_that_speaks_plain_http(peer: Callable[..., Peer], ca_file: Path) -> None:
-    """TLS or nothing."""
+    """A host without TLS is an error."""
 
     def talk(connection: socket.socket) -> None:
         connection.recv(65536)
@@ -341,7 +341,7 @@ async def test_a_host_that_speaks_plain_http(peer: Callable[..., Peer], ca_file:
 
 
 async def test_a_port_that_nobody_listens_at(ca_file: Path) -> None:
-    """The system's own word for it."""
+    """The message contains the system's error."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # so that nobody else can listen there
         port = silent.getsockname()[1]
@@ -351,7 +351,7 @@ async def test_a_port_that_nobody_listens_at(ca_file: Path) -> None:
 
 
 async def test_a_host_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistyped name is one line, too."""
+    """An unknown host is a one-line error."""
     monkeypatch.setenv("RES_OPTIONS", "timeout:1 attempts:1")  # also where no name server answers
     error = await failing(opened("https://zones.invalid"))
     assert type(error) is errors.Unreachable
@@ -367,7 +367,7 @@ class Once:
         self.done = threading.Event()
 
     def __call__(self, connection: socket.socket) -> None:
-        """One conversation."""
+        """Handle one connection."""
         self.connections += 1
         for _ in range(self.times):
             request(connection)
@@ -444,7 +444,7 @@ def test_a_ready_connection_that_has_ended_is_not_used(
 
 
 def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """As for metadata."""
+    """The same holds for connections of worker threads."""
     talk = Once(bytes(4 << 20))  # more than is read ahead
     service = transfer(peer(talk).url, ca_file)
     try:
@@ -467,7 +467,7 @@ class Dying:
         self.heads: list[bytes] = []
 
     def __call__(self, connection: socket.socket) -> None:
-        """One conversation."""
+        """Handle one connection."""
         self.heads.append(whole(connection))
         connection.sendall(ok([]))
         if len(self.heads) == 2:

@@ -1,4 +1,4 @@
-"""How the head of an answer is read, line by line."""
+"""Parsing of the head of an answer, line by line."""
 
 import httpx
 import pytest
@@ -30,7 +30,7 @@ def test_words_of_progress_are_left_out() -> None:
 @pytest.mark.parametrize("value", ["plain", "Grüße"])
 @pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1"])
 def test_headers_are_understood_in_either_encoding(value: str, encoding: str) -> None:
-    """Few are anything but ASCII."""
+    """Headers may be UTF-8 or Latin-1."""
     exchange = given(b"HTTP/1.1 200 OK\r\n", b"X: " + value.encode(encoding) + b"\r\n", b"\r\n")
     assert exchange.response(httpx.ByteStream(b""), {}).headers["x"] == value
 
@@ -57,7 +57,7 @@ def test_what_is_no_head_ends_the_request(lines: list[bytes]) -> None:
 
 
 def test_a_header_that_would_be_two_is_not_sent() -> None:
-    """Nothing that is put into a request begins a line of its own."""
+    """A line break in a header value is an error."""
     request = httpx.Request("GET", "https://zones.example", headers=[(b"X", b"a\r\nY: b")])
     with pytest.raises(httpx.LocalProtocolError):
         given(request=request)

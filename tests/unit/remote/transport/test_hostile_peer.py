@@ -38,10 +38,10 @@ Start = Callable[..., Peer]
 
 
 class Bearer(httpx.Auth):
-    """One bearer."""
+    """Authentication with one bearer."""
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Put it in."""
+        """Add the bearer to the request."""
         request.headers["Authorization"] = "Bearer old"
         yield request
 
@@ -54,7 +54,7 @@ class Place:
 
 
 def whole(connection: Receiving) -> bytes:
-    """A request that comes, with its body."""
+    """Receive a request with its body; return its head."""
     head, _, body = request(connection).partition(b"\r\n\r\n")
     _, _, length = head.lower().partition(b"content-length: ")
     left = int(length.split(b"\r\n")[0]) if length else 0
@@ -64,13 +64,13 @@ def whole(connection: Receiving) -> bytes:
 
 
 def ok(value: object) -> bytes:
-    """An answer of 200."""
+    """Return a successful answer with JSON."""
     body = json.dumps(value).encode()
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
 def entry(name: str) -> dict[str, object]:
-    """What an upload is answered with."""
+    """Return the entry in the answer to an upload."""
     return {
         "id": name, "zoneId": "z", "parentId": "p", "name": "n", "folder": False, "size": 3,
         "lastModified": "2026-11-21T12:00:00+00:00", "lastModifiedBy": "alice@acme.example",
@@ -78,7 +78,7 @@ def entry(name: str) -> dict[str, object]:
 
 
 def opened(peer: Peer, ca_file: Path, auth: httpx.Auth | None = None) -> HttpService:
-    """A service at a peer."""
+    """Return a service at the peer."""
     return open_service(
         Place(peer.url, ca_file), auth or Bearer(), load_profile("published"), Settings()
     )
@@ -87,7 +87,7 @@ def opened(peer: Peer, ca_file: Path, auth: httpx.Auth | None = None) -> HttpSer
 def transfer(
     peer: Peer, ca_file: Path, auth: httpx.Auth | None = None, seconds: float = SHORT
 ) -> Transfer:
-    """Content at a peer, with little patience for its answers."""
+    """Return a Transfer at the peer with short deadlines."""
     return Transfer(
         BlockingClient(peer.url, BlockingTransport(tls.trust(ca_file)), auth),
         Connectivity(), load_profile("published"),
@@ -96,7 +96,7 @@ def transfer(
 
 
 def look(place: Place, seconds: float = LONG) -> ProbeResult:
-    """What doctor does."""
+    """Probe a service as doctor does."""
     with Probe(place, seconds) as probe:
         return probe.service()
 
@@ -118,7 +118,7 @@ class WithMore:
         self.asked = 0
 
     def __call__(self, connection: socket.socket) -> None:
-        """One conversation."""
+        """Handle one connection."""
         records = Records(self._context, connection)
         while True:
             whole(records)
@@ -177,7 +177,7 @@ async def test_a_ready_made_answer_is_not_the_next_listing(
 def test_a_ready_made_answer_is_not_the_next_large_upload(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
-    """As for small ones."""
+    """The same holds for large uploads."""
     talk = WithMore(lambda name: ok(entry(name)), context, apart=apart)
     service = transfer(peer(talk, plain=True), ca_file, seconds=LONG)
     for number in (1, 2, 3):
@@ -190,7 +190,7 @@ def test_a_ready_made_answer_is_not_the_next_large_upload(
 def test_a_ready_made_answer_is_not_the_next_content(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
-    """Bytes of one file never are those of another."""
+    """A download never returns bytes of another file."""
     talk = WithMore(ok, context, apart=apart)
     service = transfer(peer(talk, plain=True), ca_file, seconds=LONG)
     for number in (1, 2, 3):
@@ -209,7 +209,7 @@ class Early:
         self.over = threading.Event()
 
     def __call__(self, connection: socket.socket) -> None:
-        """One conversation."""
+        """Handle one connection."""
         request(connection)
         connection.sendall(self.answer)
         self.over.wait(2 * LONG)
@@ -237,7 +237,7 @@ def test_an_upload_that_is_answered_before_its_end_is_none(
 
 
 def test_a_refusal_that_comes_early_ends_an_upload_at_once(peer: Start, ca_file: Path) -> None:
-    """Also where the service reads no more of it."""
+    """The upload ends although the service reads no more of it."""
     talk = Early(b"HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n")
     service = transfer(peer(talk), ca_file, seconds=LONG)
     began = time.monotonic()
@@ -275,7 +275,7 @@ class DaemonTimeout:
         self.over = threading.Event()
 
     def __call__(self, connection: socket.socket) -> None:
-        """One conversation."""
+        """Handle one connection."""
         whole(connection)
         connection.sendall(self.head)
         while not self.over.wait(0.02):
@@ -297,7 +297,7 @@ SLOW_BODY = {
 
 @pytest.fixture
 def slow(peer: Start) -> Iterator[Callable[[tuple[bytes, bytes]], Peer]]:
-    """Starts a slow peer."""
+    """Return a function that starts a slow peer."""
     talks: list[DaemonTimeout] = []
 
     def start(how: tuple[bytes, bytes]) -> Peer:
@@ -339,7 +339,7 @@ def test_a_download_waits_for_its_beginning_only_so_long(
 def test_doctor_looks_only_so_long(
     slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
 ) -> None:
-    """A byte every little while keeps nobody."""
+    """An answer that drips does not extend the deadline."""
     place = Place(slow((SLOW | SLOW_BODY)[how]).url, ca_file)
     began = time.monotonic()
     with pytest.raises(errors.TimedOut):
@@ -351,7 +351,7 @@ def test_doctor_looks_only_so_long(
 def test_the_trial_of_a_profile_waits_only_so_long(
     slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
 ) -> None:
-    """As doctor."""
+    """The probe of an endpoint has the same deadline."""
     operation = load_profile("sandbox").operation("make_folder")
     assert "make_folder" in OPERATIONS
     began = time.monotonic()
@@ -364,7 +364,7 @@ def test_the_trial_of_a_profile_waits_only_so_long(
 
 
 def test_a_handshake_takes_only_so_long(peer: Callable[..., Peer], ca_file: Path) -> None:
-    """Before TLS is there, bytes may drip as well."""
+    """The deadline includes the TLS handshake."""
     over = threading.Event()
 
     def talk(connection: socket.socket) -> None:
@@ -392,7 +392,7 @@ class Flood:
         self.ended = threading.Event()
 
     def __call__(self, connection: socket.socket) -> None:
-        """One conversation."""
+        """Handle one connection."""
         whole(connection)
         try:
             connection.sendall(self.head)
@@ -446,7 +446,7 @@ def test_the_answer_to_a_large_upload_is_bounded(peer: Start, ca_file: Path, how
 async def test_the_answer_to_a_small_upload_is_bounded(
     peer: Start, ca_file: Path, how: str
 ) -> None:
-    """As for large ones."""
+    """The same holds for small uploads."""
     talk = Flood(*FLOODS[how])
     service = opened(peer(talk), ca_file)
     try:
@@ -484,7 +484,7 @@ def test_encoded_content_is_refused(peer: Start, ca_file: Path, how: str) -> Non
 
 
 class Renewing(httpx.Auth):
-    """Has another bearer after a 401."""
+    """Authentication that changes the bearer after a 401."""
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Put one in; where that is refused, the next one."""
@@ -523,7 +523,7 @@ def test_a_refused_bearer_costs_no_memory(peer: Start, ca_file: Path, encoding: 
 
 
 async def test_no_cookie_is_kept_or_sent(peer: Start, ca_file: Path) -> None:
-    """Whatever the service sets, and whoever asks."""
+    """No request contains a cookie that the service has set."""
     heads: list[bytes] = []
 
     def talk(connection: socket.socket) -> None:
@@ -569,7 +569,7 @@ DATES = [
 
 @pytest.mark.parametrize("date", DATES)
 def test_a_date_that_none_is_tells_no_time(peer: Start, ca_file: Path, date: str) -> None:
-    """Everything else that there is to see is seen."""
+    """The probe reports its other results."""
 
     def talk(connection: socket.socket) -> None:
         whole(connection)

@@ -59,7 +59,7 @@ def pump(source: socket.socket, target: socket.socket) -> None:
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """One that the environment names."""
+    """Start a proxy and name it in the environment."""
     found = Proxy()
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, found.url)
@@ -148,7 +148,7 @@ async def test_a_proxy_learns_no_bearer(
 async def test_a_host_without_a_proxy_is_asked_directly(
     peer: Callable[[Talk], Peer], ca_file: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the environment says."""
+    """The proxy settings of the environment apply."""
     monkeypatch.setenv("no_proxy", "elsewhere.example,localhost")
 
     def talk(connection: socket.socket) -> None:
@@ -167,7 +167,7 @@ async def test_a_host_without_a_proxy_is_asked_directly(
 async def test_a_proxy_that_refuses_is_named(
     peer: Callable[..., Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing reached the service, so nothing is in doubt."""
+    """The error names the proxy; the request had no effect."""
 
     def talk(connection: socket.socket) -> None:
         request(connection)

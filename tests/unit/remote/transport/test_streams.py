@@ -26,7 +26,7 @@ LOCATIONS = """
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Front]:
-    """A server with some files."""
+    """Start an HTTP/2 server with some files."""
     folder.chmod(0o755)
     for name in ("large", "slow"):
         (folder / name).write_bytes(b"0123456789abcdef" * 200_000)
@@ -36,7 +36,7 @@ def serving(folder: Path) -> Iterator[Front]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
-    """One for all tests."""
+    """Share one server among the tests."""
     with serving(tmp_path_factory.mktemp("files")) as found:
         yield found
 
@@ -76,7 +76,7 @@ class Client:
 
 
 async def test_a_hundred_at_once_share_a_connection(own: Front) -> None:
-    """They all get their own answers."""
+    """A hundred requests share one connection."""
     client = Client(own)
     found = {}
 
@@ -177,7 +177,7 @@ async def test_a_server_that_dies_ends_every_answer_in_an_error(server: Front) -
 
 
 async def test_an_answer_that_stalls(server: Front) -> None:
-    """It ends in a timeout, and the others go on."""
+    """A stalled answer times out without effect on others."""
     client = Client(server)
     await client.get("/small")
     body = httpx.Request(

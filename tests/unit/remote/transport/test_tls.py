@@ -1,4 +1,4 @@
-"""Whom we trust."""
+"""The trusted certificate authorities."""
 
 import ssl
 from pathlib import Path
@@ -11,7 +11,7 @@ from zonedrive.remote.transport import tls
 
 
 def test_without_a_file_the_systems_authorities_are_trusted() -> None:
-    """Those that this system's programs trust."""
+    """The default is the system's authorities."""
     found = tls.trust()
     paths = ssl.get_default_verify_paths()
     assert (found.file, found.folder) == (paths.cafile, paths.capath)
@@ -33,7 +33,7 @@ def test_a_system_without_authorities_has_certifis(
 
 
 def test_a_file_replaces_them(tmp_path: Path) -> None:
-    """Only the deployment's own authority may vouch for it."""
+    """Only the given authority is trusted."""
     file = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(str(file))
     assert tls.trust(file) == tls.Trust(str(file))
@@ -41,7 +41,7 @@ def test_a_file_replaces_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n"])
 def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str | None) -> None:
-    """In one line that names it."""
+    """The error is one line that names the file."""
     file = tmp_path / "ca.pem"
     if text is not None:
         file.write_text(text)

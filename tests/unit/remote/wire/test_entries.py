@@ -29,7 +29,7 @@ FULL = (
 
 
 def listed(body: bytes) -> list[Entry]:
-    """The entries that a listing shows."""
+    """Return the entries of a listing."""
     return wire.Listed(
         wire.raw_items(body, "listing"), "listing", zone_id="z", parent_id="p"
     ).entries()
@@ -218,6 +218,6 @@ def test_versions_are_given_newest_first() -> None:
 
 @pytest.mark.parametrize("value", [None, [], "text", {}, {"id": ""}, {"name": "n"}])
 def test_an_answer_that_is_no_entry_is_an_error(value: object) -> None:
-    """It is not made into an entry with an empty id."""
+    """A malformed entry raises BadAnswer."""
     with pytest.raises(BadAnswer):
         wire.one_entry(value, "x", zone_id="z")

@@ -159,7 +159,7 @@ def test_a_redirect_is_never_followed_but_named() -> None:
 
 
 def chained(outer: Exception, inner: BaseException) -> Exception:
-    """`outer` raised from `inner`."""
+    """Return `outer` with `inner` as its cause."""
     outer.__cause__ = inner
     return outer
 

@@ -37,7 +37,7 @@ def test_name_and_content_arrive_as_they_are(name: str, parts: list[bytes], piec
 
 
 def test_a_common_parser_reads_it() -> None:
-    """Not only our own idea of the format."""
+    """A parser of another project reads the body."""
     form = MultipartBody('a "quoted" name.txt', [b"abc"], 3)
     head = f"Content-Type: {form.content_type}\r\n\r\n".encode()
     message = message_from_bytes(head + b"".join(form), policy=HTTP)
@@ -71,7 +71,7 @@ def test_it_stops_when_it_shall() -> None:
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    """Half a character cannot be sent."""
+    """A name with a lone surrogate is rejected."""
     with pytest.raises(Rejected):
         MultipartBody("\ud800", [], 0)
 

@@ -19,7 +19,7 @@ class Shelf:
         self.before: Callable[[int], None] = lambda number: None
 
     async def fetch(self, query: Query) -> Page[object]:
-        """One answer."""
+        """Return one page."""
         self.before(len(self.queries))
         self.queries.append(dict(query))
         ids = self.ids
@@ -32,7 +32,7 @@ class Shelf:
 
 
 async def read(shelf: Shelf, known: Pagination | None = None) -> list[object]:
-    """The ids that a reader finds."""
+    """Return the ids that a reader finds."""
     return [item.id for item in await Reader(shelf.fetch, known or Pagination()).read()]
 
 
@@ -154,7 +154,7 @@ async def test_a_service_that_refuses_large_pages_is_read_in_its_own(count: int)
 
 
 async def test_a_failure_on_a_later_page_is_a_failure() -> None:
-    """Half a folder is never given out as a whole one."""
+    """A failed page fails the whole listing."""
     shelf = Shelf(250)
 
     async def fetch(query: Query) -> Page[object]:

@@ -414,7 +414,7 @@ class Cache:
         try:
             file = open_file(path, self._key, row.manifest)
         except (FileNotFoundError, StoreError) as wrong:
-            log.warning("cached content is lost and fetched again (%s)", wrong)
+            log.warning("cached content is missing or damaged and is fetched again (%s)", wrong)
             self._drop_rows([row])
             return
         except OSError as wrong:  # no descriptor left, or the disk is in trouble
@@ -422,7 +422,9 @@ class Cache:
             entry.without_disk()
             return
         if file.size != row.size or not self._is_bound(row.manifest):
-            log.warning("cached content is not what it was and is fetched again (%s)", row.name)
+            log.warning(
+                "cached content differs from its record and is fetched again (%s)", row.name
+            )
             file.close()
             self._drop_rows([row])
             return

@@ -223,7 +223,7 @@ class CacheIndex:
 
     def _drop(self, damaged: list[Sequence[object]]) -> None:
         """Delete damaged rows."""
-        log.warning("%d damaged rows of the cache index are dropped", len(damaged))
+        log.warning("%d damaged rows of the cache index are deleted", len(damaged))
         for key in damaged:
             self._write("DELETE FROM entries WHERE ino IS ? AND stamp IS ?", key)
         self._lost()
@@ -376,7 +376,7 @@ def _shrink_from_now_on(db: Database) -> None:
         db.execute("PRAGMA auto_vacuum = FULL")
         db.execute("VACUUM")
     except (sqlite3.OperationalError, OSError) as wrong:  # no room for a copy: at the next start
-        log.info("the cache index stays as large as it is (%s)", wrong)
+        log.info("cannot make the cache index smaller (%s)", wrong)
 
 
 def _is_damage(wrong: BaseException | None) -> bool:

@@ -346,7 +346,7 @@ class Fetcher:
         except (ZonedriveError, OSError) as wrong:
             error = wrong
         except Exception as wrong:
-            log.exception("a download ended in an unforeseen way")
+            log.exception("a download failed with an unexpected error")
             error = wrong
         finally:
             download.stop()  # the thread may have been left behind
@@ -370,13 +370,13 @@ class Fetcher:
         if stream.validator is not None:
             stamp = self._stamp(stream.validator)
             if entry.validator and entry.validator != stamp:
-                raise Changed("the content is another one by now")
+                raise Changed("the content has changed on the service")
             entry.validator = stamp
         download.progressed = trio.current_time()
         offset = stream.offset
         download.first_new = entry.present.reach(offset)
         if offset > download.start:
-            raise BadAnswer(f"bytes from {offset} came, from {download.start} were asked for")
+            raise BadAnswer(f"the answer begins at byte {offset}, not at byte {download.start}")
         if offset == download.start:
             return True
         # The source ignores ranges: one download from the beginning serves everybody.

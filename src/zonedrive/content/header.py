@@ -66,7 +66,7 @@ class Head:
         """Read a head.  Raises Damaged if it fails its check or needs another key."""
         page = os.pread(descriptor, HEAD_BYTES, 0)
         if not page.startswith(MAGIC) or len(page) < HEAD_BYTES:
-            raise Damaged("not a sealed file, or one of another version")
+            raise Damaged("not an encrypted file, or one of another version")
         file_id = page[len(MAGIC) : _WRAPPED]
         nonce, sealed = page[_WRAPPED:][:NONCE_BYTES], page[_WRAPPED + NONCE_BYTES :]
         try:
@@ -74,11 +74,11 @@ class Head:
                 nonce, sealed[: KEY_BYTES + TAG_BYTES], MAGIC + file_id
             )
         except InvalidTag as wrong:
-            raise Damaged("the key of a sealed file fails its check") from wrong
+            raise Damaged("the key of an encrypted file fails its check") from wrong
         head = cls(file_id, key)
         states = [state for place in _PLACES if (state := head._state(page[place:]))]
         if not states:
-            raise Damaged("the state of a sealed file fails its check")
+            raise Damaged("the header of an encrypted file fails its check")
         head._sequence, head.size, head.holes = max(states, key=lambda state: state[0])
         return head
 

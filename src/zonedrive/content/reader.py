@@ -162,7 +162,7 @@ class EntryReader:
             data = self._entry.read(offset, end - offset)
             if data is not None:
                 return data
-        raise StoreError("the memory window is too small for all who read this file")
+        raise StoreError("too many programs read this uncached file at once")
 
     async def fill(self, step: int = 8 << 20) -> None:
         """See Reader."""

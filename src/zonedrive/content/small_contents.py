@@ -94,7 +94,7 @@ class SmallContents:
             return None
         data = self._opened(row)
         if data is None:
-            log.warning("cached content is lost or damaged and is fetched again (inode %d)", ino)
+            log.warning("cached content is missing or damaged and is fetched again (inode %d)", ino)
             self._quota.idle -= row.taken  # first: a restart of the index sets it to 0
             self._index.delete([row.name])
             return None

@@ -65,9 +65,9 @@ def _tell(batch: list[Invalidation]) -> None:
             # ENOENT: the kernel does not know the inode or the name, so nothing is stale.
             # The others come with a session that is ending.
             if refused.errno not in (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.EBADF):
-                log.warning("the kernel did not take %r (%s)", change, refused)
-        except Exception:  # the others are told nevertheless
-            log.exception("the kernel could not be told of %r", change)
+                log.warning("the kernel rejected the invalidation %r (%s)", change, refused)
+        except Exception:  # the others are still sent
+            log.exception("cannot send the invalidation %r to the kernel", change)
 
 
 def _tell_one(change: Invalidation) -> None:

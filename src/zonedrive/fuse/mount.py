@@ -148,7 +148,7 @@ class Session:
                 await trio.to_thread.run_sync(os.statvfs, self.folder, abandon_on_cancel=True)
                 here = await trio.to_thread.run_sync(os.stat, self.folder, abandon_on_cancel=True)
                 if here.st_dev == above.st_dev:
-                    raise MountError(f"the mount at {self.folder} was gone at once")
+                    raise MountError(f"the mount at {self.folder} disappeared at once")
                 tuning.tune(here.st_dev)
         except trio.TooSlowError as slow:
             self.stop()

@@ -158,7 +158,7 @@ def check(path: str) -> Path:
     if not empty:
         raise MountError(f"{folder} is not empty", remedy="mount on an empty folder")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise MountError(f"{folder} is not yours to mount on", remedy="choose a folder of yours")
+        raise MountError(f"{folder} is not writable", remedy="mount on a folder of yours")
     return folder
 
 

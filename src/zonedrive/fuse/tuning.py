@@ -42,4 +42,4 @@ def _write(setting: Path, value: int) -> None:
     try:
         setting.write_text(str(value), "ascii")
     except OSError as refused:
-        log.debug("%s stays as it is (%s)", setting.name, refused.strerror)
+        log.debug("cannot set %s (%s)", setting.name, refused.strerror)

@@ -189,10 +189,10 @@ class PinFetcher:
                     self._pinned_in(changed), progress, deep=False, ask="unlisted"
                 )
         except Exception:  # a bug in one task must not end the mount
-            log.warning("pinned files could not be looked at", exc_info=True)
+            log.warning("cannot check pinned files", exc_info=True)
             self._forget()
         if progress.failed:
-            log.info("%d pinned files could not be brought here", len(progress.failed))
+            log.info("%d pinned files could not be fetched", len(progress.failed))
         self._whole = self._whole or progress.away is not None
         return progress.away is None
 
@@ -342,7 +342,7 @@ class PinFetcher:
             self._try_last.discard(ino)
             return
         if inode is not None:
-            self._give_up(inode, "it changes all the time", progress)
+            self._give_up(inode, "it keeps changing on the service", progress)
 
     def _is_hopeless(self, inode: Inode) -> bool:
         """Return True if the cache is as small as when this version did not fit."""

@@ -91,7 +91,7 @@ class PinPoller:
         try:
             await self._round(until)
         except Exception:  # a bug must not end the mount or the next round
-            log.warning("pinned folders could not be gone through", exc_info=True)
+            log.warning("cannot list pinned folders", exc_info=True)
             self._left.clear()
 
     async def _round(self, until: float) -> None:

@@ -400,7 +400,7 @@ class FilePrefetch:
         except (Forbidden, NotFound):
             sequence.ahead.pop(inode.ino, None)
         except (ZonedriveError, OSError) as wrong:
-            log.info("fetching ahead ended (%s)", wrong)
+            log.info("prefetch stopped (%s)", wrong)
             sequence.stop()
         finally:
             self._running.end(inode.ino)

@@ -47,4 +47,4 @@ class CurrentSource(VersionSource):
         """Raise Changed if the service has another version, or the error of the request."""
         found = await self._service.entry(self._zone, self._file_id)
         if found.revision != self._revision:
-            raise Changed("the service has another version by now")
+            raise Changed("the service has a newer version")

@@ -273,7 +273,7 @@ class Chunks:
             return False
         if empty:
             raise Damaged(f"{name}: chunk {number} was lost")
-        raise Damaged(f"{name}: chunk {number} is older than the last stored one")
+        raise Damaged(f"{name}: chunk {number} is not the last stored one")
 
     def nonce_of_run(self, first: int, end: int) -> int:
         """Return the first nonce of chunks that were written in sequence, else 0."""

@@ -89,7 +89,7 @@ async def test_what_was_read_stays_readable_offline(tmp_path: Path, key: bytes |
 
 
 async def test_complete_files_survive_a_killed_daemon(tmp_path: Path, key: bytes | None) -> None:
-    """What was complete when the daemon was killed is there at the next start, and counted."""
+    """Complete files of a killed daemon are cached and counted at the next start."""
     whole, part = Script(content(3 * MIB)), Script(content(8 * MIB, 1))
     async with running(tmp_path / "a", key) as cache:
         reader = cache.open(1, "r", len(whole.data), whole)
@@ -109,7 +109,7 @@ async def test_complete_files_survive_a_killed_daemon(tmp_path: Path, key: bytes
 
 
 async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
-    """Who has the old version open reads it to its end; everybody else gets the new one."""
+    """Programs that have the old version open read it to its end; all others get the new one."""
     old, new = Script(content(2 * MIB)), Script(content(2 * MIB, 1))
     async with running(tmp_path) as cache:
         await fetched(cache, 1, old, "old")
@@ -265,7 +265,7 @@ async def test_the_last_of_the_disk_is_left_free(tmp_path: Path) -> None:
 
 
 async def test_the_limit_in_force_is_what_the_disk_leaves(tmp_path: Path) -> None:
-    """With what is stored counted in; never below nothing, and never above the one that is set."""
+    """The ceiling includes the stored bytes; it is never negative and never above the limit."""
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
         async with running(disk / "cache") as cache:
             await fetched(cache, 3, Script(content(MIB, 3)))
@@ -405,7 +405,7 @@ async def test_a_damaged_folder_is_used_anyway(
 
 
 async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
-    """It is begun anew under the running cache: opening, reading and closing go on."""
+    """A damaged index is created again while opening, reading and closing continue."""
     source = Script(content(2 * MIB))
     async with running(tmp_path, None) as cache:
         await fetched(cache, 1, source)
@@ -437,7 +437,7 @@ async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
 async def test_a_damaged_row_of_the_index(
     tmp_path: Path, key: bytes | None, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Under the running daemon and at the start: the file is fetched again, others stay."""
+    """The file of a damaged row is fetched again, at runtime and at the start; others stay."""
     source = Script(content(2 * MIB))
 
     def harm(ino: int) -> None:
@@ -465,7 +465,7 @@ async def test_a_damaged_row_of_the_index(
 
 
 async def test_rows_that_somebody_made_count_for_nothing(tmp_path: Path) -> None:
-    """Only who has the account's key can make a row of the index; others' files are not read."""
+    """A row that was made without the account's key is rejected, and its file is not read."""
     source = Script(content(2 * MIB))
     async with running(tmp_path, KEY) as cache:
         await fetched(cache, 1, source)
@@ -511,7 +511,7 @@ async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:
 async def test_a_folder_that_can_be_had_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While something else is at its place nothing is kept; soon after that all is as before."""
+    """Nothing is cached while a foreign file is in the place of the index."""
     folder, source = tmp_path / "cache", Script(content(2 * MIB))
     async with running(folder) as cache:
         await fetched(cache, 1, source)

@@ -73,7 +73,7 @@ async def test_the_first_bytes_come_before_the_last(cache: Cache) -> None:
 async def test_the_memory_of_a_large_download_goes_back_to_the_system(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, size: int, times: int
 ) -> None:
-    """Once, when it has ended; small downloads are not worth the time."""
+    """Free memory is returned once after a large download, and not after a small one."""
     returned: list[int] = []
     monkeypatch.setattr(memory, "give_back", lambda: returned.append(threading.get_ident()))
     source = Script(content(size))
@@ -141,7 +141,7 @@ async def test_random_reads_fetch_what_they_need(cache: Cache) -> None:
 
 
 async def test_random_reads_close_to_each_other_fetch_little_more(cache: Cache) -> None:
-    """That two of many random reads lie side by side does not begin a long download."""
+    """Two adjacent reads among many random ones do not begin a long download."""
     source = RangeScript(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in (40 * MIB, 40 * MIB + 300 * KIB, 20 * MIB, 20 * MIB - 600 * KIB, 5 * MIB):
@@ -228,7 +228,7 @@ async def test_a_source_without_ranges_serves_every_read(cache: Cache, kind: typ
 async def test_bytes_of_a_source_without_ranges_keep_their_place(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those that come while the download from the beginning, which had them, just ends."""
+    """Reads that begin while the download from the beginning ends get the right bytes, too."""
     monkeypatch.setattr(Download, "extend", lambda _self, _limit: False)  # each is just ending
     source = Script(content(6 * MIB))
     source.ranges = False
@@ -299,7 +299,7 @@ async def test_a_change_between_two_connections_is_noticed(cache: Cache) -> None
 async def test_connections_that_bring_nothing_are_tried_for_a_while(
     cache: Cache, mock_clock: trio.testing.MockClock
 ) -> None:
-    """A reader hears of it after `stall` seconds, and the next one sooner; both can be told why."""
+    """A read fails after `stall` seconds, and the next one sooner, with the connection's error."""
     cache._engine.stall = 10.0
     source = Script(content(MIB))
     source.cut, source.error = 0, Interrupted("the connection broke")
@@ -368,7 +368,7 @@ async def test_a_connection_is_not_credited_with_bytes_of_another_one(
 
 @pytest.mark.parametrize("size", [-1, 1])
 async def test_a_body_of_a_wrong_length_is_an_error(cache: Cache, size: int) -> None:
-    """A body that ends early or never is not taken for the file."""
+    """A body that is too short or too long is an error."""
     source = Script(content(300 * KIB))
     source.total = len(source.data)
     if size < 0:
@@ -423,7 +423,7 @@ async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nu
 
 
 async def test_another_size_is_another_version(cache: Cache) -> None:
-    """A file that has another size by now is not read as the old one."""
+    """A file whose size has changed on the service is not read as the old version."""
     source = Script(content(MIB))
     reader = cache.open(7, "r", 2 * MIB, source)
     with pytest.raises(Changed):
@@ -462,7 +462,7 @@ class Confirmed(Script):
 
 
 async def test_without_a_validator_the_version_is_looked_up(cache: Cache) -> None:
-    """Where content has nothing to tell its version by, no second stream is believed unasked."""
+    """Without a validator, the version is confirmed before a second stream is used."""
     source = Confirmed(content(32 * MIB))
     source.validator = None
     reader = cache.open(7, "r", len(source.data), source)
@@ -482,7 +482,7 @@ async def test_without_a_validator_the_version_is_looked_up(cache: Cache) -> Non
 async def test_a_validator_that_comes_or_goes_proves_nothing(
     cache: Cache, before: str | None
 ) -> None:
-    """Bytes with a validator are not added to bytes without one, nor the other way, unasked."""
+    """The version is confirmed before bytes with and without a validator are combined."""
     source = Confirmed(content(8 * MIB))
     source.validator = before
     reader = cache.open(7, "r", len(source.data), source)
@@ -496,7 +496,7 @@ async def test_a_validator_that_comes_or_goes_proves_nothing(
 
 
 async def test_a_change_is_noticed_after_a_restart(cache: Cache) -> None:
-    """Bytes of yesterday are not completed with bytes of another version today."""
+    """Cached bytes of one version are not completed with bytes of another one after a restart."""
     source = Script(content(8 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     await reader.read(0, 4096)
@@ -567,7 +567,7 @@ async def test_the_end_of_the_cache_ends_the_waiting(cache: Cache) -> None:
 async def test_drips_do_not_keep_others_waiting(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All threads read files of which next to nothing comes: another file is read all the same."""
+    """A file is read although slow downloads of other files occupy all threads."""
     monkeypatch.setattr("zonedrive.content.fetcher.TURN", 0.5)
     over = threading.Event()
     drips = [Script(content(MIB, ino), piece=10) for ino in range(12)]
@@ -591,7 +591,7 @@ async def test_drips_do_not_keep_others_waiting(
 
 
 async def test_a_drip_ends_the_wait(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte now and then keeps nobody waiting for ever."""
+    """A read fails if only a byte comes now and then."""
     source, over = Script(content(MIB), piece=1), threading.Event()
     source.pace = lambda _offset: over.wait(0.05)
     reader = cache.open(7, "r", MIB, source)
@@ -608,7 +608,7 @@ async def test_a_drip_ends_the_wait(cache: Cache, monkeypatch: pytest.MonkeyPatc
 async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Who has just begun to wait for one, of a read that takes long, waits on while bytes come."""
+    """A read that waits for a free thread does not time out while bytes of its file come."""
     fetcher = Fetcher(
         cast(Any, None), cast(Any, None), Engine(1, stall=10.0), str,
         moved=lambda: None, over=lambda: None,
@@ -677,7 +677,7 @@ class SlowDisk:
 async def test_a_reader_does_not_wait_for_the_disk(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has come is read before it is stored; it counts as kept, and is not fetched again."""
+    """Received bytes are read before they are stored, and are not fetched again."""
     disk, source = SlowDisk(monkeypatch), Script(content(MIB), piece=256 * KIB)
     reader = cache.open(7, "r", MIB, source)
     with trio.fail_after(60):
@@ -717,7 +717,7 @@ async def test_to_fetch_all_of_a_file_is_to_have_it_on_the_disk(
 async def test_the_last_chunk_before_cached_bytes_is_waited_for(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
-    """The download ends as soon as it comes to them; what it still stores counts all the same."""
+    """A download ends when it reaches cached bytes; the bytes that it still stores count."""
     source = RangeScript(content(6 * MIB), piece=512 * KIB)
     reader = cache.open(7, "r", 6 * MIB, source)
     for start in range(3 * MIB, 6 * MIB, MIB):
@@ -757,7 +757,7 @@ async def test_what_a_full_disk_refuses_is_read_from_memory(
 
 
 async def test_a_damaged_chunk_ahead_does_not_harm_who_does_not_read_it(cache: Cache) -> None:
-    """What is read from the disk beyond what was asked for is looked at when it is asked for."""
+    """Damage in bytes that were read ahead from the disk is noticed when a program reads them."""
     source = Script(content(2 * MIB), piece=256 * KIB)
     await cache.complete(7, "r", 2 * MIB, source)
     reader = cache.open(7, "r", 2 * MIB, source)
@@ -777,7 +777,7 @@ async def test_a_damaged_chunk_ahead_does_not_harm_who_does_not_read_it(cache: C
 
 
 async def test_a_paused_download_lets_others_work(cache: Cache) -> None:
-    """Who waits for its reader has no turn."""
+    """A download that waits for its reader does not use a transfer slot."""
     source = Script(content(64 * MIB), piece=256 * KIB)
     reader = cache.open(7, "r", len(source.data), source)
     for offset in range(0, 8 * MIB, 128 * KIB):

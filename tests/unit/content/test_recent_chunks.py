@@ -53,7 +53,7 @@ def test_what_came_last_is_there_across_chunks() -> None:
 
 
 def test_at_rest_only_what_is_not_stored_stays() -> None:
-    """Memory is given back once nothing comes any more, that of the rest when it is stored."""
+    """Stored chunks are dropped when no download runs, the others as soon as they are stored."""
     recent = RecentChunks()
     recent.put(0, DATA[:KIB])
     recent.put(KIB, DATA[KIB : 2 * KIB])

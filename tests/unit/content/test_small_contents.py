@@ -42,7 +42,7 @@ def rows(folder: Path) -> Iterator[sqlite3.Connection]:
 async def test_what_was_put_in_is_readable_at_once_and_after_a_restart(
     tmp_path: Path, key: bytes | None
 ) -> None:
-    """Without a file of its own, and without the source."""
+    """A small file is read without a cache file and without the source."""
     async with running(tmp_path, key) as cache:
         for ino in range(1, 101):
             assert cache.put(ino, "r", small(ino, ino * 100))
@@ -59,7 +59,7 @@ async def test_what_was_put_in_is_readable_at_once_and_after_a_restart(
 
 
 async def test_contents_are_written_together_a_moment_later(tmp_path: Path) -> None:
-    """By a background task, which a killed daemon does not have to reach."""
+    """A background task writes small contents soon, not only when the cache is closed."""
     async with running(tmp_path / "cache") as cache:
         for ino in range(1, 11):
             assert cache.put(ino, "r", small(ino))
@@ -76,7 +76,7 @@ async def test_contents_are_written_together_a_moment_later(tmp_path: Path) -> N
 async def test_a_write_that_fails_costs_only_the_cached_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next contents are written as always."""
+    """Later contents are written although one write failed."""
     async with running(tmp_path) as cache:
         written = cache._index.put_contents
         monkeypatch.setattr(cache._index, "put_contents", lambda batch: 1 / 0)
@@ -92,7 +92,7 @@ async def test_a_write_that_fails_costs_only_the_cached_copy(
 
 
 def test_nothing_is_readable_on_the_disk(tmp_path: Path) -> None:
-    """With a key."""
+    """Small contents are encrypted if the account has a key."""
     cache = Cache(tmp_path, KEY, 1 << 30).start()
     assert cache.put(1, "r", b"a secret that nobody may read" * 20)
     for path in tmp_path.iterdir():
@@ -104,7 +104,7 @@ def test_nothing_is_readable_on_the_disk(tmp_path: Path) -> None:
 async def test_others_cannot_put_bytes_in_place(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither bytes of their own, nor those of another file, nor former ones."""
+    """Damaged, exchanged and old contents are rejected."""
     async with running(tmp_path) as cache:
         assert cache.put(1, "old", small(3))
     with rows(tmp_path) as index:
@@ -144,7 +144,7 @@ async def test_others_cannot_put_bytes_in_place(
 
 
 async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
-    """Whether it waits to be written, is written, or has a file."""
+    """Content is replaced if it waits in memory, is in the index, or has a file."""
     cache = Cache(tmp_path, KEY, 1 << 30).start()
     large = Script(content(MIB))
     async with trio.open_nursery() as nursery:
@@ -175,7 +175,7 @@ async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_is_read_is_not_replaced(tmp_path: Path) -> None:
-    """Neither by what is put in, nor by what waited; large and empty ones are not taken."""
+    """An open file is not replaced by small contents; large and empty contents are rejected."""
     source = Script(small(1))
     async with running(tmp_path) as cache:
         reader = cache.open(1, "r", 4 * KIB, source)
@@ -193,7 +193,7 @@ async def test_a_file_that_is_read_is_not_replaced(tmp_path: Path) -> None:
 
 
 async def test_the_limit_holds_and_what_was_not_used_goes_first(tmp_path: Path) -> None:
-    """A pinned one stays, whether small contents or files need the room."""
+    """Pinned small contents are never evicted."""
     each = cost(4 * KIB + 28)
     cache = Cache(tmp_path, KEY, 100 * each).start()
     cache.pinned = {1}
@@ -218,7 +218,7 @@ async def test_the_limit_holds_and_what_was_not_used_goes_first(tmp_path: Path) 
 
 
 def test_as_many_as_there_is_room_for_are_kept(tmp_path: Path) -> None:
-    """Of those that are written together."""
+    """Only the contents that fit are written from one batch."""
     each = cost(4 * KIB + 28)
     cache = Cache(tmp_path, KEY, 3 * each).start()
     small_contents = cache._small
@@ -231,7 +231,7 @@ def test_as_many_as_there_is_room_for_are_kept(tmp_path: Path) -> None:
 
 
 async def test_the_disk_gets_back_what_is_dropped(tmp_path: Path) -> None:
-    """The index shrinks."""
+    """The index file becomes smaller after contents were evicted."""
     async with running(tmp_path) as cache:
         for ino in range(1, 401):
             assert cache.put(ino, "r", small(ino))
@@ -248,7 +248,7 @@ async def test_the_disk_gets_back_what_is_dropped(tmp_path: Path) -> None:
 async def test_the_log_of_the_index_stays_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Now and then a thread brings the index's file up to date."""
+    """A thread checkpoints the index after many writes."""
     monkeypatch.setattr("zonedrive.content.small_contents.LOG", 50_000)
     async with running(tmp_path) as cache:
         for ino in range(1, 21):
@@ -258,7 +258,7 @@ async def test_the_log_of_the_index_stays_short(
 
 
 async def test_a_full_disk_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot be kept is fetched again."""
+    """Content that could not be written is fetched again."""
     with small_disk(tmp_path / "disk", 2 * MIB) as disk:
         cache = Cache(disk / "cache", KEY, 1 << 30).start()
         for ino in range(1, 1001):

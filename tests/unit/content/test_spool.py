@@ -79,7 +79,7 @@ def test_a_copy_goes_its_own_way(spool: Spool) -> None:
 
 
 def test_a_deleted_generation_can_still_be_read_by_its_readers(spool: Spool) -> None:
-    """An upload that runs while its file is given up ends in peace."""
+    """An open file stays readable after its generation was deleted."""
     file = spool.create(1, 1)
     file.pwrite(0, b"still here")
     spool.delete(1, 1)
@@ -90,7 +90,7 @@ def test_a_deleted_generation_can_still_be_read_by_its_readers(spool: Spool) -> 
 
 
 def test_bytes_stay_readable_when_encryption_is_switched_on(tmp_path: Path) -> None:
-    """Plain bytes of before are uploaded as they are after `encrypt` was turned on."""
+    """Plain files written before `encrypt` was turned on are uploaded unchanged."""
     before = Spool(tmp_path, None).create(1, 1)
     before.pwrite(0, b"plain")
     before.close()
@@ -100,7 +100,7 @@ def test_bytes_stay_readable_when_encryption_is_switched_on(tmp_path: Path) -> N
 
 
 def test_encrypted_bytes_are_never_uploaded_as_they_are(tmp_path: Path) -> None:
-    """After `encrypt` was turned off, bytes of before give an error that says what to do."""
+    """Encrypted files give an error with a remedy after `encrypt` was turned off."""
     Spool(tmp_path, KEY).create(1, 1).close()
     with pytest.raises(StoreError, match="encrypted") as refused:
         Spool(tmp_path, None).open(1, 1)

@@ -77,7 +77,7 @@ def test_the_slow_keep_their_part_beside_the_fast() -> None:
 
 
 def test_nothing_is_left_of_the_closed_and_the_idle() -> None:
-    """Their memory is free for others."""
+    """The memory of idle windows is freed."""
     windows = StreamBuffers()
     closed, idle = windows.new(), windows.new()
     for window in (closed, idle):

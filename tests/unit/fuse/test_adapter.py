@@ -156,7 +156,7 @@ def test_links_and_devices_are_refused_as_posix_says(mount: Mount) -> None:
 
 
 def test_attributes_are_read_and_foreign_ones_cost_nothing(mount: Mount) -> None:
-    """Ours can be read; the kernel's own questions never reach the file system."""
+    """User attributes can be read; other attribute names never reach the file system."""
     served = mount()
     path = served.path / "a.txt"
     path.write_text("x")

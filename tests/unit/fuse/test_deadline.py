@@ -60,7 +60,7 @@ class Handlers:
 
 
 async def test_a_result_passes() -> None:
-    """What a handler answers is answered."""
+    """The handler's result is returned."""
     assert await Handlers().give(7) == 7
 
 
@@ -118,7 +118,7 @@ async def test_a_deadline_holds_for_what_runs_in_tasks(
 async def test_a_shut_gate_answers_those_inside_and_those_outside(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """At the end of a mount nobody is left waiting."""
+    """Waiting operations end when the mount ends."""
     handlers = Handlers()
     seen: list[int] = []
 
@@ -149,7 +149,7 @@ async def test_a_cancellation_from_outside_goes_through() -> None:
 async def test_a_cancellation_from_outside_goes_through_tasks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Also where other tasks of the operation fail beside it."""
+    """A cancellation is passed on although other tasks of the operation fail."""
     with trio.move_on_after(0) as scope:
         await Handlers().hang_in_tasks()
     assert scope.cancelled_caught

@@ -92,7 +92,7 @@ def test_several_failures_at_once_are_the_first(caplog: pytest.LogCaptureFixture
 def test_a_surprise_is_eio_with_its_traceback_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What nobody foresaw can be found out afterwards."""
+    """An unexpected error is logged with its traceback."""
     assert errno_of(ZeroDivisionError("surprise")) == errno.EIO
     (record,) = caplog.records
     assert record.levelno == logging.ERROR

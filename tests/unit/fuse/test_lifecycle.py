@@ -96,7 +96,7 @@ def test_what_cannot_take_a_mount_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_second_mount_on_the_same_folder_is_refused(mount: Mount) -> None:
-    """What is mounted already stays as it is, and inside it nothing is mounted either."""
+    """A folder that is already a mount, or inside one, is refused."""
     served = mount()
     (served.path / "inside").mkdir()
     with pytest.raises(MountError, match="already a mount") as refused:
@@ -108,7 +108,7 @@ def test_a_second_mount_on_the_same_folder_is_refused(mount: Mount) -> None:
 
 
 def test_a_foreign_mount_is_refused() -> None:
-    """Somebody else's mount is named, not covered."""
+    """A mount of another program is named in the error and not covered."""
     with pytest.raises(MountError, match="already a mount"):
         mountpoint.check("/proc")
 

@@ -8,7 +8,7 @@ from zonedrive.fuse.options import IGNORED, KERNEL, for_session, parse
 
 
 def test_settings_and_fuses_own_are_told_apart() -> None:
-    """Both may stand in one list, in any number of -o."""
+    """Settings and options of FUSE may be mixed, in any number of -o."""
     found = parse(["settle=2,allow_other,close=wait", "ro", "local_only=*.a:b\\,c", "ro"])
     assert found.kernel == ("allow_other", "ro")
     assert found.settings == {"settle": "2", "close": "wait", "local_only": "*.a:b,c"}
@@ -21,7 +21,7 @@ def test_every_setting_is_an_option() -> None:
 
 
 def test_a_line_of_fstab_works_as_it_is() -> None:
-    """What mount(8) and systemd put there is not ours and does not disturb."""
+    """Options of mount(8) and systemd are ignored."""
     line = "rw,noauto,user,_netdev,x-systemd.automount,x-gvfs-show,setuid=me,nofail,exec,suid,dev"
     found = parse([line, "account=work"])
     assert (found.kernel, found.settings, found.account) == ((), {}, "work")
@@ -29,7 +29,7 @@ def test_a_line_of_fstab_works_as_it_is() -> None:
 
 @pytest.mark.parametrize("word", ["settel=1", "allow_others", "foo", "ro=1", "fsname=x", ""])
 def test_a_mistyped_word_is_refused_by_name(word: str) -> None:
-    """Nothing is ignored silently; an empty list is nothing."""
+    """An unknown option is refused; an empty list has no effect."""
     if not word:
         assert parse([word]).kernel == ()
         return

@@ -52,7 +52,7 @@ async def test_pinned_folders_are_looked_at_gently(
 async def test_what_is_pinned_later_is_looked_after_alike(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """An empty folder whose listing is known, and a single file: by nobody's doing, none listed."""
+    """An empty folder and a single file that are pinned later are kept up to date, too."""
     inode = office.file("a")
     with office.state.transaction():
         folder = office.state.inodes.add(
@@ -76,7 +76,7 @@ async def test_what_is_pinned_later_is_looked_after_alike(
 async def test_what_a_failure_left_out_is_fetched_at_the_next_round(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """Also where nothing else has changed in its folder."""
+    """A failed file is tried again in the next round although its folder has not changed."""
     inode = office.file("a")
     office.pins.add(office.zone)
     office.shelf.errors = [Forbidden("not now")]
@@ -110,7 +110,7 @@ async def test_what_failed_is_not_tried_with_every_listing(
 async def test_a_service_that_is_back_gives_what_was_missing(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """At once; until then nothing is asked for, and nobody even looks."""
+    """Fetching begins when the service is back; nothing is requested before."""
     inodes = [office.file(name) for name in "abcd"]
     office.pins.add(office.zone)
     office.shelf.bad = {each.ino: Unreachable("the cable is out") for each in inodes}
@@ -171,7 +171,7 @@ async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: Mo
 async def test_a_listing_that_brings_nothing_new_costs_nothing(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """Of a folder in use every ten seconds one comes; only a changed one is looked into."""
+    """Only folders whose listing has changed are checked."""
     office.file("a")
     office.pins.add(office.zone)
     async with trio.open_nursery() as nursery:
@@ -230,7 +230,7 @@ async def test_what_does_not_fit_comes_once_there_is_room(
 async def test_files_that_the_service_always_fails_at_hinder_no_other(
     office: Office, autojump_clock: MockClock, error: Exception
 ) -> None:
-    """More of them than are borne in a row, and first of all."""
+    """Many failing files at the beginning do not delay the others."""
     inodes = [office.file(f"{number}") for number in range(40)]
     bad = inodes[: 2 * TROUBLE]
     office.shelf.bad = {each.ino: error for each in bad}
@@ -264,7 +264,7 @@ async def test_a_folder_that_the_service_always_fails_at_hinders_no_file(
 
 
 async def test_a_service_that_gives_nothing_is_away(office: Office) -> None:
-    """Also where there is one file only, and nobody has said so yet."""
+    """An unreachable service is reported although only one file is pinned."""
     inode = office.file("a")
     office.pins.add(inode)
     office.shelf.bad = {inode.ino: TimedOut("late")}
@@ -301,7 +301,7 @@ async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None
 async def test_a_pass_that_fails_does_not_end_the_mount(
     office: Office, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is said, and the next pass goes on."""
+    """A failed pass is logged, and the next pass continues."""
     office.file("a")
     office.pins.add(office.zone)
     office.shelf.errors = [RuntimeError("a bug")]
@@ -314,7 +314,7 @@ async def test_a_pass_that_fails_does_not_end_the_mount(
 
 
 async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a pin stands by now cannot be written down; it holds all the same."""
+    """A pin stays valid although its new place cannot be stored."""
     with office.state.transaction():
         made = office.state.inodes.add(office.zone.ino, "made", Kind.FILE, zone="z")
     office.pins.add(made)

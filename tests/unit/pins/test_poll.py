@@ -120,7 +120,7 @@ async def test_where_nothing_is_pinned_nobody_moves(
 async def test_nothing_is_asked_of_a_service_that_is_away(
     floor: Floor, autojump_clock: MockClock, state: str
 ) -> None:
-    """However long it takes; once it is back, at once."""
+    """Nothing is listed while the service is away; a round begins when it is back."""
     floor.pins.add(floor.zone)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(floor.rounds.run)
@@ -158,7 +158,7 @@ async def test_a_service_in_trouble_is_left_alone(floor: Floor, autojump_clock: 
 async def test_a_folder_that_always_fails_hinders_no_other(
     floor: Floor, autojump_clock: MockClock, error: Exception
 ) -> None:
-    """One too large for the service, or one that we stumble over: the others have their turns."""
+    """A folder that always fails does not delay the others."""
     floor.pins.add(floor.zone)
     inos = {each.ino for each in floor.folders(20, floor.zone)}
     async with trio.open_nursery() as nursery:
@@ -176,7 +176,7 @@ async def test_a_round_that_fails_is_not_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is said, and the next one begins in time."""
+    """A failed round is logged, and the next one begins in time."""
     floor.pins.add(floor.zone)
 
     def full() -> list[int]:
@@ -196,7 +196,7 @@ async def test_a_round_that_fails_is_not_the_last_one(
 async def test_a_folder_that_is_refused_hinders_no_other(
     floor: Floor, autojump_clock: MockClock
 ) -> None:
-    """The rights to it may be gone; the rest has its turn."""
+    """The other folders are listed although one is forbidden."""
     floor.pins.add(floor.zone)
     inos = {each.ino for each in floor.folders(20, floor.zone)}
     floor.errors = [Forbidden("no"), Forbidden("no"), Forbidden("no")]
@@ -236,7 +236,7 @@ async def test_a_huge_tree_is_gone_through_at_a_walk(
 
 
 async def test_what_is_let_go_of_is_left_out(floor: Floor, autojump_clock: MockClock) -> None:
-    """Also where a round is in the midst of it."""
+    """A pin that is removed during a round is not listed any more."""
     huge, small = floor.folders(2, floor.zone)
     floor.folders(int(2 * PASS_S / PACE_S), huge)
     floor.pins.add(huge)

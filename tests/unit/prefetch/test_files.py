@@ -55,7 +55,7 @@ def follow(found: ReadSequence, listed: list[int], named: list[int]) -> None:
     ],
 )
 def test_the_order_is_found(opened: tuple[int, ...], order: list[int], following: int) -> None:
-    """That of the listing or that of the names; none where it jumps."""
+    """The order of the listing or of the names is recognised, and no order if the program jumps."""
     found = trail(*opened)
     assert found.order == order
     if order:
@@ -64,14 +64,14 @@ def test_the_order_is_found(opened: tuple[int, ...], order: list[int], following
 
 
 def test_some_may_be_left_out() -> None:
-    """As by a pattern of names; not too many."""
+    """A program may skip some files, for example because of a name pattern, but not too many."""
     many = list(range(100))
     assert trail(0, 5, 5 + GAP, listed=many).order == many
     assert not trail(0, 1, 2 + GAP, listed=many).order
 
 
 def test_more_and_more_is_ahead_up_to_a_limit() -> None:
-    """With each file that is opened in order."""
+    """The window doubles with each file that is opened in order, up to a limit."""
     many = list(range(1000))
     found = trail(0, 1, 2, listed=many)
     windows = []
@@ -83,7 +83,7 @@ def test_more_and_more_is_ahead_up_to_a_limit() -> None:
 
 
 def test_who_jumps_begins_anew() -> None:
-    """What was ahead of it does not count any more."""
+    """A program that jumps loses its order and its files ahead."""
     many = list(range(1000))
     found = trail(0, 1, 2, listed=many)
     found.ahead = {3: 10, 4: 10}
@@ -105,7 +105,7 @@ def test_what_was_passed_is_ahead_no_more() -> None:
 
 
 def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
-    """One file tells nothing of that; another order is found out as soon as it shows."""
+    """The former folder's order is kept until the program deviates from it."""
     found = ReadSequence(2, 8, by_name=True)
     found.moved(1)
     follow(found, LISTED, NAMED)

@@ -511,7 +511,7 @@ async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:
 async def test_a_folder_that_can_be_had_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is cached while a foreign file is in the place of the index."""
+    """Caching stops while a file is in the place of the cache folder, and resumes afterwards."""
     folder, source = tmp_path / "cache", Script(content(2 * MIB))
     async with running(folder) as cache:
         await fetched(cache, 1, source)

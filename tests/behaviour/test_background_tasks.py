@@ -75,7 +75,7 @@ def test_tasks_that_fail_are_named_and_come_back(mounted: Mounted) -> None:
 
     eventually(named, what="status names them")
     said = mounted.machine.done("status")
-    assert "failing, and tried again by itself: notifications" in said.replace("\n", " ")
+    assert "failing, and retried automatically: notifications" in said.replace("\n", " ")
     ended = mounted.machine.run("doctor", "--json")
     (check,) = [
         each for each in json.loads(ended.stdout)["checks"] if each["name"] == "background tasks"

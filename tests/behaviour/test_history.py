@@ -99,7 +99,7 @@ def test_the_trash_without_a_mount(mounted: Mounted) -> None:
     assert run.done("trash", "--zone", zone, "--purge", "notes.txt", "--yes") == (
         f"removed {zone}/notes.txt\n"
     )
-    assert run.done("trash", "--zone", zone) == "nothing is in the trash\n"
+    assert run.done("trash", "--zone", zone) == "the trash is empty\n"
     gone = run.run("restore", "notes.txt", "--zone", zone)
     assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
 
@@ -213,7 +213,7 @@ def test_a_folder_that_was_removed_piece_by_piece_says_that_it_comes_back_empty(
     assert "docs/2026" in run.done("trash", "--zone", zone)
     back = run.run("restore", "docs", "--zone", zone)
     assert (back.returncode, back.stdout) == (0, f"restored {zone}/docs\n")
-    left = f"{len(listed) - 1} things of it are still in the trash, deleted one by one"
+    left = f"{len(listed) - 1} things of it are still in the trash, deleted separately"
     assert left in back.stderr
     mounted.unmount()
     names = sorted(one["name"] for one in listed if one["name"] not in ("docs", "q1.csv"))
@@ -245,7 +245,7 @@ def test_nothing_is_removed_for_good_by_who_says_no(mounted: Mounted) -> None:
     zone = mounted.root.name
     mounted.zone.delete("notes.txt")
     terminal = Terminal(mounted.machine, "trash", "--zone", zone, "--purge", "notes.txt")
-    terminal.until("for good?")
+    terminal.until("with all versions?")
     terminal.type("n")
     assert terminal.end() == 1
     assert "nothing was removed" in terminal.shown

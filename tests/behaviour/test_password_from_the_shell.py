@@ -32,8 +32,8 @@ def test_a_password_is_changed(machine: Machine, changing: Deployment) -> None:
     assert (wrong.returncode, wrong.stdout) == (3, "")
     assert wrong.stderr.count("\n") == 1 and "password is wrong" in wrong.stderr
     changed = machine.run("password", "--password-stdin", text=f"{OLD}\n{NEW}\n")
-    assert changed.returncode == 0 and "is changed" in changed.stdout
-    assert "destroyed" in changed.stderr and "zonedrive logon https://" in changed.stderr
+    assert changed.returncode == 0 and "changed the password of" in changed.stdout
+    assert "deleted the saved password" in changed.stderr and "zonedrive logon https://" in changed.stderr
     kept = b"".join(path.read_bytes() for path in machine.folder.rglob("*") if path.is_file())
     assert OLD.encode() not in kept and NEW.encode() not in kept
     assert machine.run("zones").returncode == 3  # the token held the old one
@@ -47,7 +47,7 @@ def test_a_password_is_changed(machine: Machine, changing: Deployment) -> None:
         terminal.until(f"{asked}: ")
         terminal.type(typed)
     assert terminal.end() == 0, terminal.shown
-    assert "is changed" in terminal.shown and OLD not in terminal.shown
+    assert "changed the password of" in terminal.shown and OLD not in terminal.shown
     machine.log_on(changing, profile="sandbox")
 
 

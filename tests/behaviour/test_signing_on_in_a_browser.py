@@ -379,7 +379,7 @@ def test_giving_up_at_the_terminal(machine: Machine, free: Deployment) -> None:
     desk = Desk(machine, free, "--idp", "corp")
     given = desk.start()
     desk.terminal.press("\x03")
-    assert "zonedrive: the sign-on in the browser is given up" in desk.end(130)
+    assert "zonedrive: the sign-on in the browser was cancelled" in desk.end(130)
     with pytest.raises(httpx.ConnectError):
         httpx.get(given, trust_env=False, timeout=SECONDS)
 

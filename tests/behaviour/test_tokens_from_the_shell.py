@@ -140,7 +140,7 @@ def test_a_person_types_the_password_unseen(shell: Machine) -> None:
     assert terminal.end() == 0, terminal.shown
     assert PASSWORD not in terminal.shown
     assert len(re.findall(r"^[!-~]{40,}\r$", terminal.shown, re.MULTILINE)) == 1
-    assert "made the token typed" in terminal.shown
+    assert "created the token typed" in terminal.shown
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,23 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import termios
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from zonedrive.cli import start_page
 from zonedrive.cli.text_output import asking, clean, complain, say, word
+from zonedrive.errors import NoHomeDirectory
+from zonedrive.paths import home, is_private, private_dir, runtime_dir
 
 if TYPE_CHECKING:
     from zonedrive.logon.wire import Offer
 
+PREFIX: Final = "zonedrive-sign-on-"
 PIECE: Final = 4096  # bytes
 LONGEST: Final = 256 * 1024  # of what is pasted
 YES: Final = ("y", "yes")
@@ -93,7 +98,7 @@ class BrowserPrompt:
         """Open a page that leads to `start`; if that fails, ask the user to open it."""
         self.asked = True
         say(f"Sign on with {word(name)} in the browser.", err=True)
-        with start_page.leading_to(start) as page:
+        with leading_to(start) as page:
             if page is not None and await _opened(self._commands, page.as_uri()):
                 say(f"If no window opens, go to {start}", err=True)
             else:
@@ -255,3 +260,50 @@ def _unseen(descriptor: int) -> Iterator[None]:
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
         click.echo(err=True)
+
+
+# ---- the start page ----
+
+
+@contextlib.contextmanager
+def leading_to(address: str) -> Iterator[Path | None]:
+    """Yield a private page that redirects to `address` during the block, or None on failure.
+
+    All users of a machine can read the arguments of all processes. The page is in the home folder,
+    under a name without a leading dot, because confined browsers (snap) cannot read hidden folders,
+    /tmp or the runtime folder.
+    """
+    folder = _private_folder()
+    if folder is None:
+        yield None
+        return
+    try:
+        page = folder / "sign-on.html"
+        page.touch(0o600, exist_ok=False)
+        page.write_bytes(_page(address))
+        yield page
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _private_folder() -> Path | None:
+    """Create a folder that no other user can enter or replace; return None on failure."""
+    for place in (home, runtime_dir):
+        with contextlib.suppress(OSError, NoHomeDirectory):
+            above = place()
+            if place is runtime_dir:
+                private_dir(above)
+            if is_private(above.resolve()):
+                return Path(tempfile.mkdtemp(prefix=PREFIX, dir=above))  # mode 0700
+    return None
+
+
+def _page(address: str) -> bytes:
+    shown = escape(address)
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>zonedrive</title>'
+        '<meta name="referrer" content="no-referrer">'
+        f'<meta http-equiv="refresh" content="0;url={shown}">'
+        f'<p>zonedrive: <a href="{shown}">go on to the sign-on</a>\n'
+        "(if you see this text with signs around it, open this file in a browser).</html>\n"
+    ).encode()

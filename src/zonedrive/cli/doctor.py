@@ -29,13 +29,13 @@ PUBLIC = ("name", "ok", "detail", "remedy")
     "--profile",
     metavar="NAME|FILE",
     type=LocalPath(),
-    help="Check this deployment profile instead, on the account's service.",
+    help="Check this deployment profile against the account's service instead.",
 )
 @click.option(
     "--report",
     metavar="FILE",
     type=LocalPath(),
-    help="Write a report to attach to a bug: no secrets, no names. '-' shows it.",
+    help="Write a report for a bug tracker, without secrets and names; '-' prints it.",
 )
 @json_option
 def doctor(
@@ -43,14 +43,14 @@ def doctor(
 ) -> None:
     """Check the machine, the account, the service and the mount.
 
-    With DIR: whether that folder can take a mount, too.
+    With DIR, also check that this folder can be mounted on.
 
-    With --profile: whether the service has what a deployment profile says.  Nothing is changed
-    there: lists are read, and of all else only the address is asked for.
+    With --profile, check that the service has the operations of a deployment profile.  Nothing is
+    changed there: lists are read, and for all other operations only the address is tested.
 
-    With --report: the checks, versions, settings, counts and the log, each name in it removed.
-    That, and what --json prints, can be sent to others; remedies shown here may hold names of
-    yours.  Exits with 0 when everything is in order, else with 1.
+    With --report, write the checks, versions, settings, counts and the log, without names.  The
+    report, and the output of --json, can be sent to others; the text output may contain names.
+    Exits with 0 if everything is in order, else with 1.
     """
     from zonedrive.doctor import examine, examine_profile
     from zonedrive.doctor.facts import DoctorFacts
@@ -58,7 +58,7 @@ def doctor(
     if report is not None and (profile or as_json):
         raise click.UsageError("--report goes with neither --profile nor --json.")
     if report == "":
-        raise click.UsageError("--report needs the name of a file, or - to see the report.")
+        raise click.UsageError("--report needs the name of a file, or - to print the report.")
     paths = AccountPaths(account)
 
     def ask() -> Message:
@@ -105,6 +105,6 @@ def _report(patient: "DoctorFacts", checks: list[dict[str, object]], file: str) 
     except OSError as wrong:
         raise ZonedriveError(
             f"the report cannot be written to {file} ({wrong.strerror})",
-            remedy="name another file, or - to see it",
+            remedy="give another file, or - to print it",
         ) from wrong
     text_output.say(f"the report is in {file}; read it before you send it")

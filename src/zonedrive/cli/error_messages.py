@@ -1,4 +1,4 @@
-"""Conversion of an error to the one line that the user sees.
+"""Conversion of an error to the one line that the user sees, and to an exit code.
 
 Knows nothing about the commands, or about the output stream.
 """
@@ -10,7 +10,24 @@ import traceback
 from pathlib import Path
 
 from zonedrive import __version__, paths
-from zonedrive.errors import Unavailable, ZonedriveError
+from zonedrive.errors import NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+
+FAILED = 1
+USAGE = 2
+NOT_LOGGED_ON = 3
+UNREACHABLE = 4
+INTERRUPTED = 130
+
+# The most specific type decides; every other error is FAILED.
+TABLE: dict[type[Exception], int] = {
+    NotLoggedOn: NOT_LOGGED_ON,
+    Unreachable: UNREACHABLE,
+}
+
+
+def exit_code(error: Exception) -> int:
+    """Return the exit code of the process for `error`."""
+    return next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), FAILED)
 
 
 def line(error: Exception) -> str:

@@ -29,7 +29,7 @@ ASK_SECONDS = 90.0
 @click.argument("path", type=LocalPath())
 @some_account_option
 @json_option
-@click.option("--get", "wanted", metavar="VERSION", help="Write the bytes of this version.")
+@click.option("--get", "wanted", metavar="VERSION", help="Write the content of this version.")
 @click.option(
     "-o",
     "--output",
@@ -40,9 +40,9 @@ ASK_SECONDS = 90.0
 def versions(
     path: str, account: str | None, as_json: bool, wanted: str | None, output: str | None
 ) -> None:
-    """List the versions of the file PATH, the newest first.
+    """List the versions of the file PATH, newest first.
 
-    To bring a former version back as the newest one: versions PATH --get VERSION -o PATH
+    To restore an earlier version as the newest one: versions PATH --get VERSION -o PATH
     """
     if output is not None and wanted is None:
         raise click.UsageError("-o needs --get VERSION")
@@ -150,22 +150,22 @@ def _mode(target: Path) -> int:
 
 @click.command()
 @account_option
-@click.option("--zone", metavar="NAME", help="Only what was in this zone.")
+@click.option("--zone", metavar="NAME", help="Only entries of this zone.")
 @click.option(
     "--purge",
     "doomed",
     multiple=True,
     metavar="NAME|ID",
-    help="Remove this for good; may be given several times.",
+    help="Remove this entry permanently; repeatable.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask before --purge.")
 @json_option
 def trash(
     account: str, zone: str | None, doomed: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
-    """List what was deleted and can be restored, or remove some of it for good.
+    """List deleted files and folders that can be restored, or remove them permanently.
 
-    Needs no mount.
+    Works without a mount.
     """
     if doomed:
         _purge(account, zone, doomed, yes)
@@ -173,12 +173,12 @@ def trash(
     answer = _asked(account, {"command": "trash", "zone": zone})
     found, unseen = answer["entries"], answer.get("unseen", [])
     for name in unseen:
-        text_output.complain(f"the zone {name} does not show its trash; ask one of its managers")
+        text_output.complain(f"you cannot see the trash of zone {name}; ask one of its managers")
     if as_json:
         text_output.as_json(found)
         return
     if not found:
-        text_output.line("nothing else is in the trash" if unseen else "nothing is in the trash")
+        text_output.line("the other trash is empty" if unseen else "the trash is empty")
         return
     told = any(one.get("deleted") for one in found)
     columns = ["deleted", "last changed by"] if told else ["modified", "by"]
@@ -212,10 +212,10 @@ def _folder(parent: str | None) -> str:
 def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("There is no terminal to ask at: use --yes.")
+            raise click.UsageError("There is no terminal for questions: use --yes.")
         what = text_output.count(len(doomed), "entry", "entries")
         with text_output.asking():
-            sure = click.confirm(f"Remove {what} with all versions, for good?", err=True)
+            sure = click.confirm(f"Permanently remove {what} with all versions?", err=True)
         if not sure:
             text_output.complain("nothing was removed")
             click.get_current_context().exit(1)
@@ -227,11 +227,11 @@ def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -
 @click.command()
 @click.argument("entries", metavar="NAME|ID...", nargs=-1, required=True)
 @account_option
-@click.option("--zone", metavar="NAME", help="Only look in this zone.")
+@click.option("--zone", metavar="NAME", help="Only entries of this zone.")
 def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
-    """Bring back deleted entries, by the name, path or id that 'zonedrive trash' shows.
+    """Restore deleted entries, by the name, path or id that 'zonedrive trash' shows.
 
-    Where several have the same name, give the path or the id.  Needs no mount.
+    If several have the same name, give the path or the id.  Works without a mount.
     """
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
     for one in _asked(account, request)["restored"]:
@@ -241,7 +241,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
         text_output.line(f"restored {one['path']}")
         if left := one["left"]:
             what = f"{text_output.count(left, 'thing')} of it {verb(left)} still in the trash"
-            text_output.remark(f"{one['path']}: {what}, deleted one by one; see 'zonedrive trash'")
+            text_output.remark(f"{one['path']}: {what}, deleted separately; see 'zonedrive trash'")
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -261,7 +261,7 @@ def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
 @account_option
 @json_option
 def conflicts(account: str, as_json: bool) -> None:
-    """List what a conflict left: copies beside somebody else's version, files deleted there."""
+    """List conflict copies: files that a coworker changed or deleted while you edited them."""
     paths = AccountPaths(account)
     found = control_client.ask(paths, {"command": "conflicts"}, timeout=ASK_SECONDS)["conflicts"]
     if as_json:
@@ -279,6 +279,6 @@ def conflicts(account: str, as_json: bool) -> None:
 def _story(conflict: dict[str, str]) -> str:
     """Return why the conflict copy exists."""
     if conflict["path"] == conflict["original"]:
-        return "was deleted on the service while you edited it; sent as a new file"
+        return "was deleted on the service while you edited it; uploaded as a new file"
     by = f" of {conflict['by']}" if conflict["by"] else ""
-    return f"kept beside the version{by} in {conflict['original']}"
+    return f"saved next to the version{by} in {conflict['original']}"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zonedrive.cli import control_client, sync_view, text_output
-from zonedrive.cli.exit_codes import NOT_LOGGED_ON
+from zonedrive.cli import control_client, sync, text_output
+from zonedrive.cli.error_messages import NOT_LOGGED_ON
 from zonedrive.cli.options import account_option, timeout_option
 from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.formatting import saved, verb
@@ -26,11 +26,11 @@ STOP_SECONDS = 60.0
 @click.command()
 @account_option
 @timeout_option(30.0, "for uploads")
-@click.option("--discard", is_flag=True, help="Drop what is not uploaded by then, for ever.")
+@click.option("--discard", is_flag=True, help="Delete changes that are not uploaded by then.")
 def logoff(account: str, timeout: float, discard: bool) -> None:
-    """End the logon; destroy the account's key, cache and settings on this machine.
+    """Log off; delete the account's key, cache and logon from this machine.
 
-    What is not uploaded yet is waited for first.  What would be lost makes it refuse.
+    Waits for pending uploads first.  Refuses if something would be lost.
     """
     import trio
 
@@ -129,7 +129,7 @@ def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
         ended = control_client.ask(paths, request, timeout=timeout + SYNC_SPARE)
     except control_client.NoDaemon:
         return local_data.backlog(paths), ""
-    sync_view.take_rejected(ended)
+    sync.report_rejected(ended)
     left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
     waits = Backlog(int(left["files"]), int(left["bytes"]), int(left.get("changes", 0)))
     return waits, str(ended.get("remedy", "")) if alone else ""

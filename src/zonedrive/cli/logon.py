@@ -100,79 +100,79 @@ class LogonOptions:
 @click.argument("base_url", metavar="BASE_URL")
 @account_option
 @click.option(
-    "--username", type=Text(), metavar="USER", help="Your user name; asked for where it is missing."
+    "--username", type=Text(), metavar="USER", help="Your user name.  [default: asked for]"
 )
 @click.option(
     "--password-stdin",
     is_flag=True,
-    help="Read the password as one line from the standard input.",
+    help="Read the password from the first line of standard input.",
 )
 @click.option(
     "--code",
     type=Text(),
     metavar="CODE",
-    help="A one-time code.  Give '-' to read it as a line from the standard input: other users can"
-    " see an argument.",
+    help="One-time code; '-' reads it from a line of standard input.  Other users of this machine"
+    " can see an argument.",
 )
 @click.option(
     "--idp",
     type=Text(),
     metavar="NAME",
-    help="Sign on in a browser, at the identity provider of that name.",
+    help="Sign on in a browser, with this identity provider.",
 )
 @click.option(
     "--personal-id",
     type=Text(),
     metavar="TYPE",
-    help="Sign on in a browser, with a personal identification of that type.",
+    help="Sign on in a browser, with this type of personal identification.",
 )
 @click.option(
     "--no-browser",
     is_flag=True,
-    help="Open no browser: show the address, for a browser on any device.",
+    help="Show the sign-on address instead of opening a browser.",
 )
 @timeout_option(300.0, "for the sign-on in a browser")
 @click.option(
     "--ca-file",
     metavar="PEM",
     type=click.Path(),
-    help="Trust this certificate authority instead of the system's; a copy is kept.",
+    help="Trust this certificate authority instead of the system's; a copy is saved.",
 )
 @click.option(
     "--profile",
     metavar="NAME|FILE",
     type=LocalPath(),
-    help="What the deployment offers beyond the published interface.  [default: as before, else"
-    " published]",
+    help="Deployment profile: operations beyond the published interface.  [default: the previous"
+    " profile, else published]",
 )
 @click.option(
     "--token-days",
     metavar="N",
     type=click.IntRange(1, 36500),
     default=None,
-    help="How long the token shall be valid.  [default: 90]",
+    help="Validity of the token in days.  [default: 90]",
 )
 @click.option(
-    "--session-only", is_flag=True, help="Keep the session, which is short, and no token."
+    "--session-only", is_flag=True, help="Save only the session, which is short, and no token."
 )
 @click.option(
     "--save-password",
     is_flag=True,
-    help="Keep the password too, in the keyring, so that the logon is renewed by itself.",
+    help="Also save the password in the keyring, so that the logon is renewed automatically.",
 )
 def logon(**options: Any) -> None:
-    """Log on to the service at BASE_URL and keep a token for it.
+    """Log on to the service at BASE_URL and save a token for it.
 
-    The password goes to the service once and is not kept, unless --save-password says so.  After
-    a refusal nothing is tried again.  Logging on again to the same service keeps --ca-file and
-    --profile as they were.
+    The password is sent to the service once and is not saved, unless --save-password is given.
+    Refused credentials are not sent again.  A second logon to the same service uses the previous
+    --ca-file and --profile.
 
-    A password that must be changed first is changed, where the --profile knows how: the new one is
-    asked for, or read from the standard input.  The lines there are, in this order: the password
-    (--password-stdin), the code (--code -), the new password.
+    If the service requires a new password, zonedrive asks for it, or reads it from standard input,
+    and changes it.  This needs a --profile that defines the operation.  The lines of standard input
+    are: the password (--password-stdin), the code (--code -), the new password.
 
-    A sign-on in a browser happens where --idp or --personal-id asks for it, or the service does.
-    It needs a --profile that says what the browser brings back.
+    With --idp or --personal-id, or if the service requires it, you sign on in a browser.  This
+    needs a --profile that defines the result of the sign-on.
     """
     import trio
 
@@ -196,7 +196,7 @@ def logon(**options: Any) -> None:
         done = trio.run(enrolment.run)
     except KeyboardInterrupt:
         if seat.asked:
-            text_output.complain("the sign-on in the browser is given up")
+            text_output.complain("the sign-on in the browser was cancelled")
         raise
     with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
         control_client.ask(paths, {"command": "logged-on"}, timeout=5)
@@ -223,7 +223,8 @@ class Terminal:
         from zonedrive.logon.secrets import Secret
 
         if self._password_stdin:
-            return Secret(self._line("password", "there is no password on the standard input"))
+            missing = "standard input is empty; its first line must be the password"
+            return Secret(self._line("password", missing))
         return Secret(_prompt("Password", hidden=True))
 
     def new_password(self) -> "Secret":
@@ -231,11 +232,11 @@ class Terminal:
         from zonedrive.logon.secrets import Secret
 
         if self._password_stdin:
-            missing = "the new password is missing: give it as the last line"
+            missing = "the new password is missing; it is the last line of standard input"
             return Secret(self._line("new password", missing))
         first = _prompt("New password", hidden=True)
         if _prompt("New password again", hidden=True) != first:
-            raise CredentialsRefused("the two are not the same", remedy="nothing was changed")
+            raise CredentialsRefused("the two passwords differ", remedy="nothing was changed")
         return Secret(first)
 
     def code(self, kind: str) -> "Secret":
@@ -243,7 +244,7 @@ class Terminal:
         from zonedrive.logon.secrets import Secret
 
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
-            missing = "there is no one-time code on the standard input"
+            missing = "standard input has no line with the one-time code"
             return Secret(self._line("code", missing).strip())
         how = {"ServiceMail": " (sent to you by mail)", "": ""}.get(
             kind, f" ({text_output.word(kind)})"
@@ -271,12 +272,12 @@ def _line(missing: str) -> str:
     """Return a secret from standard input. Raises CredentialsRefused."""
     line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
     if len(line) > LONGEST_PASSWORD:
-        raise CredentialsRefused("a line on the standard input is too long")
+        raise CredentialsRefused("a line of standard input is too long")
     try:
         text = line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         # The decoder's exception is dropped because it contains the line.
-        raise CredentialsRefused("a line on the standard input is not UTF-8 text") from None
+        raise CredentialsRefused("a line of standard input is not UTF-8 text") from None
     if not text:
         raise CredentialsRefused(missing)
     return text
@@ -288,7 +289,7 @@ def _prompt(text: str, *, hidden: bool = False) -> str:
     Raises UsageError without a terminal, ZonedriveError for Ctrl-D, click.Abort for Ctrl-C.
     """
     if not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
+        raise click.UsageError("There is no terminal for questions: use --password-stdin.")
     try:
         return str(click.prompt(text_output.clean(text), hide_input=hidden, err=True))
     except click.Abort as given_up:

@@ -21,47 +21,55 @@ from click.shell_completion import CompletionItem
 
 from zonedrive import __version__, process_setup
 from zonedrive.cli import error_messages, sigint
-from zonedrive.cli.exit_codes import INTERRUPTED, USAGE, exit_code
+from zonedrive.cli.error_messages import INTERRUPTED, USAGE, exit_code
 
 # Name -> (module, attribute, what the list of commands says), by section.
 SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Logging on": {
         "logon": ("zonedrive.cli.logon", "logon", "Log on to a service and keep a token."),
-        "logoff": ("zonedrive.cli.logoff", "logoff", "End the logon, destroy key and cache."),
+        "logoff": ("zonedrive.cli.logoff", "logoff", "Log off; delete this account's local data."),
         "new-credentials": (
-            "zonedrive.cli.reset_credentials",
+            "zonedrive.cli.credentials",
             "new_credentials",
-            "Ask for new credentials.",
+            "Request new credentials.",
         ),
-        "password": ("zonedrive.cli.password", "password", "Change your password."),
+        "password": ("zonedrive.cli.credentials", "password", "Change your password."),
     },
     "Mounting": {
-        "mount": ("zonedrive.cli.mount", "mount", "Mount the zones on a folder."),
-        "unmount": ("zonedrive.cli.mount", "unmount", "Unmount, after waiting for uploads."),
+        "mount": ("zonedrive.cli.mount", "mount", "Mount your zones on a folder."),
+        "unmount": ("zonedrive.cli.mount", "unmount", "Wait for uploads, then unmount."),
     },
     "Keeping offline": {
-        "pin": ("zonedrive.cli.pins", "pin", "Keep files and folders on this machine."),
-        "unpin": ("zonedrive.cli.pins", "unpin", "Let go of them."),
+        "pin": ("zonedrive.cli.pins", "pin", "Keep files and folders available offline."),
+        "unpin": ("zonedrive.cli.pins", "unpin", "Stop keeping files offline."),
     },
-    "Looking": {
-        "status": ("zonedrive.cli.status", "status", "Show the mount, uploads and cache."),
-        "sync": ("zonedrive.cli.status", "sync", "Wait until everything is on the service."),
+    "Status and history": {
+        "status": ("zonedrive.cli.status", "status", "Show pending uploads and the cache."),
+        "sync": ("zonedrive.cli.sync", "sync", "Wait until everything is on the service."),
         "zones": ("zonedrive.cli.zones", "zones", "List the zones."),
-        "conflicts": ("zonedrive.cli.files", "conflicts", "List copies that a conflict made."),
+        "conflicts": ("zonedrive.cli.files", "conflicts", "List conflict copies."),
         "versions": ("zonedrive.cli.files", "versions", "List the versions of a file."),
-        "trash": ("zonedrive.cli.files", "trash", "List what was deleted."),
-        "restore": ("zonedrive.cli.files", "restore", "Bring back what was deleted."),
+        "trash": ("zonedrive.cli.files", "trash", "List deleted files and folders."),
+        "restore": ("zonedrive.cli.files", "restore", "Restore deleted files and folders."),
     },
-    "The organization": {
-        "tokens": ("zonedrive.cli.tokens", "tokens", "List and make tokens for programs."),
-        "users": ("zonedrive.cli.users", "users", "List the users."),
-        "groups": ("zonedrive.cli.groups", "groups", "Make, change and delete groups."),
+    "Organization": {
+        "tokens": ("zonedrive.cli.tokens", "tokens", "List, create and revoke tokens."),
+        "users": ("zonedrive.cli.organization", "users", "List the users."),
+        "groups": ("zonedrive.cli.organization", "groups", "Create, change and delete groups."),
     },
-    "Finding faults": {
-        "doctor": ("zonedrive.cli.doctor", "doctor", "Check what a mount needs."),
+    "Troubleshooting": {
+        "doctor": (
+            "zonedrive.cli.doctor",
+            "doctor",
+            "Check machine, account, service and mount.",
+        ),
     },
-    "Trying out": {
-        "sandbox": ("zonedrive.cli.sandbox", "sandbox", "Run a service of your own to try with."),
+    "Sandbox": {
+        "sandbox": (
+            "zonedrive.cli.sandbox",
+            "sandbox",
+            "Run a local service for a trial.",
+        ),
     },
 }
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())

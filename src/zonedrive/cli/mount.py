@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from zonedrive.cli import control_client, error_messages, sync_view
+from zonedrive.cli import control_client, error_messages, sync
 from zonedrive.cli.options import LocalPath, account_option, timeout_option
 from zonedrive.cli.text_output import Progress, say
 from zonedrive.config import profile_at
@@ -40,19 +40,19 @@ CLOSING_SECONDS = 30.0
 @click.command()
 @click.argument("folder", metavar="DIR", type=LocalPath("dir"))
 @account_option
-@click.option("-f", "--foreground", is_flag=True, help="Stay, and log to the terminal.")
+@click.option("-f", "--foreground", is_flag=True, help="Do not detach; log to the terminal.")
 @click.option(
     "-o",
     "texts",
     multiple=True,
     metavar="OPT[,OPT...]",
-    help="Settings as in config.toml (settle=2, …) and FUSE's own (ro, allow_other, …).",
+    help="Settings as in config.toml (settle=2, …) and FUSE options (ro, allow_other, …).",
 )
 def mount(folder: str, account: str, foreground: bool, texts: tuple[str, ...]) -> None:
     """Mount your zones on the empty folder DIR.
 
-    Returns when the mount answers and leaves a daemon that serves it. The mount comes up without
-    the service as well: what is cached can be read, and what is written goes out later.
+    Returns when the mount is ready; a daemon serves it in the background.  Without the service,
+    cached files can be read, and changes are uploaded later.
     """
     _mount(AccountPaths(account), folder, texts, foreground)
 
@@ -155,12 +155,12 @@ def no_address(source: str) -> ConfigError:
 @click.command()
 @click.argument("folder", metavar="DIR", type=LocalPath("dir"))
 @timeout_option(UNMOUNT_SECONDS, "for uploads, and for programs that use the mount")
-@click.option("--now", is_flag=True, help="Wait for nothing.")
+@click.option("--now", is_flag=True, help="Do not wait.")
 def unmount(folder: str, timeout: float, now: bool) -> None:
     """Unmount DIR.
 
-    Waits until what was written is on the service. What is left after SECONDS stays safely on
-    this machine and goes on at the next mount.
+    Waits until all changes are on the service.  Changes left after SECONDS stay on this machine,
+    and their upload continues at the next mount.
     """
     path = mountpoint.absolute(folder)
     os.chdir("/")  # otherwise this process could keep the mount busy
@@ -199,7 +199,7 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         last_run.clear(paths)
     if users := last.get("users"):
         say(f"{path} was still used by {', '.join(users)}", err=True)
-    sync_view.take_rejected(last)
+    sync.report_rejected(last)
     if last.get("left", {}).get("files"):
         say(_left(last["left"]), err=True)
 

@@ -74,7 +74,7 @@ class Id(Name):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = super().convert(value, param, ctx)
         if text in (".", ".."):
-            self.fail(f"{text!r} is no id", param, ctx)
+            self.fail(f"{text!r} is not an id", param, ctx)
         return text
 
 
@@ -87,7 +87,7 @@ class Seconds(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         seconds = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return seconds
 
 
@@ -97,7 +97,7 @@ account_option = click.option(
     default=DEFAULT_ACCOUNT,
     show_default=True,
     metavar="NAME",
-    help="Which of your logons.",
+    help="Account to use.",
 )
 
 # For commands that can find the account by a path.
@@ -106,7 +106,7 @@ some_account_option = click.option(
     type=AccountName(),
     default=None,
     metavar="NAME",
-    help=f"Which of your logons.  [default: the one of PATH, else {DEFAULT_ACCOUNT}]",
+    help=f"Account to use.  [default: the account of PATH, else {DEFAULT_ACCOUNT}]",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -7,24 +7,22 @@ import click
 
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, some_account_option
+from zonedrive.cli.sync import print_failures
 from zonedrive.daemon.protocol import Message
 
 ASK_SECONDS = 90.0
-
-FAILED_LINES = 5
-"""Maximum number of failures printed individually."""
 
 
 @click.command()
 @click.argument("path", type=LocalPath(), nargs=-1)
 @some_account_option
 def pin(path: tuple[str, ...], account: str | None) -> None:
-    """Keep files and folders on this machine; without PATH, list what is kept.
+    """Keep files and folders available offline; without PATH, list the pinned ones.
 
-    What appears in a pinned folder later, and new versions, are fetched by themselves.  Waits
-    until everything is here; Ctrl-C ends the waiting, not the pin.  Exits with 1 when something
-    could not be fetched or does not fit, 3 when the service wants a logon, 4 when it cannot be
-    reached: the pin is remembered all the same.
+    New files in a pinned folder, and new versions, are downloaded automatically.  Waits until
+    everything is downloaded; Ctrl-C ends the waiting, not the pin.  Exits with 1 if something could
+    not be downloaded or does not fit, 3 if the service requires a logon, 4 if it cannot be reached;
+    the pin stays in any case.
     """
     paths, below = control_client.resolve(path, account)
     if not below:
@@ -37,11 +35,7 @@ def pin(path: tuple[str, ...], account: str | None) -> None:
                 progress.show(f"fetching: {_here(last)}")
     for given, one in zip(path, last["pinned"], strict=True):
         text_output.line(f"{given}: {_here(one)}")
-    for failed in last["failed"][:FAILED_LINES]:
-        text_output.complain(f"{failed['path']}: {failed['error']}")
-    if len(last["failed"]) > FAILED_LINES:
-        more = text_output.count(len(last["failed"]) - FAILED_LINES, "more file")
-        text_output.complain(f"{more} could not be fetched")
+    print_failures(last["failed"], "could not be fetched")
     if last["reason"]:
         then = last.get("remedy") or "the rest is fetched when the service is back"
         text_output.complain(f"{last['reason']}; {then}")
@@ -52,7 +46,7 @@ def pin(path: tuple[str, ...], account: str | None) -> None:
 @click.argument("path", type=LocalPath(), nargs=-1, required=True)
 @some_account_option
 def unpin(path: tuple[str, ...], account: str | None) -> None:
-    """Let go of pinned files and folders; they stay in the cache as long as there is room."""
+    """Stop keeping files and folders offline; they stay in the cache while there is room."""
     paths, below = control_client.resolve(path, account)
     control_client.ask(paths, {"command": "unpin", "paths": below}, timeout=ASK_SECONDS)
 

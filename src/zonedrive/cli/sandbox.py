@@ -19,7 +19,7 @@ from zonedrive.errors import ConfigError
     "--data",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for everything it keeps; what is there goes on.",
+    help="Folder for the service's data; existing data is used again.",
 )
 @click.option(
     "--world",
@@ -37,12 +37,12 @@ from zonedrive.errors import ConfigError
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File that gets address, CA and control socket as JSON once it answers.",
+    help="File to write address, CA and control socket to, as JSON, once it is ready.",
 )
 def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Path | None) -> None:
-    """Run a service of your own, with example zones, until Ctrl-C.
+    """Run a local service with example zones until Ctrl-C.
 
-    It speaks HTTPS with a certificate authority below the data folder.
+    It uses HTTPS; the certificate of its authority is in the data folder.
     """
     try:
         serve = importlib.import_module("zonedrive.sandbox.serve")

@@ -1,29 +1,46 @@
-"""Commands `status` and `sync`: pending changes and their upload.
+"""Command `status`: pending changes, their upload, and the cache, once or until Ctrl-C.
 
 Knows nothing about how the daemon finds the data.
+
+INVARIANT: the first line says whether all written data is on the service.
+INVARIANT: however the live view ends (Ctrl-C, a signal, an error, a closed terminal), the terminal
+is restored: the cursor is visible, and the previous lines are back. Without a terminal, or on one
+without cursor control, nothing is overwritten.
 """
 
 import contextlib
 import json
+import select
+import shlex
+import shutil
+import signal
+import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from zonedrive.cli import control_client, status_view, sync_view
-from zonedrive.cli.live_view import View
-from zonedrive.cli.options import LocalPath, Seconds, json_option, some_account_option
-from zonedrive.cli.text_output import NARROW, Progress, complain, put, when, words
-from zonedrive.daemon.protocol import Message
+from zonedrive import causes
+from zonedrive.cli import control_client, text_output
+from zonedrive.cli.options import LocalPath, json_option, some_account_option
+from zonedrive.cli.text_output import NARROW, amount, count, grid, put, width, words
+from zonedrive.daemon import last_run
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
-from zonedrive.formatting import saved
+from zonedrive.formatting import saved, unsent, verb
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths, quoted, require_folders
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.live import Live
+
+Status = dict[str, Any]
+"""The contract's status object, with more members for users."""
 
 WATCH_SECONDS = 1.0
 ASK_SECONDS = 30.0
@@ -37,23 +54,33 @@ SHOWN = 10
 WATCHED = 100
 """Maximum number of uploads shown with --watch, if the terminal is high enough."""
 
-MOUNTED = ("reason", "remedy", "failing", "died")
-"""Keys that only apply while the mount exists."""
-
 LINES_ABOVE = 14
 """Number of lines of a status view without its uploads."""
+
+ENDED = {"mountpoint": None, "pid": None, "state": "offline"}
+"""Members of the status of a mount that has ended."""
+
+NOT_SENDING = {
+    "offline": "the service cannot be reached: cached files can be read, and changes wait and are"
+    " sent when it is back",
+    "logon-required": "you are logged off: cached files can be read, and changes wait",
+}
+"""Explanation of each state but `online`."""
+
+CHANGES = {"folder": "new folder", "moved": "renamed", "removed": "removed"}
+"""Names of pending changes that have no bytes."""
 
 
 @click.command()
 @click.argument("path", type=LocalPath(), nargs=-1)
 @some_account_option
 @json_option
-@click.option("--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Show it again at every change, until Ctrl-C.")
 def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: bool) -> None:
-    """Show whether all is on the service, what waits to be uploaded, and the cache.
+    """Show whether all changes are on the service, the pending uploads, and the cache.
 
-    With PATH, only the uploads there.  Exits with 0 also where something waits or failed; a
-    script asks 'zonedrive sync --timeout 0', which exits with 0 only where nothing does.
+    With PATH, only the uploads below it.  Exits with 0 even if changes are pending or failed; for
+    scripts, 'zonedrive sync --timeout 0' exits with 0 only if none are.
     """
     paths, below = control_client.resolve(path, account)
     look = Look(paths, below, None if as_json else WATCHED if watch else SHOWN)
@@ -62,44 +89,10 @@ def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: boo
         return
     found = look.first()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        text_output.as_json(found)
         return
-    for part in _picture(found, part=bool(below), rows=SHOWN):
+    for part in picture(found, part=bool(below), rows=SHOWN):
         put(part)
-
-
-def _watch(look: "Look", *, as_json: bool) -> None:
-    """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next one."""
-    found, drawn = look.first(), None
-    with View().open() as view:
-        while True:
-            now = (found, view.size)
-            if now != drawn and as_json:
-                # One object per line, so that a program can separate them.
-                click.echo(json.dumps(found))
-            elif now != drawn:
-                view.show(_picture(found, part=bool(look.below), rows=_room(view.size)))
-            drawn = now
-            if not view.pause(WATCH_SECONDS):
-                return
-            found = look.again(found)
-
-
-def _picture(found: dict[str, Any], *, part: bool, rows: int) -> list["RenderableType"]:
-    """Return the status view; if the status is unknown now, the last known one follows."""
-    drawn = status_view.picture(found, part=part, rows=rows)
-    if since := found.get("unknown_since"):
-        head = f"since {when(since)} it is not known what is on the service: {found['unknown']}"
-        return [words(head, "bold red"), words(""), words("before that:"), *drawn]
-    return drawn
-
-
-def _room(size: tuple[int, int] | None) -> int:
-    """Return the number of uploads that fit into a view."""
-    if size is None:
-        return SHOWN
-    columns, lines = size
-    return max(2, (lines - LINES_ABOVE) // (2 if columns < NARROW else 1))
 
 
 class Look:
@@ -110,83 +103,63 @@ class Look:
         self._request: dict[str, Any] = {"command": "status", "paths": below}
         if most is not None:
             self._request["most"] = most
-        self._known = ""  # time of the daemon's last status
+        self._answered = ""  # time of the daemon's last answer
+        self._stored: Status | None = None  # status after the daemon's end
 
-    def first(self) -> dict[str, Any]:
-        """Return the contract's object, from the daemon or else from its stored state."""
+    def first(self) -> Status:
+        """Return the status from the daemon, or else from its stored state."""
         end = time.monotonic() + BETWEEN_SECONDS
         while True:
             try:
                 return self._asked()
             except (control_client.NotResponding, control_client.Unconnectable) as silent:
-                raise _with_rest(self._paths, silent) from silent
+                raise _with_backlog(self._paths, silent) from silent
             except (control_client.NoDaemon, MountEnded):
                 pass
-            from zonedrive.daemon import local_data
-
             require_folders(self._paths)
             try:
-                return local_data.status(self._paths, self._request.get("most"))
-            except AlreadyRunning:  # a daemon is just coming up, or going
+                return self._offline()
+            except AlreadyRunning:  # a daemon is starting or ending
                 if time.monotonic() > end:
                     raise
             time.sleep(0.1)
 
-    def again(self, former: dict[str, Any]) -> dict[str, Any]:
-        """Return the status later.
-
-        After the daemon's end no lock is taken, because a new daemon may start.
-        """
+    def again(self, former: Status) -> Status:
+        """Return the status later; while the daemon does not answer, the former status."""
         try:
-            return self._asked()
+            found = self._asked()
         except (control_client.NoDaemon, control_client.Unconnectable, MountEnded):
-            return self._left(former)
+            if self._stored is None:
+                with contextlib.suppress(AlreadyRunning):  # the daemon is still ending
+                    self._stored = self._offline()
+            return self._stored or former | ENDED
         except (control_client.NotResponding, control_client.DaemonTimeout) as silent:
-            since = {"unknown_since": self._known, "unknown": silent.line(), "state": "offline"}
+            since = {"unknown_since": self._answered, "unknown": silent.line(), "state": "offline"}
             return {**former, **since}
+        self._stored = None
+        return found
 
-    def _asked(self) -> dict[str, Any]:
+    def _asked(self) -> Status:
         found = control_client.ask(self._paths, self._request, timeout=ASK_SECONDS)
         del found["done"]
-        self._known = datetime.now(UTC).isoformat(timespec="seconds")
-        return found | _detached(found)
+        self._answered = datetime.now(UTC).isoformat(timespec="seconds")
+        folder = found["mountpoint"]
+        if folder is not None and mountpoint.at(Path(folder)) is None:
+            found["mountpoint"] = None
+            found["notice"] = (
+                f"nothing is mounted at {folder} any more, but a program or container still uses"
+                f" it; run 'zonedrive unmount {quoted(Path(folder))}' to end that"
+            )
+        return found
 
-    def _left(self, former: dict[str, Any]) -> dict[str, Any]:
-        """Return the last known state of an ended mount, with its pending changes."""
-        from zonedrive.daemon import last_run
-        from zonedrive.daemon.local_data import backlog
+    def _offline(self) -> Status:
+        from zonedrive.daemon import local_data
 
-        gone = {"mountpoint": None, "pid": None, "state": "offline"}
-        death = last_run.death(self._paths)
-        died = {} if death is None else {"died": death.json()}
-        known = {name: former[name] for name in former if name not in MOUNTED}
-        outbox, uploads = dict(former["outbox"]), [_resting(one) for one in former["uploads"]]
-        outbox["pending"], outbox["uploading"] = outbox["pending"] + outbox["uploading"], 0
-        with contextlib.suppress(ZonedriveError, OSError):
-            rest = backlog(self._paths)
-            if not self.below:
-                outbox["failed"] = min(outbox["failed"], rest.files)
-                outbox |= {"bytes": rest.bytes, "pending": rest.files - outbox["failed"]}
-                if "files" in outbox:
-                    outbox["files"] = rest.files - rest.changes
-                uploads = uploads[: rest.files]
-        return {**known, **gone, "outbox": outbox, "uploads": uploads, **died}
+        return local_data.status(self._paths, self._request.get("most"))
 
 
-def _detached(found: dict[str, Any]) -> dict[str, Any]:
-    """Return changes to the status of a daemon whose mount is not visible here."""
-    folder = found["mountpoint"]
-    if folder is None or mountpoint.at(Path(folder)) is not None:
-        return {}
-    return {
-        "mountpoint": None,
-        "notice": f"nothing is mounted at {folder} any more, but what uses it (a program, or a"
-        f" container) is still served; 'zonedrive unmount {quoted(Path(folder))}' ends that",
-    }
-
-
-def _with_rest(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError:
-    """Return the error for a silent daemon, with the pending changes in its journal."""
+def _with_backlog(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError:
+    """Return the error for a silent daemon, with the number of pending changes."""
     from zonedrive.daemon.local_data import backlog
 
     said = silent.message
@@ -196,71 +169,238 @@ def _with_rest(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError:
     return ZonedriveError(said, remedy=silent.remedy)
 
 
-def _resting(upload: dict[str, Any]) -> dict[str, Any]:
-    state = "pending" if upload["state"] == "uploading" else upload["state"]
-    return {**upload, "state": state, "sent": 0}
+# ---- watching ----
 
 
-@click.command()
-@click.argument("path", type=LocalPath(), nargs=-1)
-@some_account_option
-@click.option(
-    "--timeout",
-    type=Seconds(),
-    metavar="SECONDS",
-    help="How long to wait.  [default: as long as the service answers]",
-)
-def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
-    """Wait until everything under PATH is on the service; without PATH, the whole mount.
-
-    Exits with 0 when it is, 1 when something failed or is left, 3 when the service wants a logon,
-    4 when it could not be reached in time.
-    """
-    paths, below = control_client.resolve(path, account)
-    last: Message = {}
-    try:
-        with Progress() as progress:
-            request = {"command": "sync", "paths": below, "timeout": timeout}
-            way, held = sync_view.SyncProgress(), sync_view.Held()
-            for last in control_client.stream(paths, request):
-                if last.get("done"):
-                    continue
-                for text in held.at(last):
-                    progress.show("")
-                    complain(text)
-                progress.bar(*way.at(last))
-    except (control_client.NoDaemon, MountEnded) as ended:
-        _say_unsent(paths, ended)
-        return
-    sync_view.tell(last)
-    click.get_current_context().exit(last["exit"])
+def _watch(look: Look, *, as_json: bool) -> None:
+    """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next one."""
+    found, drawn = look.first(), None
+    with View().open() as view:
+        while True:
+            now = (found, view.size)
+            if now != drawn and as_json:
+                # One object per line, so that a program can separate them.
+                click.echo(json.dumps(found))
+            elif now != drawn:
+                view.show(picture(found, part=bool(look.below), rows=_room(view.size)))
+            drawn = now
+            if not view.pause(WATCH_SECONDS):
+                return
+            found = look.again(found)
 
 
-def _say_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
-    """Report the pending changes or rescued files of an account without a mount.
+def _room(size: tuple[int, int] | None) -> int:
+    """Return the number of uploads that fit into a view."""
+    if size is None:
+        return SHOWN
+    columns, lines = size
+    return max(2, (lines - LINES_ABOVE) // (2 if columns < NARROW else 1))
 
-    Raises ZonedriveError if there are any, or if there was no mount.
-    """
-    from zonedrive.daemon.local_data import disk_problem, only_here
 
-    here = only_here(paths)
-    rest, lost = here.backlog, here.lost
-    waits = f"{rest} not on the service yet"
-    if isinstance(ended, MountEnded):
-        if rest.files:
-            raise ZonedriveError(
-                f"the mount has ended: {waits}; kept here, uploads go on at the next mount"
-            ) from ended
-        if lost:
-            raise ZonedriveError(
-                f"the mount has ended: {saved(lost)}", remedy=f"mount, {sync_view.SAVED}"
-            ) from ended
-        return
-    if rest.files:
-        remedy = disk_problem(paths) or ended.remedy
-        raise ZonedriveError(f"{ended.message}: {waits}", remedy=remedy) from ended
-    if lost:
-        raise ZonedriveError(
-            f"{ended.message}: {saved(lost)}", remedy=f"{ended.remedy}, {sync_view.SAVED}"
-        ) from ended
-    raise ended
+class View:
+    """View that is drawn repeatedly; without a terminal each version is printed."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._output = select.poll()
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Columns and lines of the terminal; None if nothing is overwritten."""
+        return shutil.get_terminal_size((80, 24)) if self._live else None
+
+    @contextmanager
+    def open(self) -> Iterator[Self]:
+        """Use the terminal's alternate screen, so that the previous content is restored."""
+        self._output.register(sys.stdout.fileno(), 0)
+        if not text_output.can_redraw(sys.stdout):
+            yield self
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        live = Live(
+            console=Console(highlight=False, markup=False, emoji=False),
+            screen=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        former = {one: signal.signal(one, _leave) for one in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            with live:
+                self._live = live
+                yield self
+        finally:
+            self._live = None
+            for one, handler in former.items():
+                signal.signal(one, handler)
+
+    def show(self, parts: Sequence["RenderableType"]) -> None:
+        """Draw `parts` one below the other, in place of the previous view."""
+        if self._live is None:
+            for part in [*parts, ""]:
+                put(part)
+            return
+        from rich.console import Group
+
+        self._live.update(Group(*parts), refresh=True)
+
+    def pause(self, seconds: float) -> bool:
+        """Wait up to `seconds`; return False at once if the reader of the output is gone."""
+        return not self._output.poll(1000 * seconds)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Exit with the signal's status after cleanup."""
+    sys.exit(128 + number)
+
+
+# ---- the text ----
+
+
+def picture(found: Status, *, part: bool, rows: int) -> list["RenderableType"]:
+    """Return lines and tables; `part`: only some paths; `rows`: maximum number of uploads shown."""
+    waiting = _waiting(found)
+    outbox, cache = found["outbox"], found["cache"]
+    shown: list[RenderableType] = []
+    if since := found.get("unknown_since"):
+        text = f"{text_output.when(since)} it is not known what is on the service"
+        shown = [words(f"since {text}: {found['unknown']}", "bold red"), words("")]
+        shown.append(words("before that:"))
+    shown.append(words(verdict(found, part=part), "bold"))
+    place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
+    shown.append(words(f"{found['account']}: {place}, {found['state']}"))
+    shown += [words(text, "bold red") for text in _broken(found)]
+    shown += [words(text, "yellow") for text in (*_trouble(found), *_requested(found))]
+    shown.append(words(f"service  {found['base_url']}"))
+    names = ("pending", "uploading", "failed")
+    parts = ", ".join(f"{outbox[name]} {name}" for name in names if outbox[name])
+    size = f" ({amount(outbox['bytes'])})" if parts else ""
+    shown.append(words(f"outbox   {parts or 'empty'}{size}"))
+    if outbox["conflicts"]:
+        copies = count(outbox["conflicts"], "conflict")
+        shown.append(words(f"copies   {copies}; run: {_command('conflicts', found)}"))
+    if (local := found.get("local")) and local["files"]:
+        files = count(local["files"], "file stays", "files stay")
+        some = "" if local["files"] == 1 else "among them "
+        shown.append(words(f"local    {files} on this machine (local_only), {some}{local['path']}"))
+    shown.append(words(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}"))
+    if found.get("notice"):
+        shown.append(words(found["notice"], "yellow"))
+    return shown + _uploads(found, waiting, rows)
+
+
+def verdict(found: Status, *, part: bool) -> str:
+    """Return the first line, which tells if all data is on the service."""
+    outbox, waiting = found["outbox"], _waiting(found)
+    if not waiting:
+        if staying := _staying(found):
+            if len(staying) == 1:
+                return f"{staying[0]['path']} {staying[0]['what']}"
+            return f"{len(staying)} of these stay on this machine"
+        if lost := found.get("lost", 0):
+            return saved(lost)
+        return f"everything{' there' if part else ''} is on the service"
+    # Without a daemon `files` may be missing; an ended daemon may report more than waits.
+    files = min(waiting, outbox.get("files", waiting))
+    left = {"files": waiting, "changes": waiting - files, "bytes": outbox["bytes"]}
+    said = f"{unsent(left)} {verb(waiting)} only on this machine"
+    why = outbox.get("causes", {})
+    for cause, phrase in causes.PHRASES.items():
+        if why.get(causes.label(cause)) == waiting:
+            return f"{said}, {phrase}"
+    if outbox["failed"]:
+        return f"{said}, {causes.summary(why, outbox['failed'], 'of them ')}"
+    return said
+
+
+def _broken(found: Status) -> list[str]:
+    """Return lines about a dead daemon and failing background tasks."""
+    said = []
+    if died := found.get("died"):
+        mount = _command(f"mount {shlex.quote(died['mountpoint'])}", found)
+        said += [last_run.line_of(died), f"run: {mount}"]
+    for each in found.get("failing", []):
+        times = "" if each["times"] == 1 else f" {each['times']} times"
+        said.append(f"failing, and retried automatically: {each['task']}{times} ({each['error']})")
+    return said
+
+
+def _trouble(found: Status) -> list[str]:
+    """Return the reason why nothing is sent, and the remedy."""
+    if not found["pid"]:
+        if not _waiting(found) or "died" in found:  # which says the same
+            return []
+        return ["nothing is sent while it is not mounted; run: " + _command("mount DIR", found)]
+    if found["state"] not in NOT_SENDING:
+        return []
+    said = [NOT_SENDING[found["state"]]]
+    said += [f"why: {found['reason']}"] if found.get("reason") else []
+    return said + ([f"run: {found['remedy']}"] if found.get("remedy") else [])
+
+
+def _staying(found: Status) -> list[dict[str, Any]]:
+    """Return the requested paths that are local only."""
+    return [one for one in found.get("named", []) if one["stays"]]
+
+
+def _requested(found: Status) -> list[str]:
+    """Return the notes about requested paths that the first line does not contain."""
+    staying = _staying(found)
+    said = staying if not _waiting(found) and len(staying) == 1 else []
+    return [f"{one['path']}: {one['what']}" for one in found.get("named", []) if one not in said]
+
+
+def _waiting(found: Status) -> int:
+    outbox = found["outbox"]
+    return int(outbox["pending"] + outbox["uploading"] + outbox["failed"])
+
+
+def _command(words_: str, found: Status) -> str:
+    """Return a command for this account."""
+    account = "" if found["account"] == "default" else f" --account {found['account']}"
+    return f"zonedrive {words_}{account}"
+
+
+def _uploads(found: Status, waiting: int, rows: int) -> list["RenderableType"]:
+    """Return the list of uploads, most urgent first, and the number of omitted uploads."""
+    order = ("failed", "uploading", "conflict", "pending")
+    every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]
+    failed = [one for one in every if one["state"] == "failed"]
+    shown: list[RenderableType] = []
+    if len(every) < waiting:  # above them: a live view is cut off at the end of the terminal
+        all_of_them = _command("status --json", found)
+        shown += [words(""), words(f"{len(every)} of {waiting} are shown; all: {all_of_them}")]
+    if failed:
+        shown += [words(""), words("failed, and retried automatically:", "bold")]
+        shown += [words(f"  {one['path']}: {one['error']}", "red") for one in failed]
+    if others := [one for one in every if one["state"] != "failed"]:
+        shown.append(words(""))
+        shown += [_table(others)] if width() >= NARROW else [_line(one) for one in others]
+    return shown
+
+
+def _table(uploads: list[dict[str, Any]]) -> "RenderableType":
+    columns = ["path", "state", "size", "sent"]
+    rows = [[one["path"], *_columns(one)] for one in uploads]
+    if any(one["error"] for one in uploads):
+        columns.append("why")
+        rows = [[*row, one["error"] or ""] for row, one in zip(rows, uploads, strict=True)]
+    return grid(columns, rows, right=["size", "sent"])
+
+
+def _line(one: dict[str, Any]) -> "RenderableType":
+    """Return an upload as one line, for a narrow terminal."""
+    said = [*_columns(one), one["error"] or ""]
+    return words(f"{one['path']}: {', '.join(each for each in said if each)}")
+
+
+def _columns(one: dict[str, Any]) -> tuple[str, str, str]:
+    """Return the state, the size, and the part that is sent."""
+    sent = f"{100 * one['sent'] // one['size']} %" if one["sent"] else ""
+    if sent and width() >= NARROW:
+        sent = f"{amount(one['sent'])} ({sent})"
+    if change := CHANGES.get(one.get("change", "")):
+        return f"{one['state']}, {change}", "", sent
+    return one["state"], amount(one["size"]), sent

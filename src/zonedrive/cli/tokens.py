@@ -1,25 +1,27 @@
-"""Commands `tokens list`, `create` and `revoke`.
+"""Commands `tokens list`, `create` and `revoke`, and the options that limit a token.
 
-Knows nothing about requests to the service.
+Knows nothing about requests to the service, or about the effect of a scope there, which is
+published only for SCIM.
 
 INVARIANT: a token's secret is written once, to standard output, and nowhere else.
 """
 
+import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from zonedrive import process_setup
 from zonedrive.cli import text_output
-from zonedrive.cli.api_call import ask_directory, ask_service
-from zonedrive.cli.options import Id, Name, account_option, json_option
-from zonedrive.cli.token_scope import scope_of, scope_options
-from zonedrive.errors import ZonedriveError
+from zonedrive.cli.options import Id, Name, Text, account_option, json_option
+from zonedrive.cli.organization import ask_directory, ask_service
+from zonedrive.errors import ConfigError, ZonedriveError
 
 if TYPE_CHECKING:
     from zonedrive.model import NewToken, Scope, Token
@@ -27,14 +29,58 @@ if TYPE_CHECKING:
 DAY = 86_400
 DAYS = 90
 KNOWN = ("id", "tokenName", "expiry")
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+LONGEST = 1 << 20
+"""Maximum size of a scope file in bytes."""
+
+ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
+
+
+def scope_options(command: Decorated) -> Decorated:
+    """Add all scope options to a command."""
+    for option in reversed(
+        (
+            click.option(
+                "--scope",
+                type=Name(),
+                metavar="NAME",
+                help="Limit the token to this scope; SCIM is predefined.",
+            ),
+            click.option(
+                "--permission",
+                "permissions",
+                type=Text(),
+                metavar="RESOURCE=ACTION[,ACTION...]",
+                multiple=True,
+                help=f"Limit it to these actions ({', '.join(ACTIONS)}) on a resource; repeatable.",
+            ),
+            click.option(
+                "--client",
+                "clients",
+                type=Name(),
+                metavar="NAME",
+                multiple=True,
+                help="Limit the token to this client, for example ServiceSSI; repeatable.",
+            ),
+            click.option(
+                "--scope-file",
+                metavar="JSON",
+                type=click.Path(),
+                help="Read the scope from this file: an object with name, description, clients,"
+                " permissions, limitations and extensions, any of them.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
 
 
 @click.group()
 def tokens() -> None:
-    """List your tokens, make new ones.
+    """List, create and revoke tokens.
 
-    A token is a secret that acts as you, within its scope, until it expires.  Programs use it
-    instead of a password.
+    A token is a secret that gives a program your rights, within its scope, until it expires.  The
+    program does not need your password.
     """
 
 
@@ -42,17 +88,17 @@ def tokens() -> None:
 @account_option
 @json_option
 def list_tokens(account: str, as_json: bool) -> None:
-    """List your tokens, also the ones that have expired.
+    """List your tokens, including expired ones.
 
-    How the list looks is not part of the published interface: beside id, name and expiry, the
-    table shows what this deployment says of each token, under its own names.
+    The published API does not define the fields of a token.  Besides id, name and expiry, the table
+    shows the fields that this deployment sends, under their own names.
 
     \b
     --json: an array of {"id", "name", "expires", "expired", "record"}
-      id, name  text, null where the deployment does not say
-      expires   a moment such as 2026-11-21T14:03:07+00:00, or null
-      expired   whether that is past, or null
-      record    the token as the deployment describes it
+      id, name  text, or null
+      expires   a time such as 2026-11-21T14:03:07+00:00, or null
+      expired   true, false or null
+      record    the token's fields as the deployment sends them
     """
     found = ask_directory(account, lambda directory: directory.tokens())
     now_ns = time.time_ns()
@@ -61,7 +107,7 @@ def list_tokens(account: str, as_json: bool) -> None:
         text_output.as_json(objects)
         return
     if not objects:
-        text_output.line("there are no tokens")
+        text_output.line("no tokens")
         return
     text_output.records([_row(each) for each in objects])
 
@@ -73,16 +119,14 @@ def list_tokens(account: str, as_json: bool) -> None:
     "--days",
     type=click.IntRange(1, 36500),
     metavar="N",
-    help=f"How long it shall be valid.  [default: {DAYS}]",
+    help=f"Validity in days.  [default: {DAYS}]",
 )
-@click.option(
-    "--seconds", type=click.IntRange(1), metavar="N", help="The same in seconds, for short lives."
-)
+@click.option("--seconds", type=click.IntRange(1), metavar="N", help="Validity in seconds.")
 @scope_options
 @click.option(
     "--password-stdin",
     is_flag=True,
-    help="Read your password as one line from the standard input.",
+    help="Read your password from the first line of standard input.",
 )
 @json_option
 def create(
@@ -94,13 +138,13 @@ def create(
     as_json: bool,
     **scope: Any,
 ) -> None:
-    """Make a token called NAME and print its secret, which nobody can see again.
+    """Create a token called NAME and print its secret, which is shown only once.
 
-    The service wants your password for it.  The secret alone goes to the standard output, so that
-    token=$(zonedrive tokens create NAME) works; what else there is to say goes to stderr.
+    The service requires your password for this.  Only the secret is written to standard output, so
+    that token=$(zonedrive tokens create NAME) works; messages go to standard error.
 
-    Without a scope the token may do all that you may.  With --scope SCIM, which is for
-    administrators, it reaches users and groups only.
+    Without a scope the token has all your rights.  With --scope SCIM, which is for administrators,
+    it is limited to users and groups.
 
     \b
     --json: {"id", "name", "token", "expires"}; token is the secret
@@ -111,9 +155,9 @@ def create(
         raise click.UsageError("--days and --seconds exclude each other.")
     limits = scope_of(**scope)
     if 1 in process_setup.closed_streams:
-        raise click.UsageError("There is no standard output that could take the secret.")
+        raise click.UsageError("Standard output is closed, so the secret cannot be printed.")
     if not password_stdin and not sys.stdin.isatty():
-        raise click.UsageError("There is no terminal to ask at: use --password-stdin.")
+        raise click.UsageError("There is no terminal for questions: use --password-stdin.")
     life = seconds or (days or DAYS) * DAY
     made = _made(account, name, life, limits, Terminal(password_stdin, None))
     until = text_output.moment(made.expires_ns)
@@ -127,10 +171,10 @@ def create(
     if as_json:
         return
     text_output.remark(
-        f"made the token {name}"
+        f"created the token {name}"
         + (f" ({made.id})" if made.id else "")
         + (f", valid until {text_output.when(until)}" if until else "")
-        + "; this was the only time that its secret is shown"
+        + "; its secret is not shown again"
     )
 
 
@@ -138,9 +182,9 @@ def create(
 @click.argument("token", metavar="ID", type=Id())
 @account_option
 def revoke(token: str, account: str) -> None:
-    """End the token ID before its time; 'zonedrive tokens list' shows the ids.
+    """Revoke the token ID; 'zonedrive tokens list' shows the ids.
 
-    The published interface does not show how, so this takes a --profile (at logon) that knows.
+    This needs a profile, given at logon, that defines the operation.
     """
     from zonedrive.logon import open_store
     from zonedrive.logon.account import Account
@@ -151,7 +195,7 @@ def revoke(token: str, account: str) -> None:
     Account.load(paths)
     own = load_bearer(open_store(paths))
     if own is not None and own.id == token:
-        raise click.UsageError("That is the token of this very account: use 'zonedrive logoff'.")
+        raise click.UsageError("That is the token of this account: use 'zonedrive logoff'.")
     ask_service(account, lambda client: client.revoke_token(token))
     text_output.line(f"revoked {token}")
 
@@ -180,7 +224,7 @@ def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
     else:
         return
     which = f"the token {name}" + (f" ({made.id})" if made.id else "")
-    lost = f"{which} was made, but its secret could not be written ({reason})"
+    lost = f"{which} was created, but its secret could not be written ({reason})"
     try:
         if not made.id:
             raise ZonedriveError("it has no id")
@@ -213,3 +257,61 @@ def _row(shown: dict[str, Any]) -> dict[str, Any]:
         row["expires"] = shown["record"]["expiry"]
     rest = {key: value for key, value in shown["record"].items() if key not in KNOWN}
     return row | {"id": shown["id"]} | {key: rest[key] for key in rest if key not in row}
+
+
+# ---- scopes ----
+
+
+def scope_of(
+    scope: str | None,
+    permissions: tuple[str, ...],
+    clients: tuple[str, ...],
+    scope_file: str | None,
+) -> "Scope | None":
+    """Return the requested scope, or None. Raises click.UsageError."""
+    if scope_file is not None:
+        if scope is not None or permissions or clients:
+            raise click.UsageError("--scope-file excludes the other options of a scope.")
+        return _read(Path(scope_file))
+    if scope is None and not permissions and not clients:
+        return None
+    from zonedrive.model import Scope
+
+    return Scope(name=scope or "", clients=clients, permissions=_permissions(permissions))
+
+
+def _permissions(given: tuple[str, ...]) -> dict[str, dict[str, bool]]:
+    found: dict[str, dict[str, bool]] = {}
+    for each in given:
+        resource, _, actions = each.partition("=")
+        for action in actions.split(","):
+            if not resource or action not in ACTIONS:
+                raise click.UsageError(
+                    f"--permission {each}: write RESOURCE=ACTION, the actions being"
+                    f" {', '.join(ACTIONS)}."
+                )
+            found.setdefault(resource, {})[action] = True
+    return found
+
+
+def _read(path: Path) -> "Scope":
+    import msgspec
+
+    from zonedrive.model import Scope
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(LONGEST + 1)
+        if len(data) > LONGEST:
+            raise ConfigError(
+                f"{path} is longer than {LONGEST} bytes", remedy="is it the right file?"
+            )
+        value = json.loads(data)
+        unknown = set(value) - set(Scope.__struct_fields__) if isinstance(value, dict) else set()
+        if unknown:
+            raise ValueError(f"unknown field {min(unknown)!r}")
+        return msgspec.convert(value, Scope)
+    except OSError as wrong:
+        raise ConfigError(f"{path} cannot be read ({wrong.strerror})") from wrong
+    except (ValueError, RecursionError, msgspec.ValidationError) as wrong:
+        raise ConfigError(f"{path} is not a scope ({wrong})", remedy="fix the file") from wrong

@@ -19,15 +19,15 @@ WIDE = 110
 @account_option
 @json_option
 def zones(account: str, as_json: bool) -> None:
-    """List the zones, also those that cannot be mounted.
+    """List all zones, including those that cannot be mounted.
 
-    Needs no mount.
+    Works without a mount.
 
     \b
     --json: an array of {"id", "name", "path", "accessible", "size", "users"}
-      path         the folder's name in the mount, null where there is none
-      accessible   whether the zone can be reached through the interface
-      size, users  bytes and people, null where the service does not say
+      path         name of the folder in the mount, or null
+      accessible   whether the zone can be used through the API
+      size, users  bytes and number of users, null if unknown
     """
     paths = AccountPaths(account)
     try:
@@ -49,7 +49,7 @@ def zones(account: str, as_json: bool) -> None:
         [
             [
                 zone["name"],
-                zone["path"] if zone["accessible"] else "not accessible through the API",
+                zone["path"] if zone["accessible"] else "web application only",
                 text_output.amount(zone["size"]),
                 "" if zone["users"] is None else str(zone["users"]),
                 zone["id"],

@@ -134,7 +134,7 @@ def background(patient: DoctorFacts) -> CheckResult | None:
     if not failing:
         return good("none of them fails")
     return bad(
-        f"failing, and tried again by itself: {', '.join(failing)}",
+        f"failing, and retried automatically: {', '.join(failing)}",
         "run 'zonedrive doctor --report FILE' and send it with a bug report; to begin anew, unmount"
         " and mount again",
         here=f"see {patient.paths.log}, and send 'zonedrive doctor --report FILE' with a bug"

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from tests.harness.waiting import eventually
-from zonedrive.cli import browser, start_page
+from zonedrive.cli import browser
 from zonedrive.cli.browser import BrowserPrompt, browser_commands
 from zonedrive.logon.wire import Offer
 
@@ -117,12 +117,12 @@ async def test_a_page_is_only_where_nobody_else_can_change_it(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    with start_page.leading_to("http://127.0.0.1:1/x") as page:
+    with browser.leading_to("http://127.0.0.1:1/x") as page:
         assert page is not None
         assert page.is_relative_to(runtime / "zonedrive")
         assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    with start_page.leading_to("http://127.0.0.1:1/x") as page:
+    with browser.leading_to("http://127.0.0.1:1/x") as page:
         assert page is None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zonedrive.cli import liveness
-from zonedrive.cli.liveness import Liveness, connect
+from zonedrive.cli import control_client
+from zonedrive.cli.control_client import Liveness, connect
 from zonedrive.daemon import lock
 
 NOBODY = -1  # the number of no process
@@ -47,8 +47,8 @@ class Line:
 def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
     """Where little time is waited for, so that a test is quick."""
     for name, seconds in (("SLICE", 0.01), ("QUIET", 0.03), ("SIGN", 0.05), ("CLOSING", 0.2)):
-        monkeypatch.setattr(liveness, f"{name}_SECONDS", seconds)
-    monkeypatch.setattr(liveness, "WORKING_SECONDS", 0.5)
+        monkeypatch.setattr(control_client, f"{name}_SECONDS", seconds)
+    monkeypatch.setattr(control_client, "WORKING_SECONDS", 0.5)
     made = Line()
     yield made
     made.close()
@@ -111,7 +111,7 @@ def test_one_that_works_gets_more_time(
         return False
 
     with pytest.raises(TimeoutError):
-        liveness.wait(look, os.getpid())
+        control_client.wait(look, os.getpid())
     assert abs(len(looked) - looks) <= 1
 
 
@@ -127,7 +127,7 @@ def test_a_daemon_that_takes_no_connection_hangs(
         with pytest.raises(TimeoutError):
             connect(path, NOBODY)
         taken: Callable[[], object] = lambda: full.accept()[0].close()  # noqa: E731
-        monkeypatch.setattr("zonedrive.cli.liveness.time.sleep", lambda seconds: taken())
+        monkeypatch.setattr("zonedrive.cli.control_client.time.sleep", lambda seconds: taken())
         connect(path, NOBODY).close()
         first.close()
     with pytest.raises(ConnectionRefusedError):

@@ -217,7 +217,7 @@ def test_a_daemon_that_is_busy_is_not_killed(
 ) -> None:
     """`unmount` works also where the mount does not answer; a daemon that does ends by itself."""
     monkeypatch.setattr(f"zonedrive.cli.mount.{patience}", 2.0)
-    monkeypatch.setattr("zonedrive.cli.liveness.QUIET_SECONDS", 0.5)
+    monkeypatch.setattr("zonedrive.cli.control_client.QUIET_SECONDS", 0.5)
     (tmp_path / "mnt").mkdir()
     with daemon(log_on(), tmp_path / "mnt"):  # which has no answer to `unmount`
         served = MemoryMount(tmp_path / "mnt")

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.unit.cli.stand_in import log_on, run
-from zonedrive.cli import tokens, users
+from zonedrive.cli import organization, tokens
 from zonedrive.cli.main import main
 from zonedrive.errors import BadAnswer, Unavailable
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
@@ -33,7 +33,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
     def show(answer: object, *arguments: str, columns: int) -> str:
         monkeypatch.setenv("COLUMNS", str(columns))
-        for module in (users, tokens):
+        for module in (organization, tokens):
             monkeypatch.setattr(module, "ask_directory", lambda *_: answer)
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
         with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as end:
@@ -121,7 +121,7 @@ def test_a_service_that_cannot_now_is_asked_again_later(
     def fail(*_: object) -> None:
         raise Unavailable("the service cannot do it now (HTTP 503)")
 
-    monkeypatch.setattr(users, "ask_directory", fail)
+    monkeypatch.setattr(organization, "ask_directory", fail)
     with pytest.raises(SystemExit):
         main(["users", "list"])
     said = "zonedrive: the service cannot do it now (HTTP 503); try again later\n"
@@ -136,7 +136,7 @@ def test_an_answer_that_cannot_be_understood_is_one_line(
     def confused(*_: object) -> None:
         raise BadAnswer("listing the users: the answer holds no list")
 
-    monkeypatch.setattr(users, "ask_directory", confused)
+    monkeypatch.setattr(organization, "ask_directory", confused)
     with pytest.raises(SystemExit) as end:
         main(["users", "list"])
     said = capsys.readouterr()

@@ -13,7 +13,7 @@ from tests.unit.cli.stand_in import ZONES, StandIn, command, log_on, run
 from zonedrive import __version__, errors
 from zonedrive.cli import logon as logon_module
 from zonedrive.cli import main as main_module
-from zonedrive.cli.exit_codes import exit_code
+from zonedrive.cli.error_messages import exit_code
 from zonedrive.cli.logon import Terminal
 from zonedrive.cli.main import COMMANDS, _sentence
 from zonedrive.errors import ZonedriveError
@@ -48,8 +48,8 @@ def test_help_is_quick() -> None:
     text = (
         "import sys\nfrom zonedrive.cli.main import COMMANDS, program\n"
         "import zonedrive.cli.status, zonedrive.cli.mount, zonedrive.cli.zones, "
-        "zonedrive.cli.files, zonedrive.cli.sandbox, zonedrive.cli.tokens, zonedrive.cli.users, "
-        "zonedrive.cli.groups, zonedrive.cli.password, zonedrive.cli.reset_credentials\n"
+        "zonedrive.cli.files, zonedrive.cli.sandbox, zonedrive.cli.tokens, "
+        "zonedrive.cli.organization, zonedrive.cli.credentials, zonedrive.cli.sync\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     said = subprocess.run(

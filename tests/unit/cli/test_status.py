@@ -15,10 +15,7 @@ import pytest
 from tests.harness.terminal import Terminal
 from tests.unit.cli.stand_in import DONE, STATUS, StandIn, command, daemon, log_on, run
 from zonedrive import errors
-from zonedrive.cli import status_view
-from zonedrive.cli.status import Look
 from zonedrive.daemon import protocol
-from zonedrive.logon.account_data import Backlog
 
 EVIL = "Zone/ev\x1b]0;pwn\x07il\x9b31m\u202egpj.exe"
 EMPTY = {"pending": 0, "uploading": 0, "failed": 0, "conflicts": 0, "bytes": 0}
@@ -173,18 +170,6 @@ def test_watching_goes_on_while_the_mount_is_away() -> None:
         assert terminal.leave() == 3
     assert terminal.is_as_before()
     assert terminal.text().rstrip().endswith("is not logged on; run zonedrive logon URL")
-
-
-def test_what_a_mount_left_is_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while it was there: what was deleted just before it ended is no file."""
-    paths = log_on()
-    monkeypatch.setattr("zonedrive.daemon.local_data.backlog", lambda paths: Backlog(3, 7, 1))
-    former = waiting(3) | {"outbox": EMPTY | {"pending": 3, "bytes": 9, "files": 3}}
-    left = Look(paths, [], 10).again(former)
-    said = (
-        "2 files (7 bytes) and 1 change (new folders, renames, removals) are only on this machine"
-    )
-    assert status_view.verdict(left, part=False) == said
 
 
 def test_a_watching_program_reads_objects_and_may_leave(stand_in: StandIn) -> None:

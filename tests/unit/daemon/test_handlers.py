@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from zonedrive.cli import sync_view
+from zonedrive.cli import sync
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.handlers import AWAY_SECONDS, Commands
 from zonedrive.daemon.protocol import Message
@@ -238,7 +238,7 @@ async def test_sync_tells_what_was_taken_back_beside_what_waits(
     daemon.report.uploads = [_upload("pending")]
     answer = await daemon.ask("sync", timeout=0)
     assert answer["exit"] == 1
-    sync_view.tell(answer)
+    sync.report(answer)
     said = capsys.readouterr().err
     assert "Zone/b: it is here again" in said
     assert "not on the service yet" in said

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zonedrive import errors
-from zonedrive.cli.exit_codes import exit_code
+from zonedrive.cli.error_messages import exit_code
 from zonedrive.daemon import protocol
 from zonedrive.errors import ZonedriveError
 

@@ -392,7 +392,7 @@ def test_a_pipe_is_no_terminal(
             "logon", deployment.base_url, "--ca-file", deployment.ca_file, *more,
             text=f"{PASSWORD}\n",
         )  # fmt: skip
-        one_line(ended, 2, "there is no terminal to ask at: use --password-stdin")
+        one_line(ended, 2, "there is no terminal for questions: use --password-stdin")
     logons = "POST /api/access/logon"
     assert deployment.stats()["requests"].get(logons) == before.get(logons)
     assert not recwarn.list

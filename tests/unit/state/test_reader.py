@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.state.disk import Disk, zone_of
 from zonedrive.cipher import Clear
-from zonedrive.cli import status_view
+from zonedrive.cli.status import verdict
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.manifest_table import ManifestTable
@@ -94,7 +94,7 @@ def test_changes_of_names_are_no_files(path: Path) -> None:
     """What has bytes that are only here is told from new folders, renames and removals."""
     found = status(path, most=10)
     said = "1 file (5 bytes) and 3 changes (new folders, renames, removals)"
-    assert status_view.verdict(found, part=False) == f"{said} are only on this machine"
+    assert verdict(found, part=False) == f"{said} are only on this machine"
     assert {one["path"]: one["change"] for one in found["uploads"]} == {
         "Zone/saved": "content",
         "Zone/made": "folder",

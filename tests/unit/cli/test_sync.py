@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.waiting import eventually
-from zonedrive.cli.sync_view import HELD_SECONDS, LINES, Held
+from zonedrive.cli.sync import HELD_SECONDS, LINES, Held
 from zonedrive.fuse import mountpoint
 
 

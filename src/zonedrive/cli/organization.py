@@ -1,23 +1,79 @@
-"""Commands `groups`: create groups, change their members, delete them.
+"""Commands `users` and `groups`, and requests to the service with or without a mount.
 
-Knows nothing about requests to the service.
+Knows nothing about the form of requests, or about the fields of a user, which are not published.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from zonedrive.cli import text_output
-from zonedrive.cli.api_call import ask_directory
 from zonedrive.cli.options import Id, Name, Text, account_option, json_option
 
 if TYPE_CHECKING:
     from zonedrive.model import Group, Level, Member
+    from zonedrive.remote import Client, Directory
 
+AnswerT = TypeVar("AnswerT")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEVELS = ("Manage", "Access", "None")
+
+
+def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
+    """Return the result of `question`.
+
+    Raises the errors of `question`, and NotLoggedOn if there was no logon.
+    """
+    return ask_service(account, lambda client: question(client.directory))
+
+
+def ask_service(account: str, question: "Callable[[Client], Awaitable[AnswerT]]") -> AnswerT:
+    """Return the result of `question`, which gets the whole client. Raises as `ask_directory`."""
+    import trio
+
+    from zonedrive.logon import stored
+    from zonedrive.remote import Client
+
+    async def ask() -> AnswerT:
+        async with Client(stored(account)) as client:
+            return await question(client)
+
+    return trio.run(ask)
+
+
+# ---- users ----
+
+
+@click.group()
+def users() -> None:
+    """List the organization's users."""
+
+
+@users.command("list")
+@account_option
+@json_option
+def list_users(account: str, as_json: bool) -> None:
+    """List the users of the organization.
+
+    The published API does not define the fields of a user; the list shows the fields that this
+    deployment sends, under their own names.
+
+    \b
+    --json: an array of objects with the deployment's fields
+    """
+    found = ask_directory(account, lambda directory: directory.users())
+    if as_json:
+        text_output.as_json([dict(user) for user in found])
+        return
+    if not found:
+        text_output.line("no users")
+        return
+    text_output.records(found)
+
+
+# ---- groups ----
 
 
 class MemberLevel(Text):
@@ -45,10 +101,10 @@ def _members(help_text: str) -> Callable[[Decorated], Decorated]:
 
 @click.group()
 def groups() -> None:
-    """Make, change and delete groups of users.
+    """Create, change and delete groups of users.
 
-    A group is known by its id, group.UUID@DOMAIN, which 'create' prints.  Keep it: the published
-    interface can neither list groups nor find one by its name.  Members are users or other groups,
+    Commands name a group by its id, group.UUID@DOMAIN, which 'create' prints.  Keep the id: the
+    published API cannot list groups or find one by its name.  Members are users or other groups,
     by id, with level Manage or Access.
 
     \b
@@ -61,13 +117,15 @@ def groups() -> None:
 @groups.command()
 @click.argument("name", type=Name())
 @account_option
-@click.option("--description", type=Text(), default="", metavar="TEXT", help="What it is for.")
-@_members("A member and its level, Manage or Access; repeatable.")
+@click.option(
+    "--description", type=Text(), default="", metavar="TEXT", help="Purpose of the group."
+)
+@_members("Member and its level, Manage or Access; repeatable.")
 @json_option
 def create(
     name: str, account: str, description: str, members: tuple[tuple[str, str], ...], as_json: bool
 ) -> None:
-    """Make a group called NAME."""
+    """Create a group called NAME."""
     levels = _levels(members)
     _show(
         ask_directory(account, lambda directory: directory.create_group(name, description, levels)),
@@ -78,23 +136,23 @@ def create(
 @groups.command()
 @click.argument("group", type=Id())
 @account_option
-@_members("A member and its level, Manage, Access or None; repeatable.")
+@_members("Member and its level, Manage, Access or None; repeatable.")
 @click.option(
     "--absolute",
     is_flag=True,
-    help="The members given are to be all there are: everybody else is taken out.",
+    help="Remove all members that are not given.",
 )
 @json_option
 def update(
     group: str, account: str, members: tuple[tuple[str, str], ...], absolute: bool, as_json: bool
 ) -> None:
-    """Change who is in GROUP (an id), and show it.
+    """Change the members of GROUP (an id), and show the group.
 
-    Members that are not named stay as they are, unless --absolute is given.  The level None takes
-    a member out.  Without --member nothing changes, and the group is shown.
+    Other members stay unless --absolute is given.  The level None removes a member.  Without
+    --member nothing changes.
     """
     if absolute and not members:
-        raise click.UsageError("--absolute needs --member: else nobody would be left.")
+        raise click.UsageError("--absolute needs --member: otherwise the group would be empty.")
     levels = _levels(members)
     found = ask_directory(
         account, lambda directory: directory.update_group(group, levels, relative=not absolute)
@@ -108,14 +166,14 @@ def update(
 @click.argument("level", metavar="LEVEL", type=click.Choice(LEVELS, case_sensitive=False))
 @account_option
 def member(group: str, member: str, level: str, account: str) -> None:
-    """Give one member of a group a level.
+    """Set the level of one member of a group.
 
-    GROUP and MEMBER are ids, LEVEL is Manage, Access, or None, which takes the member out.
+    GROUP and MEMBER are ids, LEVEL is Manage, Access, or None, which removes the member.
     """
     wanted = cast("Level", level)
     ask_directory(account, lambda directory: directory.set_member(group, member, wanted))
     if level == "None":
-        text_output.line(f"{member} is not in {group} any more")
+        text_output.line(f"removed {member} from {group}")
     else:
         text_output.line(f"{member} has {level} in {group}")
 
@@ -123,15 +181,15 @@ def member(group: str, member: str, level: str, account: str) -> None:
 @groups.command()
 @click.argument("group", type=Id())
 @account_option
-@click.option("--yes", is_flag=True, help="Do not ask whether you are sure.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(group: str, account: str, yes: bool) -> None:
     """Delete GROUP (an id).
 
-    Its members lose the access to zones that they have through it.
+    Its members lose the access to zones that the group gives them.
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("There is no terminal to ask at: use --yes.")
+            raise click.UsageError("There is no terminal for questions: use --yes.")
         question = f"Delete {text_output.escaped(group)}, and the access to zones that it gives?"
         with text_output.asking():
             click.confirm(question, abort=True, err=True)
@@ -158,7 +216,7 @@ def _show(group: "Group", as_json: bool) -> None:
         about.append(f"description: {group.description}")
     if group.created_ns:
         by = f" by {group.created_by}" if group.created_by else ""
-        about.append(f"made {text_output.when(text_output.moment(group.created_ns) or '')}{by}")
+        about.append(f"created {text_output.when(text_output.moment(group.created_ns) or '')}{by}")
     if group.administrator_managed:
         about.append("managed by the administrators")
     for each in about:
@@ -166,7 +224,7 @@ def _show(group: "Group", as_json: bool) -> None:
     if group.members:
         text_output.records([_row(member) for member in group.members])
     else:
-        text_output.line("nobody is in it")
+        text_output.line("no members")
 
 
 def _row(member: "Member") -> dict[str, str]:

@@ -1,0 +1,124 @@
+"""Commands `password` and `new-credentials`: change the password, or ask for a new one.
+
+Knows nothing about requests to the service, or about its reaction to `new-credentials`.
+
+INVARIANT: passwords come from the terminal (without echo) or from standard input, and are sent only
+to the service.
+"""
+
+import sys
+
+import click
+
+from zonedrive.cli import text_output
+from zonedrive.cli.options import Text, account_option
+from zonedrive.errors import NotLoggedOn
+
+
+@click.command()
+@account_option
+@click.option(
+    "--password-stdin",
+    is_flag=True,
+    help="Read two lines from standard input: your password, then the new one.",
+)
+def password(account: str, password_stdin: bool) -> None:
+    """Change your password at the service.
+
+    This needs a profile, given at logon, that defines the operation.  If the service ends your
+    logon with the old password, log on again.
+    """
+    from zonedrive.cli.logon import Terminal
+    from zonedrive.logon import Account, open_store, stored
+    from zonedrive.logon.secrets import PASSWORD
+    from zonedrive.paths import AccountPaths
+    from zonedrive.remote.profiles.load import load_profile
+
+    if not password_stdin and not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal for questions: use --password-stdin.")
+    paths = AccountPaths(account)
+    about, credentials = Account.load(paths), stored(account)
+    load_profile(credentials.profile).operation("change_password")
+    terminal = Terminal(password_stdin, None)
+    old = terminal.password()
+    new = terminal.new_password()
+    user = about.user_id or about.username
+
+    import trio
+
+    from zonedrive.remote import Client
+
+    async def change() -> bool:
+        """Change the password; return True if the logon is still valid."""
+        async with Client(credentials) as client:
+            await client.change_password(user, old.reveal(), new.reveal())
+            text_output.line(f"changed the password of {user}")
+            store = open_store(paths)
+            if store.get(PASSWORD) is not None:  # the old one must not be used any more
+                store.delete(PASSWORD)
+                text_output.remark("deleted the saved password from this machine")
+            try:
+                await client.zones()
+            except NotLoggedOn:
+                return False
+            return True
+
+    if not trio.run(change):
+        text_output.remark(f"the logon ended with the old password: run '{about.logon_command()}'")
+
+
+@click.command("new-credentials")
+@click.argument("base_url", metavar="[BASE_URL]", required=False)
+@account_option
+@click.option(
+    "--username", type=Text(), metavar="USER", help="User name.  [default: the user of the account]"
+)
+@click.option(
+    "--ca-file",
+    metavar="PEM",
+    type=click.Path(),
+    help="Trust this certificate authority instead of the system's.",
+)
+def new_credentials(
+    base_url: str | None, account: str, username: str | None, ca_file: str | None
+) -> None:
+    """Request new credentials from the service if you cannot log on.
+
+    Without BASE_URL, the request goes to the service of the account.  The service decides what
+    follows, often an email.  Nothing changes on this machine.
+    """
+    import trio
+
+    from zonedrive.logon import Account
+    from zonedrive.logon.api import open_access
+    from zonedrive.paths import AccountPaths
+    from zonedrive.remote.urls import base_url as checked
+
+    known: Account | None
+    try:
+        known = Account.load(AccountPaths(account))
+    except NotLoggedOn:
+        known = None
+    if base_url is not None:
+        url = checked(base_url)
+    elif known is not None:
+        url = known.base_url
+    else:
+        raise click.UsageError("Missing argument 'BASE_URL', as there is no logon on this machine.")
+    if known is not None and known.base_url == url:
+        ca_file, username = ca_file or known.ca_file, username or known.user_id or known.username
+    if not username:
+        if not sys.stdin.isatty():
+            raise click.UsageError("There is no terminal for questions: use --username.")
+        with text_output.asking():
+            username = str(click.prompt(text_output.clean(f"User name at {url}"), err=True)).strip()
+    user = username
+
+    async def ask() -> str:
+        async with open_access(url, ca_file) as access:
+            return await access.new_credentials(user)
+
+    said = trio.run(ask)
+    text_output.line(f"requested new credentials for {user} from {url}")
+    if said:
+        text_output.line(f"the service says: {said}")

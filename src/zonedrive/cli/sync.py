@@ -1,0 +1,169 @@
+"""Command `sync`: wait until all changes are on the service; progress and result.
+
+Knows nothing about how the daemon syncs.
+
+INVARIANT: an exit code other than 0 has a line with the reason.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from zonedrive.cli import control_client
+from zonedrive.cli.options import LocalPath, Seconds, some_account_option
+from zonedrive.cli.text_output import Progress, complain, count, line
+from zonedrive.daemon.protocol import Message
+from zonedrive.errors import MountEnded, ZonedriveError
+from zonedrive.formatting import saved, unsent
+from zonedrive.fuse import mountpoint
+from zonedrive.paths import AccountPaths
+
+FILE_BYTES = 64 << 10
+"""Number of bytes that a progress bar adds for each file."""
+
+LINES = 5
+"""Maximum number of failures printed individually."""
+
+PROGRAMS = 2
+"""Maximum number of programs named for one open file."""
+
+HELD_SECONDS = 3.0
+"""Seconds after which an open file is reported, because its upload waits for the close."""
+
+RESCUE = "copy the files you need out of it, then delete them there"
+"""Remedy for files in lost+found."""
+
+
+@click.command()
+@click.argument("path", type=LocalPath(), nargs=-1)
+@some_account_option
+@click.option(
+    "--timeout",
+    type=Seconds(),
+    metavar="SECONDS",
+    help="How long to wait.  [default: as long as the service answers]",
+)
+def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
+    """Wait until everything under PATH is on the service; without PATH, the whole mount.
+
+    Exits with 0 if it is, 1 if something failed or is left, 3 if the service requires a logon,
+    4 if it could not be reached in time.
+    """
+    paths, below = control_client.resolve(path, account)
+    request = {"command": "sync", "paths": below, "timeout": timeout}
+    sync_progress, held, last = SyncProgress(), Held(), Message()
+    try:
+        with Progress() as progress:
+            for last in control_client.stream(paths, request):
+                if last.get("done"):
+                    continue
+                for text in held.at(last):
+                    progress.show("")
+                    complain(text)
+                progress.bar(*sync_progress.at(last))
+    except (control_client.NoDaemon, MountEnded) as ended:
+        _report_unsent(paths, ended)
+        return
+    report(last)
+    click.get_current_context().exit(last["exit"])
+
+
+def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
+    """Raise ZonedriveError for changes or rescued files of an account without a mount.
+
+    If there are none, raise `ended`, unless the mount ended during the command.
+    """
+    from zonedrive.daemon.local_data import disk_problem, only_here
+
+    during = isinstance(ended, MountEnded)
+    message = "the mount has ended" if during else ended.message
+    here = only_here(paths)
+    if here.backlog.files:
+        remedy = disk_problem(paths) or ended.remedy
+        if during:
+            remedy = "they are kept here, and uploads continue at the next mount"
+        raise ZonedriveError(f"{message}: {here.backlog} not on the service yet", remedy=remedy) from ended
+    if here.lost:
+        mount = "mount" if during else ended.remedy
+        raise ZonedriveError(f"{message}: {saved(here.lost)}", remedy=f"{mount}, {RESCUE}") from ended
+    if not during:
+        raise ended
+
+
+class SyncProgress:
+    """Progress of a `sync`, relative to the largest amount of pending data seen."""
+
+    def __init__(self) -> None:
+        self._files = self._bytes = 0
+
+    def at(self, message: Message) -> tuple[float, str]:
+        """Return the finished fraction (0 to 1) and a text for a progress message of the daemon."""
+        left = message["left"]
+        self._files, self._bytes = max(self._files, left["files"]), max(self._bytes, left["bytes"])
+        # Small files take time as well, and some changes have no bytes at all.
+        whole = self._bytes + self._files * FILE_BYTES
+        done = 1 - (left["bytes"] + left["files"] * FILE_BYTES) / whole if whole else 0.0
+        text = f"{unsent(left)} left"
+        state = message.get("state", "online")
+        return done, text if state == "online" else f"{state}: {text}"
+
+
+class Held:
+    """Files whose upload waits until a program closes them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    def at(self, message: Message) -> list[str]:
+        """Return the lines to print now: each file once, after it has been open for a while."""
+        now = self._clock()
+        self._since = {path: self._since.get(path, now) for path in message.get("held", [])}
+        new = [path for path, since in self._since.items() if now - since >= HELD_SECONDS]
+        new = [path for path in new if path not in self._told]
+        self._told.update(new)
+        lines = [_waits_for(path) for path in new[:LINES]]
+        if len(new) > LINES:
+            lines.append(f"and for {count(len(new) - LINES, 'more file')} to be closed")
+        return lines
+
+
+def _waits_for(path: str) -> str:
+    programs = mountpoint.writers(Path(path))
+    named = programs[:PROGRAMS] or ["a program"]
+    if len(programs) > PROGRAMS:  # child processes have it open, too
+        named.append(count(len(programs) - PROGRAMS, "more program"))
+    return f"waiting for {' and '.join(named)} to close {path}"
+
+
+def report(last: Message) -> None:
+    """Print the result in `last`, the daemon's answer."""
+    for copy in last["conflicts"]:
+        line(f"saved next to a coworker's version: {copy}")
+    for new in last.get("anew", []):
+        line(f"was deleted on the service, and is uploaded as a new file: {new}")
+    print_failures(last["failed"], "failed; see 'zonedrive status'")
+    report_rejected(last)
+    print_failures(last.get("stays", []), "of the requested ones stay on this machine")
+    if last.get("lost"):
+        complain(f"{saved(last['lost'])}; {RESCUE}")
+    if last["exit"] and last["left"]["files"] > len(last["failed"]):
+        reason = f": {last['reason']}" if last["reason"] else ""
+        remedy = f"; {last['remedy']}" if last.get("remedy") else ""
+        complain(f"{unsent(last['left'])} not on the service yet{reason}{remedy}")
+
+
+def report_rejected(last: Message) -> None:
+    """Print rejected changes that were reverted; the daemon reports them only once."""
+    print_failures(last.get("taken_back", []), "could not be removed or renamed")
+
+
+def print_failures(failed: list[Message], more: str) -> None:
+    """Print a line for each of the first LINES failures, and the number of the others."""
+    for one in failed[:LINES]:
+        complain(f"{one['path']}: {one['error']}")
+    if len(failed) > LINES:
+        complain(f"{count(len(failed) - LINES, 'more file')} {more}")

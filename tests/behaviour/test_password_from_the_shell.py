@@ -33,7 +33,10 @@ def test_a_password_is_changed(machine: Machine, changing: Deployment) -> None:
     assert wrong.stderr.count("\n") == 1 and "password is wrong" in wrong.stderr
     changed = machine.run("password", "--password-stdin", text=f"{OLD}\n{NEW}\n")
     assert changed.returncode == 0 and "changed the password of" in changed.stdout
-    assert "deleted the saved password" in changed.stderr and "zonedrive logon https://" in changed.stderr
+    assert (
+        "deleted the saved password" in changed.stderr
+        and "zonedrive logon https://" in changed.stderr
+    )
     kept = b"".join(path.read_bytes() for path in machine.folder.rglob("*") if path.is_file())
     assert OLD.encode() not in kept and NEW.encode() not in kept
     assert machine.run("zones").returncode == 3  # the token held the old one

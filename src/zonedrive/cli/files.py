@@ -6,13 +6,12 @@ reports it.
 
 import errno
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import click
 
@@ -57,7 +56,7 @@ def versions(
         chosen = _version(found, wanted)
         from zonedrive.daemon import service_commands
 
-        with _sink(output) as file:
+        with _output(output) as file:
             service_commands.version(paths, answer["zone"], answer["file"], chosen, file.write)
         return
     if as_json:
@@ -94,58 +93,44 @@ def _version(found: list[dict[str, str]], wanted: str) -> str:
 
 
 @contextmanager
-def _sink(output: str | None) -> Iterator[BinaryIO]:
+def _output(name: str | None) -> Iterator[BinaryIO]:
     """Yield standard output, or a file that is replaced atomically at the end."""
-    if output in (None, "-"):
+    if name in (None, "-"):
         yield sys.stdout.buffer
         return
-    target = Path(str(output)).resolve()
+    target = Path(str(name)).resolve()
     try:
-        with _opened(target) as file:
-            yield file
+        if target.exists() and not target.is_file():  # a device or pipe; a folder is an error
+            with target.open("wb") as file:
+                yield file
+            return
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+        with tempfile.NamedTemporaryFile(
+            prefix=".zonedrive-", dir=target.parent, delete=False
+        ) as file:
+            try:
+                os.fchmod(file.fileno(), mode)
+                yield cast(BinaryIO, file)
+                file.flush()
+                Path(file.name).replace(target)
+            except BaseException:
+                Path(file.name).unlink()
+                raise
     except OSError as wrong:
-        raise _unwritable(str(output), target, wrong) from wrong
+        if wrong.errno == errno.EISDIR:
+            raise ZonedriveError(
+                f"{name} is a folder", remedy="give a file in it: -o FILE"
+            ) from wrong
+        raise ZonedriveError(
+            f"{name} cannot be written: {wrong.strerror}",
+            remedy="give a file in an existing folder that you may write in, on a disk with room",
+        ) from wrong
 
 
-@contextmanager
-def _opened(target: Path) -> Iterator[BinaryIO]:
-    if target.exists() and not target.is_file():  # a device, a pipe; of a folder this is an error
-        with target.open("wb") as file:
-            yield file
-        return
-    descriptor, name = tempfile.mkstemp(prefix=".zonedrive-", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, _mode(target))
-            yield file
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _unwritable(output: str, target: Path, wrong: OSError) -> ZonedriveError:
-    """Return the error with the name that the user typed."""
-    if wrong.errno == errno.EISDIR:
-        return ZonedriveError(f"{output} is a folder", remedy="give a file in it: -o FILE")
-    remedies = {
-        errno.ENOENT: f"run {shlex.join(['mkdir', '-p', os.fspath(target.parent)])!r} first",
-        errno.ENOTDIR: f"{target.parent} is no folder",
-        errno.ENOSPC: "make room on its disk",
-        errno.EDQUOT: "make room on its disk",
-        errno.ENAMETOOLONG: "give a shorter name",
-    }
-    remedy = remedies.get(wrong.errno or 0, "give a file in a folder that you may write in")
-    return ZonedriveError(f"{output} cannot be written: {wrong.strerror}", remedy=remedy)
-
-
-def _mode(target: Path) -> int:
-    """Return the mode of an existing file, else the default mode of a new one."""
-    with suppress(FileNotFoundError):
-        return target.stat().st_mode & 0o777
+def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
-    return 0o666 & ~mask
+    return mask
 
 
 @click.command()

@@ -137,20 +137,14 @@ def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
 
 def _refusal(left: "Backlog", remedy: str, *, mounted: bool) -> ZonedriveError:
     are, them = ("is", "it") if left.files == 1 else ("are", "them")
+    why, first = "", "see 'zonedrive status', give it more time with --timeout"
     if remedy:
-        return ZonedriveError(
-            f"{left} {are} not on the service yet, and the logon has ended",
-            remedy=f"{remedy} first, or drop {them} with --discard",
-        )
-    if mounted:
-        return ZonedriveError(
-            f"{left} {are} not on the service yet",
-            remedy="see 'zonedrive status', give it more time with --timeout, or drop"
-            f" {them} with --discard",
-        )
+        why, first = ", and the logon has ended", f"{remedy} first"
+    elif not mounted:
+        why, first = ", and nothing is sent while it is not mounted", "mount it first"
     return ZonedriveError(
-        f"{left} {are} not on the service yet, and nothing is sent while it is not mounted",
-        remedy=f"mount it first, or drop {them} with --discard",
+        f"{left} {are} not on the service yet{why}",
+        remedy=f"{first}, or drop {them} with --discard",
     )
 
 
@@ -161,9 +155,7 @@ def _stop_daemon(paths: AccountPaths) -> None:
         )
     except control_client.NoDaemon:
         if control_client.running(paths):
-            raise ZonedriveError(
-                f"the daemon of account {paths.account} does not answer", remedy=f"see {paths.log}"
-            ) from None
+            raise control_client.NotResponding(paths) from None
 
 
 async def _end_at_service(account: "Account", store: "SecretStore") -> None:
@@ -190,9 +182,8 @@ async def _end_at_service(account: "Account", store: "SecretStore") -> None:
     if failure is not None:
         text_output.complain(f"the service was not told: {failure.message}")
     if bearer is not None and bearer.kind == "token":
+        name = f" {text_output.word(bearer.id)}" if bearer.id else ""
+        until = f" until {bearer.until}" if bearer.until else ""
         text_output.complain(
-            f"the token{f' {text_output.word(bearer.id)}' if bearer.id else ''}"
-            " stays valid at the service"
-            f"{f' until {bearer.until}' if bearer.until else ''};"
-            " its secret is destroyed here"
+            f"the token{name} stays valid at the service{until}; its secret is destroyed here"
         )

@@ -13,7 +13,7 @@ from zonedrive.cli import text_output
 from zonedrive.cli.options import Id, Name, Text, account_option, json_option
 
 if TYPE_CHECKING:
-    from zonedrive.model import Group, Level, Member
+    from zonedrive.model import Group, Level
     from zonedrive.remote import Client, Directory
 
 AnswerT = TypeVar("AnswerT")
@@ -222,19 +222,15 @@ def _show(group: "Group", as_json: bool) -> None:
     for each in about:
         text_output.line(each)
     if group.members:
-        text_output.records([_row(member) for member in group.members])
+        names = ("level", "name", "type", "authorization")
+        text_output.records(
+            [
+                {"member": one.id} | {name: getattr(one, name) for name in names}
+                for one in group.members
+            ]
+        )
     else:
         text_output.line("no members")
-
-
-def _row(member: "Member") -> dict[str, str]:
-    return {
-        "member": member.id,
-        "level": member.level,
-        "name": member.name,
-        "type": member.type,
-        "authorization": member.authorization,
-    }
 
 
 def _object(group: "Group") -> dict[str, Any]:

@@ -220,20 +220,17 @@ def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
     except OSError as wrong:
         # The rest of the buffer must not fail again or be written elsewhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        which = f"the token {name}" + (f" ({made.id})" if made.id else "")
         reason = wrong.strerror or type(wrong).__name__
-    else:
-        return
-    which = f"the token {name}" + (f" ({made.id})" if made.id else "")
-    lost = f"{which} was created, but its secret could not be written ({reason})"
-    try:
-        if not made.id:
-            raise ZonedriveError("it has no id")
-        ask_service(account, lambda client: client.revoke_token(made.id))
-    except ZonedriveError:
-        until = text_output.moment(made.expires_ns)
-        till = f" until {text_output.when(until)}" if until else ""
-        raise ZonedriveError(lost, remedy=f"it stays valid{till}, and nobody has it") from None
-    raise ZonedriveError(f"{lost}, so it was revoked", remedy="run the command again")
+        lost = f"{which} was created, but its secret could not be written ({reason})"
+        try:
+            if not made.id:
+                raise ZonedriveError("it has no id")
+            ask_service(account, lambda client: client.revoke_token(made.id))
+        except ZonedriveError:
+            until = text_output.moment(made.expires_ns) or "its end"
+            raise ZonedriveError(lost, remedy=f"it stays valid until {until}") from None
+        raise ZonedriveError(f"{lost}, so it was revoked", remedy="try again") from None
 
 
 def _object(token: "Token", now_ns: int) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def test_a_home_that_is_no_folder(stranger: Person, deployment: Deployment) -> N
     said = refused(stranger, *words, environment=none, text=PASSWORD)
     assert "/dev/null is no folder, where a folder is needed; set HOME" in said
     said = stranger.run("doctor", environment=none).stdout
-    assert "BAD  state folder: it cannot be made: what is in its place, or above it" in said
+    assert "BAD  state folder: it cannot be created: a file is in its place" in said
     assert "make /dev/null writable" not in said
 
 
@@ -170,7 +170,7 @@ def test_a_home_folder_that_cannot_be_written(stranger: Person, deployment: Depl
     state = home / ".local/state/zonedrive/default"
     assert f"{state}: Read-only file system; make it writable, or set XDG_STATE_HOME" in said
     said = stranger.run("doctor", lacking=read_only, environment=none).stdout
-    assert "BAD  state folder: it cannot be made" in said
+    assert "BAD  state folder: it cannot be created" in said
     assert f"make {home} writable, or set XDG_STATE_HOME" in said
 
 
@@ -224,7 +224,7 @@ def test_a_home_folder_without_locks_and_sockets(person: Person) -> None:
     assert f" {folder} " not in Path("/proc/self/mounts").read_text("utf-8", "replace")
     shown = person.run("doctor", environment=nfs).stdout
     assert "BAD  state folder: files there cannot be locked (No locks available)" in shown
-    assert "BAD  runtime folder: no socket can be made there" in shown
+    assert "BAD  runtime folder: no socket can be created there" in shown
     for command in ("zones", "users list"):  # what needs neither goes on
         done(person, *command.split(), environment=nfs)
 

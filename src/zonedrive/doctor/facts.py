@@ -3,10 +3,11 @@
 Evaluates nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from zonedrive import config
@@ -151,8 +152,15 @@ def good(detail: str, remedy: str = "") -> CheckResult:
     return CheckResult(True, detail, remedy)
 
 
-def bad(detail: str, remedy: str, here: str = "") -> CheckResult:
-    """Return the result of a check that found a problem."""
+def bad(
+    detail: str, remedy: str, here: str = "", *, put: Mapping[str, object] = MappingProxyType({})
+) -> CheckResult:
+    """Return the result of a check that found a problem.
+
+    With `put`, `here` is the remedy with each key replaced by its value.
+    """
+    for words, name in put.items():
+        here = (here or remedy).replace(words, str(name))
     return CheckResult(False, detail, remedy, here)
 
 

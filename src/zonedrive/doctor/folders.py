@@ -53,9 +53,9 @@ def state(patient: DoctorFacts) -> CheckResult | None:
         folder = next(each for each in folder.parents if each.exists())
         if not _is_writable(folder):
             return bad(
-                "it cannot be made: the folder above it is read-only or not yours",
-                "give it back to your user, or set XDG_STATE_HOME to a folder of yours",
-                here=f"make {folder} writable, or set XDG_STATE_HOME to a folder of yours",
+                "it cannot be created: the folder above it is read-only or not yours",
+                "make that folder writable, or set XDG_STATE_HOME to a folder of yours",
+                put={"that folder": folder},
             )
     kind = _kind(folder)
     if kind.startswith(REMOTE):
@@ -73,8 +73,7 @@ def state(patient: DoctorFacts) -> CheckResult | None:
         return bad(
             f"there is room for {amount(max(free, 0))} of what you save",
             "make room on that disk, or set XDG_STATE_HOME to a folder on another one",
-            here=f"make room on the disk of {folder}, or set XDG_STATE_HOME to a folder on another"
-            " one",
+            put={"that disk": f"the disk of {folder}"},
         )
     if folder != patient.paths.state:
         return None  # the folder does not exist yet and can be created
@@ -87,7 +86,7 @@ def _blocked(folder: Path, variable: str) -> CheckResult | None:
     if not (found := obstacle(folder)):
         return None
     return bad(
-        "it cannot be made: what is in its place, or above it, is no folder",
+        "it cannot be created: a file is in its place or in the place of a parent folder",
         f"move that away, or set HOME or {variable} to a folder of yours",
         here=no_folder(found).line(),
     )
@@ -119,13 +118,13 @@ def runtime(patient: DoctorFacts) -> CheckResult | None:
     if wrong := _sockets(above) or _foreign(folder, patient.paths.control):
         return wrong
     if not given:
-        return good("XDG_RUNTIME_DIR is not set; a folder of the state stands in for it")
+        return good("XDG_RUNTIME_DIR is not set; a folder in the state folder is used instead")
     if folder.parent != Path(given):
         return good(
-            "XDG_RUNTIME_DIR is no folder of yours; a folder of the state stands in for it",
+            "XDG_RUNTIME_DIR is not yours; a folder in the state folder is used instead",
             "log in as the user, for instance with 'su -' or 'machinectl shell'",
         )
-    return good("open to you alone" if folder.exists() else "not made yet")
+    return good("private" if folder.exists() else "not created yet")
 
 
 def _sockets(folder: Path) -> CheckResult | None:
@@ -137,7 +136,7 @@ def _sockets(folder: Path) -> CheckResult | None:
         path.unlink()
     except OSError as wrong:
         return bad(
-            f"no socket can be made there ({wrong.strerror})",
+            f"no socket can be created there ({wrong.strerror})",
             "set XDG_RUNTIME_DIR to a folder of yours on a disk of this machine",
         )
     return None
@@ -185,11 +184,8 @@ def cache(patient: DoctorFacts) -> CheckResult | None:
     if fits < limit:
         detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"
         if fits == 0 and limit:
-            return bad(
-                detail,
-                "make room on that disk, or set XDG_CACHE_HOME",
-                here=f"make room on the disk of {folder}, or set XDG_CACHE_HOME",
-            )
+            remedy = "make room on that disk, or set XDG_CACHE_HOME"
+            return bad(detail, remedy, put={"that disk": f"the disk of {folder}"})
     return good(detail)
 
 
@@ -250,12 +246,10 @@ def _unfit(folder: Path) -> CheckResult | None:
             " make it writable again; what waits is kept",
         )
     if not _is_writable(folder):
-        return bad(
-            "it cannot be written",
-            "give the folder back to your user",
-            here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)} && chmod -R u+rwX"
-            f" {quoted(folder)}'",
+        own = (
+            f"run 'sudo chown -R {os.getuid()} {quoted(folder)} && chmod -R u+rwX {quoted(folder)}'"
         )
+        return bad("it cannot be written", "give the folder back to your user", own)
     foreign = open_ones = 0
     for each in [folder.stat(), *_files(folder)]:
         foreign += each.st_uid != os.getuid()
@@ -275,9 +269,7 @@ def _unfit(folder: Path) -> CheckResult | None:
 
 
 def _closing(folder: Path, detail: str) -> CheckResult:
-    return bad(
-        detail, "run 'chmod -R go=' on that folder", here=f"run 'chmod -R go= {quoted(folder)}'"
-    )
+    return bad(detail, "run 'chmod -R go= FOLDER'", put={"FOLDER": quoted(folder)})
 
 
 def _is_writable(folder: Path) -> bool:

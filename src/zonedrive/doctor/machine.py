@@ -125,11 +125,10 @@ def user(patient: DoctorFacts) -> CheckResult | None:
     try:
         pwd.getpwuid(number)
     except KeyError:
-        remedy = "run 'useradd --uid {} NAME' as root; in a container, run as one of its users"
         return bad(
             "your user number has no name on this machine, which fusermount3 requires",
-            remedy.format("NUMBER"),
-            here=remedy.format(number),
+            "run 'useradd --uid NUMBER NAME' as root; in a container, run as one of its users",
+            put={"NUMBER": number},
         )
     return None
 

@@ -33,7 +33,7 @@ def point(patient: DoctorFacts) -> CheckResult | None:
     except MountError as wrong:
         return bad(
             "nothing can be mounted on that folder",
-            "name a folder of yours that is there and empty",
+            "name an existing, empty folder of yours",
             here=wrong.line(),
         )
     return good("yours, and empty")
@@ -55,24 +55,19 @@ def mounted(patient: DoctorFacts) -> CheckResult | None:
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
-            return bad(
-                "a mount does not answer",
-                "run 'zonedrive unmount --now DIR'",
-                here=f"run 'zonedrive unmount --now {quoted(each.path)}'",
-            )
+            remedy = "run 'zonedrive unmount --now DIR'"
+            return bad("a mount does not answer", remedy, put={"DIR": quoted(each.path)})
         if dead:
             return bad(
                 f"a mount has lost its daemon ({SHOWN})",
                 "run 'zonedrive mount' there again, or 'zonedrive unmount'",
-                here=f"run '{command}', which clears it, or 'zonedrive unmount"
-                f" {quoted(each.path)}'",
+                here=f"run '{command}', or 'zonedrive unmount {quoted(each.path)}'",
             )
     if patient.running and patient.holder and patient.holder.control and not _is_at(last):
-        ends = "which ends it, and mount again"
         return bad(
             "it was unmounted, but a program or a container still uses it, or its daemon hangs",
-            f"run 'zonedrive unmount DIR', {ends}",
-            here=f"run 'zonedrive unmount {quoted(patient.holder.mountpoint)}', {ends}",
+            "run 'zonedrive unmount DIR', which ends it, and mount again",
+            put={"DIR": quoted(patient.holder.mountpoint)},
         )
     if not found:
         return good("not mounted")
@@ -104,12 +99,10 @@ def answering(patient: DoctorFacts) -> CheckResult | None:
         return None
     vitals = patient.vitals
     if vitals is None:
-        place = quoted(patient.holder.mountpoint) if patient.holder else "DIR"
-        ends = "which ends it, and mount again; what was saved is kept"
         return bad(
-            "it lives and does not answer",
-            f"run 'zonedrive unmount --now DIR', {ends}",
-            here=f"run 'zonedrive unmount --now {place}', {ends}",
+            "it is running and does not answer",
+            "run 'zonedrive unmount --now DIR', which ends it, and mount again; saved data is kept",
+            put={"DIR": quoted(patient.holder.mountpoint) if patient.holder else "DIR"},
         )
     if vitals["state"] == "logon-required":
         return bad(
@@ -135,10 +128,9 @@ def background(patient: DoctorFacts) -> CheckResult | None:
         return good("none of them fails")
     return bad(
         f"failing, and retried automatically: {', '.join(failing)}",
-        "run 'zonedrive doctor --report FILE' and send it with a bug report; to begin anew, unmount"
-        " and mount again",
-        here=f"see {patient.paths.log}, and send 'zonedrive doctor --report FILE' with a bug"
-        " report; to begin anew, unmount and mount again",
+        "see daemon.log, and send 'zonedrive doctor --report FILE' with a bug report; unmounting"
+        " and mounting again may help",
+        put={"daemon.log": patient.paths.log},
     )
 
 
@@ -179,26 +171,21 @@ def outbox(patient: DoctorFacts) -> CheckResult | None:
     if vitals is None:
         return None if patient.running else _at_rest(patient)
     waiting, failed = int(vitals["waiting"]), int(vitals["failed"])
+    see = "see 'zonedrive status'"
     if failed:
-        return bad(
-            f"{failed} of {waiting} change(s) {_why(vitals, failed)}",
-            "see 'zonedrive status' for what and why",
-        )
+        return bad(f"{failed} of {waiting} change(s) {_why(vitals, failed)}", see)
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
-        return bad(
-            f"something was tried {vitals['tries']} times in vain, though the service answers",
-            "see 'zonedrive status'",
-        )
+        return bad(f"an upload failed {vitals['tries']} times, although the service answers", see)
     since = _oldest(patient) if waiting > int(vitals.get("held", 0)) else 0.0
     if since > LONG:
         return bad(
             f"{waiting} change(s) wait, the oldest for {age(since)}",
-            "see 'zonedrive status'; a program that has a file open keeps it waiting",
+            f"{see}; a file that a program has open waits until it is closed",
         )
     if copies := int(vitals.get("conflicts", 0)):
         word = f"{waiting} change(s) wait; " if waiting else ""
         return good(
-            f"{word}{copies} conflict cop{'y' if copies == 1 else 'ies'} to be looked through",
+            f"{word}{copies} conflict cop{'y' if copies == 1 else 'ies'} to review",
             "see 'zonedrive conflicts'",
         )
     return good(f"{waiting} change(s) wait" if waiting else "empty")
@@ -217,18 +204,15 @@ def _ownerless(patient: DoctorFacts) -> CheckResult | None:
     left = local_data.backlog(patient.paths)
     if not left.files:
         return None
-    detail = f"{left} wait here, of a logon whose account.json cannot be read any more"
+    detail = f"{left} wait here, of a logon whose account.json cannot be read"
     copy = Account.load_copy(patient.paths)
     if copy is None:
-        return bad(
-            detail,
-            "put account.json back from a backup; what waits is kept",
-            here=f"put {patient.paths.account_file} back from a backup; what waits is kept",
-        )
+        remedy = "restore account.json from a backup; pending changes are kept"
+        return bad(detail, remedy, put={"account.json": patient.paths.account_file})
     return bad(
         detail,
-        "log on again as the same user: it is kept, and sent then",
-        here=f"run '{copy.logon_command()}': it is kept, and sent then",
+        "log on again as the same user; the changes are kept, and sent then",
+        here=f"run '{copy.logon_command()}'; the changes are kept, and sent then",
     )
 
 
@@ -237,27 +221,20 @@ def _at_rest(patient: DoctorFacts) -> CheckResult:
         left = local_data.backlog(patient.paths)
     except StoreError as wrong:
         return bad(
-            "what waits cannot be counted: its database cannot be read now",
-            "it is kept; first mend what is wrong with the state folder or its disk, see above",
-            here=f"it is kept ({wrong.message}); first mend what is wrong with the state folder or"
-            " its disk, see above",
+            "pending changes cannot be counted: the database cannot be read now",
+            "they are kept; first fix the problem of the state folder or its disk, see above",
+            put={"they are kept": f"they are kept ({wrong.message})"},
         )
     if not left.files:
         return good("empty")
     if patient.key in ("gone", "another"):
         return bad(f"{left} wait, and cannot be sent without the data key", "see key")
-    here = f"run 'zonedrive mount DIR{patient.paths.option}'"
-    if patient.holder:
-        place = quoted(patient.holder.mountpoint)
-        here = f"run 'zonedrive mount {place}{patient.paths.option}'"
+    place = quoted(patient.holder.mountpoint) if patient.holder else "DIR"
+    here = f"run 'zonedrive mount {place}{patient.paths.option}'"
     since = _oldest(patient)
     told = f", the oldest for {age(since)}" if since > LONG else ""
-    return CheckResult(
-        since <= LONG,
-        f"{left} wait until the next mount{told}",
-        "run 'zonedrive mount DIR'",
-        here=here,
-    )
+    detail = f"{left} wait until the next mount{told}"
+    return CheckResult(since <= LONG, detail, "run 'zonedrive mount DIR'", here)
 
 
 def _oldest(patient: DoctorFacts) -> float:

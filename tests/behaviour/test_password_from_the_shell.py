@@ -86,7 +86,7 @@ def test_a_logon_changes_a_password_that_must_be_changed(
     for asked, typed in (("Password", OLD), ("New password", NEW), ("New password again", OLD)):
         terminal.until(f"{asked}: ")
         terminal.type(typed)
-    assert terminal.end() == 3 and "not the same" in terminal.shown
+    assert terminal.end() == 3 and "the two passwords differ" in terminal.shown
     done = machine.run(*logon, "--password-stdin", "--profile", "sandbox", text=f"{OLD}\n{NEW}\n")
     assert done.returncode == 0 and "by token until" in done.stdout, done.stderr
     assert "the password is changed" in done.stderr

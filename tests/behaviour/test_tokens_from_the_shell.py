@@ -150,7 +150,7 @@ def test_a_person_types_the_password_unseen(shell: Machine) -> None:
         (["x", "--days", "0"], "days"),
         (["x", "--permission", "zones"], "RESOURCE=ACTION"),
         (["x", "--permission", "zones=fly"], "delete"),
-        (["x", "--scope", "SCIM", "--scope-file", "f"], "stands alone"),
+        (["x", "--scope", "SCIM", "--scope-file", "f"], "excludes the other"),
         ([" "], "empty"),
         ([], "NAME"),
     ],

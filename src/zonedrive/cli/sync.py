@@ -84,10 +84,14 @@ def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
         remedy = disk_problem(paths) or ended.remedy
         if during:
             remedy = "they are kept here, and uploads continue at the next mount"
-        raise ZonedriveError(f"{message}: {here.backlog} not on the service yet", remedy=remedy) from ended
+        raise ZonedriveError(
+            f"{message}: {here.backlog} not on the service yet", remedy=remedy
+        ) from ended
     if here.lost:
         mount = "mount" if during else ended.remedy
-        raise ZonedriveError(f"{message}: {saved(here.lost)}", remedy=f"{mount}, {RESCUE}") from ended
+        raise ZonedriveError(
+            f"{message}: {saved(here.lost)}", remedy=f"{mount}, {RESCUE}"
+        ) from ended
     if not during:
         raise ended
 

@@ -13,7 +13,7 @@ from tests.unit.cli.test_status import at_terminal
 
 PROMPTS = {
     "Password": ["tokens", "create", "x"],
-    "for good?": ["trash", "--purge", "old.txt"],
+    "with all versions?": ["trash", "--purge", "old.txt"],
 }
 
 

@@ -103,7 +103,7 @@ def test_zones_are_shown_as_a_table_that_cannot_steer_the_terminal(stand_in: Sta
     """A name from the service is text, whatever is in it."""
     shown = run("zones").stdout
     assert "Project X" in shown and "2.0 KiB" in shown
-    assert "not accessible" in shown
+    assert "web application only" in shown
     assert "\x1b" not in shown
 
 
@@ -156,7 +156,7 @@ def test_lists_fit_the_terminal(stand_in: StandIn, columns: str, name: str) -> N
     """Nothing is wider than the terminal, and nothing is cut off."""
     shown = run(name, COLUMNS=columns).stdout
     assert all(len(line) <= int(columns) for line in shown.splitlines())
-    for word in ("Zone/a.txt", "uploading") if name == "status" else ("Project X", "accessible"):
+    for word in ("Zone/a.txt", "uploading") if name == "status" else ("Project X", "application"):
         assert word in shown
 
 

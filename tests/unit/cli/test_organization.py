@@ -67,7 +67,7 @@ def test_json_is_whole_and_ascii(shown: Callable[..., str]) -> None:
 def test_nobody_and_nothing(shown: Callable[..., str]) -> None:
     """An empty list is said in words, and an empty array for programs."""
     for command in ("users", "tokens"):
-        assert "there are no" in shown([], command, "list", columns=80)
+        assert f"no {command}" in shown([], command, "list", columns=80)
         assert json.loads(shown([], command, "list", "--json", columns=80)) == []
 
 

@@ -217,7 +217,7 @@ def test_a_logon_with_closed_input_says_what_is_missing() -> None:
     terminal = Terminal(password_stdin=True, code=None)
     with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:  # noqa: PTH123
         patch.setattr("sys.stdin", nothing)
-        with pytest.raises(errors.CredentialsRefused, match="no password on the standard input"):
+        with pytest.raises(errors.CredentialsRefused, match="standard input is empty"):
             terminal.password()
         for ask in (_username, Terminal(password_stdin=False, code=None).password):
             with pytest.raises(click.UsageError, match="no terminal"):

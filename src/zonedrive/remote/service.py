@@ -31,7 +31,6 @@ class Transfers(Protocol):
         A service that ignores ranges sends everything: see `Download.offset`. `version` names an
         old version (NotSupported without version_content in the profile).
         """
-        ...
 
     def upload(
         self,
@@ -50,7 +49,6 @@ class Transfers(Protocol):
         the upload certainly had no effect, Cancelled once `cancelled()` is true, StoreError if
         `body` does not have `size` bytes, and the error of a rejection.
         """
-        ...
 
     def prepare(self) -> None:
         """Open a connection, because a download is likely to follow. Errors are ignored."""
@@ -85,48 +83,38 @@ class Service(Protocol):
 
         `folder` selects the variant for folders or for files; None accepts either.
         """
-        ...
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
         """Return True if `move` can change the name, the parent, or both, as requested."""
-        ...
 
     @property
     def places(self) -> int:
         """Maximum number of concurrent metadata requests."""
-        ...
 
     @property
     def underway(self) -> int:
         """Number of metadata requests in progress."""
-        ...
 
     async def zones(self) -> list[Zone]:
         """Return all zones of the user, including those not accessible through the API."""
-        ...
 
     async def listed_zones(self) -> ListedZones:
         """Return all zones, and which facts the service left out."""
-        ...
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
         """Return the present entries of a folder, from all pages, in the service's order.
 
         Deleted entries are left out, and each id occurs once.
         """
-        ...
 
     async def listed(self, zone_id: str, folder_id: str) -> Listed:
         """Return the listing of a folder; each entry is parsed on first access."""
-        ...
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
         """Return one file or folder; it may be a deleted one, see Entry.deleted."""
-        ...
 
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
         """Upload a small file without a thread and without the rate limit of `transfer.upload`."""
-        ...
 
     async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
         """Return the whole content of a small file; larger files need `transfer`.
@@ -134,11 +122,9 @@ class Service(Protocol):
         Raises BadAnswer if the content has more than `size` bytes. No more than `size` bytes are
         held in memory.
         """
-        ...
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
         """Create a folder and return its entry. Raises AlreadyExists if the name is taken."""
-        ...
 
     async def move(
         self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None
@@ -148,29 +134,24 @@ class Service(Protocol):
         `parent_id` and `name` are the new ones. Here and in the methods below, `folder` says
         whether the entry is a folder, for profiles that distinguish files from folders.
         """
-        ...
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Move an entry to the service's trash; a folder is moved with all its content."""
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
         """Restore an entry from the trash."""
-        ...
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Delete an entry permanently."""
 
     async def versions(self, zone_id: str, file_id: str) -> list[Version]:
         """Return all versions of a file, newest first."""
-        ...
 
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
         """Return the entries in a zone's trash with their deletion time in ns (0: unknown)."""
-        ...
 
     async def levels(self) -> dict[str, str]:
         """Return the user's access level per zone id, in the service's words: Add, Modify, …"""
-        ...
 
     async def probe(self, state: State) -> None:
         """Send a harmless request to find out whether `state` has ended. See Connectivity.run."""

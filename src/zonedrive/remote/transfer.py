@@ -12,7 +12,6 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Final, Self
 
 import httpx
@@ -297,12 +296,7 @@ class Download:
         """Return the download."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the connection, or return it to the pool if everything was read."""
         self.close()
 

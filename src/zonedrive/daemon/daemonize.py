@@ -67,36 +67,6 @@ class Pipe:
             self._descriptor = None
 
 
-class Child:
-    """A process forked from this one."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._status: int | None = None
-
-    def poll(self) -> int | None:
-        """Return the exit status, negative for a signal, or None while the process is running."""
-        if self._status is None:
-            try:
-                pid, status = os.waitpid(self._pid, os.WNOHANG)
-            except ChildProcessError:  # SIGCHLD is ignored in this process
-                pid, status = self._pid, 0
-            if pid:
-                self._status = os.waitstatus_to_exitcode(status)
-        return self._status
-
-    def wait(self, seconds: float) -> int | None:
-        """Return the exit status, or None if the process is still running after `seconds`."""
-        end = time.monotonic() + seconds
-        while (status := self.poll()) is None and time.monotonic() < end:
-            time.sleep(LOOK_SECONDS)
-        return status
-
-    def terminate(self) -> None:
-        if self.poll() is None:
-            os.kill(self._pid, signal.SIGTERM)
-
-
 def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> None:
     """Fork a daemon that mounts at `folder` with `serve`; return when the mount answers.
 
@@ -115,12 +85,12 @@ def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> No
     finally:
         os.close(writing)
         os.close(log)
-    child = Child(pid)
     try:
-        _wait(reading, child, paths, folder)
-        _require_life(child, paths, folder)
+        _wait_ready(reading, pid, paths, folder)
+        _require_life(pid, paths, folder)
     except BaseException:
-        child.terminate()
+        if exit_code(pid, 0) is None:
+            os.kill(pid, signal.SIGTERM)
         raise
     finally:
         os.close(reading)
@@ -177,7 +147,7 @@ def load() -> None:
     gc.enable()
 
 
-def _wait(reading: int, child: Child, paths: AccountPaths, folder: Path) -> None:
+def _wait_ready(reading: int, pid: int, paths: AccountPaths, folder: Path) -> None:
     """Return when the daemon reports success; else raise its error or MountError."""
     end = time.monotonic() + START_SECONDS
     line = b""
@@ -190,7 +160,7 @@ def _wait(reading: int, child: Child, paths: AccountPaths, folder: Path) -> None
             )
         chunk = os.read(reading, 65536)
         if not chunk:
-            code = child.wait(END_SECONDS)
+            code = exit_code(pid, END_SECONDS)
             ended = "closed its pipe" if code is None else _ending(code)
             said = f"the daemon {ended} before it was ready"
             logs.append(paths.log, f"{folder}: {said}")
@@ -198,16 +168,34 @@ def _wait(reading: int, child: Child, paths: AccountPaths, folder: Path) -> None
         line += chunk
     message = protocol.decode(line)
     if "error" in message:
-        child.wait(END_SECONDS)
+        exit_code(pid, END_SECONDS)
         raise protocol.raised(message)
 
 
-def _require_life(child: Child, paths: AccountPaths, folder: Path) -> None:
+def exit_code(pid: int, seconds: float) -> int | None:
+    """Return the exit status of a child, negative for a signal; None if it runs after `seconds`.
+
+    The status is known only once, and not if SIGCHLD is ignored: 0 is returned then.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= end:
+            return None
+        time.sleep(LOOK_SECONDS)
+
+
+def _require_life(pid: int, paths: AccountPaths, folder: Path) -> None:
     """Raise MountError if the daemon has ended in the meantime, or its mount is dead."""
-    lost = mountpoint.dead(folder)
-    if not lost and child.poll() is None:
+    is_dead = mountpoint.dead(folder)
+    code = exit_code(pid, END_SECONDS if is_dead else 0)
+    if code is None and not is_dead:
         return
-    code = child.wait(END_SECONDS)
     if code is None:
         raise MountError(
             f"the mount at {folder} stopped working right after its start",

@@ -219,7 +219,7 @@ def test_a_child_that_nobody_waits_for_has_ended() -> None:
         pid = os.fork()
         if not pid:
             os._exit(3)
-        assert daemonize.Child(pid).wait(60) == 0
+        assert daemonize.exit_code(pid, 60) == 0
     finally:
         signal.signal(signal.SIGCHLD, before)
 

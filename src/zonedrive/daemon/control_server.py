@@ -54,9 +54,7 @@ class Server:
         Raises ZonedriveError if the folder belongs to another user, who could put another socket
         there.
         """
-        self.path = _free(self.path)
-        self._socket = self._bound(self.path)
-        self._name = _identity(self.path)
+        self._open(_free(self.path))
 
     def listen_anew(self, path: Path) -> None:
         """Create the socket at `path` again if it is missing.
@@ -67,12 +65,14 @@ class Server:
         here = path.parent == self.path.parent and _identity(self.path) == self._name
         if here or self._name is None:
             return
-        path = _free(path)
+        self._open(_free(path))
+        self._accepting.cancel()
+
+    def _open(self, path: Path) -> None:
         made = self._bound(path)
         if path != self.path:
             self.hide()
         self.path, self._socket, self._name = path, made, _identity(path)
-        self._accepting.cancel()
 
     @staticmethod
     def _bound(path: Path) -> socket.socket:
@@ -117,8 +117,7 @@ class Server:
         """Return the listening socket; create a new one if a failed accept closed it."""
         assert self._socket is not None, "listen first"
         if self._socket.fileno() < 0:
-            self._socket = self._bound(self.path)
-            self._name = _identity(self.path)
+            self._open(self.path)
         return self._socket
 
     def end(self, spared: frozenset[str]) -> None:

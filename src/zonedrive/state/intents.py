@@ -13,6 +13,7 @@ INVARIANT: `seq` grows with every local change of the inode.  A delivery that en
 `seq` than it began with leaves the row to the next delivery.
 """
 
+import heapq
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,6 @@ from zonedrive.model import Revision
 from zonedrive.observers import Observers
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import outbox_states
-from zonedrive.state.due_queue import DueQueue
 from zonedrive.state.outbox_states import Change, Event
 
 _COLUMNS = (
@@ -39,6 +39,8 @@ _FLAGS = (5, 6, 7, 12)  # columns that are true or false
 _CAUSE = 10
 _USES = {"base": b"intent base", "error": b"intent error"}
 _BY = b"conflict by"
+
+FAR_NS = 86_400_000_000_000  # due in more than a day: the clock was set back; treat as due
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -167,6 +169,60 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
     except (msgspec.ValidationError, Damaged):
         return False
     return True
+
+
+class DueQueue:
+    """Inode numbers of the intents, by kind and by due time.
+
+    Thousands of files may be waiting, and every change, request and reply asks for the next step:
+    a lookup must not scan all of them.  Intents that concern names depend on each other and are
+    always folded together; the others are sorted by due time.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[int] = set()
+        self.epoch = 0  # grows with every change about names
+        self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
+        self._heap: list[tuple[int, int]] = []  # (due, ino), some out of date
+        self._ripe: dict[int, None] = {}  # due contents, in the order in which they fell due
+        self._looked = 0  # time of the last call of `due_items`
+
+    def note(self, ino: int, intent: Intent | None) -> None:
+        """Replace the intent of an inode; None means that the intent was deleted."""
+        named = intent is not None and (intent.place or intent.gone or intent.parked)
+        if named or ino in self.names:
+            self.epoch += 1
+            (self.names.add if named else self.names.discard)(ino)
+        if intent is None or named or intent.held:
+            self._due.pop(ino, None)
+            self._ripe.pop(ino, None)
+        elif self._due.get(ino) != intent.due_ns:
+            self._due[ino] = intent.due_ns
+            self._ripe.pop(ino, None)
+            heapq.heappush(self._heap, (intent.due_ns, ino))
+
+    def due_items(self, now_ns: int) -> Mapping[int, None]:
+        """Return the due content intents; the one that has waited longest comes first."""
+        if now_ns < self._looked:  # the clock was set back
+            self._heap = [(due, ino) for ino, due in self._due.items() if ino not in self._ripe]
+            far = [ino for due, ino in self._heap if due >= now_ns + FAR_NS]
+            self._ripe.update(dict.fromkeys(far))
+            heapq.heapify(self._heap)
+        self._looked = now_ns
+        while self._heap and not now_ns < self._heap[0][0] < now_ns + FAR_NS:
+            due, ino = heapq.heappop(self._heap)
+            if self._due.get(ino) == due:
+                self._ripe[ino] = None
+        return self._ripe
+
+    def next_due(self) -> int | None:
+        """Return the time at which the next content intent becomes due (wall clock, ns), or None.
+
+        Call `due_items` before.
+        """
+        while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
 
 class ConflictLog:

@@ -18,8 +18,7 @@ import trio
 
 from zonedrive.causes import Cause, cause_of, line_of
 from zonedrive.errors import StoreError, Unavailable, first_of
-from zonedrive.state.due_queue import FAR_NS
-from zonedrive.state.intents import Intent, IntentTable, due_in
+from zonedrive.state.intents import FAR_NS, Intent, IntentTable, due_in
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.sync.executor import Executor
 from zonedrive.sync.overload_limit import OverloadLimit

@@ -12,7 +12,6 @@ import time
 import trio
 from cachetools import LRUCache
 
-from zonedrive.config import Settings
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.reader import Reader
 from zonedrive.errors import Changed, StoreError, ZonedriveError
@@ -54,10 +53,6 @@ class Files:
         self._next_handle = 1
         # Revision and generation that the kernel's cached pages of an inode were read from.
         self._paged: LRUCache[int, tuple[str, int]] = LRUCache(PAGED)
-
-    @property
-    def _settings(self) -> Settings:
-        return self._state.settings
 
     # ---- open and close ----
 
@@ -145,7 +140,7 @@ class Files:
         # A shell that redirects closes a duplicate before it writes anything.  The upload of the
         # empty file is not waited for.
         empty = opened.session.size == 0 and not opened.session.written
-        if self._settings.close == "wait" and not empty:
+        if self._state.settings.close == "wait" and not empty:
             await self._sessions.delivered(opened)
 
     async def fsync(self, handle: int) -> None:
@@ -160,7 +155,7 @@ class Files:
                 self._sessions.keep_all(opened)
         await trio.to_thread.run_sync(self._state.database.flush)
         reached(Place.RECORD_SYNCED)
-        if session is not None and self._settings.fsync == "service":
+        if session is not None and self._state.settings.fsync == "service":
             await self._sessions.delivered(opened)
 
     # ---- bytes ----
@@ -293,10 +288,6 @@ class Files:
     async def keep(self) -> None:
         """Run the periodic store of written bytes, see `WriteSessions.keep`."""
         await self._sessions.keep()
-
-    def is_open(self, ino: int) -> bool:
-        """Return True if a program has the inode open."""
-        return ino in self._state.opened
 
     def close_all(self) -> None:
         """Store unsaved bytes and close all files at the end of the mount."""

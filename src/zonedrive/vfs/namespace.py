@@ -21,7 +21,7 @@ from zonedrive.errors import NotSupported
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
-from zonedrive.state.attributes import Attr, Rules
+from zonedrive.state.attributes import Attr
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import is_respelled
@@ -30,6 +30,7 @@ from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.sync.materialize import bring_bytes
 from zonedrive.vfs.files import Files
+from zonedrive.vfs.open_checks import require_changeable, require_writable
 
 NOREPLACE, EXCHANGE = 1, 2  # flags of renameat2(2)
 CALL_BACK_S = 10.0  # seconds that a name change waits for the file's upload to end
@@ -38,21 +39,6 @@ CALL_BACK_S = 10.0  # seconds that a name change waits for the file's upload to 
 DOTS = (".", "..")
 READ = 50_000  # total names in the cache of recently read folders
 TOGETHER = 32  # entries of a listing that are loaded into memory at once
-
-
-def require_writable(*inodes: Inode) -> None:
-    """Raise PermissionError (EACCES) for entries that the service write-protects.
-
-    The kernel's own permission check does not stop root.
-    """
-    if any(inode.attributes.write_protected for inode in inodes):
-        raise PermissionError(errno.EACCES, "write-protected on the service")
-
-
-def require_changeable(rules: Rules, *inodes: Inode) -> None:
-    """Raise PermissionError (EACCES) for entries that the user's level does not let change."""
-    if any(rules.are_against(inode) for inode in inodes):
-        raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
 
 
 class Listing(msgspec.Struct, eq=False):

@@ -1,4 +1,4 @@
-"""Checks before a file is opened, read or written: permissions and the maximum size.
+"""Checks before a file is opened, read, written or removed: permissions and the maximum size.
 
 These functions change nothing.
 """
@@ -8,6 +8,7 @@ import os
 from typing import NoReturn
 
 from zonedrive.content.reader import Reader
+from zonedrive.state.attributes import Rules
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Handle, OpenFile
@@ -15,6 +16,21 @@ from zonedrive.vfs.caller_policy import CallerPolicy
 
 LARGEST = 16 << 40  # maximum bytes of a file; as on ext4, and far more than any local disk
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
+
+
+def require_writable(*inodes: Inode) -> None:
+    """Raise PermissionError (EACCES) for entries that the service write-protects.
+
+    The kernel's own permission check does not stop root.
+    """
+    if any(inode.attributes.write_protected for inode in inodes):
+        raise PermissionError(errno.EACCES, "write-protected on the service")
+
+
+def require_changeable(rules: Rules, *inodes: Inode) -> None:
+    """Raise PermissionError (EACCES) for entries that the user's level does not let change."""
+    if any(rules.are_against(inode) for inode in inodes):
+        raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
 
 
 def require_reachable(state: LocalState, inode: Inode) -> None:
@@ -35,14 +51,10 @@ def require_current(opened: OpenFile) -> None:
 
 
 def require_permitted(state: LocalState, inode: Inode, flags: int) -> None:
-    """Raise PermissionError (EACCES) if the service's protection forbids the access.
-
-    The kernel's own permission check does not stop root.
-    """
-    if flags & WRITE_FLAGS and state.rules.are_against(inode):
-        raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
-    if flags & WRITE_FLAGS and inode.attributes.write_protected:
-        raise PermissionError(errno.EACCES, "write-protected on the service")
+    """Raise PermissionError (EACCES) if the service's protection forbids the access."""
+    if flags & WRITE_FLAGS:
+        require_changeable(state.rules, inode)
+        require_writable(inode)
     if flags & os.O_ACCMODE != os.O_WRONLY and inode.attributes.read_protected:
         raise PermissionError(errno.EACCES, "read-protected on the service")
 

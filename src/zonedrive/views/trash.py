@@ -27,7 +27,8 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import local_name
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
-from zonedrive.vfs.namespace import NOREPLACE, Namespace, require_changeable, require_writable
+from zonedrive.vfs.namespace import NOREPLACE, Namespace
+from zonedrive.vfs.open_checks import require_changeable, require_writable
 
 PATIENCE_S = 10.0  # seconds to wait for pending uploads or deletions
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.sync.sending import _Memory
 from tests.unit.sync.test_folding import World, intent, new_file, old_file, worlds
 from zonedrive.db import Database
-from zonedrive.state.due_queue import FAR_NS
-from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.state.intents import FAR_NS, Intent, IntentTable
 from zonedrive.sync import planner
 from zonedrive.sync.planner import (
     BATCH,

@@ -5,7 +5,7 @@ import math
 import msgspec
 import trio
 
-from zonedrive.state.kernel_inodes import KernelInodes
+from zonedrive.state.open_file import KernelInodes
 
 
 class InodeChanged(msgspec.Struct, frozen=True):

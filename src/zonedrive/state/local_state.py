@@ -28,10 +28,9 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
-from zonedrive.state.kernel_inodes import KernelInodes
 from zonedrive.state.merge import Local, Merged
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
-from zonedrive.state.open_file import Content, OpenFile, content_of
+from zonedrive.state.open_file import Content, KernelInodes, OpenFile, content_of
 from zonedrive.state.pending_requests import PendingRequest, PendingRequests
 from zonedrive.state.rejected_changes import RejectedChanges
 from zonedrive.state.status import path_of

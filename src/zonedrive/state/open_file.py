@@ -1,9 +1,10 @@
-"""Open files: the state that all handles of an inode share.
+"""Open files: the state that all handles of an inode share, and their inodes in the kernel.
 
 INVARIANT: the bytes of a closed generation never change; a new writer works on its own copy until
 its close.
 """
 
+import errno
 import time
 from typing import TypeAlias
 
@@ -15,7 +16,10 @@ from zonedrive.content.reader import Reader
 from zonedrive.model import Revision
 from zonedrive.state.attributes import Attr
 from zonedrive.state.inode import Inode
+from zonedrive.state.inodes import Inodes
 
+STEP = 1 << 40  # greater than any inode number of a tree
+LIMIT = 1 << 62  # the first number of virtual entries
 PAGE = 4096  # unit in which the kernel writes pages of a mapping
 
 Content: TypeAlias = Revision | int
@@ -78,7 +82,7 @@ class OpenFile:
 
     def __init__(self, ino: int, content: Content, told: Attr) -> None:
         self.ino = ino
-        self.number = told.ino  # inode number in the kernel, see `kernel_inodes`
+        self.number = told.ino  # inode number in the kernel, see `KernelInodes`
         self.content = content  # of the session, if one exists
         self.handles = 0
         self.by_handle: list[Handle] = []
@@ -167,3 +171,62 @@ class Opened(msgspec.Struct, frozen=True):
 
     handle: int
     keep_cache: bool = False
+
+
+def ino_of(number: int) -> int:
+    """Return the tree's inode of a kernel number."""
+    return number % STEP
+
+
+def _stale() -> OSError:
+    return OSError(errno.ESTALE, "removed, or another version by now")
+
+
+class KernelInodes:
+    """Inode numbers by which the kernel knows files.
+
+    The kernel caches pages per inode, shared by all programs that have the file open.  If a program
+    has read a file and a newer version arrives, the newer version gets its own kernel inode, as
+    after a rename over the file: the pages of the two versions never mix.  Handles on the former
+    version keep the former number.
+
+    The number contains the inode of the tree, and is never written to disk: after the next mount
+    every file has its first number again.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}  # by ino, if different from the ino
+        self.former: dict[int, OpenFile] = {}  # open former versions, by number
+        self.renewals = 0  # numbers given out so far
+
+    def number(self, ino: int) -> int:
+        """Return the kernel number of the current content."""
+        return self._numbers.get(ino, ino)
+
+    def inode(self, tree: Inodes, number: int) -> Inode:
+        """Return the inode whose current content has this number.
+
+        Raises OSError (ESTALE) for other numbers: the kernel then looks the name up again.
+        """
+        inode = tree.find(ino_of(number))
+        if inode is None or self.number(inode.ino) != number:
+            raise _stale()
+        return inode
+
+    def told(self, number: int) -> Attr:
+        """Return the attributes last reported for an open former version.
+
+        Raises OSError (ESTALE) if the version is no longer open.
+        """
+        former = self.former.get(number)
+        if former is None:
+            raise _stale()
+        return former.told
+
+    def renew(self, opened: OpenFile) -> int:
+        """Give the current content a new number; `opened` keeps the former one."""
+        self.former[opened.number] = opened
+        number = self.number(opened.ino) + STEP
+        self._numbers[opened.ino] = number if number < LIMIT else opened.ino
+        self.renewals += 1
+        return self._numbers[opened.ino]

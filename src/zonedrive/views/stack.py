@@ -24,9 +24,8 @@ from zonedrive.remote.service import Service
 from zonedrive.state import local_operations
 from zonedrive.state.attributes import MODE_BITS, Attr, allowed, permissions
 from zonedrive.state.inode import NOWHERE, ROOT
-from zonedrive.state.kernel_inodes import ino_of
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.open_file import Opened
+from zonedrive.state.open_file import Opened, ino_of
 from zonedrive.supervisor import Task
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher

@@ -15,8 +15,8 @@ from zonedrive.content.content_file import ContentFile
 from zonedrive.model import Revision
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.invalidation import EntryChanged, InodeChanged, Invalidation
-from zonedrive.state.kernel_inodes import ino_of
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.open_file import ino_of
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs.caller_policy import CallerPolicy

@@ -1,7 +1,6 @@
 """POSIX operations, independent of the kernel; SEMANTICS.md describes their guarantees.
 
-namespace         lookup, readdir, create, mkdir, unlink, rmdir
-rename            rename, and its effect on identity and history
+namespace         lookup, readdir, create, mkdir, unlink, rmdir, rename
 files             open files: reading and writing; `open_checks` rejects forbidden operations
 write_sessions    bytes that are being written, from the first write until they are recorded
 caller_policy     detection of calling programs that must not cause downloads (setting `guard`)

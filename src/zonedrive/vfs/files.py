@@ -252,20 +252,16 @@ class Files:
             if opened.handles == 0:
                 self._detach(opened)
 
-    def touch(self, inode: Inode, mtime_ns: int) -> bool:
-        """Set the time of a file that is being written; return False if nothing is to be stored."""
-        opened = self._state.opened.get(inode.ino)
-        if opened is None or opened.session is None:
-            return False
-        opened.session.mtime_ns = mtime_ns
-        opened.session.ctime_ns = time.time_ns()
-        return opened.session.dirty
+    def touch(self, inode: Inode, mtime_ns: int | None = None) -> bool:
+        """Set the times of a file that is being written; return False if nothing is to be stored.
 
-    def changed(self, inode: Inode) -> bool:
-        """Set the change time of a file that is being written; returns as `touch`."""
+        Without `mtime_ns`, only the change time is set.
+        """
         opened = self._state.opened.get(inode.ino)
         if opened is None or opened.session is None:
             return False
+        if mtime_ns is not None:
+            opened.session.mtime_ns = mtime_ns
         opened.session.ctime_ns = time.time_ns()
         return opened.session.dirty
 

@@ -266,7 +266,7 @@ class FileSystem:
             state.atimes[inode.ino] = atime_ns
         if mtime_ns is not None and not self._files.touch(inode, mtime_ns):
             changes["mtime_ns"] = mtime_ns
-        if size is None and (changes or not self._files.changed(inode)):
+        if size is None and (changes or not self._files.touch(inode)):
             changes["ctime_ns"] = time.time_ns()
         if changes:  # one row, as programs that unpack set all of them for each file
             local_operations.set_attributes(state, inode, **changes)

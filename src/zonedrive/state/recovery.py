@@ -110,7 +110,7 @@ def _forget_empty(
 
 
 def _restore_lost_rows(state: LocalState) -> None:
-    """Restore a consistent state if rows were lost.  Runs before `recover`.
+    """Restore a consistent state if a repair of the database lost rows.
 
     After a kill the function can run again.
     """

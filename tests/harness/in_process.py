@@ -7,9 +7,12 @@ can be killed at any await and started again on the same folder. Knows nothing a
 
 import contextlib
 import errno
+import inspect
 import logging
 import math
 import os
+import queue
+import random
 import shutil
 import stat
 import threading
@@ -18,10 +21,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar, cast
 
+import outcome
 import trio
 import trio.testing
 
@@ -48,6 +53,7 @@ URL = "https://service.example"
 EXCHANGE, NOREPLACE = 2, 1
 WALL_S = 1_800_000_000.0
 TICK_S = 1e-6
+THREAD_S = 0.5  # in real time, for a thread to end or to ask
 ALICE = f"alice@{DOMAIN}"
 NAMES_KEY, CONTENT_KEY = b"n" * 32, b"c" * 32
 
@@ -56,15 +62,14 @@ class VirtualTime:
     """Time of a trio loop that jumps to the next deadline when nothing else can happen.
 
     It stands still while a worker thread works, so that no deadline depends on the speed of the
-    machine. `time.time` and the like tell the same time, and a bit more with each call, so that two
-    events never have the same moment.
+    machine; threads take turns with the loop, so that each run does the same. `time.time` and the
+    like tell the same time, and a bit more with each call, so that two events never have the same
+    moment.
     """
 
     def __init__(self) -> None:
         self.clock = trio.testing.MockClock(autojump_threshold=0)
-        self._real = {name: getattr(time, name) for name in ("sleep", "perf_counter")}
         self._ticks = 0
-        self._threads = 0
         self._undo: list[Callable[[], None]] = []
 
     def install(self, sleep: Callable[[float], None]) -> None:
@@ -81,7 +86,10 @@ class VirtualTime:
         self._replace(time, "perf_counter", self.clock.current_time)
         self._replace(time, "sleep", sleeping)
         self._replace(trio.to_thread, "run_sync", self._in_thread(trio.to_thread.run_sync))
-        self._replace(trio.from_thread, "run", self._from_thread(trio.from_thread.run))
+        self._replace(trio.from_thread, "run", _asked)
+        self._replace(trio.from_thread, "run_sync", _asked)
+        self._undo.append(partial(random.setstate, random.getstate()))
+        random.seed(0)
         self._replace(download_worker, "LINGER", 0.0)  # a download's thread waits in real time
 
     def remove(self) -> None:
@@ -98,32 +106,86 @@ class VirtualTime:
         self._undo.append(lambda: setattr(owner, name, old))
         setattr(owner, name, new)
 
-    def _working(self, more: int) -> None:
-        self._threads += more
-        self.clock.autojump_threshold = math.inf if self._threads else 0
-
     def _in_thread(self, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def run_sync(work: Callable[..., Any], *args: Any, **options: Any) -> Any:
-            self._working(1)
+        """Return `trio.to_thread.run_sync`, with threads that take turns with the loop."""
+
+        async def run_sync(
+            work: Callable[..., Any],
+            *args: Any,
+            limiter: trio.CapacityLimiter | None = None,
+            **_options: Any,
+        ) -> Any:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            worker = _Worker(partial(work, *args))
+            if limiter is not None:
+                await limiter.acquire_on_behalf_of(worker)
             try:
-                return await real(work, *args, **options)
+                worker.start()
+                while (call := await self._next(worker, real)) is not None:
+                    await worker.answer(call)
+                return worker.result()
             finally:
-                self._working(-1)
+                if limiter is not None:
+                    limiter.release_on_behalf_of(worker)
 
         return run_sync
 
-    def _from_thread(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def run(work: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
-            async def waiting() -> Any:
-                self._working(-1)
-                try:
-                    return await work(*args)
-                finally:
-                    self._working(1)
+    async def _next(
+        self, worker: "_Worker", real: Callable[..., Awaitable[Any]]
+    ) -> Callable[[], Any] | None:
+        """Return the next call of a thread, None at its end; all else waits meanwhile."""
+        with contextlib.suppress(queue.Empty):
+            return worker.calls.get(timeout=THREAD_S)
+        # The thread waits for another one, which waits for the loop.
+        self.clock.autojump_threshold = math.inf
+        try:
+            found: Callable[[], Any] | None = await real(worker.calls.get)
+            return found
+        finally:
+            self.clock.autojump_threshold = 0
 
-            return real(waiting, **options)
 
-        return run
+class _Worker(threading.Thread):
+    """A thread that runs only while the loop waits for it."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self.calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[outcome.Outcome[Any]] = queue.SimpleQueue()
+        self._end: outcome.Outcome[Any] | None = None
+
+    def run(self) -> None:
+        """Do the work, in the thread."""
+        self._end = outcome.capture(self._work)
+        self.calls.put(None)
+
+    def ask(self, call: Callable[[], Any]) -> Any:
+        """Have the loop make a call, and return its result; in the thread."""
+        self.calls.put(call)
+        return self._answers.get().unwrap()
+
+    async def answer(self, call: Callable[[], Any]) -> None:
+        """Make a call of the thread; a cancellation ends the thread's work, too."""
+
+        async def made() -> Any:
+            found = call()
+            return await found if inspect.isawaitable(found) else found
+
+        self._answers.put(await outcome.acapture(made))
+
+    def result(self) -> Any:
+        """Return or raise what the work did."""
+        self.join()
+        assert self._end is not None
+        return self._end.unwrap()
+
+
+def _asked(work: Callable[..., Any], *args: Any, **_options: Any) -> Any:
+    """Make a call on the loop; `trio.from_thread.run` and `run_sync`."""
+    worker = threading.current_thread()
+    assert isinstance(worker, _Worker), "only threads of the loop ask it"
+    return worker.ask(partial(work, *args))
 
 
 @dataclass(frozen=True)

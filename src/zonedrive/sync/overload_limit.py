@@ -12,8 +12,9 @@ INVARIANT: the limit is at least one, and a pause ends after LONGEST_WISH second
 """
 
 import random
-import time
 from collections.abc import Callable
+
+import trio
 
 from zonedrive.remote.retry import LONGEST_WISH, Backoff
 
@@ -27,7 +28,7 @@ class OverloadLimit:
         self,
         most: int,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = trio.current_time,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """Start with the limit `most`; `chance` returns numbers from 0 to 1 for the jitter."""

@@ -6,9 +6,9 @@ INVARIANT: the log gets at most one line per file in QUIET_S.
 """
 
 import logging
-import time
 from collections.abc import Callable
 
+import trio
 from cachetools import TTLCache
 
 from zonedrive.content.cache import Cache
@@ -34,7 +34,7 @@ class FetchFailures:
         tree: Inodes,
         cache: Cache,
         link: Connectivity,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self._tree, self._cache, self._link = tree, cache, link
         # Reasons by inode, the newest last; "" for a refusal, which the errno tells well enough.

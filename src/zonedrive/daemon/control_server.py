@@ -1,6 +1,6 @@
 """Server of the control socket.
 
-Knows nothing about the commands (see `commands`). The format of the lines is in `protocol`.
+Knows nothing about the commands (see `handlers`). The format of the lines is in `protocol`.
 
 INVARIANT: only processes of this user (and root) get answers.
 INVARIANT: when a client disconnects, only its own request is cancelled.

@@ -83,6 +83,8 @@ class VirtualTime:
         self._replace(time, "time_ns", lambda: int(WALL_S * 1e9) + int(self._now() * 1e9))
         self._replace(time, "monotonic", self._now)
         self._replace(time, "monotonic_ns", lambda: int(self._now() * 1e9))
+        self._replace(time, "clock_gettime", lambda _clock: self._now())
+        self._replace(time, "clock_gettime_ns", lambda _clock: int(self._now() * 1e9))
         self._replace(time, "perf_counter", self.clock.current_time)
         self._replace(time, "sleep", sleeping)
         self._replace(trio.to_thread, "run_sync", self._in_thread(trio.to_thread.run_sync))

@@ -24,6 +24,7 @@ WHOLE: Final = "whole"
 EARLY: Final = "early"
 """Response extension: True if the response came before the request was sent completely."""
 
+HEADERS: Final = 200  # of an answer
 HEAD_BYTES: Final = 128 * 1024  # of all heads and trailers of one answer
 NOWHERE: Final = memoryview(bytearray())
 SMALL_PIECES: Final = 10_000  # of a body, before they must have SMALL_PIECE bytes on average
@@ -128,6 +129,8 @@ class Exchange:
         )
         if self._is_ascii:  # httpx would check all of them
             found.headers.encoding = "ascii"
+        if self.status < 300 and len(self.headers) > HEADERS:
+            raise httpx.DecodingError(f"it has over {HEADERS} headers")
         if self.status < 300 and is_encoded(found.headers):
             raise httpx.DecodingError("it comes encoded, which was not asked for")
         return found

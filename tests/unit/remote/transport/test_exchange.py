@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from zonedrive.remote.transport.exchange import HEAD_BYTES, Exchange
+from zonedrive.remote.transport.exchange import HEAD_BYTES, HEADERS, Exchange
 
 
 def given(*lines: bytes, request: httpx.Request | None = None) -> Exchange:
@@ -61,3 +61,14 @@ def test_a_header_that_would_be_two_is_not_sent() -> None:
     request = httpx.Request("GET", "https://zones.example", headers=[(b"X", b"a\r\nY: b")])
     with pytest.raises(httpx.LocalProtocolError):
         given(request=request)
+
+
+@pytest.mark.parametrize(
+    "headers", [[b"X: y\r\n"] * (HEADERS + 1), [b"Content-Encoding: gzip\r\n"],
+                [b"Transfer-Encoding: gzip, chunked\r\n"]],
+)  # fmt: skip
+def test_a_success_with_too_many_headers_or_encoded_is_refused(headers: list[bytes]) -> None:
+    """The error comes before any of the body is read."""
+    exchange = given(b"HTTP/1.1 200 OK\r\n", *headers, b"\r\n")
+    with pytest.raises(httpx.DecodingError):
+        exchange.response(httpx.ByteStream(b""), {})

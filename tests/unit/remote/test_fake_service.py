@@ -165,12 +165,12 @@ def any_call(chance: random.Random, entries: int) -> tuple[str, Call]:
 
 
 @pytest.mark.parametrize("profile", ["sandbox", "published"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_random_calls(deployment: Deployment, zone: str, profile: str, seed: int) -> None:
     """Results and errors are equal, call by call."""
     chance = random.Random(seed)
     async with both(deployment, zone, profile) as (real, fake):
-        for number in range(150):
+        for number in range(120):
             what, call = any_call(chance, len(real.ids))
             wanted, found = await real.outcome(call), await fake.outcome(call)
             assert found == wanted, (number, what)
@@ -203,8 +203,8 @@ async def test_faults(deployment: Deployment, zone: str, fault: str) -> None:
             await store("alice", 0, "old.txt", b"content of the file" * 10)(side)
             await side.outcome(CALLS["listing"])
         for what, call in CALLS.items():
-            if fault == "cut" and what not in ("store", "read"):
-                continue  # the size of an answer and of a request's head is not specified
+            if fault == "cut" and what != "read":
+                continue  # what counts as sent, and the sizes of heads, are not specified
             if fault in ("408", "502") and what == "store":
                 continue  # the answer may come before or after the end of the body
             seen = []

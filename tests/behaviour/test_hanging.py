@@ -136,7 +136,7 @@ def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> No
         assert (found["mountpoint"], found["pid"]) == (None, mounted.pid)
         shown = mounted.machine.done("status")
         assert "not mounted" in shown
-        assert f"'zonedrive unmount {mounted.path}' ends that" in shown
+        assert f"run 'zonedrive unmount {mounted.path}' to end that" in shown
         mounted.unmount()
         assert json.loads(mounted.machine.done("status", "--json"))["pid"] is None
         mounted.mount()

@@ -109,7 +109,7 @@ def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
     theirs = person.machine.folders["RUNTIME_DIR"]
     shutil.chown(theirs, 0, 0)
     assert bad(person) == {}
-    assert "no folder of yours; a folder of the state" in person.run("doctor").stdout
+    assert "not yours; a folder in the state folder" in person.run("doctor").stdout
 
 
 LISTEN = """

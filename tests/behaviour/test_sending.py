@@ -385,7 +385,7 @@ def test_after_a_week_offline_everything_is_sent(mounted: Mounted) -> None:
         (mounted.root / "new").mkdir()
         (mounted.root / "new/deep.txt").write_bytes(b"deep\n")
         eventually(lambda: mounted.status()["state"] == "offline", what="it notices")
-        assert "is sent by itself when it is back" in mounted.machine.done("status")
+        assert "are sent when it is back" in mounted.machine.done("status")
         mounted.unmount("--now")
         tried_in_vain(mounted)
         mounted.mount()

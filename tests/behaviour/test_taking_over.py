@@ -109,7 +109,7 @@ def test_files_that_lost_their_names_are_not_destroyed_unseen(mounted: Mounted) 
             assert machine.done("status", *asked).startswith(ONLY_HERE)
             ended = machine.run("sync", *asked)
             assert ended.returncode == 1 and len(ended.stderr.splitlines()) == 1
-            assert ONLY_HERE in ended.stderr and "copy out of it what you need" in ended.stderr
+            assert ONLY_HERE in ended.stderr and "copy the files you need" in ended.stderr
         ended = machine.run("logoff")
         assert ended.returncode == 1 and "1 file in lost+found is only on this" in ended.stderr
     assert "1 file in lost+found of alice" in log_on(mounted, "bob").stderr

@@ -263,7 +263,7 @@ def test_a_socket_of_another_user_is_not_spoken_to(
     """Whoever put it there learns nothing, and the owner is named."""
     path = protocol.connect(log_on().control, 5)
     path.close()
-    monkeypatch.setattr(protocol, "peer", lambda connection: 2_000_000_017)
+    monkeypatch.setattr(protocol, "peer", lambda connection: (0, 2_000_000_017))
     with pytest.raises(errors.ZonedriveError, match="a socket of user 2000000017, not of yours"):
         protocol.connect(log_on().control, 5)
     assert stand_in.asked == []

@@ -58,6 +58,13 @@ def holds(pid: int, *secrets: bytes) -> list[bytes]:
 
 
 @pytest.fixture
+def machine(machine: Machine) -> Machine:
+    """Private folders, and commands in processes of their own, as a user starts them."""
+    machine.starts_programs = True
+    return machine
+
+
+@pytest.fixture
 def renewed(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
     """A mount in the background whose logon was renewed with a kept password."""
     machine.log_on(deployment, profile="sandbox", options=["--session-only", "--save-password"])

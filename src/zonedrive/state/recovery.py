@@ -58,6 +58,8 @@ def recover(state: LocalState) -> None:
     with state.transaction():
         for intent in state.intents.all():
             inode = state.inodes.get(intent.ino)
+            if intent.held:
+                state.intents.hold(intent.ino, False, time.time_ns())
             if intent.generation and (intent.ino, intent.generation) not in stored:
                 log.error("the bytes of %s are gone from the outbox", state.inodes.path(intent.ino))
                 state.intents.done(intent, content=True)
@@ -65,8 +67,6 @@ def recover(state: LocalState) -> None:
                 if inode.is_new:
                     state.inodes.unlink(inode)
                     state.intents.drop(intent.ino)
-            elif intent.held:
-                state.intents.hold(intent.ino, False, time.time_ns())
         for inode in state.inodes.unlinked():
             if state.intents.get(inode.ino) is None:
                 state.inodes.unlink(inode)

@@ -111,8 +111,14 @@ def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
         state.intents.drop(inode.ino)
     else:
         state.intents.done(intent, place=True)
+        opened = state.opened.get(inode.ino)
         state.intents.content(
-            inode.ino, inode.generation, inode.size, base=None, held=False, due_ns=due_in(0)
+            inode.ino,
+            inode.generation,
+            inode.size,
+            base=None,
+            held=opened is not None and opened.session is not None,
+            due_ns=due_in(0),
         )
 
 

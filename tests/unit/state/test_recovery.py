@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.state.disk import Disk, zone_of
+from zonedrive.model import Revision
 from zonedrive.state import row_upgrade
 from zonedrive.state.inode import ROOT, Inode, Kind
 from zonedrive.state.local_state import LocalState
@@ -90,6 +91,23 @@ def test_missing_bytes_are_named_and_stop_nothing(
     assert "Zone/lost.txt" in caplog.text
     assert len(again.intents) == 0
     assert again.inodes.find(lost.ino) is None or again.inodes.get(lost.ino).parent == 0
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["closed", "open"])
+def test_missing_bytes_of_an_edit_leave_the_version_of_the_service(disk: Disk, held: bool) -> None:
+    """Without its bytes an edit cannot be sent, also if a program had the file open."""
+    state = disk.start()
+    edited = saved(state, "edited.txt", b"x", held=held)
+    with state.transaction():
+        state.inodes.update(
+            edited, remote_id="e", remote_parent="root", remote_name="edited.txt",
+            revision=Revision("1"),
+        )  # fmt: skip
+    state.spool.delete(edited.ino, edited.generation)
+    again = disk.start()
+    recover(again)
+    assert len(again.intents) == 0
+    assert again.inodes.get(edited.ino).generation == 0
 
 
 def test_a_file_that_was_only_created_is_gone(disk: Disk) -> None:

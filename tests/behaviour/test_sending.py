@@ -154,7 +154,7 @@ def left(mounted: Mounted) -> list[str]:
 REFUSALS = {
     403: ("NOT_ALLOWED", "your rights", "manager"),
     413: ("FAILED", "larger", "smaller"),
-    400: ("ILLEGAL_NAME", "wrong", "rename"),
+    400: ("ILLEGAL_NAME", "rejects the request", "rename"),
     423: ("LOCKED", "lock", "released"),
 }
 

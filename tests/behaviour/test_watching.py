@@ -22,8 +22,8 @@ def test_a_daemon_that_dies_is_told_with_what_it_left(mounted: Mounted) -> None:
         assert waiting.is_as_before()
         said = waiting.text().rpartition("left")[2].strip()
         assert said == (
-            "zonedrive: the mount has ended: 1 file (5 bytes) not on the service yet; kept here,"
-            " uploads go on at the next mount"
+            "zonedrive: the mount has ended: 1 file (5 bytes) not on the service yet; they are kept"
+            " here, and uploads continue at the next mount"
         )
         watching.until("died after")
         refused = mounted.machine.run("sync")

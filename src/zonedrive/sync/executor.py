@@ -70,9 +70,10 @@ class Executor:
         state = self._state
         for inode in state.inodes.get_all({step.ino, step.other} - {0}):
             if inode.remote_id is not None and not inode.is_folder:
+                place = self._folders.following.place(inode)
                 with suppress(NotFound, Forbidden, Rejected):
                     found = await self._service.entry(inode.zone, inode.remote_id)
-                    await self._folders.following.follow(inode, found)
+                    await self._folders.following.follow(inode, found, place)
             for folder in (
                 state.inodes.find(inode.parent),
                 state.inodes.by_remote(inode.zone, inode.remote_parent or ""),

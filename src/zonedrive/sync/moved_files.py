@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
+from zonedrive.snapshot import Snapshot
 from zonedrive.state import remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.local_state import LocalState
@@ -36,9 +37,10 @@ class MovedFiles:
         `listed` are the ids in the listing.  If the service does not answer, the files stay.
         """
         for inode in self._missing(folder, listed):
+            place = self.place(inode)
             try:
                 found = await self._service.entry(inode.zone, inode.entry_id)
-                await self.follow(inode, found)
+                await self.follow(inode, found, place)
             except NotFound:
                 continue  # deleted: the upload decides about the edit
             except ZonedriveError as wrong:
@@ -69,17 +71,30 @@ class MovedFiles:
         local = self._state.local(inode.ino)
         return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
 
-    async def follow(self, inode: Inode, found: Entry) -> bool:
+    def place(self, inode: Inode) -> Snapshot[object]:
+        """Return the place of a file, which a move by this client changes.
+
+        Taken before the service is asked: an answer from before such a move is not followed.
+        """
+
+        def read() -> object:
+            intent = self._state.intents.get(inode.ino)
+            there = inode.remote_id, inode.remote_parent, inode.remote_name
+            return inode.parent, inode.name, there, intent and intent.seq
+
+        return Snapshot(read)
+
+    async def follow(self, inode: Inode, found: Entry, place: Snapshot[object]) -> bool:
         """Move the file to the folder and name that the service reports.
 
-        Return False if it stays.  Raises the service's error.
+        `place` is of before the request.  Return False if the file stays.  Raises the service's
+        error.
         """
-        remote_id = inode.remote_id
         above = found.parent_id or inode.remote_parent or ""
         if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):
             return False
-        folder = await self._folder(inode.zone, above)
-        gone = inode.parent == NOWHERE or inode.remote_id != remote_id
+        folder = await self._folder(inode.zone, above) if place.is_current else None
+        gone = inode.parent == NOWHERE or not place.is_current
         if folder is None or gone or not self._may_follow(inode):
             return False
         remote_operations.follow_move(self._state, inode, folder, above, found)

@@ -140,13 +140,14 @@ class Uploader:
                 return
             folder_id, name, found = await self._look_for_name(intent, inode)
         else:
+            place = self._folders.following.place(inode)
             found = await self._look_at(inode) or await self._under_another_id(intent, inode)
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
             if is_aside(name) and intent.attempts < LOOKS_ASIDE:
                 raise Changed("the file has a name for a moment, while two exchange theirs")
             if found is not None:
-                await self._folders.following.follow(inode, found)
+                await self._folders.following.follow(inode, found, place)
                 await self._require_only_one(inode, folder_id, name)
         decision = decide(intent.size, found, is_new=inode.is_new, base=intent.base)
         if not planned.is_current:

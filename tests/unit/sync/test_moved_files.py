@@ -1,0 +1,83 @@
+"""Edited files follow coworkers' moves, and no answer from before a move of this client."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.unit.state.disk import Disk, zone_of
+from zonedrive.model import Attributes, Entry, Revision
+from zonedrive.remote.service import Service
+from zonedrive.state import local_operations, remote_operations
+from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync.moved_files import MovedFiles
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[LocalState]:
+    """An account with one zone."""
+    disk = Disk(tmp_path)
+    yield disk.start()
+    disk.close()
+
+
+def entry(name: str) -> Entry:
+    """Return what the service tells about the file."""
+    return Entry(
+        id="f", zone_id="z", parent_id="root", name=name, folder=False, size=1, modified_ns=1,
+        modified_by="bob", attributes=Attributes(), revision=Revision("1"),
+    )  # fmt: skip
+
+
+@dataclass
+class Slow:
+    """Service that answers with `name`, after `meanwhile` has happened."""
+
+    name: str
+    meanwhile: Callable[[], None]
+
+    async def entry(self, *_: object) -> Entry:
+        """Return the file."""
+        self.meanwhile()
+        return entry(self.name)
+
+
+def edited(state: LocalState) -> Inode:
+    """Return a file of the service with local content that is not sent."""
+    zone = zone_of(state)
+    with state.transaction():
+        inode = state.inodes.add(
+            zone.ino, "a", Kind.FILE, zone="z", remote_id="f", remote_parent="root",
+            remote_name="a", revision=Revision("1"), size=1,
+        )  # fmt: skip
+        state.intents.content(inode.ino, 1, 1, base=inode.revision, held=False, due_ns=1 << 62)
+    return inode
+
+
+async def missing(state: LocalState, inode: Inode, service: Slow) -> None:
+    """Merge a listing of the folder without the file."""
+    folder = state.inodes.get(inode.parent)
+    await MovedFiles(state, cast(Service, service)).all_missing(folder, [])
+
+
+async def test_an_edited_file_follows_a_coworkers_rename(state: LocalState) -> None:
+    """It gets the name that the service reports."""
+    inode = edited(state)
+    await missing(state, inode, Slow("b", lambda: None))
+    assert inode.name == "b"
+
+
+async def test_an_answer_from_before_an_own_rename_is_not_followed(state: LocalState) -> None:
+    """The file was renamed, and the service has it under the new name, before the answer came."""
+    inode = edited(state)
+
+    def renamed() -> None:
+        local_operations.rename(state, inode, state.inodes.get(inode.parent), "c", None)
+        intent = state.intents.get(inode.ino)
+        remote_operations.record_move(state, inode, "root", entry("c"), done=intent)
+
+    await missing(state, inode, Slow("b", renamed))
+    assert (inode.name, inode.remote_name) == ("c", "c")

@@ -388,7 +388,7 @@ class Merge:
                     if self._busy(folder):
                         break
                     for child in first:
-                        if child.parent != NOWHERE:
+                        if self._tree.is_below(child, folder):  # a program may have moved it out
                             self._remove(child)
                 yield
                 first = list(islice(inside, STEP))

@@ -400,7 +400,8 @@ class DirectoryCache:
     def _merged(self, ino: int, flight: _Listing) -> None:
         self._asked_ns[ino] = flight.asked_ns
         self._aged_from_ns[ino] = flight.aged_from_ns
-        self._took_s[ino] = (_since_boot_ns() - flight.aged_from_ns) / 1e9
+        # Without the time of a suspend: a slow service is trusted longer, an old answer is not.
+        self._took_s[ino] = (time.monotonic_ns() - flight.asked_ns) / 1e9
         self._state.listing_merged.notify(ino)
 
     async def _vanished(self, folder: Inode) -> None:

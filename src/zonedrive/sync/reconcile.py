@@ -125,8 +125,8 @@ class Reconciler:
         Uploads, moves and new folders have an unknown outcome from here until their answer is
         recorded.
         """
-        self._state.record_request(request)
         with self._under_way.flying((request.folder, request.name), Flight()):
+            self._state.record_request(request)
             yield
 
     @contextmanager

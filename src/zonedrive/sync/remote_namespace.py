@@ -285,6 +285,8 @@ class RemoteNamespace:
         state, above = self._state, inode.remote_parent or ""
         names = (inode.name, conflicts.copy_name(state, inode))
         for name in names:
+            while await self._reconciler.wait_for(above, safe(name)):
+                pass
             try:
                 request, entry = await self._tell(inode, above, safe(name))
             except AlreadyExists:

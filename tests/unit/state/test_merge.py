@@ -13,7 +13,7 @@ from zonedrive.model import Attributes, Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import add_marks, create_table
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.merge import Local, Merge, Merged
+from zonedrive.state.merge import STEP, Local, Merge, Merged
 
 
 def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False) -> Entry:
@@ -379,3 +379,26 @@ def test_a_change_made_here_is_compared_again(folder: Folder) -> None:
     merged = folder.list(entry("1", "a"))
     assert merged.content == [folder.inode("a").ino]
     assert folder.inode("a").size == 1
+
+
+@pytest.mark.parametrize("local", [Local.CONTENT | Local.PLACE, Local.PLACE], ids=["edit", "move"])
+def test_a_file_that_leaves_a_deleted_folder_during_the_merge_stays(
+    folder: Folder, local: Local
+) -> None:
+    """A large folder is emptied in steps; a program moves a file out of it between two of them."""
+    folder.list(entry("F", "deleted", folder=True))
+    deleted = folder.inode("deleted")
+    folder.list(*(entry(f"{n}", f"{n:05}") for n in range(2 * STEP)), into=deleted)
+    files = dict(folder.tree.children(deleted.ino))
+    steps = folder.merging([entry("K", "kept")])
+    while len(left := dict(folder.tree.children(deleted.ino))) == len(files):
+        next(steps)
+    _, ino = left.popitem()
+    moved = folder.tree.get(ino)
+    with folder.tree.transaction():
+        folder.tree.move(moved, folder.zone.ino, "moved")
+    folder.local[ino] = local
+    for _ in steps:
+        pass
+    assert left
+    assert folder.names == {"kept", "moved"}

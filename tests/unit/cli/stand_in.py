@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 
+from tests.harness import starter
 from zonedrive.daemon.control_server import Say, Server
 from zonedrive.daemon.lock import Lock
 from zonedrive.daemon.protocol import Message
@@ -115,9 +116,12 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def run(*arguments: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run the program."""
+    """Run a command to its end; see `starter` for what starts an interpreter of its own."""
+    whole = dict(os.environ, **environment)
+    if starter.can_run(whole):
+        words = [os.fspath(one) for one in arguments]
+        return starter.run(words, "", whole, Path.cwd(), seconds=60)
     return subprocess.run(
-        command(*arguments),
-        env=dict(os.environ, **environment),
+        command(*arguments), env=whole,
         stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=60, check=False,
     )  # fmt: skip

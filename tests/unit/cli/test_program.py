@@ -26,8 +26,9 @@ def _all_kinds(kind: type[ZonedriveError] = ZonedriveError) -> list[type[Zonedri
 
 
 def test_the_version_is_said() -> None:
-    """`--version` prints name and version."""
-    assert run("--version").stdout == f"zonedrive {__version__}\n"
+    """`--version` prints name and version, in a process as a person starts it."""
+    said = subprocess.run(command("--version"), capture_output=True, encoding="utf-8", check=True)
+    assert said.stdout == f"zonedrive {__version__}\n"
 
 
 def test_every_command_has_a_help(home: Path) -> None:

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import trio
+
 from zonedrive.content.content_file import Buffer
 
 KIB = 1024
@@ -14,6 +16,13 @@ MIB = 1 << 20
 def content(size: int, seed: int = 0) -> bytes:
     """Some bytes that no other seed has."""
     return random.Random(seed).randbytes(size)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for the result of a thread or a background task."""
+    with trio.fail_after(60):
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(0.001)
 
 
 class Played:

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from tests.unit.content.mounts import read_only, small_disk
-from tests.unit.content.scripted import KIB, MIB, Script, content
+from tests.unit.content.scripted import KIB, MIB, Script, content, until
 from zonedrive.content.cache import Cache
 from zonedrive.content.cache_index import CacheIndex
 from zonedrive.content.encrypted_file import create_file, open_file
@@ -59,6 +59,11 @@ def taken(folder: Path) -> int:
     return blocks * 512
 
 
+async def counted(cache: Cache, folder: Path) -> None:
+    """Wait until the cache counts the bytes on the disk; threads remove what is dropped."""
+    await until(lambda: cache.usage() == taken(folder))
+
+
 class Offline(Script):
     """A source that has nothing any more."""
 
@@ -101,7 +106,8 @@ async def test_complete_files_survive_a_killed_daemon(tmp_path: Path, key: bytes
         other.close()
     async with running(tmp_path / "b", key) as cache:
         assert cache.is_complete(1, "r")
-        assert cache.usage() == taken(tmp_path / "b") >= 3 * MIB
+        await counted(cache, tmp_path / "b")
+        assert taken(tmp_path / "b") >= 3 * MIB
         reader = cache.open(1, "r", len(whole.data), Offline(0))
         assert reader.available(0, 4 * MIB) == whole.data
         reader.close()
@@ -119,7 +125,8 @@ async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
         assert await read_all(reader) == old.data
         assert old.opened == [0]
         reader.close()
-        assert cache.usage() == taken(tmp_path) < 3 * MIB
+        await counted(cache, tmp_path)
+        assert taken(tmp_path) < 3 * MIB
 
 
 async def test_a_dropped_file_is_read_to_its_end(tmp_path: Path) -> None:
@@ -131,7 +138,8 @@ async def test_a_dropped_file_is_read_to_its_end(tmp_path: Path) -> None:
         cache.drop(1)
         assert await read_all(reader) == source.data
         reader.close()
-        assert cache.usage() == taken(tmp_path) == 0
+        await counted(cache, tmp_path)
+        assert taken(tmp_path) == 0
         assert not cache.is_complete(1, "r")
 
 
@@ -154,7 +162,7 @@ async def test_the_limit_is_never_exceeded(tmp_path: Path, key: bytes | None) ->
             cache.open(0, "r", MIB - 5000, source).close()  # used all the time, so it stays
         assert cache.is_complete(11, "r")
         assert not cache.is_complete(2, "r")
-        assert cache.usage() == taken(tmp_path)
+        await counted(cache, tmp_path)
 
 
 async def test_a_file_in_use_or_pinned_is_not_evicted(tmp_path: Path) -> None:
@@ -194,7 +202,8 @@ async def test_a_cache_of_no_bytes(tmp_path: Path) -> None:
     source = Script(content(3 * MIB))
     async with running(tmp_path, limit=0) as cache:
         assert await fetched(cache, 1, source) == source.data
-        assert cache.usage() == taken(tmp_path) == 0
+        await counted(cache, tmp_path)
+        assert taken(tmp_path) == 0
 
 
 async def test_many_open_files_that_cannot_be_kept(
@@ -318,7 +327,7 @@ async def test_a_folder_that_is_deleted_while_in_use(tmp_path: Path, key: bytes 
         assert await fetched(cache, 1, source) == source.data
         assert await fetched(cache, 3, other) == other.data
         assert cache.is_complete(3, "r")
-        assert cache.usage() == taken(folder)
+        await counted(cache, folder)
     async with running(folder, key) as cache:
         assert cache.is_complete(3, "r")
 
@@ -451,16 +460,16 @@ async def test_a_damaged_row_of_the_index(
         harm(1)
         for ino in (1, 2, 3):
             assert await fetched(cache, ino, source) == source.data
-        assert cache.usage() == taken(tmp_path)
+        await counted(cache, tmp_path)
         assert await fetched(cache, 1, Offline(2 * MIB)) == source.data
     harm(2)
     async with running(tmp_path, key) as cache:
-        assert cache.usage() == taken(tmp_path)
+        await counted(cache, tmp_path)
         for ino in (1, 2, 3):
             assert await fetched(cache, ino, source) == source.data
         if "cast" not in damage:  # which is taken for a damage of the whole file
             assert len(source.opened) == 5
-        assert cache.usage() == taken(tmp_path)
+        await counted(cache, tmp_path)
     assert "index" in caplog.text
 
 
@@ -524,7 +533,7 @@ async def test_a_folder_that_can_be_had_again(
         with trio.fail_after(60):
             while not await can_be_read_offline(cache, 2, source.data):
                 assert await fetched(cache, 2, source) == source.data
-        assert cache.usage() == taken(folder)
+        await counted(cache, folder)
 
 
 async def can_be_read_offline(cache: Cache, ino: int, data: bytes) -> bool:
@@ -543,7 +552,8 @@ async def test_another_tree_or_key_gets_nothing_old(tmp_path: Path) -> None:
     for key, identity in ((KEY, "one"), (KEY, "two"), (None, "two"), (bytes(32), "two")):
         async with running(tmp_path, key, identity=identity) as cache:
             assert not cache.is_complete(1, "r")
-            assert cache.usage() == taken(tmp_path) == 0
+            await counted(cache, tmp_path)
+            assert taken(tmp_path) == 0
             await fetched(cache, 1, source)
 
 
@@ -565,7 +575,7 @@ async def test_an_uploaded_file_is_kept(tmp_path: Path, key: bytes | None) -> No
         assert reading.pread(0, 5) == b"saved"
         reader.close()
         reading.close()
-        assert cache.usage() == taken(tmp_path / "cache")
+        await counted(cache, tmp_path / "cache")
 
 
 async def test_an_uploaded_file_is_taken_over_from_another_disk(tmp_path: Path) -> None:
@@ -597,7 +607,7 @@ async def test_a_file_that_cannot_be_kept_is_let_go(tmp_path: Path, wrong: str) 
         await cache.add_file(path, 7, "r", size + (wrong == "size"), manifest)
         assert not path.exists()
         assert not cache.is_complete(7, "r")
-        assert cache.usage() == taken(tmp_path / "cache")
+        await counted(cache, tmp_path / "cache")
 
 
 async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:

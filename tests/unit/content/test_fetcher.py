@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content
+from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content, until
 from zonedrive import memory
 from zonedrive.content.cache import Cache
 from zonedrive.content.content_file import Buffer
@@ -21,14 +21,6 @@ from zonedrive.content.reader import Reader
 from zonedrive.content.redo_log import place_of
 from zonedrive.errors import BadAnswer, Changed, Interrupted, TimedOut, Unreachable
 from zonedrive.transfer_slots import TURNS
-
-
-async def until(condition: object) -> None:
-    """Wait for something that threads bring about, with patience."""
-    assert callable(condition)
-    with trio.fail_after(60):
-        while not condition():  # noqa: ASYNC110
-            await trio.sleep(0.001)
 
 
 async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:

@@ -3,14 +3,14 @@
 import contextlib
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trio
 
 from tests.unit.content.mounts import small_disk
-from tests.unit.content.scripted import KIB, MIB, Script, content
+from tests.unit.content.scripted import KIB, MIB, Script, content, until
 from tests.unit.content.test_cache import Offline, fetched, running
 from zonedrive.content.cache import Cache
 from zonedrive.content.small_contents import LARGEST, cost
@@ -22,13 +22,6 @@ KEY = bytes(range(32))
 def small(number: int, size: int = 4 * KIB) -> bytes:
     """Some bytes."""
     return content(size, number)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for what a background task does."""
-    with trio.fail_after(60):
-        while not condition():  # noqa: ASYNC110
-            await trio.sleep(0.005)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zonedrive.cli.reference import zonedrive_1, zonedrive_toml_5
+from zonedrive.cli.reference import manual
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,8 +105,8 @@ def _comments(text: str) -> str:
 
 def manuals() -> tuple[Page, ...]:
     """The manual pages, of which only the examples are looked at."""
-    made = {"zonedrive.1": zonedrive_1(), "zonedrive.toml.5": zonedrive_toml_5()}
-    return tuple(page(name, _examples(text)) for name, text in made.items())
+    names = ("zonedrive.1", "zonedrive.toml.5")
+    return tuple(page(name, _examples(manual(name))) for name in names)
 
 
 def _examples(text: str) -> str:

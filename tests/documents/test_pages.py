@@ -16,7 +16,6 @@ import zonedrive
 from tests.documents.pages import ROOT, Page, written
 from zonedrive.cli.logon import logon
 from zonedrive.cli.main import COMMANDS
-from zonedrive.cli.reference import EXITS
 from zonedrive.config import Settings
 from zonedrive.content import cache_index, spool
 from zonedrive.pins.poll import PACE_S, PASS_S
@@ -94,8 +93,8 @@ def test_the_readme_names_every_command_and_every_exit_code() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     for name in COMMANDS:
         assert f"zonedrive {name}" in text, name
-    for code in EXITS:
-        assert code == 130 or re.search(rf"\b{code} [a-z]", text), code
+    for code in range(5):
+        assert re.search(rf"\b{code} [a-z]", text), code
 
 
 # ---- files and defaults -------------------------------------------------------------------------

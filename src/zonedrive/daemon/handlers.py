@@ -26,7 +26,8 @@ from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import ROOT, Inode
-from zonedrive.views.path_lookup import Place
+from zonedrive.state.status import staying
+from zonedrive.views.status_report import Place
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class Commands:
             if one.stays or one.what
         ]
         inos = {one.inode.ino for one in places if one.inode is not None and one.stays}
-        return {"named": named, "local": self._parts.files.places.local(roots, inos)}
+        return {"named": named, "local": staying(self._parts.state, roots, inos)}
 
     def _why_not_online(self) -> dict[str, str]:
         link = self._parts.service.link
@@ -371,7 +372,7 @@ class Commands:
         if ".." in Path(path).parts or not whole.is_relative_to(folder):
             raise ZonedriveError(f"{path} is not in the mount {folder}")
         try:
-            return await self._parts.files.places.find(os.fspath(whole.relative_to(folder)))
+            return await self._parts.files.report.find(os.fspath(whole.relative_to(folder)))
         except (FileNotFoundError, NotADirectoryError) as wrong:
             raise ZonedriveError(f"{path} does not exist") from wrong
 

@@ -5,6 +5,5 @@ virtual           virtual entries, shown in addition to the service's, and their
 versions          the folder `.versions` with the former versions of files
 desktop_trash     the trash folder of desktops
 trash             deletion into the service's trash, and restore
-status_report     the answers to `status`, `sync` and `conflicts`
-path_lookup       facts about a path that a user asks about
+status_report     the answers to `status`, `sync` and `conflicts`, and about a path
 """

@@ -19,14 +19,13 @@ import os
 import stat
 import time
 from collections.abc import Mapping
-from typing import NoReturn
 
 from zonedrive.state.inode import ROOT
 from zonedrive.state.invalidation import EntryChanged
 from zonedrive.state.local_state import LocalState
 from zonedrive.vfs.namespace import NOREPLACE
 from zonedrive.views.trash import TrashedEntry, TrashOperations
-from zonedrive.views.virtual import Content, File, Folder, Node, SyncState, number
+from zonedrive.views.virtual import Content, Node, SyncState, number
 
 SHOWN = 10_000  # maximum number of entries and of notes; the oldest are hidden first
 NOTE_BYTES = 64 << 10
@@ -48,11 +47,11 @@ class DesktopTrash:
             "expunged": _Movable(state, "expunged"),
         }
 
-    def open(self, folder: int) -> Folder | None:
+    def open(self, folder: int) -> Node | None:
         return self._top if folder == ROOT and self._operations.possible() else None
 
 
-class _Fixed(Folder):
+class _Fixed(Node):
     """Folder that always exists."""
 
     mode = stat.S_IFDIR | PRIVATE
@@ -99,15 +98,14 @@ class _Movable(_Fixed):
 
     async def remove(self, name: str, *, folder: bool) -> None:
         """Hide an entry; the service keeps its data."""
-        if isinstance(self.named(name), Folder) is not folder:
+        if self.named(name).is_folder is not folder:
             raise OSError(errno.ENOTDIR if folder else errno.EISDIR, "of another kind")
         self.drop(name)
 
-    async def move(self, name: str, into: Folder, new_name: str, flags: int) -> None:
+    async def move(self, name: str, into: Node, new_name: str, flags: int) -> None:
         node = self.named(name)
         notes = isinstance(self, _Notes)
-        if flags & ~NOREPLACE:
-            raise OSError(errno.EINVAL, "flags that are not supported")
+        _check(flags)
         if not isinstance(into, _Movable) or isinstance(into, _Notes) is not notes:
             raise OSError(errno.EXDEV, "notes and trashed entries have separate folders")
         if into.entries.get(new_name, node) is not node and (flags & NOREPLACE or not notes):
@@ -126,7 +124,7 @@ class _Notes(_Movable):
     def sync_state(self) -> SyncState:
         return SyncState(NOTE, here_only=True)
 
-    async def create(self, name: str, mode: int) -> File:
+    async def create(self, name: str) -> Node:
         if name in self.entries:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         note = _Note(_new_number(self._state))
@@ -134,7 +132,7 @@ class _Notes(_Movable):
         return note
 
 
-class _Note(File, Content):
+class _Note(Node, Content):
     """Short file in memory."""
 
     mode = stat.S_IFREG | 0o600
@@ -176,35 +174,23 @@ class _Note(File, Content):
         self.mtime_ns = time.time_ns()
 
 
-class _Deleted(File):
-    """Trashed file; its bytes are not included."""
-
-    mode = stat.S_IFREG | 0o400
+class _Deleted(Node):
+    """Trashed file or folder; its bytes or entries are not included."""
 
     def __init__(self, ino: int, gone: TrashedEntry) -> None:
         super().__init__(ino)
         self.gone = gone
+        # A folder without write permission cannot be moved.
+        self.mode = stat.S_IFDIR | PRIVATE if gone.folder else stat.S_IFREG | 0o400
         self.size, self.mtime_ns = gone.size, gone.mtime_ns
 
     def sync_state(self) -> SyncState:
-        return _deleted(self.gone)
+        what = "folder" if self.is_folder else "file"
+        words = f"a deleted {what}; for all of them, run: zonedrive trash"
+        return SyncState(words, inos=(self.gone.ino,))
 
-    async def open(self, flags: int, pid: int) -> NoReturn:
+    async def open(self, flags: int, pid: int) -> Content:
         raise PermissionError(errno.EACCES, "deleted: restore it to read it")
-
-
-class _DeletedFolder(Folder):
-    """Trashed folder; its content is not included."""
-
-    mode = stat.S_IFDIR | PRIVATE  # a folder without write permission cannot be moved
-
-    def __init__(self, ino: int, gone: TrashedEntry) -> None:
-        super().__init__(ino)
-        self.gone = gone
-        self.mtime_ns = gone.mtime_ns
-
-    def sync_state(self) -> SyncState:
-        return _deleted(self.gone)
 
     async def children(self) -> Mapping[str, Node]:
         return {}
@@ -221,7 +207,7 @@ class _Files(_Movable):
     async def children(self) -> Mapping[str, Node]:
         """Return the entries, excluding those that were restored in another way."""
         for name, node in list(self.entries.items()):
-            if isinstance(node, _Deleted | _DeletedFolder) and self._operations.is_back(node.gone):
+            if isinstance(node, _Deleted) and self._operations.is_back(node.gone):
                 self.drop(name)
         return self.entries
 
@@ -229,32 +215,27 @@ class _Files(_Movable):
         return self.entries.get(name)
 
     async def move_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
-        self._check(flags)
+        _check(flags)
         if name in self.entries:
             raise FileExistsError(errno.EEXIST, "the name is taken")
         gone = await self._operations.delete(parent, old_name)
-        kind = _DeletedFolder if gone.folder else _Deleted
-        self.put(name, kind(_new_number(self._state), gone))
+        self.put(name, _Deleted(_new_number(self._state), gone))
         # The kernel has moved its own dentry here.
         self._state.invalidations.put(EntryChanged(self.ino, name.encode()))
 
     async def move_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
-        self._check(flags)
+        _check(flags)
         node = self.named(name)
-        assert isinstance(node, _Deleted | _DeletedFolder)
+        assert isinstance(node, _Deleted)
         await self._operations.bring_back(node.gone, parent, new_name)
         if self.entries.get(name) is node:
             self.drop(name)
         self._state.invalidations.put(EntryChanged(parent, new_name.encode()))
 
-    def _check(self, flags: int) -> None:
-        if flags & ~NOREPLACE:
-            raise OSError(errno.EINVAL, "flags that are not supported")
 
-
-def _deleted(gone: TrashedEntry) -> SyncState:
-    what = "folder" if gone.folder else "file"
-    return SyncState(f"a deleted {what}; for all of them, run: zonedrive trash", inos=(gone.ino,))
+def _check(flags: int) -> None:
+    if flags & ~NOREPLACE:
+        raise OSError(errno.EINVAL, "flags that are not supported")
 
 
 def _new_number(state: LocalState) -> int:

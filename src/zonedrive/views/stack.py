@@ -38,10 +38,9 @@ from zonedrive.vfs.files import Files
 from zonedrive.vfs.maintenance import upkeep
 from zonedrive.vfs.namespace import Listed, Namespace
 from zonedrive.views.desktop_trash import DesktopTrash
-from zonedrive.views.path_lookup import PathLookup
 from zonedrive.views.status_report import StatusReport
 from zonedrive.views.trash import TrashOperations
-from zonedrive.views.versions import VersionLists, Versions
+from zonedrive.views.versions import Versions
 from zonedrive.views.virtual import VIRTUAL, VirtualLayer, refuse
 
 BLOCK = 4096
@@ -86,18 +85,17 @@ class FileSystem:
         self._siblings = FilePrefetch(state, service, self._folders, callers)
         self._files = Files(state, service, self._folders, self._dispatcher, callers)
         self._names = Namespace(state, service, self._folders, self._files, self._dispatcher)
-        self._histories = VersionLists(state, service, self._folders)
-        versions = Versions(state, service, self._folders, self._histories, callers)
+        self._versions = Versions(state, service, self._folders, callers)
         self.trash = TrashOperations(state, service, self._folders, self._dispatcher, self._names)
-        self._virtual = VirtualLayer(state, [versions, DesktopTrash(state, self.trash)])
-        self.places = PathLookup(state, self._folders, self._virtual)
+        self._virtual = VirtualLayer(state, [self._versions, DesktopTrash(state, self.trash)])
         self.report = StatusReport(
             state,
             service,
             self._folders,
             self._dispatcher,
             self._delivery.uploads,
-            self._histories,
+            self._virtual,
+            self._versions,
             FetchFailures(state.inodes, state.cache, service.link),
         )
         self.invalidations = state.invalidations.receive
@@ -288,7 +286,7 @@ class FileSystem:
         if ino >= VIRTUAL:
             return self._virtual.xattrs(ino)
         inode = self._state.inodes.get(ino_of(ino))
-        return xattrs.values(self._state, inode, self._histories.present(inode))
+        return xattrs.values(self._state, inode, self._versions.present(inode))
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
         """Raise OSError (ENOTSUP), because the service cannot store attributes."""

@@ -1,10 +1,18 @@
-"""Reports for users: what is uploaded, what is waiting and what failed."""
+"""Reports for users: what is uploaded, what is waiting, what failed, and what is never uploaded.
+
+Knows nothing about the commands.
+
+INVARIANT: a file that is never uploaded is always reported as such.
+"""
 
 import itertools
 import time
 from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import Any
 
+import msgspec
 import trio
 
 from zonedrive import causes
@@ -14,17 +22,38 @@ from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import typed
 from zonedrive.state.reader import StateReader
-from zonedrive.state.status import Status, Work, damage_notice
+from zonedrive.state.status import LOST_FOUND, Status, Work, damage_notice
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher, is_blocked
 from zonedrive.sync.upload import Uploader
 from zonedrive.vfs.fetch_failures import FetchFailures
 from zonedrive.vfs.xattrs import state_of
-from zonedrive.views.versions import VersionLists
+from zonedrive.views.versions import Versions
+from zonedrive.views.virtual import Node, VirtualLayer
 
 VAIN = 7  # failed attempts in a row; with the pauses between them most of a minute
 WRITTEN = 0  # sequence number of bytes that are not in the journal yet
+NOT_YET = "it is not there yet"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Entry at a path."""
+
+    path: str  # relative to the mount point
+    inos: tuple[int, ...]  # inodes whose changes, with those below them, count for the path
+    inode: Inode | None = None  # None for a virtual entry
+    file: Inode | None = None  # the file whose versions are meant
+    what: str = ""  # description of a virtual entry
+    stays: str = ""  # why it is never uploaded, and what to do; "" for an uploaded file
+
+    @property
+    def unknown(self) -> str:
+        """Reason why the service has no version of the file, or ""."""
+        if self.file is None or self.file.remote_id is not None:
+            return ""
+        return self.stays or NOT_YET
 
 
 class StatusReport:
@@ -37,7 +66,8 @@ class StatusReport:
         folders: DirectoryCache,
         dispatcher: Dispatcher,
         uploads: Uploader,
-        histories: VersionLists,
+        virtual: VirtualLayer,
+        versions: Versions,
         fetch_failures: FetchFailures,
     ) -> None:
         self._state = state
@@ -45,7 +75,8 @@ class StatusReport:
         self._folders = folders
         self._dispatcher = dispatcher
         self._uploads = uploads
-        self._histories = histories
+        self._virtual = virtual
+        self._versions = versions
         self._fetch_failures = fetch_failures
         self._status = Status(
             state, Work(lambda: dispatcher.running, dispatcher.failure, uploads.sent)
@@ -74,14 +105,12 @@ class StatusReport:
         These files are at the top of the mount, so the number is 0 if `under` does not contain the
         root.  For the path of a single file, `Place.stays` has the answer.
         """
-        return (
-            StateReader(self._state.database).lost_files() if under is None or ROOT in under else 0
-        )
+        if under is not None and ROOT not in under:
+            return 0
+        return StateReader(self._state.database).lost_files()
 
     def _damage(self) -> str:
-        return damage_notice(
-            self._state.database.path, StateReader(self._state.database).lost_files()
-        )
+        return damage_notice(self._state.database.path, self.lost())
 
     def _taken_back(self) -> str:
         """Return one line about rolled-back changes that `sync` has not reported yet."""
@@ -290,13 +319,83 @@ class StatusReport:
                 return each.path
         return self._state.path(ino)
 
+    # ---- one path ----
+
+    async def find(self, path: str) -> Place:
+        """Return the entry at a path relative to the mount point.
+
+        Raises FileNotFoundError, NotADirectoryError, or the error of a listing.
+        """
+        found: Inode | Node = self._state.inodes.get(ROOT)
+        for part in PurePosixPath(path).parts:
+            child = await self._child(found, typed(part))
+            if child is None:
+                raise FileNotFoundError(path)
+            found = child
+        if isinstance(found, Node):
+            return self._virtual_place(path, found)
+        return Place(
+            path=self._state.inodes.path(found.ino),
+            inos=(found.ino,),
+            inode=found,
+            file=None if found.is_folder else found,
+            stays=self._stays(found),
+        )
+
+    async def _child(self, above: Inode | Node, name: str) -> Inode | Node | None:
+        if not above.is_folder:
+            raise NotADirectoryError(name)
+        if isinstance(above, Node):
+            return await above.child(name)
+        await self._folders.ensure(above)
+        return self._state.inodes.child(above.ino, name) or self._virtual.root(
+            above.ino, name.encode()
+        )
+
+    def _virtual_place(self, path: str, node: Node) -> Place:
+        state = node.sync_state()
+        return Place(
+            path=path,
+            inos=state.inos,
+            file=self._state.inodes.find(state.file) if state.file else None,
+            what=state.words,
+            stays=state.words if state.here_only else "",
+        )
+
+    def _stays(self, inode: Inode) -> str:
+        """Return the reason why the inode is never uploaded; "" if it is or will be uploaded."""
+        if not inode.local:
+            return ""
+        tree, top = self._state.inodes, inode
+        while (above := tree.get(top.parent)).local:
+            top = above
+        if top.parent == ROOT and top.name == LOST_FOUND:
+            return "recovered from a damaged database, and only here; copy it to where it belongs"
+        globs = self._state.settings.local_only
+        glob = next((one for one in globs if fnmatchcase(top.name, one)), None)
+        whose = "its name" if top is inode else f"the name of {top.name!r}"
+        why = f"{whose} matches {glob!r}, of local_only" if glob else f"{whose} was in local_only"
+        if inode.remote_id is None:
+            known = "to send it, rename it" if top is inode else "to send it, move it elsewhere"
+        else:
+            before = ", as it was before" if inode.generation else ""
+            known = f"the service keeps it as {self._there(inode)}{before}"
+        return f"stays on this machine: {why}; {known}"
+
+    def _there(self, inode: Inode) -> str:
+        """Return the path of the inode on the service."""
+        tree = self._state.inodes
+        folder = tree.by_remote(inode.zone, inode.remote_parent or "")
+        above = f"{tree.path(folder.ino)}/" if folder is not None else ""
+        return f"{above}{inode.remote_name or inode.name}"
+
     async def versions(self, inode: Inode) -> list[Any]:
         """Return the versions of a file, newest first.  Raises NotSupported."""
         if inode.is_folder:
             raise ZonedriveError("a folder has no versions")
         if inode.remote_id is None:
             return []
-        return list(await self._histories.asked(inode))
+        return list((await self._versions.requested(inode)).versions)
 
 
 def _counts(intents: list[Intent]) -> dict[str, int]:

@@ -25,7 +25,6 @@ import math
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import trio
@@ -50,23 +49,15 @@ from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.remote_source import VersionSource
 from zonedrive.vfs import open_checks
 from zonedrive.vfs.caller_policy import CallerPolicy
-from zonedrive.views.virtual import (
-    Content,
-    File,
-    Folder,
-    Node,
-    SyncState,
-    number,
-    refuse_writing,
-)
+from zonedrive.views.virtual import Content, Node, SyncState, number, refuse_writing
 
 log = logging.getLogger(__name__)
 
 NAME = ".versions"
 DIGITS = 5  # digits of the number in a name, so that names sort in version order
-NAMED = 16  # number of histories whose names are cached
 EXTENSION = 20  # bytes; a longer suffix is not an extension
 PATIENCE_S = 3.0  # seconds that a caller with an older history waits for the answer
+READ_ONLY_FOLDER = stat.S_IFDIR | 0o500
 KEPT = 50_000  # versions of recently requested histories
 
 
@@ -104,7 +95,7 @@ def with_mark(name: str, version: Version) -> str:
 
 
 class VersionList:
-    """History of one file as reported by the service; immutable."""
+    """History of one file as reported by the service."""
 
     def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
         """Store the versions; `revision` is the file's revision at the request time `asked_s`."""
@@ -112,11 +103,24 @@ class VersionList:
         self.revision = revision
         self._asked_s = asked_s
         self._took_s = _now_s() - asked_s
+        self._extension = ""
+        self._named: dict[str, Version] = {}
 
     def serves(self, revision: str, refresh_s: float) -> bool:
         """Return True if no request is needed; a slow history is valid longer, as with listings."""
         age_s = _now_s() - self._asked_s
         return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
+
+    def named(self, extension: str) -> Mapping[str, Version]:
+        """Return the versions by name, the oldest first."""
+        if not self._named or extension != self._extension:
+            self._extension, self._named = extension, {}
+            for version in reversed(self.versions):
+                name = version_name(version, extension)
+                if name in self._named:  # some services use a number twice
+                    name = with_mark(name, version)
+                self._named[name] = version
+        return self._named
 
 
 class _Request(Flight):
@@ -125,24 +129,40 @@ class _Request(Flight):
     result: VersionList | Exception | None = None  # None: cancelled
 
 
-class VersionLists:
-    """Cached histories of files."""
+class Versions:
+    """Histories of files, and the virtual folder `.versions` in each folder of a zone."""
 
-    def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
-        self._state = state
-        self._service = service
-        self._folders = folders
+    name = NAME
+
+    def __init__(
+        self,
+        state: LocalState,
+        service: Service,
+        folders: DirectoryCache,
+        callers: CallerPolicy,
+    ) -> None:
+        self.state = state
+        self.service = service
+        self.folders = folders
+        self.callers = callers
         self._kept: LRUCache[tuple[str, str], VersionList] = LRUCache(
             KEPT, lambda past: min(len(past.versions) + 1, KEPT)
         )
         self._requests: SingleFlight[tuple[str, str], _Request] = SingleFlight()
 
-    def file(self, zone: str, file_id: str) -> Inode | None:
-        """Return the file of a history, or None if it does not exist any more."""
-        inode = self._state.inodes.by_remote(zone, file_id)
-        return None if inode is None or inode.parent == NOWHERE else inode
+    def open(self, folder: int) -> Node | None:
+        service, inode = self.service, self.state.inodes.get(folder)
+        if inode.kind is Kind.ROOT or inode.local:
+            return None
+        if not (service.can("versions") and service.can("version_content")):
+            return None
+        return _Files(self, folder)
+
+    def number(self, *what: str) -> int:
+        return number(self.state.database.identity, *what)
 
     def known(self, zone: str, file_id: str) -> VersionList | None:
+        """Return the last history of a file, which may be outdated."""
         return self._kept.get((zone, file_id))
 
     def present(self, inode: Inode) -> str:
@@ -155,13 +175,12 @@ class VersionLists:
 
     async def past(self, file: Inode) -> VersionList:
         """Return the history of a file, at most `refresh` seconds old if the service answers."""
-        zone, file_id = file.zone, file.remote_id or ""
-        past = self.known(zone, file_id)
-        if past is not None:
-            if past.serves(file.revision, self._state.settings.refresh):
-                return past
-            if self._service.link.state != "online":
-                return past
+        past = self.known(file.zone, file.remote_id or "")
+        if past is not None and (
+            past.serves(file.revision, self.state.settings.refresh)
+            or self.service.link.state != "online"
+        ):
+            return past
         result = await self._shared(file, past)
         if isinstance(result, VersionList):
             return result
@@ -178,34 +197,28 @@ class VersionLists:
             request.result = await self._ask(file, past)
             return request.result
 
-    async def asked(self, file: Inode) -> Sequence[Version]:
-        """Return the current versions of a file from the service, newest first.
-
-        Raises the service's errors and NotSupported.
-        """
-        return (await self._fetch(file)).versions
-
     async def _ask(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
         try:
             with trio.move_on_after(PATIENCE_S if past is not None else math.inf):
-                return await self._fetch(file)
+                return await self.requested(file)
         except (Unreachable, Unavailable, NotLoggedOn) as wrong:
             return wrong if past is None else past
         except ZonedriveError as wrong:
             self._kept.pop((file.zone, file.remote_id or ""), None)
             if isinstance(wrong, NotFound):
-                self._folders.forget(file.parent)
+                self.folders.forget(file.parent)
             return wrong
         assert past is not None, "without an older history there is no timeout"
         return past
 
-    async def _fetch(self, file: Inode) -> VersionList:
+    async def requested(self, file: Inode) -> VersionList:
+        """Return the current history from the service.  Raises its errors and NotSupported."""
         asked_s, revision = _now_s(), file.revision
-        versions = await self._service.versions(file.zone, file.remote_id or "")
+        versions = await self.service.versions(file.zone, file.remote_id or "")
         past = VersionList(versions, revision, asked_s)
         if versions and versions[0].revision != revision:
             # The listing must show the same version as the history.
-            self._folders.forget(file.parent)
+            self.folders.forget(file.parent)
         self._kept[file.zone, file.remote_id or ""] = past
         return past
 
@@ -215,112 +228,48 @@ def _now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Versions:
-    """Virtual folder `.versions` in each folder of a zone."""
-
-    name = NAME
-
-    def __init__(
-        self,
-        state: LocalState,
-        service: Service,
-        folders: DirectoryCache,
-        histories: VersionLists,
-        callers: CallerPolicy,
-    ) -> None:
-        self.state = state
-        self.service = service
-        self.callers = callers
-        self.folders = folders
-        self.histories = histories
-        # By entry: the history, the extension, and the names derived from them.
-        self._named: LRUCache[tuple[str, str], tuple[VersionList, str, dict[str, Version]]] = (
-            LRUCache(NAMED)
-        )
-
-    def open(self, folder: int) -> Folder | None:
-        service, inode = self.service, self.state.inodes.get(folder)
-        if inode.kind is Kind.ROOT or inode.local:
-            return None
-        if not (service.can("versions") and service.can("version_content")):
-            return None
-        return _Files(self, folder)
-
-    def number(self, *what: str) -> int:
-        return number(self.state.database.identity, *what)
-
-    def named(self, file: Inode, past: VersionList) -> Mapping[str, Version]:
-        """Return the versions of a file by name, the oldest first."""
-        entry, extension = (file.zone, file.remote_id or ""), extension_of(file.name)
-        before, made_for, named = self._named.get(entry, (None, "", {}))
-        if before is not past or made_for != extension:
-            named = {}
-            for version in reversed(past.versions):
-                name = version_name(version, extension)
-                if name in named:  # some services use a number twice
-                    name = with_mark(name, version)
-                named[name] = version
-            self._named[entry] = past, extension, named
-        return named
-
-
-@dataclass(frozen=True)
-class _PastOf:
-    """File whose versions are shown, by its entry on the service."""
-
-    root: Versions
-    zone: str
-    file_id: str
-
-    @property
-    def file(self) -> Inode | None:
-        return self.root.histories.file(self.zone, self.file_id)
-
-    @property
-    def known(self) -> VersionList | None:
-        return self.root.histories.known(self.zone, self.file_id)
-
-
-class _Files(Folder):
+class _Files(Node):
     """Folder `.versions`: each file of the folder appears as a folder."""
+
+    mode = READ_ONLY_FOLDER
 
     def __init__(self, root: Versions, folder: int) -> None:
         super().__init__(root.number("versions", str(folder)))
         self._root = root
-        self._state = root.state
+        self._inodes = root.state.inodes
         self._folder = folder
 
     @property
     def mtime_ns(self) -> int:  # type: ignore[override]
-        folder = self._state.inodes.find(self._folder)
+        folder = self._inodes.find(self._folder)
         return folder.mtime_ns if folder is not None else 0
 
     def xattrs(self) -> dict[str, str]:
-        return {"id": "", "zone": self._state.inodes.get(self._folder).zone, "state": "local"}
+        return {"id": "", "zone": self._inodes.get(self._folder).zone, "state": "local"}
 
     def sync_state(self) -> SyncState:
         return SyncState("versions on the service")
 
     async def child(self, name: str) -> Node | None:
         folder = await self._listed()
-        inode = self._state.inodes.child(folder.ino, name)
+        inode = self._inodes.child(folder.ino, name)
         return None if inode is None else self._history(inode)
 
     async def children(self) -> Mapping[str, Node]:
         folder = await self._listed()
-        for _ in self._state.inodes.loading(folder.ino):
+        for _ in self._inodes.loading(folder.ino):
             await trio.lowlevel.checkpoint()
-        inodes = self._state.inodes.get_all(self._state.inodes.children(folder.ino).values())
+        inodes = self._inodes.get_all(self._inodes.children(folder.ino).values())
         found = ((inode.name, self._history(inode)) for inode in inodes)
         return {name: history for name, history in found if history is not None}
 
     def _history(self, inode: Inode) -> "_History | None":
         if inode.is_folder or inode.remote_id is None:
             return None
-        return _History(_PastOf(self._root, inode.zone, inode.remote_id))
+        return _History(self._root, inode.zone, inode.remote_id)
 
     async def _listed(self) -> Inode:
-        folder = self._state.inodes.find(self._folder)
+        folder = self._inodes.find(self._folder)
         if folder is not None:
             await self._root.folders.ensure(folder)
         if folder is None or folder.parent == NOWHERE:
@@ -328,68 +277,73 @@ class _Files(Folder):
         return folder
 
 
-class _History(Folder):
-    """Folder of the versions of one file."""
+class _History(Node):
+    """Folder of the versions of one file, which is identified by its entry on the service."""
 
-    def __init__(self, past: _PastOf) -> None:
-        super().__init__(past.root.number("history", past.zone, past.file_id))
-        self._past = past
+    mode = READ_ONLY_FOLDER
+
+    def __init__(self, root: Versions, zone: str, file_id: str) -> None:
+        super().__init__(root.number("history", zone, file_id))
+        self.root = root
+        self.zone = zone
+        self.file_id = file_id
+
+    @property
+    def file(self) -> Inode | None:
+        """The file, or None if it does not exist any more."""
+        inode = self.root.state.inodes.by_remote(self.zone, self.file_id)
+        return None if inode is None or inode.parent == NOWHERE else inode
+
+    @property
+    def known(self) -> VersionList | None:
+        return self.root.known(self.zone, self.file_id)
 
     @property
     def mtime_ns(self) -> int:  # type: ignore[override]
-        file = self._past.file
-        return file.mtime_ns if file is not None else 0
+        return self.file.mtime_ns if self.file is not None else 0
 
     def xattrs(self) -> dict[str, str]:
-        kept = "remote" if self._past.known is None else "cached"
-        return {"id": self._past.file_id, "zone": self._past.zone, "state": kept}
+        kept = "remote" if self.known is None else "cached"
+        return {"id": self.file_id, "zone": self.zone, "state": kept}
 
     def sync_state(self) -> SyncState:
-        file = self._past.file
-        return SyncState("versions on the service", file=file.ino if file else 0)
+        return SyncState("versions on the service", file=self.file.ino if self.file else 0)
 
     async def child(self, name: str) -> Node | None:
-        known = self._past.known
-        named: Mapping[str, Version]
-        named = {} if known is None else self._past.root.named(self._file(), known)
-        if name not in named:  # a version never changes, so known versions need no request
-            named = await self._named()
-        version = named.get(name)
-        return None if version is None else self._version(version)
+        file, known = self._present_file(), self.known
+        version = None if known is None else known.named(extension_of(file.name)).get(name)
+        if version is None:  # a version never changes, so known versions need no request
+            version = (await self._named(file)).get(name)
+        return None if version is None else _FormerVersion(self, version)
 
     async def children(self) -> Mapping[str, Node]:
-        named = await self._named()
-        return {name: self._version(version) for name, version in named.items()}
+        named = await self._named(self._present_file())
+        return {name: _FormerVersion(self, version) for name, version in named.items()}
 
-    async def _named(self) -> Mapping[str, Version]:
-        file, root = self._file(), self._past.root
-        return root.named(file, await root.histories.past(file))
+    async def _named(self, file: Inode) -> Mapping[str, Version]:
+        return (await self.root.past(file)).named(extension_of(file.name))
 
-    def _file(self) -> Inode:
-        file = self._past.file
-        if file is None:
+    def _present_file(self) -> Inode:
+        if (file := self.file) is None:
             raise FileNotFoundError(errno.ENOENT, "the file has been removed")
         return file
 
-    def _version(self, version: Version) -> "_FormerVersion":
-        return _FormerVersion(self._past, version)
 
-
-class _FormerVersion(File):
+class _FormerVersion(Node):
     """One version of a file, which never changes."""
 
-    def __init__(self, past: _PastOf, version: Version) -> None:
+    def __init__(self, history: _History, version: Version) -> None:
         told = (version.version, version.id, str(version.size), str(version.modified_ns))
-        super().__init__(past.root.number("version", past.zone, past.file_id, *told))
+        super().__init__(history.root.number("version", history.zone, history.file_id, *told))
         self.size, self.mtime_ns = version.size, version.modified_ns
-        self.timeout = past.root.state.settings.refresh
-        self._state = past.root.state
-        self._past = past
+        self._state = history.root.state
+        self.timeout = self._state.settings.refresh
+        self._history = history
         self._version = version
 
     @property
     def mode(self) -> int:  # type: ignore[override]
-        file = self._past.file
+        file = self._history.file
         protected = file is not None and file.attributes.read_protected
         return stat.S_IFREG | (0 if protected else 0o444)
 
@@ -398,38 +352,38 @@ class _FormerVersion(File):
         here = not version.size or cache.is_complete(self.ino, version.id) or self._whole_file()
         return {
             "id": version.id,
-            "zone": self._past.zone,
+            "zone": self._history.zone,
             "state": "cached" if here else "remote",
             "modified_by": version.modified_by,
             "version": version.version,
         }
 
     def sync_state(self) -> SyncState:
-        file = self._past.file
+        file = self._history.file
         return SyncState("a version on the service", file=file.ino if file else 0)
 
-    async def open(self, flags: int, pid: int) -> "_Reading":
+    async def open(self, flags: int, pid: int) -> Content:
         refuse_writing(flags)
         if not self.mode & 0o444:
             raise PermissionError(errno.EACCES, "read-protected on the service")
         self._require_size()
         reader = self._reader()
-        if not reader.complete and self._past.root.callers.guarded(pid, flags):
+        if not reader.complete and self._history.root.callers.guarded(pid, flags):
             reader.close()
             open_checks.refuse_guarded()
         return _Reading(reader)
 
     def _reader(self) -> Reader:
-        state, version = self._state, self._version
+        state, version, history = self._state, self._version, self._history
         file = self._whole_file()
         if file is not None:
             return state.cache.open(file.ino, file.revision, version.size, state.source(file))
-        past = self._past
-        source = VersionSource(past.root.service, past.zone, past.file_id, version.version)
+        source = VersionSource(history.root.service, history.zone, history.file_id, version.version)
         return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
-        file = self._past.file
+        """Return the file if its cached content is this version, and complete."""
+        file = self._history.file
         if file is None or not file.revision or file.revision != self._version.revision:
             return None
         return file if self._state.cache.is_complete(file.ino, file.revision) else None
@@ -439,8 +393,7 @@ class _FormerVersion(File):
 
         Raises OSError (EIO).
         """
-        file = self._past.file
-        known = self._past.known
+        file, known = self._history.file, self._history.known
         if self.size or file is None or known is None or file.generation or not file.size:
             return
         if not any(version.size for version in known.versions):

@@ -66,11 +66,25 @@ class SyncState(msgspec.Struct, frozen=True):
     file: int = 0  # inode in the tree whose versions this entry shows
 
 
-class Node:
-    """Virtual entry; subclasses may implement the attributes as properties.
+class Content:
+    """Open virtual file, read-only unless a subclass overrides `write`."""
 
-    A node may be created again for each access: two nodes with the same number must have the same
-    values.
+    async def read(self, offset: int, size: int) -> bytes:
+        """Return the bytes at `offset`, fewer at the end of the file."""
+        raise NotImplementedError
+
+    async def write(self, offset: int, data: bytes) -> int:
+        refuse()
+
+    def close(self) -> None:
+        """Release the content after the last close."""
+
+
+class Node:
+    """Virtual file or folder, depending on `mode`; read-only unless a subclass overrides a method.
+
+    A file needs `open`, a folder `children`.  The attributes may be properties.  A node may be
+    created again for each access: two nodes with the same number must have the same values.
     """
 
     mode: int  # type and permission bits
@@ -81,6 +95,10 @@ class Node:
     def __init__(self, ino: int) -> None:
         """Create the node; `ino` is a result of `number`."""
         self.ino = ino
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.mode)
 
     def xattrs(self) -> dict[str, str]:
         """Return the extended attributes as a dict; the keys are short names."""
@@ -93,28 +111,7 @@ class Node:
         """Change size, mode or modification time; None leaves a value as it is."""
         refuse()
 
-
-class Content:
-    """Open virtual file, read-only unless a subclass overrides `write` and `flush`."""
-
-    async def read(self, offset: int, size: int) -> bytes:
-        """Return the bytes at `offset`, fewer at the end of the file."""
-        raise NotImplementedError
-
-    async def write(self, offset: int, data: bytes) -> int:
-        refuse()
-
-    async def flush(self) -> None:
-        """Store written bytes, on close(2) or fsync(2)."""
-
-    def close(self) -> None:
-        """Release the content after the last close."""
-
-
-class File(Node):
-    """Virtual file."""
-
-    mode = stat.S_IFREG | 0o444
+    # ---- files ----
 
     async def open(self, flags: int, pid: int) -> Content:
         """Open the file for process `pid`.
@@ -123,28 +120,17 @@ class File(Node):
         """
         raise NotImplementedError
 
+    # ---- folders; entries are moved as by rename(2), with its flags ----
 
-class Folder(Node):
-    """Virtual folder; a subclass that only overrides `child` and `children` is read-only.
-
-    The methods that move entries do so as rename(2), with its flags.
-    """
-
-    mode = stat.S_IFDIR | 0o500
-
-    async def child(self, name: str) -> Node | None:
+    async def child(self, name: str) -> "Node | None":
         return (await self.children()).get(name)
 
-    async def children(self) -> Mapping[str, Node]:
+    async def children(self) -> Mapping[str, "Node"]:
         """Return all entries, in the order of the listing."""
         raise NotImplementedError
 
-    async def create(self, name: str, mode: int) -> File:
+    async def create(self, name: str) -> "Node":
         """Create a file under a free name; the caller opens it next."""
-        refuse()
-
-    async def make_folder(self, name: str, mode: int) -> "Folder":
-        """Create a folder under a free name."""
         refuse()
 
     async def remove(self, name: str, *, folder: bool) -> None:
@@ -159,7 +145,7 @@ class Folder(Node):
         """Move an entry of this folder into a folder of the tree."""
         refuse()
 
-    async def move(self, name: str, into: "Folder", new_name: str, flags: int) -> None:
+    async def move(self, name: str, into: "Node", new_name: str, flags: int) -> None:
         """Move an entry between virtual folders; `into` may be this folder."""
         refuse()
 
@@ -171,7 +157,7 @@ class VirtualRoot(Protocol):
     def name(self) -> str:
         """Name of the virtual folder; an entry of the tree with the same name has precedence."""
 
-    def open(self, folder: int) -> Folder | None:
+    def open(self, folder: int) -> Node | None:
         """Return the virtual folder for the tree folder `folder`, or None."""
 
 
@@ -189,12 +175,12 @@ class VirtualLayer:
         self._known: WeakValueDictionary[int, Node] = WeakValueDictionary()
         self._held: dict[int, tuple[Node, int]] = {}  # each node with its kernel lookup count
         self._listings: dict[int, list[tuple[str, Node]]] = {}  # by handle, like `_open`
-        self._open: dict[int, tuple[File, Content]] = {}
+        self._open: dict[int, tuple[Node, Content]] = {}  # the node stays known
         self._next_handle = VIRTUAL
 
     # ---- lookup ----
 
-    def root(self, parent: int, name: bytes) -> Folder | None:
+    def root(self, parent: int, name: bytes) -> Node | None:
         """Return the virtual folder of that name in a folder of the tree, or None."""
         root = self._roots.get(name)
         if root is None:
@@ -272,14 +258,14 @@ class VirtualLayer:
         return self._attr(node)
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
-        folder, wanted = self._free_place(parent, name)
-        node = await folder.create(wanted, mode)
+        _require_free(parent)
+        node = await self._folder(parent).create(self._state.checked_name(name))
         opened = await self._opened(node, flags, 0)
         return opened, self._hold(node)
 
-    async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
-        folder, wanted = self._free_place(parent, name)
-        return self._hold(await folder.make_folder(wanted, mode))
+    async def mkdir(self, parent: int, name: bytes, mode: int) -> NoReturn:
+        _require_free(parent)
+        refuse()
 
     async def rmdir(self, parent: int, name: bytes) -> None:
         await self._remove(parent, name, folder=True)
@@ -320,10 +306,9 @@ class VirtualLayer:
         return await self._open[handle][1].write(offset, data)
 
     async def flush(self, handle: int) -> None:
-        await self._open[handle][1].flush()
+        """Do nothing: virtual files keep written bytes in memory only."""
 
-    async def fsync(self, handle: int) -> None:
-        await self.flush(handle)
+    fsync = flush
 
     async def release(self, handle: int) -> None:
         self._open.pop(handle)[1].close()
@@ -342,17 +327,11 @@ class VirtualLayer:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return node
 
-    def _folder(self, ino: int) -> Folder:
+    def _folder(self, ino: int) -> Node:
         node = self._get(ino)
-        if not isinstance(node, Folder):
+        if not node.is_folder:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
         return node
-
-    def _free_place(self, parent: int, name: bytes) -> tuple[Folder, str]:
-        """Return virtual folder and checked name.  Raises FileExistsError in a tree folder."""
-        if parent < VIRTUAL:
-            raise FileExistsError(errno.EEXIST, "the name is taken")
-        return self._folder(parent), self._state.checked_name(name)
 
     def _same(self, node: Node) -> Node:
         """Return the node object that is in use for this entry, or `node` if none is in use."""
@@ -381,7 +360,7 @@ class VirtualLayer:
         )
 
     async def _opened(self, node: Node, flags: int, pid: int) -> Opened:
-        if not isinstance(node, File):
+        if node.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         content = await node.open(flags, pid)
         handle = self._new_handle()
@@ -391,3 +370,9 @@ class VirtualLayer:
     def _new_handle(self) -> int:
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         return handle
+
+
+def _require_free(parent: int) -> None:
+    """Raise FileExistsError if the new entry would be a `VirtualRoot`."""
+    if parent < VIRTUAL:
+        raise FileExistsError(errno.EEXIST, "the name is taken")

@@ -18,7 +18,7 @@ from zonedrive.fuse.mount import Session
 from zonedrive.logon.account import Account
 from zonedrive.model import Entry, Zone
 from zonedrive.state.inode import ROOT
-from zonedrive.views.path_lookup import Place
+from zonedrive.views.status_report import Place
 
 FOLDER = Path("/home/me/Zones")
 NOTHING = {"files": 0, "changes": 0, "bytes": 0}
@@ -77,6 +77,13 @@ class Report:
             await self.done.wait()
         return {"left": self.left(), "uploads": self.uploads, "conflicts": self.conflicted}
 
+    async def find(self, path: str) -> Place:
+        if path == "Zone/a.txt":
+            return Place(path, (7,))
+        if path == "Zone/a.swp":
+            return Place(path, (8,), stays="stays on this machine")
+        raise FileNotFoundError(path)
+
     def left(self) -> dict[str, int]:
         waits = self.uploads
         return {"files": len(waits), "changes": 0, "bytes": sum(one["size"] for one in waits)}
@@ -96,17 +103,6 @@ class TrashOperations:
 
     async def show(self, entry: Entry) -> str:
         return f"shown/{entry.name}"
-
-
-class PathLookup:
-    """A file, and one that stays here."""
-
-    async def find(self, path: str) -> Place:
-        if path == "Zone/a.txt":
-            return Place(path, (7,))
-        if path == "Zone/a.swp":
-            return Place(path, (8,), stays="stays on this machine")
-        raise FileNotFoundError(path)
 
 
 class Service:
@@ -137,7 +133,7 @@ class Daemon:
         self.stopped = 0
         self.session = SimpleNamespace(folder=FOLDER, stop=self._stop, ended=trio.Event())
         parts = SimpleNamespace(
-            files=SimpleNamespace(report=self.report, places=PathLookup(), trash=TrashOperations()),
+            files=SimpleNamespace(report=self.report, trash=TrashOperations()),
             service=self.service,
             paths=SimpleNamespace(
                 account="work", account_file=FOLDER / "none", option=" --account work"

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,8 +14,6 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.views.virtual import (
     VIRTUAL,
     Content,
-    File,
-    Folder,
     Node,
     VirtualLayer,
     number,
@@ -36,9 +35,10 @@ class Words(Content):
         self.closed = True
 
 
-class Letter(File):
+class Letter(Node):
     """A file of one letter."""
 
+    mode = stat.S_IFREG | 0o444
     size = 1
 
     def __init__(self, letter: str) -> None:
@@ -53,19 +53,25 @@ class Letter(File):
         return Words(self.letter.encode())
 
 
-class Letters(Folder):
-    """The door `letters` in zones."""
+class Letters(Node):
+    """Virtual folder of letters."""
 
-    name = "letters"
+    mode = stat.S_IFDIR | 0o500
 
     def __init__(self) -> None:
         super().__init__(number("test", "letters"))
 
-    def open(self, folder: int) -> Folder | None:
-        return None if folder == ROOT else self
-
     async def children(self) -> Mapping[str, Node]:
         return {letter: Letter(letter) for letter in "abc"}
+
+
+class LettersInZones:
+    """Virtual root `letters` in zones."""
+
+    name = "letters"
+
+    def open(self, folder: int) -> Node | None:
+        return None if folder == ROOT else Letters()
 
 
 @pytest.fixture
@@ -78,7 +84,7 @@ def state(tmp_path: Path) -> Iterator[LocalState]:
 
 async def test_a_door_leads_to_what_no_listing_has(state: LocalState) -> None:
     """Only in the folders that have it, and only as long as no entry is called so."""
-    zone, virtual = zone_of(state), VirtualLayer(state, [Letters()])
+    zone, virtual = zone_of(state), VirtualLayer(state, [LettersInZones()])
     for parent, name in ((ROOT, b"letters"), (zone.ino, b"other")):
         with pytest.raises(FileNotFoundError):
             await virtual.lookup(parent, name)
@@ -97,7 +103,7 @@ async def test_a_door_leads_to_what_no_listing_has(state: LocalState) -> None:
 
 async def test_what_the_kernel_holds_is_known_until_it_forgets(state: LocalState) -> None:
     """By lookups and by listings alike."""
-    zone, virtual = zone_of(state), VirtualLayer(state, [Letters()])
+    zone, virtual = zone_of(state), VirtualLayer(state, [LettersInZones()])
     top = await virtual.lookup(zone.ino, b"letters")
     handle = await virtual.opendir(top.ino)
     listed = list(virtual.readdir(handle, 0))
@@ -123,7 +129,7 @@ async def test_what_the_kernel_holds_is_known_until_it_forgets(state: LocalState
 
 async def test_it_can_be_read_and_not_changed(state: LocalState) -> None:
     """Every change that a folder does not have a verb for is refused, and told why."""
-    zone, virtual = zone_of(state), VirtualLayer(state, [Letters()])
+    zone, virtual = zone_of(state), VirtualLayer(state, [LettersInZones()])
     top = await virtual.lookup(zone.ino, b"letters")
     file = await virtual.lookup(top.ino, b"b")
     opened = await virtual.open(file.ino, os.O_RDONLY, 0)

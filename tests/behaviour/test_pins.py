@@ -223,7 +223,7 @@ def test_offline_a_pin_is_remembered(mounted: Mounted) -> None:
 def test_mistakes_are_one_line(mounted: Mounted, tmp_path: Path) -> None:
     """A path of no mount, one that is not there, one that is not pinned, one pinned with others."""
     for arguments, reason in (
-        (("pin", tmp_path), "is not in a mount of zonedrive"),
+        (("pin", tmp_path), "is not in one of your zones; they are mounted at"),
         (("pin", mounted.root / "nowhere"), "does not exist"),
         (("unpin", mounted.root / "big.bin"), "it is not pinned"),
     ):

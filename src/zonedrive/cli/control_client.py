@@ -7,12 +7,11 @@ the request may take. A busy daemon is not mistaken for a hanging one. Nothing h
 in a mount.
 """
 
-import errno
 import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +20,8 @@ from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, require_folders, state_dir
+
+ASK_SECONDS = 90.0
 
 LISTEN_SECONDS = 5.0
 """Maximum time in seconds for a daemon to create its socket again."""
@@ -43,59 +44,41 @@ CLOSING_SECONDS = 60.0
 class NoDaemon(ZonedriveError):
     """The account is not mounted."""
 
-    def __init__(self, account: str) -> None:
-        super().__init__(
-            f"account {account} is not mounted",
-            remedy=f"run 'zonedrive mount DIR{AccountPaths(account).option}'",
-        )
-
 
 class NotResponding(ZonedriveError):
     """The account's daemon is running but does not answer."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
-            f"the daemon of account {paths.account} does not answer", remedy=anew(paths)
+            f"the daemon of account {paths.account} does not answer", remedy=_restart(paths)
         )
 
 
 class DaemonTimeout(ZonedriveError):
     """The account's daemon is working, and the request takes longer than allowed."""
 
-    def __init__(self, paths: AccountPaths, seconds: float) -> None:
-        super().__init__(
-            f"the daemon of account {paths.account} has not done this within {seconds:.0f} s",
-            remedy=f"try again later, or see {paths.log}",
-        )
-
 
 class Unconnectable(ZonedriveError):
     """The account's daemon is running, but its socket cannot be reached."""
-
-    def __init__(self, paths: AccountPaths) -> None:
-        super().__init__(
-            f"the daemon of account {paths.account} lives, but cannot be reached: it is starting"
-            " or ending, or its socket is gone",
-            remedy=f"try again; if that does not help, {anew(paths)}",
-        )
-
-
-def anew(paths: AccountPaths) -> str:
-    """Return the remedy for a daemon that has to be restarted."""
-    who = lock.holder(paths.lock)
-    folder = quoted(who.mountpoint) if who else "DIR"
-    account = "" if paths.account == DEFAULT_ACCOUNT else f" --account {paths.account}"
-    return f"run 'zonedrive unmount --now {folder}', then 'zonedrive mount {folder}{account}'"
 
 
 class DaemonExited(MountEnded):
     """The daemon ended during a request."""
 
-    def __init__(self, paths: AccountPaths) -> None:
-        super().__init__(
-            f"the daemon of account {paths.account} ended without an answer",
-            remedy=f"see {paths.log}",
-        )
+
+def _restart(paths: AccountPaths) -> str:
+    """Return the remedy for a daemon that has to be restarted."""
+    who = lock.holder(paths.lock)
+    folder = quoted(who.mountpoint) if who else "DIR"
+    return f"run 'zonedrive unmount --now {folder}', then 'zonedrive mount {folder}{paths.option}'"
+
+
+def ask(
+    paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = ASK_SECONDS
+) -> Message:
+    """Return the last line of the answer. Raises the errors of `stream`."""
+    *_, last = stream(paths, request, timeout=timeout)
+    return last
 
 
 def stream(
@@ -108,10 +91,9 @@ def stream(
     protocol.ForeignSocketError, or the error of the daemon.
     """
     with _connected(paths) as connection:
-        patience = Liveness(connection, lambda: _reached(paths), _pid(paths))
         try:
             connection.sendall(protocol.encode(request))
-            for line in patience.lines(timeout):
+            for line in received(connection, paths, timeout):
                 message = protocol.decode(line)
                 if "error" in message:
                     raise protocol.raised(message)
@@ -119,12 +101,12 @@ def stream(
                 if message.get("done"):
                     return
         except TimeoutError as slow:
-            if patience.is_slow:
-                raise DaemonTimeout(paths, timeout or 0.0) from slow
             raise NotResponding(paths) from slow
-        except ConnectionError as wrong:
-            raise DaemonExited(paths) from wrong
-    raise DaemonExited(paths)
+        except ConnectionError:
+            pass  # the same as an end without an answer
+    raise DaemonExited(
+        f"the daemon of account {paths.account} ended without an answer", remedy=f"see {paths.log}"
+    )
 
 
 def _connected(paths: AccountPaths) -> socket.socket:
@@ -147,10 +129,18 @@ def _connected(paths: AccountPaths) -> socket.socket:
             if not running(paths):
                 if not paths.account_file.exists():
                     raise _not_logged_on(paths) from wrong
-                raise NoDaemon(paths.account) from wrong
+                raise NoDaemon(
+                    f"account {paths.account} is not mounted",
+                    remedy=f"run 'zonedrive mount DIR{paths.option}'",
+                ) from wrong
             if time.monotonic() > end:
-                stopped = lock.is_stopped(_pid(paths) or 0)
-                raise (NotResponding(paths) if stopped else Unconnectable(paths)) from wrong
+                if lock.is_stopped(_pid(paths) or 0):
+                    raise NotResponding(paths) from wrong
+                raise Unconnectable(
+                    f"the daemon of account {paths.account} lives, but cannot be reached: it is"
+                    " starting or ending, or its socket is gone",
+                    remedy=f"try again; if that does not help, {_restart(paths)}",
+                ) from wrong
         # The daemon is starting, or the end of a session has removed its socket's folder.
         asked = asked or lock.ask_to_listen(paths.lock)
         time.sleep(0.05)
@@ -164,12 +154,12 @@ def _reached(paths: AccountPaths) -> socket.socket:
     """
     who = lock.holder(paths.lock)
     if who is None or not running(paths):  # no daemon has announced its socket
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
+        raise FileNotFoundError(paths.control)
     connection = connect(who.control or paths.control, who.pid)
     other, _ = protocol.peer(connection)
     if other and not who.is_process(other):
         connection.close()
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(paths.control))
+        raise FileNotFoundError(paths.control)
     return connection
 
 
@@ -190,14 +180,6 @@ def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     )
 
 
-def ask(
-    paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
-) -> Message:
-    """Return the last line of the answer. Raises the errors of `stream`."""
-    *_, last = stream(paths, request, timeout=timeout)
-    return last
-
-
 def running(paths: AccountPaths) -> bool:
     """Return True if a daemon is serving the account."""
     return lock.is_held(paths.lock)
@@ -205,28 +187,27 @@ def running(paths: AccountPaths) -> bool:
 
 def accounts() -> list[AccountPaths]:
     """Return every account with data on this machine."""
-    try:
-        names = sorted(entry.name for entry in state_dir().iterdir() if entry.is_dir())
-    except FileNotFoundError:
-        return []
     found = []
-    for name in names:
-        try:
-            paths = AccountPaths(name)
-        except ConfigError:
-            continue  # not a folder of zonedrive
-        if paths.account_file.exists() or paths.lock.exists():
-            found.append(paths)
+    with suppress(FileNotFoundError):
+        for entry in sorted(state_dir().iterdir()):
+            with suppress(ConfigError):  # not a folder of zonedrive
+                paths = AccountPaths(entry.name)
+                if paths.account_file.exists() or paths.lock.exists():
+                    found.append(paths)
     return found
+
+
+def _mounts() -> Iterator[tuple[Path, AccountPaths]]:
+    """Yield the mount point of each running daemon, and its account."""
+    for paths in accounts():
+        who = lock.holder(paths.lock)
+        if who is not None and running(paths):
+            yield who.mountpoint, paths
 
 
 def serving(folder: Path) -> AccountPaths | None:
     """Return the account whose running daemon has its mount at `folder`, or None."""
-    for paths in accounts():
-        who = lock.holder(paths.lock)
-        if who is not None and who.mountpoint == folder and running(paths):
-            return paths
-    return None
+    return next((paths for place, paths in _mounts() if place == folder), None)
 
 
 def require_logon(account: str | None) -> None:
@@ -250,7 +231,11 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
         paths = serving(mount.path) if mount else None
         if paths is None:
             require_logon(account)
-            raise ZonedriveError(f"{path} is not in a mount of zonedrive")
+            places = " and ".join(quoted(place) for place, _ in _mounts())
+            raise ZonedriveError(
+                f"{path} is not in one of your zones",
+                remedy=f"they are mounted at {places}" if places else "run 'zonedrive mount DIR'",
+            )
         if found is not None and paths.account != found.account:
             raise ZonedriveError(f"{path} belongs to account {paths.account}, not {found.account}")
         found = paths
@@ -260,64 +245,56 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
 # ---- waiting for a silent daemon ----
 
 
-class Liveness:
-    """Wait for a silent daemon as long as it is alive.
+def received(
+    connection: socket.socket, paths: AccountPaths, longest: float | None
+) -> Iterator[bytes]:
+    """Yield the received lines until the end; wait for a silent daemon as long as it is alive.
 
-    A second connection tests that, because answers on one connection come in order. Time is counted
-    in slices that were actually waited for, so that a suspended machine counts one slice, not an
-    hour.
+    Time is counted in slices that were actually waited for, so that a suspended machine counts one
+    slice, not an hour. Raises TimeoutError if the daemon hangs, DaemonTimeout if it is alive but
+    silent for `longest` seconds.
     """
-
-    def __init__(
-        self,
-        connection: socket.socket,
-        again: Callable[[], socket.socket],
-        pid: int | None,
-    ) -> None:
-        """Set `again`, which opens another connection or raises OSError, and the daemon's `pid`."""
-        self._connection, self._again, self._pid = connection, again, pid
-        self.is_slow = False
-
-    def lines(self, longest: float | None) -> Iterator[bytes]:
-        """Yield the received lines until the end.
-
-        Raises TimeoutError if the daemon hangs. If it is alive but silent for `longest` seconds,
-        raises TimeoutError and sets `is_slow`.
-        """
-        buffer = b""
-        while True:
-            self._wait(longest)
-            chunk = self._connection.recv(65536)
+    buffer, quiet, asked = b"", 0.0, 0.0
+    while True:
+        if _is_readable(connection):
+            chunk = connection.recv(65536)
             if not chunk:
                 return
             *lines, buffer = (buffer + chunk).split(b"\n")
             yield from lines
+            quiet = asked = 0.0
+            continue
+        quiet += SLICE_SECONDS
+        if quiet >= asked + QUIET_SECONDS:
+            asked = quiet
+            _require_life(paths, quiet)
+        if longest is not None and quiet >= longest:
+            raise DaemonTimeout(
+                f"the daemon of account {paths.account} has not done this within {longest:.0f} s",
+                remedy=f"try again later, or see {paths.log}",
+            )
 
-    def _wait(self, longest: float | None) -> None:
-        quiet, asked = 0.0, 0.0
-        while not readable(self._connection, SLICE_SECONDS):
-            quiet += SLICE_SECONDS
-            if quiet >= asked + QUIET_SECONDS:
-                asked = quiet
-                self._require_life(quiet)
-            if longest is not None and quiet >= longest:
-                self.is_slow = True
-                raise TimeoutError
 
-    def _require_life(self, quiet: float) -> None:
-        try:
-            beside = self._again()
-        except TimeoutError:
-            raise
-        except OSError:  # the socket is gone: the daemon is ending or has ended
-            stopped = self._pid is not None and lock.is_stopped(self._pid)
-            if stopped or quiet >= CLOSING_SECONDS:
-                raise TimeoutError from None
-            return
-        with beside:
-            with suppress(ConnectionError):  # it has just ended; the read below detects that
-                beside.sendall(protocol.encode({"command": protocol.PULSE}))
-            wait(lambda: readable(beside, SLICE_SECONDS), self._pid)
+def _require_life(paths: AccountPaths, quiet: float) -> None:
+    """Raise TimeoutError if the daemon, silent for `quiet` seconds, hangs.
+
+    A second connection tests that, because answers on one connection come in order.
+    """
+    pid = _pid(paths)
+    try:
+        beside = _reached(paths)
+    except TimeoutError:
+        raise
+    except OSError:  # the socket is gone: the daemon is ending or has ended
+        if quiet >= CLOSING_SECONDS or (pid is not None and lock.is_stopped(pid)):
+            raise TimeoutError from None
+        return
+    with beside:
+        with suppress(ConnectionError):  # it has just ended; the next read detects that
+            beside.sendall(protocol.encode({"command": protocol.PULSE}))
+        for _ in _slices(pid):
+            if _is_readable(beside):
+                return
 
 
 def connect(path: Path, pid: int | None) -> socket.socket:
@@ -326,32 +303,29 @@ def connect(path: Path, pid: int | None) -> socket.socket:
     Raises OSError if no process listens there, TimeoutError if it does not accept, or
     protocol.ForeignSocketError.
     """
-    made: list[socket.socket] = []
-
-    def is_taken() -> bool:
+    for _ in _slices(pid):
         try:
-            made.append(protocol.connect(path, SIGN_SECONDS))
+            connection = protocol.connect(path, SIGN_SECONDS)
         except BlockingIOError:  # the listen queue is full
             time.sleep(SLICE_SECONDS)
-        return bool(made)
+            continue
+        connection.settimeout(WORKING_SECONDS)  # time limit for writing a long request
+        return connection
+    raise AssertionError("the slices end with an error")
 
-    wait(is_taken, pid)
-    made[0].settimeout(WORKING_SECONDS)  # time limit for writing a long request
-    return made[0]
 
-
-def wait(look: Callable[[], bool], pid: int | None) -> None:
-    """Return when `look`, which takes one slice per call, returns True; else raise TimeoutError."""
+def _slices(pid: int | None) -> Iterator[None]:
+    """Yield before each slice of time in which a sign of life may come; then raise TimeoutError."""
     left = SIGN_SECONDS
-    while not look():
+    while left > 0:
+        yield
         working = pid is not None and lock.is_working(pid)
         left -= SLICE_SECONDS * (SIGN_SECONDS / WORKING_SECONDS if working else 1.0)
-        if left <= 0:
-            raise TimeoutError
+    raise TimeoutError
 
 
-def readable(connection: socket.socket, seconds: float) -> bool:
-    """Return True if data or the end of input arrives within `seconds`."""
+def _is_readable(connection: socket.socket) -> bool:
+    """Return True if data or the end of input arrives within a slice of time."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
-    return bool(poll.poll(1000 * seconds))
+    return bool(poll.poll(1000 * SLICE_SECONDS))

@@ -56,7 +56,7 @@ def password(account: str, password_stdin: bool) -> None:
             store = open_store(paths)
             if store.get(PASSWORD) is not None:  # the old one must not be used any more
                 store.delete(PASSWORD)
-                text_output.remark("deleted the saved password from this machine")
+                text_output.complain("deleted the saved password from this machine")
             try:
                 await client.zones()
             except NotLoggedOn:
@@ -64,7 +64,9 @@ def password(account: str, password_stdin: bool) -> None:
             return True
 
     if not trio.run(change):
-        text_output.remark(f"the logon ended with the old password: run '{about.logon_command()}'")
+        text_output.complain(
+            f"the logon ended with the old password: run '{about.logon_command()}'"
+        )
 
 
 @click.command("new-credentials")

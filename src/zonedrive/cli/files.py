@@ -1,17 +1,15 @@
 """Commands `versions`, `trash`, `restore` and `conflicts`: the history of files.
 
-Knows nothing about how the daemon finds the data; if the profile has no endpoint, the daemon
-reports it.
+If the profile has no endpoint for a command, the daemon reports it.
 """
 
 import errno
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import click
 
@@ -20,8 +18,6 @@ from zonedrive.cli.options import LocalPath, account_option, json_option, some_a
 from zonedrive.errors import NotFound, ZonedriveError
 from zonedrive.formatting import verb
 from zonedrive.paths import AccountPaths
-
-ASK_SECONDS = 90.0
 
 
 @click.command()
@@ -46,12 +42,12 @@ def versions(
     if output is not None and wanted is None:
         raise click.UsageError("-o needs --get VERSION")
     paths, below = control_client.resolve((path,), account)
-    request = {"command": "versions", "path": below[0]}
-    answer = control_client.ask(paths, request, timeout=ASK_SECONDS)
+    answer = control_client.ask(paths, {"command": "versions", "path": below[0]})
     found = answer["versions"]
-    unknown = f"{answer.get('path')} has no versions on the service: {answer.get('unknown')}"
+    reason = f": {answer['unknown']}" if answer.get("unknown") else ""
+    unknown = f"{answer.get('path')} has no versions on the service{reason}"
     if wanted is not None:
-        if answer.get("unknown"):
+        if reason:
             raise NotFound(unknown)
         chosen = _version(found, wanted)
         from zonedrive.daemon import service_commands
@@ -59,28 +55,19 @@ def versions(
         with _output(output) as file:
             service_commands.version(paths, answer["zone"], answer["file"], chosen, file.write)
         return
-    if as_json:
-        text_output.as_json(found)
-        return
-    if answer.get("unknown"):
-        text_output.line(unknown)
-        return
-    if answer.get("aside"):
-        text_output.remark(f"{answer['path']}: {answer['aside']}")
-    text_output.table(
-        ["version", "modified", "by", "size", "id"],
-        [
-            [
-                one["version"],
-                text_output.when(one["modified"]),
-                one["modified_by"],
-                text_output.amount(one["size"]),
-                one["id"],
-            ]
-            for one in found
-        ],
-        right=["version", "size"],
+    if answer.get("aside") and not as_json:
+        text_output.complain(f"{answer['path']}: {answer['aside']}")
+    rows = (
+        {
+            "version": one["version"],
+            "modified": text_output.when(one["modified"]),
+            "by": one["modified_by"],
+            "size": text_output.amount(one["size"]),
+            "id": one["id"],
+        }
+        for one in found
     )
+    text_output.show(found, rows, in_json=as_json, empty=unknown, right=["version", "size"])
 
 
 def _version(found: list[dict[str, str]], wanted: str) -> str:
@@ -99,23 +86,20 @@ def _output(name: str | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     target = Path(str(name)).resolve()
+    new = target.with_name(f".zonedrive-{os.getpid()}")
     try:
         if target.exists() and not target.is_file():  # a device or pipe; a folder is an error
             with target.open("wb") as file:
                 yield file
             return
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        with tempfile.NamedTemporaryFile(
-            prefix=".zonedrive-", dir=target.parent, delete=False
-        ) as file:
-            try:
-                os.fchmod(file.fileno(), mode)
-                yield cast(BinaryIO, file)
-                file.flush()
-                Path(file.name).replace(target)
-            except BaseException:
-                Path(file.name).unlink()
-                raise
+        try:
+            with new.open("xb") as file:
+                if target.exists():
+                    new.chmod(target.stat().st_mode & 0o777)
+                yield file
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as wrong:
         if wrong.errno == errno.EISDIR:
             raise ZonedriveError(
@@ -125,12 +109,6 @@ def _output(name: str | None) -> Iterator[BinaryIO]:
             f"{name} cannot be written: {wrong.strerror}",
             remedy="give a file in an existing folder that you may write in, on a disk with room",
         ) from wrong
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @click.command()
@@ -159,30 +137,21 @@ def trash(
     found, unseen = answer["entries"], answer.get("unseen", [])
     for name in unseen:
         text_output.complain(f"you cannot see the trash of zone {name}; ask one of its managers")
-    if as_json:
-        text_output.as_json(found)
-        return
-    if not found:
-        text_output.line("the other trash is empty" if unseen else "the trash is empty")
-        return
     told = any(one.get("deleted") for one in found)
-    columns = ["deleted", "last changed by"] if told else ["modified", "by"]
-    text_output.table(
-        ["zone", "was in", "name", *columns, "size", "id"],
-        [
-            [
-                one["zone"],
-                _folder(one.get("parent")),
-                one["name"] + ("/" if one["folder"] else ""),
-                _when(one["deleted"] if told else one["modified"]),
-                one["modified_by"],
-                "" if one["folder"] else text_output.amount(one["size"]),
-                one["id"],
-            ]
-            for one in found
-        ],
-        right=["size"],
+    rows = (
+        {
+            "zone": one["zone"],
+            "was in": _folder(one.get("parent")),
+            "name": one["name"] + ("/" if one["folder"] else ""),
+            "deleted" if told else "modified": _when(one["deleted" if told else "modified"]),
+            "last changed by" if told else "by": one["modified_by"],
+            "size": "" if one["folder"] else text_output.amount(one["size"]),
+            "id": one["id"],
+        }
+        for one in found
     )
+    empty = "the other trash is empty" if unseen else "the trash is empty"
+    text_output.show(found, rows, in_json=as_json, empty=empty, right=["size"])
 
 
 def _when(text: str | None) -> str:
@@ -195,15 +164,10 @@ def _folder(parent: str | None) -> str:
 
 
 def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -> None:
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("There is no terminal for questions: use --yes.")
-        what = text_output.count(len(doomed), "entry", "entries")
-        with text_output.asking():
-            sure = click.confirm(f"Permanently remove {what} with all versions?", err=True)
-        if not sure:
-            text_output.complain("nothing was removed")
-            click.get_current_context().exit(1)
+    what = text_output.count(len(doomed), "entry", "entries")
+    if not yes and not text_output.is_confirmed(f"Permanently remove {what} with all versions?"):
+        text_output.complain("nothing was removed")
+        click.get_current_context().exit(1)
     request = {"command": "purge", "zone": zone, "entries": list(doomed)}
     for name in _asked(account, request)["purged"]:
         text_output.line(f"removed {name}")
@@ -220,20 +184,19 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     """
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
     for one in _asked(account, request)["restored"]:
-        if isinstance(one, str):  # of a daemon that an upgrade left running
-            text_output.line(f"restored {one}")
-            continue
-        text_output.line(f"restored {one['path']}")
-        if left := one["left"]:
+        # A daemon that an upgrade left running answers with paths.
+        path, left = (one, 0) if isinstance(one, str) else (one["path"], one["left"])
+        text_output.line(f"restored {path}")
+        if left:
             what = f"{text_output.count(left, 'thing')} of it {verb(left)} still in the trash"
-            text_output.remark(f"{one['path']}: {what}, deleted separately; see 'zonedrive trash'")
+            text_output.complain(f"{path}: {what}, deleted separately; see 'zonedrive trash'")
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of the daemon, or of the service if no daemon is running."""
     paths = AccountPaths(account)
     try:
-        return control_client.ask(paths, request, timeout=ASK_SECONDS)
+        return control_client.ask(paths, request)
     except control_client.NoDaemon:
         from zonedrive.daemon import service_commands
 
@@ -247,18 +210,12 @@ def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
 @json_option
 def conflicts(account: str, as_json: bool) -> None:
     """List conflict copies: files that a coworker changed or deleted while you edited them."""
-    paths = AccountPaths(account)
-    found = control_client.ask(paths, {"command": "conflicts"}, timeout=ASK_SECONDS)["conflicts"]
-    if as_json:
-        text_output.as_json(found)
-        return
-    if not found:
-        text_output.line("there are no conflicts")
-        return
-    text_output.table(
-        ["yours", "what happened", "at"],
-        [[one["path"], _story(one), text_output.when(one["at"])] for one in found],
+    found = control_client.ask(AccountPaths(account), {"command": "conflicts"})["conflicts"]
+    rows = (
+        {"yours": one["path"], "what happened": _story(one), "at": text_output.when(one["at"])}
+        for one in found
     )
+    text_output.show(found, rows, in_json=as_json, empty="there are no conflicts")
 
 
 def _story(conflict: dict[str, str]) -> str:

@@ -3,7 +3,6 @@
 Knows nothing about the form of requests, or about the fields of a user, which are not published.
 """
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -21,16 +20,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEVELS = ("Manage", "Access", "None")
 
 
-def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
-    """Return the result of `question`.
+def ask_service(account: str, question: "Callable[[Client], Awaitable[AnswerT]]") -> AnswerT:
+    """Return the result of `question`, which gets the client of the service.
 
     Raises the errors of `question`, and NotLoggedOn if there was no logon.
     """
-    return ask_service(account, lambda client: question(client.directory))
-
-
-def ask_service(account: str, question: "Callable[[Client], Awaitable[AnswerT]]") -> AnswerT:
-    """Return the result of `question`, which gets the whole client. Raises as `ask_directory`."""
     import trio
 
     from zonedrive.logon import stored
@@ -41,6 +35,11 @@ def ask_service(account: str, question: "Callable[[Client], Awaitable[AnswerT]]"
             return await question(client)
 
     return trio.run(ask)
+
+
+def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
+    """Return the result of `question`, which gets the directory of users. See `ask_service`."""
+    return ask_service(account, lambda client: question(client.directory))
 
 
 # ---- users ----
@@ -64,13 +63,7 @@ def list_users(account: str, as_json: bool) -> None:
     --json: an array of objects with the deployment's fields
     """
     found = ask_directory(account, lambda directory: directory.users())
-    if as_json:
-        text_output.as_json([dict(user) for user in found])
-        return
-    if not found:
-        text_output.line("no users")
-        return
-    text_output.records(found)
+    text_output.show_records([dict(user) for user in found], in_json=as_json, empty="no users")
 
 
 # ---- groups ----
@@ -187,12 +180,10 @@ def delete(group: str, account: str, yes: bool) -> None:
 
     Its members lose the access to zones that the group gives them.
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("There is no terminal for questions: use --yes.")
-        question = f"Delete {text_output.escaped(group)}, and the access to zones that it gives?"
-        with text_output.asking():
-            click.confirm(question, abort=True, err=True)
+    if not yes and not text_output.is_confirmed(
+        f"Delete {group}, and the access to zones that it gives?"
+    ):
+        raise click.Abort
     ask_directory(account, lambda directory: directory.delete_group(group))
     text_output.line(f"deleted {group}")
 
@@ -207,50 +198,28 @@ def _levels(members: tuple[tuple[str, str], ...]) -> "dict[str, Level]":
 
 
 def _show(group: "Group", as_json: bool) -> None:
+    from msgspec.structs import asdict
+
+    created = text_output.moment(group.created_ns)
     if as_json:
-        text_output.as_json(_object(group))
+        shown = asdict(group) | {"created": created, "created_by": group.created_by or None}
+        del shown["created_ns"]
+        shown["members"] = [
+            asdict(one) | {"authorization": one.authorization or None} for one in group.members
+        ]
+        text_output.as_json(shown)
         return
     text_output.line(group.id, "bold")
-    about = [f"name: {group.name}"]
+    text_output.line(f"name: {group.name}")
     if group.description:
-        about.append(f"description: {group.description}")
-    if group.created_ns:
+        text_output.line(f"description: {group.description}")
+    if created:
         by = f" by {group.created_by}" if group.created_by else ""
-        about.append(f"created {text_output.when(text_output.moment(group.created_ns) or '')}{by}")
+        text_output.line(f"created {text_output.when(created)}{by}")
     if group.administrator_managed:
-        about.append("managed by the administrators")
-    for each in about:
-        text_output.line(each)
-    if group.members:
-        names = ("level", "name", "type", "authorization")
-        text_output.records(
-            [
-                {"member": one.id} | {name: getattr(one, name) for name in names}
-                for one in group.members
-            ]
-        )
-    else:
-        text_output.line("no members")
-
-
-def _object(group: "Group") -> dict[str, Any]:
-    return {
-        "id": group.id,
-        "name": group.name,
-        "description": group.description,
-        "created": text_output.moment(group.created_ns),
-        "created_by": group.created_by or None,
-        "administrator_managed": group.administrator_managed,
-        "open": group.open,
-        "may_assign_rights": group.may_assign_rights,
-        "members": [
-            {
-                "id": one.id,
-                "type": one.type,
-                "name": one.name,
-                "level": one.level,
-                "authorization": one.authorization or None,
-            }
-            for one in group.members
-        ],
-    }
+        text_output.line("managed by the administrators")
+    names = ("level", "name", "type", "authorization")
+    members = [
+        {"member": one.id} | {name: getattr(one, name) for name in names} for one in group.members
+    ]
+    text_output.show_records(members, in_json=False, empty="no members")

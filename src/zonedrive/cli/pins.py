@@ -1,32 +1,33 @@
-"""Commands `pin` and `unpin`: files that stay available offline.
-
-Knows nothing about how the daemon does it.
-"""
+"""Commands `pin` and `unpin`: files that stay available offline."""
 
 import click
 
 from zonedrive.cli import control_client, text_output
-from zonedrive.cli.options import LocalPath, some_account_option
+from zonedrive.cli.options import LocalPath, json_option, some_account_option
 from zonedrive.cli.sync import print_failures
 from zonedrive.daemon.protocol import Message
-
-ASK_SECONDS = 90.0
 
 
 @click.command()
 @click.argument("path", type=LocalPath(), nargs=-1)
 @some_account_option
-def pin(path: tuple[str, ...], account: str | None) -> None:
+@json_option
+def pin(path: tuple[str, ...], account: str | None, as_json: bool) -> None:
     """Keep files and folders available offline; without PATH, list the pinned ones.
 
     New files in a pinned folder, and new versions, are downloaded automatically.  Waits until
     everything is downloaded; Ctrl-C ends the waiting, not the pin.  Exits with 1 if something could
     not be downloaded or does not fit, 3 if the service requires a logon, 4 if it cannot be reached;
     the pin stays in any case.
+
+    \b
+    --json, without PATH: an array of {"path", "files", "here", "bytes", "here_bytes"}
     """
+    if path and as_json:
+        raise click.UsageError("--json is for the list, without PATH.")
     paths, below = control_client.resolve(path, account)
     if not below:
-        _list(control_client.ask(paths, {"command": "pins"}, timeout=ASK_SECONDS)["pins"])
+        _list(control_client.ask(paths, {"command": "pins"})["pins"], as_json)
         return
     last: Message = {}
     with text_output.Progress() as progress:
@@ -48,7 +49,7 @@ def pin(path: tuple[str, ...], account: str | None) -> None:
 def unpin(path: tuple[str, ...], account: str | None) -> None:
     """Stop keeping files and folders offline; they stay in the cache while there is room."""
     paths, below = control_client.resolve(path, account)
-    control_client.ask(paths, {"command": "unpin", "paths": below}, timeout=ASK_SECONDS)
+    control_client.ask(paths, {"command": "unpin", "paths": below})
 
 
 def _here(one: Message) -> str:
@@ -59,20 +60,15 @@ def _here(one: Message) -> str:
     return f"{one['here']} of {files} here ({text_output.amount(one['here_bytes'])} of {amount})"
 
 
-def _list(pins: list[Message]) -> None:
-    if not pins:
-        text_output.line("nothing is pinned")
-        return
-    text_output.table(
-        ["pinned", "files", "here", "size"],
-        [
-            [
-                one["path"] or ".",
-                str(one["files"]),
-                str(one["here"]),
-                text_output.amount(one["bytes"]),
-            ]
-            for one in pins
-        ],
-        right=["files", "here", "size"],
+def _list(pins: list[Message], as_json: bool) -> None:
+    rows = (
+        {
+            "pinned": one["path"] or ".",
+            "files": str(one["files"]),
+            "here": str(one["here"]),
+            "size": text_output.amount(one["bytes"]),
+        }
+        for one in pins
     )
+    right = ["files", "here", "size"]
+    text_output.show(pins, rows, in_json=as_json, empty="nothing is pinned", right=right)

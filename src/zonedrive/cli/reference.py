@@ -15,6 +15,7 @@ from click.shell_completion import get_completion_class
 
 from zonedrive import __version__
 from zonedrive.cli.main import SECTIONS, program
+from zonedrive.cli.text_output import say
 
 TEXTS = Path(__file__).parents[1] / "docs" / "man"
 
@@ -105,7 +106,7 @@ def main() -> None:
         path = Path(sys.argv[1]) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
-        click.echo(path)
+        say(str(path))
 
 
 if __name__ == "__main__":

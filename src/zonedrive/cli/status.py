@@ -16,19 +16,18 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zonedrive import causes
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, json_option, some_account_option
-from zonedrive.cli.text_output import NARROW, amount, count, grid, put, width, words
+from zonedrive.cli.text_output import amount, count, grid, put, words
 from zonedrive.daemon import last_run
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.formatting import saved, unsent, verb
@@ -56,6 +55,9 @@ WATCHED = 100
 
 LINES_ABOVE = 14
 """Number of lines of a status view without its uploads."""
+
+LINES_OF_BLOCK = 5
+"""Maximum number of lines of an upload in a narrow terminal."""
 
 ENDED = {"mountpoint": None, "pid": None, "state": "offline"}
 """Members of the status of a mount that has ended."""
@@ -115,8 +117,7 @@ class Look:
             except (control_client.NotResponding, control_client.Unconnectable) as silent:
                 raise _with_backlog(self._paths, silent) from silent
             except (control_client.NoDaemon, MountEnded):
-                pass
-            require_folders(self._paths)
+                require_folders(self._paths)
             try:
                 return self._offline()
             except AlreadyRunning:  # a daemon is starting or ending
@@ -173,82 +174,57 @@ def _with_backlog(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError
 
 
 def _watch(look: Look, *, as_json: bool) -> None:
-    """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next one."""
+    """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next one.
+
+    At a terminal each view replaces the previous one; else each version is printed, in JSON as one
+    object per line.
+    """
     found, drawn = look.first(), None
-    with View().open() as view:
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    with _screen() if not as_json else contextlib.nullcontext() as live:
         while True:
-            now = (found, view.size)
-            if now != drawn and as_json:
-                # One object per line, so that a program can separate them.
+            size = shutil.get_terminal_size((80, 24)) if live else None
+            if (found, size) != drawn and as_json:
                 click.echo(json.dumps(found))
-            elif now != drawn:
-                view.show(picture(found, part=bool(look.below), rows=_room(view.size)))
-            drawn = now
-            if not view.pause(WATCH_SECONDS):
+            elif (found, size) != drawn:
+                rows = _room(size.lines) if size else SHOWN
+                _draw(live, picture(found, part=bool(look.below), rows=rows))
+            drawn = (found, size)
+            if output.poll(1000 * WATCH_SECONDS):  # the reader of the output is gone
                 return
             found = look.again(found)
 
 
-def _room(size: tuple[int, int] | None) -> int:
+def _room(lines: int) -> int:
     """Return the number of uploads that fit into a view."""
-    if size is None:
-        return SHOWN
-    columns, lines = size
-    return max(2, (lines - LINES_ABOVE) // (2 if columns < NARROW else 1))
+    is_narrow = text_output.width() < text_output.NARROW
+    return max(2, (lines - LINES_ABOVE) // (LINES_OF_BLOCK if is_narrow else 1))
 
 
-class View:
-    """View that is drawn repeatedly; without a terminal each version is printed."""
+@contextlib.contextmanager
+def _screen() -> Iterator["Live | None"]:
+    """Yield the terminal's alternate screen, or None for an output that cannot be redrawn."""
+    if not text_output.can_redraw(sys.stdout):
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
 
-    def __init__(self) -> None:
-        self._live: Live | None = None
-        self._output = select.poll()
-
-    @property
-    def size(self) -> tuple[int, int] | None:
-        """Columns and lines of the terminal; None if nothing is overwritten."""
-        return shutil.get_terminal_size((80, 24)) if self._live else None
-
-    @contextmanager
-    def open(self) -> Iterator[Self]:
-        """Use the terminal's alternate screen, so that the previous content is restored."""
-        self._output.register(sys.stdout.fileno(), 0)
-        if not text_output.can_redraw(sys.stdout):
-            yield self
-            return
-        from rich.console import Console
-        from rich.live import Live
-
-        live = Live(
-            console=Console(highlight=False, markup=False, emoji=False),
-            screen=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        former = {one: signal.signal(one, _leave) for one in (signal.SIGTERM, signal.SIGHUP)}
-        try:
-            with live:
-                self._live = live
-                yield self
-        finally:
-            self._live = None
-            for one, handler in former.items():
-                signal.signal(one, handler)
-
-    def show(self, parts: Sequence["RenderableType"]) -> None:
-        """Draw `parts` one below the other, in place of the previous view."""
-        if self._live is None:
-            for part in [*parts, ""]:
-                put(part)
-            return
-        from rich.console import Group
-
-        self._live.update(Group(*parts), refresh=True)
-
-    def pause(self, seconds: float) -> bool:
-        """Wait up to `seconds`; return False at once if the reader of the output is gone."""
-        return not self._output.poll(1000 * seconds)
+    live = Live(
+        console=Console(highlight=False, markup=False, emoji=False),
+        screen=True,
+        auto_refresh=False,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    former = {one: signal.signal(one, _leave) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with live:
+            yield live
+    finally:
+        for one, handler in former.items():
+            signal.signal(one, handler)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -256,28 +232,38 @@ def _leave(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
+def _draw(live: "Live | None", parts: list["RenderableType"]) -> None:
+    """Show `parts` one below the other, in place of the previous view."""
+    if live is None:
+        for part in [*parts, ""]:
+            put(part)
+        return
+    from rich.console import Group
+
+    live.update(Group(*parts), refresh=True)
+
+
 # ---- the text ----
 
 
 def picture(found: Status, *, part: bool, rows: int) -> list["RenderableType"]:
     """Return lines and tables; `part`: only some paths; `rows`: maximum number of uploads shown."""
-    waiting = _waiting(found)
     outbox, cache = found["outbox"], found["cache"]
     shown: list[RenderableType] = []
     if since := found.get("unknown_since"):
-        text = f"{text_output.when(since)} it is not known what is on the service"
-        shown = [words(f"since {text}: {found['unknown']}", "bold red"), words("")]
-        shown.append(words("before that:"))
-    shown.append(words(verdict(found, part=part), "bold"))
+        text = f"since {text_output.when(since)} it is not known what is on the service"
+        shown = [words(f"{text}: {found['unknown']}", "bold red"), words(""), words("before that:")]
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
+    shown.append(words(verdict(found, part=part), "bold"))
     shown.append(words(f"{found['account']}: {place}, {found['state']}"))
     shown += [words(text, "bold red") for text in _broken(found)]
     shown += [words(text, "yellow") for text in (*_trouble(found), *_requested(found))]
     shown.append(words(f"service  {found['base_url']}"))
     names = ("pending", "uploading", "failed")
-    parts = ", ".join(f"{outbox[name]} {name}" for name in names if outbox[name])
-    size = f" ({amount(outbox['bytes'])})" if parts else ""
-    shown.append(words(f"outbox   {parts or 'empty'}{size}"))
+    if parts := ", ".join(f"{outbox[name]} {name}" for name in names if outbox[name]):
+        shown.append(words(f"outbox   {parts} ({amount(outbox['bytes'])})"))
+    else:
+        shown.append(words("outbox   empty"))
     if outbox["conflicts"]:
         copies = count(outbox["conflicts"], "conflict")
         shown.append(words(f"copies   {copies}; run: {_command('conflicts', found)}"))
@@ -288,7 +274,7 @@ def picture(found: Status, *, part: bool, rows: int) -> list["RenderableType"]:
     shown.append(words(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}"))
     if found.get("notice"):
         shown.append(words(found["notice"], "yellow"))
-    return shown + _uploads(found, waiting, rows)
+    return shown + _uploads(found, rows)
 
 
 def verdict(found: Status, *, part: bool) -> str:
@@ -363,11 +349,13 @@ def _command(words_: str, found: Status) -> str:
     return f"zonedrive {words_}{account}"
 
 
-def _uploads(found: Status, waiting: int, rows: int) -> list["RenderableType"]:
+def _uploads(found: Status, rows: int) -> list["RenderableType"]:
     """Return the list of uploads, most urgent first, and the number of omitted uploads."""
+    waiting = _waiting(found)
     order = ("failed", "uploading", "conflict", "pending")
     every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]
     failed = [one for one in every if one["state"] == "failed"]
+    others = every[len(failed) :]
     shown: list[RenderableType] = []
     if len(every) < waiting:  # above them: a live view is cut off at the end of the terminal
         all_of_them = _command("status --json", found)
@@ -375,32 +363,20 @@ def _uploads(found: Status, waiting: int, rows: int) -> list["RenderableType"]:
     if failed:
         shown += [words(""), words("failed, and retried automatically:", "bold")]
         shown += [words(f"  {one['path']}: {one['error']}", "red") for one in failed]
-    if others := [one for one in every if one["state"] != "failed"]:
-        shown.append(words(""))
-        shown += [_table(others)] if width() >= NARROW else [_line(one) for one in others]
+    if others:
+        has_errors = any(one["error"] for one in others)
+        table = [_row(one) | ({"why": one["error"] or ""} if has_errors else {}) for one in others]
+        shown += [words(""), grid(table, right=["size", "sent"])]
     return shown
 
 
-def _table(uploads: list[dict[str, Any]]) -> "RenderableType":
-    columns = ["path", "state", "size", "sent"]
-    rows = [[one["path"], *_columns(one)] for one in uploads]
-    if any(one["error"] for one in uploads):
-        columns.append("why")
-        rows = [[*row, one["error"] or ""] for row, one in zip(rows, uploads, strict=True)]
-    return grid(columns, rows, right=["size", "sent"])
-
-
-def _line(one: dict[str, Any]) -> "RenderableType":
-    """Return an upload as one line, for a narrow terminal."""
-    said = [*_columns(one), one["error"] or ""]
-    return words(f"{one['path']}: {', '.join(each for each in said if each)}")
-
-
-def _columns(one: dict[str, Any]) -> tuple[str, str, str]:
-    """Return the state, the size, and the part that is sent."""
-    sent = f"{100 * one['sent'] // one['size']} %" if one["sent"] else ""
-    if sent and width() >= NARROW:
-        sent = f"{amount(one['sent'])} ({sent})"
-    if change := CHANGES.get(one.get("change", "")):
-        return f"{one['state']}, {change}", "", sent
-    return one["state"], amount(one["size"]), sent
+def _row(one: dict[str, Any]) -> dict[str, str]:
+    """Return the table row of an upload."""
+    change = CHANGES.get(one.get("change", ""))
+    sent = f"{amount(one['sent'])} ({100 * one['sent'] // one['size']} %)" if one["sent"] else ""
+    return {
+        "path": one["path"],
+        "state": f"{one['state']}, {change}" if change else one["state"],
+        "size": "" if change else amount(one["size"]),
+        "sent": sent,
+    }

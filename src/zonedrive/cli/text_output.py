@@ -1,4 +1,4 @@
-"""Output for users: lines, tables and sizes, fitted to the width of the terminal.
+"""Output for users: lines, tables, lists and sizes, fitted to the width of the terminal.
 
 Knows nothing about the content.
 
@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, TextIO
 
@@ -25,6 +25,9 @@ from zonedrive.formatting import timestamp
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
+
+Row = Mapping[str, str]
+"""Cells of a table by column; all rows of a table have the same columns."""
 
 UNFOLDED = 1000
 """Width without a terminal: a program that reads the output needs unfolded lines."""
@@ -48,6 +51,23 @@ NESTED = 60
 def as_json(value: object) -> None:
     """Print a value as JSON in ASCII, so that the locale does not affect it."""
     click.echo(json.dumps(value, indent=2))
+
+
+def show(
+    items: Sequence[object],
+    rows: Iterable[Row],
+    *,
+    in_json: bool,
+    empty: str,
+    right: Sequence[str] = (),
+) -> None:
+    """Print a list: `items` as JSON, else `rows` as a table, or the line `empty` without items."""
+    if in_json:
+        as_json(items)
+    elif items:
+        put(grid([*rows], right))
+    else:
+        line(empty)
 
 
 def amount(size: int | None) -> str:
@@ -77,52 +97,49 @@ def width() -> int:
     return UNFOLDED
 
 
-def table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
-) -> None:
-    """Print a `grid`."""
-    _console().print(grid(columns, rows, right=right))
-
-
-def grid(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
-) -> "RenderableType":
-    """Return rows with a heading; in a narrow terminal each row becomes a block of lines.
+def grid(rows: Sequence[Row], right: Sequence[str] = ()) -> "RenderableType":
+    """Return a table with a heading; in a narrow terminal each row becomes a block of lines.
 
     Columns named in `right` contain numbers.
     """
     if width() < NARROW:
-        return _blocks(columns, rows)
+        return _blocks(rows)
     from rich import box
     from rich.table import Table
 
     shown = Table(box=box.SIMPLE_HEAD if _can_show("─") else box.ASCII, pad_edge=False)
-    for name in columns:
+    for name in rows[0]:
         shown.add_column(
-            _printable(name),
+            clean(name, sys.stdout),
             justify="right" if name in right else "left",
             no_wrap=name in right,
             overflow="fold",
             header_style="bold",
         )
     for row in rows:
-        shown.add_row(*[_printable(cell) for cell in row])
+        shown.add_row(*[clean(cell, sys.stdout) for cell in row.values()])
     return shown
 
 
-def records(items: Sequence[Mapping[str, object]]) -> None:
+def show_records(items: Sequence[Mapping[str, object]], *, in_json: bool, empty: str) -> None:
     """Print objects of any shape: one column for each field, in order of appearance.
 
     A table that is wider than the terminal is printed as blocks of lines.
     """
+    if in_json or not items:
+        show(items, (), in_json=in_json, empty=empty)
+        return
+    from rich.cells import cell_len
+
     columns = list(dict.fromkeys(name for item in items for name in item))
-    shown = [name for name in columns if any(_cell(item.get(name)) for item in items)] or columns
-    rows = [[_cell(item.get(name)) for name in shown] for item in items]
-    if _natural_width([shown, *rows]) > width():
+    used = [name for name in columns if any(_cell(item.get(name)) for item in items)] or columns
+    rows = [{name: _cell(item.get(name)) for name in used} for item in items]
+    longest = [max(cell_len(clean(row[name])) for row in (*rows, {name: name})) for name in used]
+    if sum(longest) + 3 * len(used) > width():
         click.echo()  # as before a table
-        _console().print(_blocks(shown, rows))
+        put(_blocks(rows))
     else:
-        table(shown, rows)
+        put(grid(rows))
 
 
 def line(text: str, style: str = "") -> None:
@@ -134,7 +151,7 @@ def words(text: str, style: str = "") -> "Text":
     """Return a renderable line of text, folded if it is too long."""
     from rich.text import Text
 
-    return Text(_printable(text), style=style, overflow="fold")
+    return Text(clean(text, sys.stdout), style=style, overflow="fold")
 
 
 def put(shown: "RenderableType") -> None:
@@ -149,11 +166,27 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(clean(text, sys.stderr if err else sys.stdout), err=err)
 
 
+def complain(text: str) -> None:
+    """Print one line on stderr: an error or a note."""
+    say(f"zonedrive: {' '.join(text.split())}", err=True)
+
+
 def clean(text: str, stream: TextIO | None = None) -> str:
-    """Return `text` as one line that `stream` (default stderr, where prompts go) can print."""
-    encoding = _encoding(stream or sys.stderr)
-    shown = escaped(text).replace("\n", " ").replace("\t", " ")
+    """Return `text` as one line that `stream` (default stderr, where prompts go) can print.
+
+    Control characters, direction marks and characters missing in the locale are escaped.
+    """
+    encoding = (stream or sys.stderr).encoding or "utf-8"
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def is_confirmed(question: str) -> bool:
+    """Return the answer to a question. Raises UsageError without a terminal."""
+    if not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal for questions: use --yes.")
+    with asking():
+        return click.confirm(clean(question), err=True)
 
 
 @contextlib.contextmanager
@@ -172,25 +205,6 @@ def word(text: str) -> str:
     return text if len(text) <= WORD else f"{text[: WORD - 3]}..."
 
 
-def remark(text: str) -> None:
-    """Print a note on stderr, in the same form as `complain`."""
-    complain(text)
-
-
-def complain(text: str) -> None:
-    """Print one line on stderr, with everything escaped that the locale cannot print."""
-    say(f"zonedrive: {' '.join(escaped(text).split())}", err=True)
-
-
-def escaped(text: str) -> str:
-    """Return `text` with control characters and direction marks escaped."""
-    return "".join(c if c.isprintable() or c in "\n\t" else _code(c) for c in text)
-
-
-def _code(char: str) -> str:
-    return char.encode("unicode_escape").decode()
-
-
 class Progress:
     """A terminal line that is updated during a wait; without a terminal nothing is printed."""
 
@@ -207,7 +221,9 @@ class Progress:
     def show(self, text: str) -> None:
         """Replace the line by `text`."""
         if self._shows and text != self._last:
-            fitting = _cut(clean(text), _columns(sys.stderr) - 1)
+            from rich.cells import set_cell_size  # some characters take two columns
+
+            fitting = set_cell_size(clean(text), _columns(sys.stderr) - 1).rstrip()
             self._last = text  # first: Ctrl-C may come between both
             click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
 
@@ -231,16 +247,6 @@ def _columns(stream: TextIO) -> int:
     return max(20, shutil.get_terminal_size((80, 24)).columns)
 
 
-def _cut(text: str, columns: int) -> str:
-    """Return the part of `text` that fits into the columns; some characters take two columns."""
-    from rich.cells import cell_len
-
-    text = text[:columns]
-    while cell_len(text) > columns:
-        text = text[:-1]
-    return text
-
-
 def _cell(value: object) -> str:
     """Return a foreign JSON value on one line."""
     if value is None or value in ("", [], {}):
@@ -253,23 +259,14 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def _natural_width(rows: Sequence[Sequence[str]]) -> int:
-    """Return the number of columns that a table of these rows needs if no line is folded."""
-    from rich.cells import cell_len
-
-    columns = zip(*rows, strict=True)
-    widths = [max(cell_len(_printable(cell)) for cell in column) for column in columns]
-    return sum(widths) + 3 * len(widths)
-
-
-def _blocks(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> "RenderableType":
+def _blocks(rows: Sequence[Row]) -> "RenderableType":
+    """Return one line for each cell, and an empty line between rows."""
     from rich.console import Group
 
-    lines = []
-    for number, row in enumerate(rows):
-        if number:
-            lines.append(words(""))
-        lines += [words(f"{name}: {cell}") for name, cell in zip(columns, row, strict=True) if cell]
+    lines: list[Text] = []
+    for row in rows:
+        lines += [words("")] if lines else []
+        lines += [words(f"{name}: {cell}") for name, cell in row.items() if cell]
     return Group(*lines)
 
 
@@ -291,20 +288,5 @@ def _console() -> "Console":
     )
 
 
-def _printable(text: str) -> str:
-    """Return `text` as the locale can print it, with control characters escaped."""
-    clean = "".join(c if c.isprintable() else _code(c) for c in text)
-    encoding = _encoding(sys.stdout)
-    return clean.encode(encoding, "replace").decode(encoding)
-
-
 def _can_show(text: str) -> bool:
-    try:
-        text.encode(_encoding(sys.stdout))
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _encoding(stream: TextIO) -> str:
-    return stream.encoding or "utf-8"
+    return clean(text, sys.stdout) == text

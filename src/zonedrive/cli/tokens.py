@@ -106,10 +106,8 @@ def list_tokens(account: str, as_json: bool) -> None:
     if as_json:
         text_output.as_json(objects)
         return
-    if not objects:
-        text_output.line("no tokens")
-        return
-    text_output.records([_row(each) for each in objects])
+    rows = [_row(each) for each in objects]
+    text_output.show_records(rows, in_json=False, empty="no tokens")
 
 
 @tokens.command()
@@ -170,7 +168,7 @@ def create(
         sys.stdout.flush()
     if as_json:
         return
-    text_output.remark(
+    text_output.complain(
         f"created the token {name}"
         + (f" ({made.id})" if made.id else "")
         + (f", valid until {text_output.when(until)}" if until else "")

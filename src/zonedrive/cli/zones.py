@@ -1,7 +1,4 @@
-"""Command `zones`: list the zones of the service, mounted or not.
-
-Knows nothing about how zones are listed; asks the daemon, or the service if no daemon is running.
-"""
+"""Command `zones`: list the zones of the service, mounted or not."""
 
 import click
 
@@ -9,10 +6,8 @@ from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import account_option, json_option
 from zonedrive.paths import AccountPaths
 
-ASK_SECONDS = 90.0
-
 WIDE = 110
-"""Minimum columns of a terminal for a table with the zones' ids."""
+"""Minimum columns of a terminal for a table with the zones' ids, which are for programs."""
 
 
 @click.command()
@@ -31,30 +26,22 @@ def zones(account: str, as_json: bool) -> None:
     """
     paths = AccountPaths(account)
     try:
-        found = control_client.ask(paths, {"command": "zones"}, timeout=ASK_SECONDS)["zones"]
+        found = control_client.ask(paths, {"command": "zones"})["zones"]
     except control_client.NoDaemon:
         from zonedrive.daemon import service_commands
 
         found = service_commands.zones(paths)
-    if as_json:
-        text_output.as_json(found)
-        return
-    if not found:
-        text_output.line("there are no zones")
-        return
-    # Ids are mainly for programs, so a narrow table leaves them out.
-    columns = ["name", "folder", "size", "users", "id"][: 5 if text_output.width() >= WIDE else 4]
-    text_output.table(
-        columns,
-        [
-            [
-                zone["name"],
-                zone["path"] if zone["accessible"] else "web application only",
-                text_output.amount(zone["size"]),
-                "" if zone["users"] is None else str(zone["users"]),
-                zone["id"],
-            ][: len(columns)]
-            for zone in found
-        ],
-        right=["size", "users"],
+    is_wide = text_output.width() >= WIDE
+    rows = (
+        {
+            "name": zone["name"],
+            "folder": zone["path"] if zone["accessible"] else "web application only",
+            "size": text_output.amount(zone["size"]),
+            "users": "" if zone["users"] is None else str(zone["users"]),
+        }
+        | ({"id": zone["id"]} if is_wide else {})
+        for zone in found
+    )
+    text_output.show(
+        found, rows, in_json=as_json, empty="there are no zones", right=["size", "users"]
     )

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from zonedrive.cli import control_client
-from zonedrive.cli.control_client import Liveness, connect
+from zonedrive.cli.control_client import DaemonTimeout, connect, received
 from zonedrive.daemon import lock
+from zonedrive.paths import AccountPaths
 
 NOBODY = -1  # the number of no process
 
@@ -45,43 +46,49 @@ class Line:
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
-    """Where little time is waited for, so that a test is quick."""
+    """Yield a connection with short timeouts."""
     for name, seconds in (("SLICE", 0.01), ("QUIET", 0.03), ("SIGN", 0.05), ("CLOSING", 0.2)):
         monkeypatch.setattr(control_client, f"{name}_SECONDS", seconds)
     monkeypatch.setattr(control_client, "WORKING_SECONDS", 0.5)
+    monkeypatch.setattr(control_client, "_pid", lambda paths: NOBODY)
     made = Line()
     yield made
     made.close()
 
 
-def test_what_comes_is_cut_into_lines(line: Line) -> None:
-    """Until the daemon hangs up; half a line is none."""
+def lines(
+    line: Line, again: Callable[[], socket.socket], longest: float | None = None
+) -> Iterator[bytes]:
+    """Return the received lines, if `again` opens another connection to the daemon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control_client, "_reached", lambda paths: again())
+        yield from received(line.ours, AccountPaths("default"), longest)
+
+
+def test_received_bytes_are_split_into_lines(line: Line) -> None:
+    """An incomplete last line is dropped when the daemon closes the connection."""
     line.theirs.sendall(b"one\ntw")
     line.theirs.sendall(b"o\nthr")
     line.theirs.close()
-    assert list(Liveness(line.ours, line.gone, NOBODY).lines(None)) == [b"one", b"two"]
+    assert list(lines(line, line.gone)) == [b"one", b"two"]
 
 
-def test_one_that_answers_beside_is_only_slow(line: Line) -> None:
-    """It is asked again and again, and given up at the limit alone."""
-    waiting = Liveness(line.ours, line.answering, NOBODY)
-    with pytest.raises(TimeoutError):
-        next(waiting.lines(0.2))
-    assert waiting.is_slow
+def test_a_daemon_that_answers_a_second_connection_is_slow(line: Line) -> None:
+    """It is tested repeatedly, and only the time limit ends the wait."""
+    with pytest.raises(DaemonTimeout):
+        next(lines(line, line.answering, 0.2))
     assert len(line.beside) == 6
 
 
-def test_one_that_does_not_is_given_up(line: Line) -> None:
-    """Long before the limit, and also without one."""
-    for longest in (None, 1000.0):
-        waiting = Liveness(line.ours, line.silent, NOBODY)
-        with pytest.raises(TimeoutError):
-            next(waiting.lines(longest))
-        assert not waiting.is_slow
+@pytest.mark.parametrize("longest", [None, 1000.0])
+def test_a_daemon_that_does_not_answer_hangs(line: Line, longest: float | None) -> None:
+    """It is given up long before the time limit, and without one."""
+    with pytest.raises(TimeoutError):
+        next(lines(line, line.silent, longest))
 
 
-def test_one_that_is_closing_has_time_for_it(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its socket is gone already; but not where it is stopped in the middle of that."""
+def test_a_closing_daemon_has_time(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket is gone already; a stopped process has no time."""
     asked: list[int] = []
 
     def gone() -> socket.socket:
@@ -89,30 +96,25 @@ def test_one_that_is_closing_has_time_for_it(line: Line, monkeypatch: pytest.Mon
         return line.gone()
 
     with pytest.raises(TimeoutError):
-        next(Liveness(line.ours, gone, NOBODY).lines(None))
+        next(lines(line, gone))
     assert len(asked) == 7
     monkeypatch.setattr(lock, "is_stopped", lambda pid: True)
     with pytest.raises(TimeoutError):
-        next(Liveness(line.ours, gone, NOBODY).lines(None))
+        next(lines(line, gone))
     assert len(asked) == 8
 
 
 @pytest.mark.parametrize(("working", "looks"), [(False, 5), (True, 50)])
-def test_one_that_works_gets_more_time(
+def test_a_working_daemon_gets_more_time(
     line: Line, monkeypatch: pytest.MonkeyPatch, working: bool, looks: int
 ) -> None:
-    """It computes, or waits for its disk.  Time is counted in looks: who sleeps meanwhile, with
-    the whole machine, has lost one of them."""
+    """It computes, or waits for its disk.  Time is counted in slices: a suspend counts as one."""
     monkeypatch.setattr(lock, "is_working", lambda pid: working)
-    looked: list[int] = []
-
-    def look() -> bool:
-        looked.append(1)
-        return False
-
+    looked = 0
     with pytest.raises(TimeoutError):
-        control_client.wait(look, os.getpid())
-    assert abs(len(looked) - looks) <= 1
+        for _ in control_client._slices(os.getpid()):
+            looked += 1
+    assert abs(looked - looks) <= 1
 
 
 def test_a_daemon_that_takes_no_connection_hangs(

@@ -187,6 +187,7 @@ def test_a_path_finds_its_account(tmp_path: Path) -> None:
             assert "belongs to account work, not default" in other.stderr
             outside = run("sync", served.path, tmp_path)
             assert (outside.returncode, outside.stdout) == (1, "")
-            assert outside.stderr == f"zonedrive: {tmp_path} is not in a mount of zonedrive\n"
+            assert f"{tmp_path} is not in one of your zones" in outside.stderr
+            assert f"mounted at {tmp_path / 'mnt'}" in outside.stderr
         finally:
             served.stop()

@@ -19,8 +19,6 @@ WRITERS = (
 MAY_ECHO = {
     ("main.py", "shown.format_message()"),  # our own help
     ("tokens.py", "made.secret"),  # visible ASCII, else there is none
-    ("files.py", "f'Permanently remove {what} with all versions?'"),  # a number
-    ("organization.py", "question"),  # escaped, and typed by the same person
 }
 """What is written past `show`, and why that may be."""
 

@@ -48,18 +48,17 @@ _TYPES: dict[type[BaseException], Cause] = {
     errors.AmbiguousName: Cause.UNCLEAR,
     errors.ZonedriveError: Cause.LOCAL,
     errors.RemoteError: Cause.UNCLEAR,
-    errors.Unreachable: Cause.SERVICE,
-    errors.Unavailable: Cause.SERVICE,
-    errors.NotLoggedOn: Cause.SERVICE,
-    errors.Forbidden: Cause.REFUSED,
-    errors.NotFound: Cause.REFUSED,
-    errors.AlreadyExists: Cause.REFUSED,
-    errors.Locked: Cause.REFUSED,
-    errors.TooLarge: Cause.REFUSED,
-    errors.Rejected: Cause.REFUSED,
     OSError: Cause.LOCAL,
     MemoryError: Cause.LOCAL,
 }
+_TYPES |= dict.fromkeys((errors.Unreachable, errors.Unavailable, errors.NotLoggedOn), Cause.SERVICE)
+_TYPES |= dict.fromkeys(
+    (
+        *(errors.Forbidden, errors.NotFound, errors.AlreadyExists),
+        *(errors.Locked, errors.TooLarge, errors.Rejected),
+    ),
+    Cause.REFUSED,
+)
 
 _DISK = {
     errno.EDQUOT: "the disk quota is used up; free some space",
@@ -68,21 +67,19 @@ _DISK = {
 }
 
 
-def cause_of(error: BaseException) -> Cause:
+def cause_of(error: Exception) -> Cause:
     """Return the cause of a failed attempt; the most specific matching type decides."""
-    if isinstance(error, ExceptionGroup):
-        error = errors.first_of(error)
+    error = errors.first_of(error)
     cause = next((_TYPES[kind] for kind in type(error).__mro__ if kind in _TYPES), Cause.UNEXPECTED)
     if cause is Cause.REFUSED and not getattr(error, "status", 0):
         return Cause.LOCAL  # raised without a request to the service
     return cause
 
 
-def line_of(error: BaseException) -> str:
+def line_of(error: Exception) -> str:
     """Return one line for the user: the failure, its reason and a remedy."""
+    error = errors.first_of(error)
     cause = cause_of(error)
-    if isinstance(error, ExceptionGroup):
-        error = errors.first_of(error)
     if isinstance(error, errors.ZonedriveError):
         remedy = error.remedy or (REFUSAL_REMEDY if cause is Cause.REFUSED else "")
         return f"{error.message}; {remedy}" if remedy else error.message

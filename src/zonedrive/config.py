@@ -6,6 +6,7 @@ override the top level for one account.
 
 import contextlib
 import difflib
+import re
 import stat
 import typing
 from collections.abc import Mapping
@@ -18,7 +19,6 @@ from zonedrive import toml_input
 from zonedrive.errors import ConfigError
 from zonedrive.paths import expanded, no_folder, obstacle
 
-GIB = 1 << 30
 LONGEST = 1 << 20  # bytes of a settings file
 
 # Temporary files that editors, office suites and desktops create next to a file.
@@ -50,42 +50,17 @@ LOCAL_ONLY = (
 # uses O_NOATIME only for files that it opens to detect their type, because a name can be ambiguous
 # (*.png and *.json are two types each on some systems).  If that fails, it uses the name.
 GUARD = (
-    "tumblerd",
-    "gdk-pixbuf-thumbnailer",
-    "totem-video-thumbnailer",
-    "ffmpegthumbnailer",
-    "evince-thumbnailer",
-    "papers-thumbnailer",
-    "atril-thumbnailer",
-    "xreader-thumbnailer",
-    "gsf-office-thumbnailer",
-    "gnome-epub-thumbnailer",
-    "gnome-thumbnail-font",
-    "mate-thumbnail-font",
-    "glycin-thumbnailer",
-    "raw-thumbnailer",
-    "tracker-extract",
-    "tracker-extract-3",
-    "tracker-miner-fs",
-    "tracker-miner-fs-3",
-    "localsearch-3",
-    "localsearch-extractor-3",
-    "baloo_file",
-    "baloo_file_extractor",
+    "tumblerd", "gdk-pixbuf-thumbnailer", "totem-video-thumbnailer", "ffmpegthumbnailer",
+    "evince-thumbnailer", "papers-thumbnailer", "atril-thumbnailer", "xreader-thumbnailer",
+    "gsf-office-thumbnailer", "gnome-epub-thumbnailer", "gnome-thumbnail-font",
+    "mate-thumbnail-font", "glycin-thumbnailer", "raw-thumbnailer",
+    "tracker-extract", "tracker-extract-3", "tracker-miner-fs", "tracker-miner-fs-3",
+    "localsearch-3", "localsearch-extractor-3", "baloo_file", "baloo_file_extractor",
     "thumbnail.so",  # KDE's
-    "pcmanfm/loader",
-    "caja/O_NOATIME",
-    "gio/O_NOATIME",
-    "nautilus/O_NOATIME",
-    "nemo/O_NOATIME",
-    "pcmanfm/O_NOATIME",
-    "pcmanfm-qt/O_NOATIME",
-    "thunar/O_NOATIME",
-    "xfdesktop/O_NOATIME",
-    "recollindex",
-    "updatedb",
-)
-
+    "pcmanfm/loader", "caja/O_NOATIME", "gio/O_NOATIME", "nautilus/O_NOATIME", "nemo/O_NOATIME",
+    "pcmanfm/O_NOATIME", "pcmanfm-qt/O_NOATIME", "thunar/O_NOATIME", "xfdesktop/O_NOATIME",
+    "recollindex", "updatedb",
+)  # fmt: skip
 
 # Minimum and maximum; a time of more than a day is treated as a mistake.
 LIMITS = {
@@ -96,6 +71,8 @@ LIMITS = {
     "download_limit": (0, 1 << 40),
     "connections": (1, 64),
 }
+SIZES = ("cache_size", "upload_limit", "download_limit")
+UNITS = {None: 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 KINDS: dict[object, str] = {
     int: "a whole number",
     float: "a number of seconds",
@@ -114,7 +91,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     close: Literal["background", "wait"] = "background"
     fsync: Literal["local", "service"] = "local"
     refresh: float = 10.0  # seconds a folder listing is trusted
-    cache_size: int = 10 * GIB  # bytes on disk
+    cache_size: int = 10 << 30  # bytes on disk
     encrypt: bool = True  # content and names at rest
     connections: int = 32  # most concurrent requests, and most concurrent uploads
     upload_limit: int = 0  # bytes per second, 0: none
@@ -145,18 +122,12 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
+    text = _text(path)
     try:
-        text = _text(path)
         found = toml_input.parse(text)
-    except FileNotFoundError:
-        text, found = "", {}
     except toml_input.WrongDocument as wrong:
         at = f", line {wrong.line}" if wrong.line else ""
         raise ConfigError(f"{path}{at} cannot be read ({wrong})", remedy="fix the file") from wrong
-    except OSError as wrong:
-        raise ConfigError(
-            f"{path} cannot be read ({wrong.strerror})", remedy="make it readable, or move it away"
-        ) from wrong
     accounts = found.pop("account", {})
     if not isinstance(accounts, dict) or not isinstance(accounts.get(account, {}), dict):
         raise ConfigError(f"{path}: account must be tables such as [account.default]")
@@ -171,20 +142,23 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
 
 
 def _text(path: Path) -> str:
-    """Return the text of a settings file.
-
-    Raises ConfigError for an unusable file, and OSError if it cannot be read.
-    """
-    if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
-        raise ConfigError(f"{path} is not a file", remedy="move it away")
-    with path.open("rb") as file:
-        data = file.read(LONGEST + 1)
-    if len(data) > LONGEST:
-        raise ConfigError(f"{path} is longer than {LONGEST} bytes", remedy="shorten it")
+    """Return the text of a settings file, "" if there is none. Raises ConfigError."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
+            raise ConfigError(f"{path} is not a file", remedy="move it away")
+        with path.open("rb") as file:
+            data = file.read(LONGEST + 1)
+        if len(data) > LONGEST:
+            raise ConfigError(f"{path} is longer than {LONGEST} bytes", remedy="shorten it")
         return data.decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except OSError as wrong:
+        raise ConfigError(
+            f"{path} cannot be read ({wrong.strerror})", remedy="make it readable, or move it away"
+        ) from wrong
     except UnicodeDecodeError as wrong:
-        line = data[: wrong.start].count(b"\n") + 1
+        line = wrong.object[: wrong.start].count(b"\n") + 1
         raise ConfigError(f"{path}:{line}: not UTF-8 text", remedy="fix the file") from wrong
 
 
@@ -208,11 +182,13 @@ def _checked(name: str, value: object, where: str, folder: Path) -> object:
         hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(NAMES)}"
         raise ConfigError(f"{where}: there is no setting {name!r}", remedy=hint)
     kind = HINTS[name]
+    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+    allowed = " or ".join(choices) or KINDS.get(kind, "a text")
+    if name in SIZES:
+        value, allowed = _size(value), "a number of bytes, for example 500M or 10G"
     try:
         found = msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as wrong:
-        choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-        allowed = " or ".join(choices) or KINDS.get(kind, "a text")
         raise ConfigError(
             f"{where}: {name} cannot be {value!r}", remedy=f"use {allowed}"
         ) from wrong
@@ -220,6 +196,14 @@ def _checked(name: str, value: object, where: str, folder: Path) -> object:
     if low is not None and not low <= found <= high:  # also rejects nan
         raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy=f"use {low} to {high}")
     return profile_at(found, folder) if name == "profile" and found else found
+
+
+def _size(value: object) -> object:
+    """Return the number of bytes for a text such as `10G` or `500 MiB`, another value unchanged."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"([0-9]{1,18}) ?([KMGT])?(i?B)?", value)
+    return int(found[1]) * UNITS[found[2]] if found else value
 
 
 def _from_text(name: str, text: str) -> object:

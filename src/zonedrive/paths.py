@@ -18,6 +18,7 @@ from pathlib import Path
 from zonedrive.errors import ConfigError, NoHomeDirectory
 
 DEFAULT_ACCOUNT = "default"
+ACCOUNT_NAME = "[a-z0-9-]+"
 NO_FOLDER = "the current folder does not exist any more: it was removed or unmounted"
 GO_ELSEWHERE = "change to another folder with cd, or give the absolute path"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -58,11 +59,6 @@ def given_runtime_dir() -> Path | None:
         if given.startswith("/") and is_private(base):
             return base
     return None
-
-
-def is_any_account() -> bool:
-    """Return True if any account is logged on."""
-    return any(state_dir().glob("*/account.json"))
 
 
 def is_private(path: Path) -> bool:
@@ -159,7 +155,7 @@ class AccountPaths:
     lock = _InState("daemon.lock")  # held by the account's running daemon
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z0-9-]+", self.account):
+        if not re.fullmatch(ACCOUNT_NAME, self.account):
             raise ConfigError(
                 f"{self.account!r} is not an account name",
                 remedy="use lower-case letters, digits and hyphens",
@@ -206,24 +202,13 @@ def obstacle(folder: Path) -> Path | None:
     return None
 
 
-def another_users(folder: Path) -> Path | None:
-    """Return the nearest existing folder at or above `folder` if it is another user's, else None.
-
-    A folder of root is accepted.  Another owner could replace the files that this user keeps there.
-    """
-    with contextlib.suppress(OSError):
-        above = next(each for each in (folder, *folder.parents) if each.exists())
-        return above if above.stat().st_uid not in (0, os.geteuid()) else None
-    return None
-
-
 def no_folder(found: Path) -> ConfigError:
     """Return the error for an `obstacle`."""
     kind = "a file" if found.is_file() else "no folder" if found.exists() else "a broken link"
-    return ConfigError(f"{found} is {kind}, where a folder is needed", remedy=way_around(found))
+    return ConfigError(f"{found} is {kind}, where a folder is needed", remedy=_way_around(found))
 
 
-def way_around(found: Path) -> str:
+def _way_around(found: Path) -> str:
     """Return the remedy for an `obstacle`."""
     with contextlib.suppress(NoHomeDirectory):
         if home().is_relative_to(found):
@@ -242,17 +227,22 @@ def way_around(found: Path) -> str:
 
 
 def require_folders(paths: AccountPaths) -> None:
-    """Raise ConfigError if a folder that zonedrive needs is a file or another user's."""
+    """Raise ConfigError if a folder that zonedrive needs is a file or another user's.
+
+    A folder of root is accepted. Another owner could replace the files that this user keeps there.
+    """
     with contextlib.suppress(NoHomeDirectory):  # raised by code that needs a home folder
         for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
             if found := obstacle(folder):
                 raise no_folder(found)
-            if found := another_users(folder):
-                raise ConfigError(
-                    f"{found} belongs to another user, as 'su' or 'sudo -E' leave it",
-                    remedy="log in with 'su -' or 'sudo -i', or "
-                    + way_around(found).removeprefix("move it away, or "),
-                )
+            with contextlib.suppress(OSError):
+                above = next(each for each in (folder, *folder.parents) if each.exists())
+                if above.stat().st_uid not in (0, os.geteuid()):
+                    way = _way_around(above).removeprefix("move it away, or ")
+                    raise ConfigError(
+                        f"{above} belongs to another user, as 'su' or 'sudo -E' leave it",
+                        remedy=f"log in with 'su -' or 'sudo -i', or {way}",
+                    )
 
 
 def require_file(path: Path) -> None:

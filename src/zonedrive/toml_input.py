@@ -69,9 +69,12 @@ def line_of(text: str, where: Where, needle: str = "") -> int:
     With a `needle`: return the first line from there on that contains it. This is a search in the
     text for the table's header, then for the key.
     """
-    document = tomllib.loads(text)
-    while where and not _has(document, where):
-        where = where[:-1]
+    document: object = tomllib.loads(text)
+    for depth, name in enumerate(where):
+        if not isinstance(document, dict) or name not in document:
+            where = where[:depth]
+            break
+        document = document[name]
     code = _PROSE.sub(lambda found: "\n" * found[0].count("\n"), text)
     at = 0
     for depth in range(len(where), 0, -1):
@@ -90,11 +93,3 @@ def line_of(text: str, where: Where, needle: str = "") -> int:
 
 def _key(name: str) -> str:
     return rf"[\"']?{re.escape(name)}[\"']?"
-
-
-def _has(document: object, where: Where) -> bool:
-    for name in where:
-        if not isinstance(document, dict) or name not in document:
-            return False
-        document = document[name]
-    return True

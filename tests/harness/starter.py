@@ -157,8 +157,8 @@ def _import() -> None:
     from zonedrive.daemon import daemonize
 
     daemonize.load()
-    for module, _, _ in main.COMMANDS.values():
-        importlib.import_module(module)
+    for module, _ in main.COMMANDS.values():
+        importlib.import_module(f"zonedrive.cli.{module}")
     gc.enable()
 
 

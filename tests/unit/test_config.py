@@ -66,6 +66,25 @@ def test_a_value_that_makes_no_sense_is_refused(file: Path, name: str, text: str
 
 
 @pytest.mark.parametrize(
+    ("text", "size"),
+    [("10G", 10 << 30), ("500M", 500 << 20), ("64 KiB", 65_536), ("1TB", 1 << 40), ("7", 7)],
+)
+def test_a_size_may_have_a_unit(file: Path, text: str, size: int) -> None:
+    """Units are powers of 1024, in the file and behind -o."""
+    assert config.load(file, "default", {"cache_size": text}).cache_size == size
+    file.write_text(f'upload_limit = "{text}"\n')
+    assert config.load(file, "default").upload_limit == min(size, 1 << 40)
+
+
+@pytest.mark.parametrize("text", ["10X", "G", "1.5G", "-1G", "9" * 19, "99999999999T"])
+def test_a_wrong_size_says_how_to_write_one(file: Path, text: str) -> None:
+    """The error has an example."""
+    with pytest.raises(ConfigError, match="cache_size") as refused:
+        config.load(file, "default", {"cache_size": text})
+    assert "use " in refused.value.line()
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("settle = inf\n", "config.toml:1: settle"),

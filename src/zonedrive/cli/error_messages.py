@@ -18,16 +18,28 @@ NOT_LOGGED_ON = 3
 UNREACHABLE = 4
 INTERRUPTED = 130
 
-# The most specific type decides; every other error is FAILED.
-TABLE: dict[type[Exception], int] = {
-    NotLoggedOn: NOT_LOGGED_ON,
-    Unreachable: UNREACHABLE,
+_REMEDIES = {
+    **dict.fromkeys(
+        paths.NO_ROOM, "make room on the disk of your home folder, or where XDG_STATE_HOME is"
+    ),
+    **dict.fromkeys(
+        (errno.ENOLCK, errno.EOPNOTSUPP),
+        "set XDG_STATE_HOME to a folder on a disk of this machine",
+    ),
 }
+"""Remedies for errors of the operating system, by errno."""
+
+_OWN_FOLDERS = (
+    "make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR to folders of"
+    " yours"
+)
 
 
 def exit_code(error: Exception) -> int:
     """Return the exit code of the process for `error`."""
-    return next((TABLE[kind] for kind in type(error).__mro__ if kind in TABLE), FAILED)
+    if isinstance(error, NotLoggedOn):
+        return NOT_LOGGED_ON
+    return UNREACHABLE if isinstance(error, Unreachable) else FAILED
 
 
 def line(error: Exception) -> str:
@@ -48,25 +60,21 @@ def _refused(wrong: OSError) -> str:
         # On Python 3.13, the rest of the buffer would fail and be reported again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return unwritten(wrong)
-    if wrong.filename is None and wrong.errno == errno.ENOENT and not _has_folder():
+    if wrong.filename is None and wrong.errno == errno.ENOENT and not has_folder():
         return f"{paths.NO_FOLDER}; {paths.GO_ELSEWHERE}"
-    blocked = wrong.errno in (errno.ENOTDIR, errno.EEXIST) and _is_of_ours(wrong.filename)
-    if blocked and (found := paths.obstacle(Path(os.fsdecode(wrong.filename)))):
-        return paths.no_folder(found).line()
-    name = f"{wrong.filename}: " if wrong.filename else ""
-    remedy = ""
-    if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "; make room on the disk of your home folder, or where XDG_STATE_HOME is"
-    elif wrong.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
-        remedy = "; set XDG_STATE_HOME to a folder on a disk of this machine"
-    elif wrong.errno == errno.EROFS and _is_of_ours(wrong.filename) and paths.is_any_account():
+    is_ours = _is_of_ours(wrong.filename)
+    remedy = _REMEDIES.get(wrong.errno or 0, "")
+    if is_ours and wrong.errno in (errno.ENOTDIR, errno.EEXIST):
+        if found := paths.obstacle(Path(os.fsdecode(wrong.filename))):
+            return paths.no_folder(found).line()
+    elif is_ours and wrong.errno == errno.EROFS and any(paths.state_dir().glob("*/account.json")):
         from zonedrive.daemon.local_data import READ_ONLY
 
-        return f"{name}{READ_ONLY}"
-    elif wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM) and _is_of_ours(wrong.filename):
-        remedy = "; make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR"
-        remedy += " to folders of yours"
-    return f"{name}{wrong.strerror or wrong}{remedy}"
+        return f"{wrong.filename}: {READ_ONLY}"
+    elif is_ours and wrong.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        remedy = _OWN_FOLDERS
+    name = f"{wrong.filename}: " if wrong.filename else ""
+    return f"{name}{wrong.strerror or wrong}" + (f"; {remedy}" if remedy else "")
 
 
 def unwritten(wrong: OSError) -> str:
@@ -74,7 +82,7 @@ def unwritten(wrong: OSError) -> str:
     return f"the output cannot be written ({wrong.strerror})"
 
 
-def _has_folder() -> bool:
+def has_folder() -> bool:
     """Return True if the working directory exists."""
     try:
         os.getcwd()  # noqa: PTH109 - a Path of it would be looked at

@@ -23,55 +23,44 @@ from zonedrive import __version__, process_setup
 from zonedrive.cli import error_messages, sigint
 from zonedrive.cli.error_messages import INTERRUPTED, USAGE, exit_code
 
-# Name -> (module, attribute, what the list of commands says), by section.
-SECTIONS: dict[str, dict[str, tuple[str, str, str]]] = {
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Logging on": {
-        "logon": ("zonedrive.cli.logon", "logon", "Log on to a service and keep a token."),
-        "logoff": ("zonedrive.cli.logoff", "logoff", "Log off; delete this account's local data."),
-        "new-credentials": (
-            "zonedrive.cli.credentials",
-            "new_credentials",
-            "Request new credentials.",
-        ),
-        "password": ("zonedrive.cli.credentials", "password", "Change your password."),
+        "logon": ("logon", "Log on to a service and keep a token."),
+        "logoff": ("logoff", "Log off; delete this account's local data."),
+        "new-credentials": ("credentials", "Request new credentials."),
+        "password": ("credentials", "Change your password."),
     },
     "Mounting": {
-        "mount": ("zonedrive.cli.mount", "mount", "Mount your zones on a folder."),
-        "unmount": ("zonedrive.cli.mount", "unmount", "Wait for uploads, then unmount."),
+        "mount": ("mount", "Mount your zones on a folder."),
+        "unmount": ("mount", "Wait for uploads, then unmount."),
     },
     "Keeping offline": {
-        "pin": ("zonedrive.cli.pins", "pin", "Keep files and folders available offline."),
-        "unpin": ("zonedrive.cli.pins", "unpin", "Stop keeping files offline."),
+        "pin": ("pins", "Keep files and folders available offline."),
+        "unpin": ("pins", "Stop keeping files offline."),
     },
     "Status and history": {
-        "status": ("zonedrive.cli.status", "status", "Show pending uploads and the cache."),
-        "sync": ("zonedrive.cli.sync", "sync", "Wait until everything is on the service."),
-        "zones": ("zonedrive.cli.zones", "zones", "List the zones."),
-        "conflicts": ("zonedrive.cli.files", "conflicts", "List conflict copies."),
-        "versions": ("zonedrive.cli.files", "versions", "List the versions of a file."),
-        "trash": ("zonedrive.cli.files", "trash", "List deleted files and folders."),
-        "restore": ("zonedrive.cli.files", "restore", "Restore deleted files and folders."),
+        "status": ("status", "Show pending uploads and the cache."),
+        "sync": ("sync", "Wait until everything is on the service."),
+        "zones": ("zones", "List the zones."),
+        "conflicts": ("files", "List conflict copies."),
+        "versions": ("files", "List the versions of a file."),
+        "trash": ("files", "List deleted files and folders."),
+        "restore": ("files", "Restore deleted files and folders."),
     },
     "Organization": {
-        "tokens": ("zonedrive.cli.tokens", "tokens", "List, create and revoke tokens."),
-        "users": ("zonedrive.cli.organization", "users", "List the users."),
-        "groups": ("zonedrive.cli.organization", "groups", "Create, change and delete groups."),
+        "tokens": ("tokens", "List, create and revoke tokens."),
+        "users": ("organization", "List the users."),
+        "groups": ("organization", "Create, change and delete groups."),
     },
     "Troubleshooting": {
-        "doctor": (
-            "zonedrive.cli.doctor",
-            "doctor",
-            "Check machine, account, service and mount.",
-        ),
+        "doctor": ("doctor", "Check machine, account, service and mount."),
     },
     "Sandbox": {
-        "sandbox": (
-            "zonedrive.cli.sandbox",
-            "sandbox",
-            "Run a local service for a trial.",
-        ),
+        "sandbox": ("sandbox", "Run a local service for a trial."),
     },
 }
+"""Commands by section: module in this package, and line in the list of commands."""
+
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """Exception that asks for the help if no arguments were given; click 8.1 shows it itself."""
 
@@ -90,8 +79,8 @@ class Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, attribute, _ = COMMANDS[cmd_name]
-        command = getattr(importlib.import_module(module), attribute)
+        module = importlib.import_module(f"zonedrive.cli.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name.replace("-", "_"))
         sigint.heard()
         assert isinstance(command, click.Command)
         return command
@@ -99,7 +88,7 @@ class Lazy(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command, without an import of its module."""
         names = [name for name in COMMANDS if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=COMMANDS[name][2]) for name in names]
+        found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -113,7 +102,7 @@ class Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, entry[2]) for name, entry in commands.items()])
+                formatter.write_dl([(name, entry[1]) for name, entry in commands.items()])
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -131,7 +120,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sigint.quiet()
         process_setup.ensure_utf8()
     process_setup.forbid_dumps()
-    _have_folder()
+    if not error_messages.has_folder():
+        # Of a mount that is gone: libraries handle only a removed folder correctly.
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
     process_setup.open_closed_streams()
     process_setup.adapt_output()
     os.umask(os.umask(0o077) & 0o077)  # never deny the owner access to zonedrive's files
@@ -148,19 +140,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         sigint.quiet()
     sys.exit(_flushed() or code)
-
-
-def _have_folder() -> None:
-    """Change to a removed folder if the working directory was in a mount that is gone.
-
-    No file can be found in either, but libraries only handle a removed folder correctly.
-    """
-    try:
-        os.getcwd()  # noqa: PTH109 - a Path of it would be looked at
-    except OSError as wrong:
-        if not isinstance(wrong, FileNotFoundError):
-            with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
-                os.chdir(folder)
 
 
 def _flushed() -> int:
@@ -201,7 +180,9 @@ def _run(given: list[str]) -> int:
         click.echo(shown.format_message())
         return USAGE
     except click.UsageError as wrong:
-        return _say(f"{_sentence(wrong.format_message())}; {_where(wrong.ctx, given)}", USAGE)
+        # click's parser does not name the command of an option without its argument.
+        path = wrong.ctx.command_path if wrong.ctx else f"zonedrive {given[0]}"
+        return _say(f"{_sentence(wrong.format_message())}; see '{path} --help'", USAGE)
     except click.ClickException as wrong:
         return _say(wrong.format_message(), 1)
     except (KeyboardInterrupt, click.Abort):
@@ -238,20 +219,3 @@ def _sentence(text: str) -> str:
     """Return click's message as part of a sentence; a name at its beginning is unchanged."""
     text = text.rstrip(".")
     return text[:1].lower() + text[1:] if re.match(r"[A-Z][a-z]+ ", text) else text
-
-
-def _where(context: click.Context | None, given: Sequence[str]) -> str:
-    """Return a hint to the help of the command; click does not always name it."""
-    path = context.command_path if context else " ".join(["zonedrive", *_commands(given)])
-    return f"see '{path} --help'"
-
-
-def _commands(given: Sequence[str]) -> list[str]:
-    """Return the words of `given` that select a command."""
-    found: list[str] = []
-    command: click.Command | None = program
-    for word in given:
-        if isinstance(command, click.Group) and not word.startswith("-"):
-            command = command.get_command(click.Context(command), word)
-            found += [] if command is None else [word]
-    return found

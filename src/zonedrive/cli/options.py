@@ -11,18 +11,18 @@ from typing import Any, Literal, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from zonedrive.paths import DEFAULT_ACCOUNT, state_dir
+from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, state_dir
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Parameter that matches `[a-z0-9-]+`."""
+    """Name of an account."""
 
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(r"[a-z0-9-]+", value):
+        if not re.fullmatch(ACCOUNT_NAME, value):
             self.fail(f"{value!r}: use lower-case letters, digits and hyphens", param, ctx)
         return str(value)
 
@@ -52,7 +52,7 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be to
 
     name = "text"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if any("\ud800" <= char <= "\udfff" for char in value):  # bytes that are not UTF-8
             self.fail(f"{value!r} is not valid Unicode", param, ctx)
         return str(value)
@@ -61,21 +61,19 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be to
 class Name(Text):
     """Text parameter that must not be blank."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = super().convert(value, param, ctx)
-        if not text.strip():
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value.strip():
             self.fail("it is empty", param, ctx)
-        return text
+        return super().convert(value, param, ctx)
 
 
 class Id(Name):
     """Identifier at the service; it becomes a part of a URL path."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = super().convert(value, param, ctx)
-        if text in (".", ".."):
-            self.fail(f"{text!r} is not an id", param, ctx)
-        return text
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in (".", ".."):
+            self.fail(f"{value!r} is not an id", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Seconds(click.FloatRange):

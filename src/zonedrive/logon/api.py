@@ -20,12 +20,12 @@ from zonedrive.model import NewToken
 from zonedrive.remote.clients import LoopClient
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.directory import TOKENS, new_token, token_wanted
-from zonedrive.remote.passwords import checked_password
 from zonedrive.remote.profiles.operations import Operation
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import LoopTransport
 from zonedrive.remote.urls import REQUIREMENTS, ZONES, base_url
+from zonedrive.remote.wire.error_mapping import checked_password
 
 LOGON: Final = "/api/access/logon"
 LOGOFF: Final = "/api/access/logoff"

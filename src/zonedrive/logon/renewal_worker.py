@@ -54,8 +54,8 @@ from zonedrive.logon.flow import (
 from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
 from zonedrive.paths import AccountPaths, private_dir
-from zonedrive.remote.passwords import WRONG
 from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.wire.error_mapping import WRONG_PASSWORD
 
 BLOCK_SECONDS: Final = 900.0
 LONGEST_BLOCK_SECONDS: Final = 4 * 3600.0
@@ -230,7 +230,7 @@ def _is_final(refused: RemoteError, *, sent: bool) -> bool:
     """Return True if only the user can help: a wrong password, or a second factor is required."""
     if isinstance(refused, CredentialsRefused) and not refused.status:
         return True  # raised by the flow: a code, a browser or another password is required
-    return sent and (refused.status == UNAUTHORIZED or refused.code in WRONG)
+    return sent and (refused.status == UNAUTHORIZED or refused.code in WRONG_PASSWORD)
 
 
 async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:

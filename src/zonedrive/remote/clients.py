@@ -16,6 +16,7 @@ from zonedrive import __version__
 from zonedrive.errors import Rejected
 from zonedrive.remote.transport.exchange import TARGET
 from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
+from zonedrive.remote.wire.multipart import MultipartBody
 
 USER_AGENT: Final = f"zonedrive/{__version__}"
 
@@ -46,12 +47,11 @@ class _Client:
         query: Mapping[str, str] | None = None,
         *,
         headers: Mapping[str, str] | None = None,
-        stream: httpx.SyncByteStream | None = None,
-        length: int = 0,
+        content: bytes | MultipartBody = b"",
         timeout: httpx.Timeout,
         extensions: Mapping[str, Any] | None = None,
     ) -> httpx.Request:
-        """Return a request; `path` is encoded, `stream` is a body of `length` bytes.
+        """Return a request; `path` is encoded.
 
         Raises Rejected if the query is not valid Unicode.
         """
@@ -66,7 +66,7 @@ class _Client:
             method,
             self._origin,
             headers=self._headers,
-            stream=stream or httpx.ByteStream(b""),
+            stream=httpx.ByteStream(content) if isinstance(content, bytes) else content,
             extensions={
                 "timeout": timeout.as_dict(),
                 TARGET: target.encode(),
@@ -75,8 +75,8 @@ class _Client:
         )
         for name, value in (headers or {}).items():
             found.headers[name] = value
-        if length:
-            found.headers["Content-Length"] = str(length)
+        if content:
+            found.headers["Content-Length"] = str(len(content))
         return found
 
 

@@ -19,22 +19,11 @@ from typing import Any
 
 from zonedrive.errors import BadAnswer, Forbidden, NotFound, ReplyLost
 from zonedrive.model import Group, Level, Member, NewToken, Scope, Token
-from zonedrive.remote.passwords import change_with_password
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.urls import fill_path
 from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.remote.wire.fields import count, identifier, moment, parse, plain_value, text
-from zonedrive.remote.wire.pagination import (
-    BOUNDS,
-    Bounds,
-    Budget,
-    Item,
-    Page,
-    Pagination,
-    Query,
-    Reader,
-    identified,
-)
+from zonedrive.remote.wire.pagination import Item, Page, identified
 
 TOKENS = "/api/tokens"
 USERS = "/api/users"
@@ -58,21 +47,19 @@ class Directory:
     Every method raises subclasses of errors.RemoteError.
     """
 
-    def __init__(self, requests: Requests, bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._bounds = bounds
-        self._pagination = {path: Pagination() for path in (TOKENS, USERS)}
 
-    async def users(self) -> list[Mapping[str, Any]]:
+    async def users(self) -> list[dict[str, Any]]:
         """Return all users, each with the fields of this deployment; no fields are published."""
         with _advice("ask an administrator of the organization for the right to see its users"):
-            return [user.value for user in await self._list(USERS, "listing the users")]
+            return await self._list(USERS, "listing the users")
 
     async def tokens(self) -> list[Token]:
         """Return all tokens of the user, including expired ones."""
         with _advice(_TOKEN_ADVICE):
             found = await self._list(TOKENS, "listing the tokens")
-        return [token(item.value) for item in found]
+        return [token(fields) for fields in found]
 
     async def create_token(
         self, name: str, seconds: int, password: str, scope: Scope | None = None
@@ -85,8 +72,8 @@ class Directory:
         doing = "making a token"
         body = token_wanted(name, seconds, password, scope)
         with _advice(_TOKEN_ADVICE):
-            answer = await change_with_password(
-                self._requests, "POST", TOKENS, None, body, doing=doing
+            answer = await self._requests.change_with_password(
+                "POST", TOKENS, None, body, doing=doing
             )
         try:
             return new_token(answer, doing, time.time_ns(), seconds)
@@ -147,18 +134,16 @@ class Directory:
             )
             raise
 
-    async def _list(self, path: str, doing: str) -> Page[dict[str, Any]]:
-        budget = Budget(doing, self._bounds)
-
-        async def fetch(query: Query) -> Page[dict[str, Any]]:
-            body = await self._requests.page(budget, path, query, doing=doing)
+    async def _list(self, path: str, doing: str) -> list[dict[str, Any]]:
+        def items(body: bytes) -> Page[dict[str, Any]]:
             page = identified(_records(body, doing))
             if path == TOKENS:  # whose ids are published
                 page = [Item(identifier(each.value.get("id")) or each.id, each.value)
                         for each in page]  # fmt: skip
             return page
 
-        return await Reader(fetch, self._pagination[path], budget).read()
+        found = await self._requests.listing(path, path, items, doing=doing)
+        return [item.value for item in found]
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.directory import Directory
-from zonedrive.remote.passwords import change_with_password
-from zonedrive.remote.profiles.operations import OPERATIONS, Profile
+from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import ANSWER_SECONDS, CONTENT, UPLOAD, Transfer, uploaded
@@ -27,21 +26,10 @@ from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, base_url, fil
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire.fields import parse
 from zonedrive.remote.wire.multipart import MultipartBody
-from zonedrive.remote.wire.pagination import (
-    BOUNDS,
-    Bounds,
-    Budget,
-    Item,
-    Page,
-    Pagination,
-    Query,
-    Reader,
-    identified,
-)
+from zonedrive.remote.wire.pagination import Item, Page, identified
 
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
-LARGE = 1_000_000  # bytes; parsing a longer answer would block the loop for too long
 STEPS = 3  # of a move; two are enough unless another user moves the entry at the same time
 Objects = list[dict[str, Any]]
 
@@ -58,18 +46,12 @@ class HttpService(Service):
         transfer: Transfer,
         link: Connectivity,
         profile: Profile,
-        bounds: Bounds = BOUNDS,
     ) -> None:
-        """Take ownership of `client` and `transfer`; aclose closes both.
-
-        `bounds` limits each listing.
-        """
+        """Take ownership of `client` and `transfer`; aclose closes both."""
         self._client = client
         self._requests = requests
         self._profile = profile
-        self._pagination = {kind: Pagination() for kind in ("zones", "folder", *OPERATIONS)}
-        self._bounds = bounds
-        self.directory = Directory(requests, bounds)
+        self.directory = Directory(requests)
         self.transfer = transfer
         self.link = link
 
@@ -101,14 +83,11 @@ class HttpService(Service):
 
     async def listed_zones(self) -> wire.ListedZones:
         doing = "listing the zones"
-        budget = Budget(doing, self._bounds)
 
-        async def fetch(query: Query) -> Page[dict[str, Any]]:
-            body = await self._requests.page(budget, ZONES, query, doing=doing)
-            found = wire.objects(parse(body, doing), doing)
-            return [Item(zone.get("id"), zone) for zone in found]
+        def items(body: bytes) -> Page[dict[str, Any]]:
+            return [Item(zone.get("id"), zone) for zone in wire.objects(parse(body, doing), doing)]
 
-        found = await Reader(fetch, self._pagination["zones"], budget).read()
+        found = await self._requests.listing(ZONES, ZONES, items, doing=doing)
         return wire.ListedZones([item.value for item in found], doing)
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
@@ -117,15 +96,8 @@ class HttpService(Service):
     async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
         doing = "listing a folder"
         path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
-        budget = Budget(doing, self._bounds)
-
-        async def fetch(query: Query) -> Page[wire.Raw]:
-            body = await self._requests.page(budget, path, query, doing=doing)
-            if len(body) < LARGE:
-                return wire.raw_items(body, doing)
-            return await trio.to_thread.run_sync(wire.raw_items, body, doing)
-
-        found = await Reader(fetch, self._pagination["folder"], budget).read()
+        raw_items = partial(wire.raw_items, doing=doing)
+        found = await self._requests.listing(FOLDER, path, raw_items, doing=doing)
         return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
@@ -145,7 +117,7 @@ class HttpService(Service):
     async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
         path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
         doing = "reading a small file"
-        return await self._requests.read(path, doing=doing, headers={"Accept": "*/*"}, most=size)
+        return await self._requests.read(path, doing=doing, accept="*/*", most=size)
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
         doing = "making a folder"
@@ -222,8 +194,8 @@ class HttpService(Service):
         doing = "changing the password"
         values = {"username": username, "password": password, "new_password": new_password}
         request = self._profile.operation("change_password").request(values)
-        await change_with_password(
-            self._requests, request.method, request.path, request.query, request.body, doing=doing
+        await self._requests.change_with_password(
+            request.method, request.path, request.query, request.body, doing=doing
         )
 
     async def revoke_token(self, token_id: str) -> None:
@@ -242,20 +214,18 @@ class HttpService(Service):
         """Return the items of a listing that the profile describes."""
         operation = self._profile.operation(name)
         request = operation.request(values)
-        budget = Budget(doing, self._bounds)
 
-        async def fetch(query: Query) -> Page[dict[str, Any]]:
-            query = {**request.query, **query}
-            body = await self._requests.page(
-                budget, request.path, query, doing=doing, method=request.method, body=request.body
-            )
+        def items(body: bytes) -> Page[dict[str, Any]]:
             found = wire.objects(operation.located(parse(body, doing)), doing)
             if name == "deleted":  # entries, whose ids are published
                 return [Item(item.get("id"), item) for item in found]
             return identified(found)
 
-        items = await Reader(fetch, self._pagination[name], budget).read()
-        return [item.value for item in items]
+        found = await self._requests.listing(
+            name, request.path, items, request.query,
+            doing=doing, method=request.method, body=request.body,
+        )  # fmt: skip
+        return [item.value for item in found]
 
     async def _change(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None

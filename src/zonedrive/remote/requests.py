@@ -10,7 +10,8 @@ one within `BODY_SECONDS` more. A request with an effect is sent once.
 import contextlib
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -19,6 +20,7 @@ import trio
 from zonedrive.errors import (
     OVERLOADED,
     BadAnswer,
+    Forbidden,
     NotLoggedOn,
     Rejected,
     RemoteError,
@@ -34,8 +36,17 @@ from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.response_limits import CHANGED, LISTING, SMALL, TooLong, read_body
 from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, EFFECT, SENT
+from zonedrive.remote.urls import ZONES
 from zonedrive.remote.wire import error_mapping
-from zonedrive.remote.wire.pagination import Budget
+from zonedrive.remote.wire.pagination import (
+    BOUNDS,
+    Bounds,
+    Budget,
+    Page,
+    Pagination,
+    Query,
+    Reader,
+)
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have much to move
@@ -47,46 +58,23 @@ FIRST_TIMEOUT = httpx.Timeout(
     connect=10.0, read=READ_SECONDS / 3, write=READ_SECONDS / 3, pool=None
 )
 CHANGE_TIMEOUT = httpx.Timeout(connect=10.0, read=CHANGE_SECONDS, write=15.0, pool=None)
-JSON = "application/json"
+LARGE = 1_000_000  # bytes; parsing a longer page would block the loop for too long
 _NOT_JSON = (ValueError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError)
+
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(eq=False)
 class _Attempt:
-    """One request, and facts that become known during it."""
+    """One request, and how its answer is treated."""
 
-    method: str
-    path: str
-    query: Mapping[str, str] | None
+    request: httpx.Request
     doing: str
-    timeout: httpx.Timeout
-    content: bytes = field(default=b"", repr=False)  # may hold a password
-    headers: Mapping[str, str] = field(default_factory=dict)
     most: int = SMALL  # bytes of a success
     has_effect: bool = False
     has_password: bool = False
     is_bare: bool = False  # without a bearer
     is_upload: bool = False  # not one of `places`
-    is_sent: bool = False  # a part of it was sent
-
-    def request(self, client: LoopClient) -> httpx.Request:
-        """Return the request for transport and authentication."""
-        extensions: dict[str, object] = {}
-        if self.has_effect:
-            extensions = {EFFECT: True, SENT: self._note_sent, "password": self.has_password}
-        return client.request(
-            self.method,
-            self.path,
-            self.query,
-            headers=self.headers,
-            stream=httpx.ByteStream(self.content),
-            length=len(self.content),
-            timeout=self.timeout,
-            extensions=extensions,
-        )
-
-    def _note_sent(self) -> None:
-        self.is_sent = True
 
 
 class Requests:
@@ -102,13 +90,17 @@ class Requests:
         *,
         connections: int = 8,
         chance: Callable[[], float] = random.random,
+        bounds: Bounds = BOUNDS,
     ) -> None:
+        """`bounds` limits each listing."""
         self._client = client
         self._link = link
         self._limit = ConcurrencyLimit(connections)
         self._turns = trio.CapacityLimiter(self._limit.allowed)
         self._backoff = Backoff()
         self._chance = chance
+        self._bounds = bounds
+        self._paginations: dict[str, Pagination] = {}
 
     @property
     def places(self) -> int:
@@ -128,24 +120,27 @@ class Requests:
         doing: str,
         method: str = "GET",
         body: object = None,
-        headers: Mapping[str, str] | None = None,
+        accept: str | None = None,
         most: int = SMALL,
     ) -> bytes:
         """Send a repeatable request; return the body of a successful answer.
 
-        `headers` are added to the default ones. `doing` begins the message of every error. Raises
-        RemoteError's subclasses, BadAnswer for more than `most` bytes.
+        `doing` begins the message of every error. Raises RemoteError's subclasses, BadAnswer for
+        more than `most` bytes.
         """
+        content, headers = _json(body, doing)
+        if accept is not None:
+            headers["Accept"] = accept
         end = trio.current_time() + READ_SECONDS
         failures = 0
         while True:
             self._link.check()
             timeout = TIMEOUT if failures else FIRST_TIMEOUT
-            attempt = _attempt(method, path, query, body, doing, timeout)
-            attempt.headers = {**attempt.headers, **(headers or {})}
-            attempt.most = most
+            request = self._client.request(
+                method, path, query, headers=headers, content=content, timeout=timeout
+            )
             try:
-                return await self._in_turn(attempt, end)
+                return await self._in_turn(_Attempt(request, doing, most), end)
             except RemoteError as error:
                 failures += 1
                 remaining = end - trio.current_time()
@@ -155,27 +150,43 @@ class Requests:
             # If the link goes offline meanwhile, the check above raises.
             await trio.sleep(wait)
 
-    async def page(
+    async def listing(
         self,
-        budget: Budget,
+        kind: str,
         path: str,
-        query: Mapping[str, str],
+        items: Callable[[bytes], Page[ValueT]],
+        query: Mapping[str, str] | None = None,
         *,
         doing: str,
         method: str = "GET",
         body: object = None,
-    ) -> bytes:
-        """Send a `read` for one page of a listing, limited to the rest of `budget`."""
-        try:
-            page = await self.read(
-                path, query, doing=doing, method=method, body=body, most=budget.size
-            )
-        except BadAnswer as wrong:
-            if isinstance(wrong.__cause__, TooLong):
-                budget.spend(budget.size)
-            raise
-        budget.spend(len(page))
-        return page
+    ) -> Page[ValueT]:
+        """Return all items of a listing, from all its pages.
+
+        All listings of one `kind` are paginated, or none of them is. `items` parses a page, in a
+        thread if it is large.
+        """
+        budget = Budget(doing, self._bounds)
+
+        async def fetch(page: Query) -> Page[ValueT]:
+            budget.spend(pages=1)
+            try:
+                data = await self.read(
+                    path, {**(query or {}), **page},
+                    doing=doing, method=method, body=body, most=budget.size,
+                )  # fmt: skip
+            except BadAnswer as wrong:
+                if isinstance(wrong.__cause__, TooLong):
+                    budget.spend(size=budget.size)
+                raise
+            budget.spend(size=len(data))
+            is_small = len(data) < LARGE
+            found = items(data) if is_small else await trio.to_thread.run_sync(items, data)
+            budget.spend(items=len(found))
+            return found
+
+        known = self._paginations.setdefault(kind, Pagination())
+        return await Reader(fetch, known).read()
 
     async def change(
         self,
@@ -193,9 +204,29 @@ class Requests:
         ReplyLost if the request may have had its effect, and RemoteError's other subclasses.
         """
         self._link.check()
-        attempt = _attempt(method, path, query, body, doing, CHANGE_TIMEOUT)
-        attempt.most, attempt.has_effect, attempt.has_password = CHANGED, True, password
+        content, headers = _json(body, doing)
+        request = self._client.request(
+            method, path, query, headers=headers, content=content, timeout=CHANGE_TIMEOUT,
+            extensions={EFFECT: True, "password": password},
+        )  # fmt: skip
+        attempt = _Attempt(request, doing, CHANGED, has_effect=True, has_password=password)
         return await self._in_turn(attempt, trio.current_time() + CHANGE_SECONDS)
+
+    async def change_with_password(
+        self, method: str, path: str, query: Mapping[str, str] | None, body: object, *, doing: str
+    ) -> bytes:
+        """Send a `change` whose body contains the password of the user who is logged on.
+
+        Raises CredentialsRefused if the password is wrong, NotLoggedOn if the logon has ended.
+
+        INVARIANT: a rejected password is not sent a second time. A 401 may concern the password or
+        the logon. Therefore the logon is checked (and renewed if it has ended) before the password
+        is sent; any later 401 concerns the password, and nothing is repeated.
+        """
+        with contextlib.suppress(Forbidden):  # the answer to a limited but valid logon
+            await self.read(ZONES, doing=doing)
+        with error_mapping.checked_password(doing):
+            return await self.change(method, path, query, body, doing=doing, password=True)
 
     async def upload(
         self, path: str, content: bytes, content_type: str, *, doing: str, seconds: float
@@ -207,9 +238,11 @@ class Requests:
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
-        headers = {"Content-Type": content_type}
-        attempt = _Attempt("POST", path, None, doing, timeout, content, headers)
-        attempt.has_effect = attempt.is_upload = True
+        request = self._client.request(
+            "POST", path, headers={"Content-Type": content_type}, content=content,
+            timeout=timeout, extensions={EFFECT: True},
+        )  # fmt: skip
+        attempt = _Attempt(request, doing, has_effect=True, is_upload=True)
         return await self._reported(attempt, trio.current_time() + seconds)
 
     def drop_idle(self) -> None:
@@ -221,11 +254,10 @@ class Requests:
 
         `bare`: without a bearer, for an endpoint that needs no logon.
         """
-        attempt = _Attempt("GET", path, None, doing, TIMEOUT, most=LISTING, is_bare=bare)
-        try:
+        request = self._client.request("GET", path, timeout=TIMEOUT)
+        attempt = _Attempt(request, doing, LISTING, is_bare=bare)
+        with contextlib.suppress(RemoteError):
             await self._in_turn(attempt, trio.current_time() + READ_SECONDS)
-        except RemoteError:
-            return
 
     async def _in_turn(self, attempt: _Attempt, end: float) -> bytes:
         """Send one request in its turn, and report its result to the link.
@@ -248,10 +280,9 @@ class Requests:
 
     async def _reported(self, attempt: _Attempt, end: float) -> bytes:
         """Send one request and report its result to the link."""
-        request = attempt.request(self._client)
         began = self._link.now()
         try:
-            data = await self._answer(attempt, request, end)
+            data = await self._answer(attempt, end)
         except ZonedriveError as error:
             other_logon = isinstance(error, NotLoggedOn) and (
                 attempt.is_bare or attempt.has_password
@@ -265,7 +296,7 @@ class Requests:
         self._link.note_answer()
         return data
 
-    async def _answer(self, attempt: _Attempt, request: httpx.Request, end: float) -> bytes:
+    async def _answer(self, attempt: _Attempt, end: float) -> bytes:
         """Return the body of a success, or raise the error for the answer or its absence."""
         client, doing = self._client, attempt.doing
         status, headers, body = 0, httpx.Headers(), b""
@@ -273,7 +304,7 @@ class Requests:
         with trio.CancelScope(deadline=end) as scope:
             try:
                 await trio.lowlevel.checkpoint_if_cancelled()
-                response = await client.send(request, bare=attempt.is_bare)
+                response = await client.send(attempt.request, bare=attempt.is_bare)
                 try:
                     head_at = trio.current_time()
                     scope.deadline = max(scope.deadline, head_at + BODY_SECONDS)
@@ -290,7 +321,7 @@ class Requests:
                     ) from wrong
         if scope.cancelled_caught and status < 300:
             slow = f"{doing}: {client.host} did not answer in time"
-            if attempt.has_effect and attempt.is_sent:
+            if attempt.has_effect and SENT in attempt.request.extensions:
                 raise ReplyLost(f"{slow}, so it may have been done or not")
             raise TimedOut(slow)
         if 200 <= status < 300:
@@ -304,26 +335,17 @@ class Requests:
         )
 
 
-def _attempt(
-    method: str,
-    path: str,
-    query: Mapping[str, str] | None,
-    body: object,
-    doing: str,
-    timeout: httpx.Timeout,
-) -> _Attempt:
-    """Return a request with `body` as JSON, None for no body.
+def _json(body: object, doing: str) -> tuple[bytes, dict[str, str]]:
+    """Return `body` as JSON with its header; None means no body.
 
     Raises Rejected if `body` has no JSON form, e.g. because of lone surrogates.
     """
     if body is None:
-        return _Attempt(method, path, query, doing, timeout)
-    content = None
+        return b"", {}
     with contextlib.suppress(*_NOT_JSON):
-        content = msgspec.json.encode(body)
-    if content is None:  # raised outside, because msgspec's error contains the value
-        raise Rejected(
-            f"{doing}: a value cannot be sent as JSON",
-            remedy="give texts that are valid Unicode, and plain values",
-        )
-    return _Attempt(method, path, query, doing, timeout, content, {"Content-Type": JSON})
+        return msgspec.json.encode(body), {"Content-Type": "application/json"}
+    # Raised outside, because msgspec's error contains the value.
+    raise Rejected(
+        f"{doing}: a value cannot be sent as JSON",
+        remedy="give texts that are valid Unicode, and plain values",
+    )

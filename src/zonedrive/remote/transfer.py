@@ -189,13 +189,12 @@ class Transfer:
             piece=min(CHUNK, self._up.piece),
         )
         self.link.check()
-        answer_seconds = self._answer_seconds + form.length / DIGESTED
+        answer_seconds = self._answer_seconds + len(form) / DIGESTED
         request = self._client.request(
             "POST",
             path,
             headers={"Content-Type": form.content_type},
-            stream=form,
-            length=form.length,
+            content=form,
             timeout=httpx.Timeout(
                 connect=CONNECT_SECONDS, read=answer_seconds, write=WRITE_SECONDS, pool=None
             ),

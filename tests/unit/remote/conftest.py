@@ -12,7 +12,6 @@ from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.transfer import Transfer
-from zonedrive.remote.wire.pagination import BOUNDS
 
 BASE = "https://zones.example"
 
@@ -63,8 +62,7 @@ class Stage:
         return Transfer(client, self.link, found, **options)
 
     def service(self, handler: Handler, profile: str = "sandbox", **options: Any) -> HttpService:
-        """Return a service; `options` are those of Requests, except `bounds`."""
-        bounds = options.pop("bounds", BOUNDS)
+        """Return a service; `options` are those of Requests."""
         client = LoopClient(BASE, LoopHandler(self._recording(handler)), httpx.Auth())
         options = {"chance": lambda: 0.5} | options
         return HttpService(
@@ -73,7 +71,6 @@ class Stage:
             self.transfer(handler, profile),
             self.link,
             load_profile(profile),
-            bounds,
         )
 
     def asked(self) -> list[str]:

@@ -130,7 +130,7 @@ class Connection(Engine):
             exchange.is_sent = was_sent(self._easy)
             if exchange.is_sent:
                 exchange.moved = time.monotonic()
-                exchange.request.extensions.get(SENT, int)()
+                exchange.request.extensions[SENT] = True
         if exchange.flushed < exchange.length and not exchange.unsent:
             flushed = int(self._easy.getinfo(_UPLOADED))
             if flushed > exchange.flushed:

@@ -11,8 +11,9 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 import httpx
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 from zonedrive.errors import (
     AlreadyExists,
     BadAnswer,
+    CredentialsRefused,
     Forbidden,
     Interrupted,
     Locked,
@@ -177,6 +179,35 @@ def failed(
 
 _LOST = frozenset({408, 502, 504})
 """Statuses of a gateway that lost contact with the service."""
+
+
+WRONG_PASSWORD: Final = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE", "AUTHORIZATION_FAILED"})
+"""Error codes that reject the password, or the user with this password."""
+
+_BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
+
+
+@contextmanager
+def checked_password(doing: str) -> Iterator[None]:
+    """Convert errors about the password of a request to CredentialsRefused.
+
+    The logon of the request must be known to be valid.
+    """
+    try:
+        yield
+    except RemoteError as refused:
+        if refused.code in _BLOCKED and refused.status in (401, 403):
+            words = WORDS[refused.code]
+            remedy = "wait a while before the next attempt, which could make it longer"
+        elif refused.code in WRONG_PASSWORD or isinstance(refused, NotLoggedOn):
+            known = refused.code in WRONG_PASSWORD
+            words = "the password is wrong" if known else "the service refuses the password"
+            remedy = "try again with the password of the user who is logged on"
+        else:
+            raise
+        raise CredentialsRefused(
+            f"{doing}: {words}", remedy=remedy, status=refused.status, code=refused.code
+        ) from refused
 
 
 def retry_after(value: str | None, now: float) -> float | None:

@@ -3,7 +3,7 @@
 Knows nothing about connections. The part `fileName` goes first, so that a service that reads in
 order knows the name before the content arrives.
 
-INVARIANT: the body yields exactly `length` bytes, or raises an exception.
+INVARIANT: the body yields exactly `len()` bytes, or raises an exception.
 """
 
 import secrets
@@ -56,8 +56,12 @@ class MultipartBody(httpx.SyncByteStream):
         self._body, self._size = body, size
         self._cancelled, self._passing, self._piece = cancelled, passing, piece
         self.content_type = f"multipart/form-data; boundary={mark}"
-        self.length = len(self._head) + size + len(self._tail)
+        self._length = len(self._head) + size + len(self._tail)
         self.complete = False  # the last piece was handed over, or may have been
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return self._length
 
     @property
     def replayable(self) -> bool:

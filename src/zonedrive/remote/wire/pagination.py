@@ -83,7 +83,7 @@ BOUNDS = Bounds()
 class Budget:
     """Remaining part of the bounds of one listing in progress."""
 
-    def __init__(self, doing: str = "reading a list", bounds: Bounds = BOUNDS) -> None:
+    def __init__(self, doing: str, bounds: Bounds) -> None:
         """Start with full bounds; `doing` begins the message of every error."""
         self._doing = doing
         self._bounds = bounds
@@ -92,25 +92,20 @@ class Budget:
         self.size = bounds.size
         """Maximum size of the next page, in bytes."""
 
-    def begin_page(self) -> None:
-        """Count one more page. Raises BadAnswer if no further page may be requested."""
-        self._pages += 1
-        self._require(self._pages <= self._bounds.pages, f"{self._bounds.pages} pages")
-        self._require(time.monotonic() <= self._end, f"{self._bounds.seconds:g} seconds")
-
-    def spend(self, size: int) -> None:
-        """Count the bytes of a received page. Raises BadAnswer if the listing is too long."""
-        self.size -= size
-        self._require(self.size > 0, f"{self._bounds.size} bytes")
-
-    def count(self, items: int) -> None:
-        """Count the items of a received page. Raises BadAnswer if there are too many."""
+    def spend(self, *, pages: int = 0, items: int = 0, size: int = 0) -> None:
+        """Count requested pages, received items and bytes. Raises BadAnswer beyond the bounds."""
+        bounds = self._bounds
+        self._pages += pages
         self._items += items
-        self._require(self._items <= self._bounds.items, f"{self._bounds.items} items")
-
-    def _require(self, is_within: bool, what: str) -> None:
-        if not is_within:
-            raise BadAnswer(f"{self._doing}: the list does not end after {what}")
+        self.size -= size
+        for is_exceeded, what in (
+            (self._pages > bounds.pages, f"{bounds.pages} pages"),
+            (self._items > bounds.items, f"{bounds.items} items"),
+            (self.size <= 0, f"{bounds.size} bytes"),
+            (pages and time.monotonic() > self._end, f"{bounds.seconds:g} seconds"),
+        ):
+            if is_exceeded:
+                raise BadAnswer(f"{self._doing}: the list does not end after {what}")
 
 
 class Pagination:
@@ -127,11 +122,9 @@ class Reader(Generic[ValueT]):
         self,
         fetch: Callable[[Query], Awaitable[Page[ValueT]]],
         known: Pagination,
-        budget: Budget | None = None,
     ) -> None:
-        self._fetched = fetch
+        self._fetch = fetch
         self._known = known
-        self._budget = budget or Budget()
 
     async def read(self) -> Page[ValueT]:
         """Return all items, each id once with its later copy. Raises the errors of `fetch`."""
@@ -140,12 +133,6 @@ class Reader(Generic[ValueT]):
             for item in page:
                 found[item.id if isinstance(item.id, str) else id(item)] = item
         return list(found.values())
-
-    async def _fetch(self, query: Query) -> Page[ValueT]:
-        self._budget.begin_page()
-        page = await self._fetched(query)
-        self._budget.count(len(page))
-        return page
 
     async def _pages(self) -> list[Page[ValueT]]:
         first = await self._fetch({})

@@ -20,7 +20,7 @@ def test_name_and_content_arrive_as_they_are(name: str, parts: list[bytes], piec
     form = MultipartBody(name, parts, len(content), piece=piece)
     sent = list(form)
     raw = b"".join(sent)
-    assert len(raw) == form.length
+    assert len(raw) == len(form)
     mark = form.content_type.partition("boundary=")[2].encode()
     _, first, second, end = raw.split(b"--" + mark)
     assert end == b"--\r\n"

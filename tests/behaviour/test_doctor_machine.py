@@ -146,11 +146,11 @@ def test_a_socket_of_somebody_else(person: Person) -> None:
 def test_a_disk_of_no_known_kind(shell: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a chroot the table of mounts does not have it: then no kind is named."""
     monkeypatch.setenv("XDG_STATE_HOME", str(shell.folders["STATE_HOME"]))
-    patient = DoctorFacts(AccountPaths("default"), dict)
-    found = folders.state(patient)
+    facts = DoctorFacts(AccountPaths("default"), dict)
+    found = folders.state(facts)
     assert found is not None and found.detail.startswith("private, on ")
     monkeypatch.setattr(mountpoint, "mounts", list)
-    found = folders.state(patient)
+    found = folders.state(facts)
     assert found is not None and found.detail.startswith("private; there is room for ")
 
 

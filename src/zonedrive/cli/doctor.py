@@ -67,8 +67,8 @@ def doctor(
     wanted = mountpoint.absolute(folder) if folder else None
     checks = []
     with text_output.Progress() as progress:
-        patient = DoctorFacts(paths, ask, wanted)
-        for check in examine_profile(patient, profile) if profile else examine(patient):
+        facts = DoctorFacts(paths, ask, wanted)
+        for check in examine_profile(facts, profile) if profile else examine(facts):
             checks.append(check)
             progress.show(f"{check['name']} …")
     well = all(check["ok"] for check in checks)
@@ -76,7 +76,7 @@ def doctor(
         public = [{name: check[name] for name in PUBLIC} for check in checks]
         text_output.as_json({"ok": well, "checks": public})
     elif report is not None:
-        _report(patient, checks, report)
+        _report(facts, checks, report)
     else:
         _show(checks)
     click.get_current_context().exit(0 if well else 1)
@@ -92,10 +92,10 @@ def _show(checks: list[dict[str, object]]) -> None:
     text_output.line(text_output.count(bad, "problem") if bad else "everything is in order", "bold")
 
 
-def _report(patient: "DoctorFacts", checks: list[dict[str, object]], file: str) -> None:
+def _report(facts: "DoctorFacts", checks: list[dict[str, object]], file: str) -> None:
     from zonedrive.doctor.report import text
 
-    written = text(patient, checks)
+    written = text(facts, checks)
     if file == "-":
         for line in written.splitlines():
             text_output.line(line)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 
 from zonedrive.doctor import account, folders, machine, mount, profile_check
-from zonedrive.doctor.facts import Check, CheckResult, DoctorFacts, bad
+from zonedrive.doctor.facts import Check, CheckResult, DoctorFacts, bad, local_remedy
 from zonedrive.errors import ConfigError
 
 UNFORESEEN = "run 'zonedrive status', and look into daemon.log"
@@ -54,34 +54,34 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-def examine(patient: DoctorFacts) -> Iterator[dict[str, object]]:
-    """Yield the contract's objects: name, ok, detail, remedy; and `here`, see `CheckResult`."""
+def examine(facts: DoctorFacts) -> Iterator[dict[str, object]]:
+    """Yield the contract's objects: name, ok, detail, remedy; and `here`, see `local_remedy`."""
     for name, check in CHECKS:
-        found = _in_time(check, patient)
+        found = _in_time(check, facts)
         if found is not None:
-            yield _object(name, found)
+            yield _object(facts, name, found)
 
 
-def examine_profile(patient: DoctorFacts, file: str) -> Iterator[dict[str, object]]:
+def examine_profile(facts: DoctorFacts, file: str) -> Iterator[dict[str, object]]:
     """Yield the same objects for a deployment profile and each of its operations."""
-    for name, found in profile_check.examine(patient, file):
-        yield _object(name, found)
+    for name, found in profile_check.examine(facts, file):
+        yield _object(facts, name, found)
 
 
-def _object(name: str, found: CheckResult) -> dict[str, object]:
+def _object(facts: DoctorFacts, name: str, found: CheckResult) -> dict[str, object]:
     return {
         "name": name,
         "ok": found.ok,
         "detail": found.detail,
         "remedy": found.remedy,
-        "here": found.here or found.remedy,
+        "here": local_remedy(facts, found),
     }
 
 
-def _in_time(check: Check, patient: DoctorFacts) -> CheckResult | None:
+def _in_time(check: Check, facts: DoctorFacts) -> CheckResult | None:
     """Return the finding of a check; a thread that hangs in a dead file system is abandoned."""
     results: queue.SimpleQueue[CheckResult | None] = queue.SimpleQueue()
-    work = threading.Thread(target=lambda: results.put(_looked(check, patient)), daemon=True)
+    work = threading.Thread(target=lambda: results.put(_looked(check, facts)), daemon=True)
     work.start()
     try:
         return results.get(timeout=SECONDS)
@@ -92,9 +92,9 @@ def _in_time(check: Check, patient: DoctorFacts) -> CheckResult | None:
         )
 
 
-def _looked(check: Check, patient: DoctorFacts) -> CheckResult | None:
+def _looked(check: Check, facts: DoctorFacts) -> CheckResult | None:
     try:
-        return check(patient)
+        return check(facts)
     except ConfigError:
         return None  # `settings` and `logon` report this
     except OSError as wrong:

@@ -31,6 +31,8 @@ from zonedrive.remote.probe import ProbeResult
 from zonedrive.remote.profiles.load import load_profile, packaged
 
 AGAIN = "run 'zonedrive logon URL' again"
+NETWORK = "look at the network, VPN and proxy"
+DAMAGED = "what the logon kept is damaged"
 WHERE = {
     "keyring": "in the desktop's keyring",
     "credentials": "given by systemd",
@@ -49,41 +51,39 @@ AHEAD = 60.0  # seconds; one-time codes are refused soon beyond that
 ENDING = 7.0  # days
 
 
-def settings(patient: DoctorFacts) -> CheckResult | None:
+def settings(facts: DoctorFacts) -> CheckResult | None:
     """Check the settings file."""
     try:
-        _ = patient.settings
+        _ = facts.settings
     except NoHomeDirectory:
         return None  # `home folder` reports this
     except ConfigError as wrong:
-        line = re.search(r"config\.toml(?::| line |, line )([0-9]+)", wrong.message)
-        where = f" (line {line[1]})" if line else ""
-        return bad(
-            f"config.toml cannot be used{where}",
-            "mend that line, or move the file away",
-            here=wrong.line(),
-        )
+        where = _line(r"config\.toml(?::| line |, line )([0-9]+)", wrong)
+        detail = f"config.toml cannot be used{where}"
+        return bad(detail, "correct that line, or move the file away", here=wrong.line())
     if not config_file().exists():
         return good("all as it comes: there is no config.toml")
     return good("config.toml is sound")
 
 
-def logon(patient: DoctorFacts) -> CheckResult | None:
+def _line(pattern: str, wrong: ConfigError | ZonedriveError) -> str:
+    """Return the line number in an error's message, in brackets, or ""."""
+    found = re.search(pattern, wrong.message)
+    return f" (line {found[1]})" if found else ""
+
+
+def logon(facts: DoctorFacts) -> CheckResult | None:
     """Check the stored logon."""
     try:
-        if patient.account is None:
-            return bad(
-                "there is no logon",
-                "run 'zonedrive logon URL'",
-                here=f"run 'zonedrive logon URL{patient.paths.option}'",
-            )
+        if facts.account is None:
+            return bad("there is no logon", "run 'zonedrive logon URL'")
     except NoHomeDirectory:
         return None
     except ConfigError as wrong:
-        return bad("what the logon kept is damaged", AGAIN, here=wrong.line())
-    bearer = patient.bearer
+        return bad(DAMAGED, AGAIN, here=wrong.line())
+    bearer = facts.bearer
     if isinstance(bearer, StoreError):
-        if patient.shut is not None and patient.secrets.kind == "keyring":
+        if facts.shut is not None and facts.secrets.kind == "keyring":
             return bad(
                 "its token is in the keyring, which is locked or not there",
                 "unlock the keyring: log in to the desktop, or open its settings",
@@ -94,51 +94,38 @@ def logon(patient: DoctorFacts) -> CheckResult | None:
                 "run 'chmod 600' on secrets.json, if it is yours; else remove it, and log on again",
                 here=bearer.line(),
             )
-        return bad(
-            "what the logon kept is damaged",
-            AGAIN,
-            here=f"{bearer.line()}: run '{patient.logon_command}'",
-        )
+        return bad(DAMAGED, AGAIN, here=f"{bearer.line()}: run '{facts.logon_command}'")
     if bearer is None:
-        return _again(patient, "its token is gone")
+        return bad("its token is gone", AGAIN)
     if bearer.until and bearer.expires_ns < time.time_ns():
-        return _again(patient, f"the {bearer.kind} has expired, on {bearer.until}")
-    if Account.is_damaged(patient.paths):
-        return _again(patient, "account.json cannot be read, so a copy of it is in use")
+        return bad(f"the {bearer.kind} has expired, on {bearer.until}", AGAIN)
+    if Account.is_damaged(facts.paths):
+        return bad("account.json cannot be read, so a copy of it is in use", AGAIN)
     until = f", valid until {bearer.until}" if bearer.until else ""
     return good(f"a {bearer.kind} is kept{until}")
 
 
-def _again(patient: DoctorFacts, detail: str) -> CheckResult:
-    return bad(detail, AGAIN, here=f"run '{patient.logon_command}'")
-
-
-def profile(patient: DoctorFacts) -> CheckResult | None:
+def profile(facts: DoctorFacts) -> CheckResult | None:
     """Check the deployment profile."""
-    if patient.account is None:
+    if facts.account is None:
         return None
-    name = patient.settings.profile or patient.account.profile
+    name = facts.settings.profile or facts.account.profile
     shown = name if name in packaged() else "a file of your own"
     try:
         load_profile(name)
     except ZonedriveError as wrong:
-        line = re.search(r", line ([0-9]+)", wrong.message)
-        where = f" (line {line[1]})" if line else ""
-        return bad(
-            f"{shown} cannot be used{where}",
-            "mend the file, or log on again with another --profile",
-            here=wrong.line(),
-        )
+        detail = f"{shown} cannot be used{_line(r', line ([0-9]+)', wrong)}"
+        remedy = "correct the file, or log on again with another --profile"
+        return bad(detail, remedy, here=wrong.line())
     return good(shown)
 
 
-def encryption(patient: DoctorFacts) -> CheckResult | None:
+def encryption(facts: DoctorFacts) -> CheckResult | None:
     """Check if content and names are encrypted on the disk."""
-    if patient.account is None:
+    if facts.account is None:
         return None
-    vitals = patient.vitals
-    on = bool(vitals["encrypt"]) if vitals else patient.settings.encrypt
-    sealed = is_sealed(patient.paths)
+    on = bool(facts.vitals["encrypt"]) if facts.vitals else facts.settings.encrypt
+    sealed = is_sealed(facts.paths)
     if sealed is not None and sealed != on:
         return bad(
             f"encrypt = {str(on).lower()}, but what is kept here was made with the opposite",
@@ -153,39 +140,32 @@ def encryption(patient: DoctorFacts) -> CheckResult | None:
     )
 
 
-def key(patient: DoctorFacts) -> CheckResult | None:
+def key(facts: DoctorFacts) -> CheckResult | None:
     """Check the data key, and report where key and token are stored."""
-    if patient.account is None:
+    if facts.account is None:
         return None
-    where, found = WHERE[patient.secrets.kind], patient.key
-    if patient.secrets.kind == "file" and is_foreign():
+    where, found = WHERE[facts.secrets.kind], facts.key
+    if facts.secrets.kind == "file" and is_foreign():
         where += f": {FOREIGN}, as 'su' leaves it"
     if isinstance(found, InsecurePermissions):
         return None  # `logon` reports this
     if isinstance(found, StoreError):
         remedy = "unlock the keyring" if isinstance(found, KeyringLocked) else LOST
         return bad(f"{where}, and cannot be read", remedy, here=found.line())
+    remedy = RUNNING if facts.running else LOST
     if found == "gone":
-        return _keyless(patient, "it is gone, and what is kept here cannot be read without it")
+        return bad("it is gone, and what is kept here cannot be read without it", remedy)
     if found == "another":
-        return _keyless(patient, "it is another one than what is kept here was made with")
-    if found == "to come":
-        return good(f"not made yet; it will be {where}")
-    return good(where)
-
-
-def _keyless(patient: DoctorFacts, detail: str) -> CheckResult:
-    remedy, option = RUNNING if patient.running else LOST, patient.paths.option
-    here = re.sub(r"'(zonedrive \w+)", rf"'\1{option}", remedy)
-    return bad(detail, remedy, here=here)
+        return bad("it is another one than what is kept here was made with", remedy)
+    return good(f"not made yet; it will be {where}" if found == "to come" else where)
 
 
 # ---- the service ----
 
 
-def reachable(patient: DoctorFacts) -> CheckResult | None:
+def reachable(facts: DoctorFacts) -> CheckResult | None:
     """Check that the service answers."""
-    seen = patient.glance
+    seen = facts.glance
     if seen is None:
         return None
     if isinstance(seen, ProbeResult):
@@ -193,25 +173,20 @@ def reachable(patient: DoctorFacts) -> CheckResult | None:
     if isinstance(seen, Untrusted):
         return good("somebody answers, see certificate")
     if isinstance(seen, TimedOut):
-        return bad("does not answer in time", "look at the network, VPN and proxy")
+        return bad("does not answer in time", NETWORK)
     if isinstance(seen, Unavailable):
         return bad("answers that it cannot serve now", "try again later")
-    return bad(
-        f"cannot be reached ({type(seen).__name__})",
-        "look at the network, VPN and proxy; what you write waits",
-    )
+    return bad(f"cannot be reached ({type(seen).__name__})", f"{NETWORK}; what you write waits")
 
 
-def certificate(patient: DoctorFacts) -> CheckResult | None:
+def certificate(facts: DoctorFacts) -> CheckResult | None:
     """Check that the certificate is trusted, and when it expires."""
-    seen = patient.glance
+    seen = facts.glance
     if isinstance(seen, Untrusted):
         return bad(
             "is not one that this machine trusts",
-            "give your authority's certificate to 'zonedrive logon --ca-file'; do not go on"
-            " where it was trusted yesterday: ask the administrator",
-            here=f"run '{patient.logon_command} --ca-file FILE' with your authority's certificate;"
-            " do not go on where it was trusted yesterday: ask the administrator",
+            "run 'zonedrive logon URL' with --ca-file and your authority's certificate; do not go"
+            " on where it was trusted yesterday: ask the administrator",
         )
     if not isinstance(seen, ProbeResult) or seen.certificate_days is None:
         return None
@@ -221,41 +196,35 @@ def certificate(patient: DoctorFacts) -> CheckResult | None:
     return good(days)
 
 
-def clock(patient: DoctorFacts) -> CheckResult | None:
+def clock(facts: DoctorFacts) -> CheckResult | None:
     """Check that the local clock agrees with the service's."""
-    seen = patient.glance
+    seen = facts.glance
     if not isinstance(seen, ProbeResult) or seen.ahead is None:
         return None
-    if abs(seen.ahead) > AHEAD:
-        way = "ahead of" if seen.ahead > 0 else "behind"
-        return bad(
-            f"this machine's clock is {abs(seen.ahead):.0f} s {way} the service's",
-            "run 'timedatectl set-ntp true'",
-        )
-    return good("as the service's")
+    if abs(seen.ahead) <= AHEAD:
+        return good("as the service's")
+    way = "ahead of" if seen.ahead > 0 else "behind"
+    detail = f"this machine's clock is {abs(seen.ahead):.0f} s {way} the service's"
+    return bad(detail, "run 'timedatectl set-ntp true'")
 
 
-def token(patient: DoctorFacts) -> CheckResult | None:
+def token(facts: DoctorFacts) -> CheckResult | None:
     """Check that the service accepts the logon."""
-    if patient.account is None or not isinstance(patient.glance, ProbeResult):
+    if facts.account is None or not isinstance(facts.glance, ProbeResult):
         return None
-    bearer = patient.bearer
+    bearer = facts.bearer
     if not isinstance(bearer, Bearer):
         return None  # `logon` and `key` report this
     try:
-        trio.run(_carried, patient.account, Secret(bearer.secret))
+        trio.run(_check_bearer, facts.account, Secret(bearer.secret))
     except NotLoggedOn:
-        return bad(
-            "is not accepted (any more)",
-            "run 'zonedrive logon URL' again",
-            here=f"run '{patient.logon_command}'",
-        )
+        return bad("is not accepted (any more)", AGAIN)
     except ZonedriveError as wrong:
         return bad(f"could not be tried ({type(wrong).__name__})", "try again later")
     return good("accepted by the service")
 
 
-async def _carried(account: Account, bearer: Secret) -> None:
+async def _check_bearer(account: Account, bearer: Secret) -> None:
     async with open_access(account.base_url, account.ca_file) as access:
         access.carry(bearer)
         await access.check()

@@ -3,11 +3,11 @@
 Evaluates nothing.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from zonedrive import config
@@ -21,8 +21,10 @@ from zonedrive.logon import bearer_auth, keys
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, load_bearer
 from zonedrive.logon.secrets import SecretStore, open_store
-from zonedrive.paths import AccountPaths, config_file
+from zonedrive.paths import AccountPaths, config_file, quoted
 from zonedrive.remote.probe import Probe, ProbeResult
+
+LOGON = "zonedrive logon URL"
 
 
 class DoctorFacts:
@@ -96,8 +98,8 @@ class DoctorFacts:
     def logon_command(self) -> str:
         """Command to log on again; "" if unknown."""
         bearer = self.bearer
-        alone = isinstance(bearer, Bearer) and bearer.kind == "session"
-        return self.account.logon_command(session_only=alone) if self.account else ""
+        is_session = isinstance(bearer, Bearer) and bearer.kind == "session"
+        return Account.logon_again(self.paths)(is_session)
 
     @cached_property
     def holder(self) -> Holder | None:
@@ -133,15 +135,14 @@ class DoctorFacts:
 class CheckResult:
     """Result of a check: the state, and a remedy if something is wrong.
 
-    INVARIANT: detail and remedy contain no name of a person, a file, a zone or a host. `here` is
-    the remedy with the names of this machine (a command with its address, a folder), for the local
-    user only.
+    INVARIANT: detail and remedy contain no name of a person, a file, a zone or a host.
     """
 
     ok: bool
     detail: str
     remedy: str = ""
-    here: str = ""
+    here: str = ""  # another text of the remedy, with names, for the local user only
+    names: Mapping[str, object] = field(default_factory=dict)  # for words of the remedy
 
 
 Check = Callable[[DoctorFacts], CheckResult | None]
@@ -152,16 +153,28 @@ def good(detail: str, remedy: str = "") -> CheckResult:
     return CheckResult(True, detail, remedy)
 
 
-def bad(
-    detail: str, remedy: str, here: str = "", *, put: Mapping[str, object] = MappingProxyType({})
-) -> CheckResult:
-    """Return the result of a check that found a problem.
+def bad(detail: str, remedy: str, here: str = "", **names: object) -> CheckResult:
+    """Return the result of a check that found a problem."""
+    return CheckResult(False, detail, remedy, here, names)
 
-    With `put`, `here` is the remedy with each key replaced by its value.
-    """
-    for words, name in put.items():
-        here = (here or remedy).replace(words, str(name))
-    return CheckResult(False, detail, remedy, here)
+
+def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
+    """Return the remedy with the names of this machine: paths, account and logon command."""
+    if found.here or not found.remedy:
+        return found.here
+    names = {
+        "the state folder": facts.paths.state,
+        "the cache folder": facts.paths.cache,
+        "daemon.log": facts.paths.log,
+        **({"DIR": quoted(facts.holder.mountpoint)} if facts.holder is not None else {}),
+        **found.names,
+    }
+    words = re.compile(rf"\b({'|'.join(names)})\b")
+    said = words.sub(lambda word: str(names[word[0]]), found.remedy)
+    said = re.sub(r"'(zonedrive (?!unmount|logon)\w+)", rf"'\1{facts.paths.option}", said)
+    if LOGON in said:
+        said = said.replace(LOGON, facts.logon_command or f"{LOGON}{facts.paths.option}")
+    return said
 
 
 def age(seconds: float) -> str:

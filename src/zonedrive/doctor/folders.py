@@ -32,19 +32,19 @@ REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone"
 LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
 
 
-def home(patient: DoctorFacts) -> CheckResult | None:
+def home(facts: DoctorFacts) -> CheckResult | None:
     """Check that zonedrive's folders can be determined."""
     try:
-        config_file(), patient.paths.state, patient.paths.cache, runtime_dir()
+        config_file(), facts.paths.state, facts.paths.cache, runtime_dir()
     except NoHomeDirectory as wrong:
         return bad(wrong.message, wrong.remedy)
     return None
 
 
-def state(patient: DoctorFacts) -> CheckResult | None:
+def state(facts: DoctorFacts) -> CheckResult | None:
     """Check the state folder, which holds data that must not be lost."""
-    folder = patient.paths.state
-    if wrong := _blocked(patient.paths.outgoing, "XDG_STATE_HOME"):
+    folder = facts.paths.state
+    if wrong := _blocked(facts.paths.outgoing, "XDG_STATE_HOME"):
         return wrong
     if folder.exists():
         if wrong := _unfit(folder):
@@ -54,8 +54,8 @@ def state(patient: DoctorFacts) -> CheckResult | None:
         if not _is_writable(folder):
             return bad(
                 "it cannot be created: the folder above it is read-only or not yours",
-                "make that folder writable, or set XDG_STATE_HOME to a folder of yours",
-                put={"that folder": folder},
+                "make FOLDER writable, or set XDG_STATE_HOME to a folder of yours",
+                FOLDER=folder,
             )
     kind = _kind(folder)
     if kind.startswith(REMOTE):
@@ -72,10 +72,10 @@ def state(patient: DoctorFacts) -> CheckResult | None:
     if free < FIT:
         return bad(
             f"there is room for {amount(max(free, 0))} of what you save",
-            "make room on that disk, or set XDG_STATE_HOME to a folder on another one",
-            put={"that disk": f"the disk of {folder}"},
+            "make room on the disk of the state folder, or set XDG_STATE_HOME to a folder on"
+            " another one",
         )
-    if folder != patient.paths.state:
+    if folder != facts.paths.state:
         return None  # the folder does not exist yet and can be created
     where = f", on {kind}" if kind else ""  # a chroot's table of mounts may not have it
     return good(f"private{where}; there is room for {amount(free)} of what you save")
@@ -108,14 +108,14 @@ def _locks(folder: Path) -> CheckResult | None:
     return None
 
 
-def runtime(patient: DoctorFacts) -> CheckResult | None:
+def runtime(facts: DoctorFacts) -> CheckResult | None:
     """Check the folder of the control socket."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = runtime_dir()
     if wrong := _blocked(folder, "XDG_RUNTIME_DIR"):
         return wrong
     above = next(each for each in (folder, *folder.parents) if each.exists())
-    if wrong := _sockets(above) or _foreign(folder, patient.paths.control):
+    if wrong := _sockets(above) or _foreign(folder, facts.paths.control):
         return wrong
     if not given:
         return good("XDG_RUNTIME_DIR is not set; a folder in the state folder is used instead")
@@ -156,9 +156,9 @@ def _foreign(folder: Path, control: Path) -> CheckResult | None:
     what = "the folder of the control socket" if theirs[0] == folder else "the control socket"
     return bad(
         f"{what} is another user's, so commands and daemon cannot meet there",
-        "unmount, remove it, and mount again, or set XDG_RUNTIME_DIR to a folder of your own",
-        here=f"unmount, run 'sudo rm -r {quoted(theirs[0])}', and mount again; or set"
-        " XDG_RUNTIME_DIR to a folder of your own",
+        "unmount, run 'sudo rm -r PLACE', and mount again; or set XDG_RUNTIME_DIR to a folder of"
+        " your own",
+        PLACE=quoted(theirs[0]),
     )
 
 
@@ -168,30 +168,29 @@ def _is_foreign(path: Path) -> bool:
     return False
 
 
-def cache(patient: DoctorFacts) -> CheckResult | None:
+def cache(facts: DoctorFacts) -> CheckResult | None:
     """Check the cache folder, whose content can be fetched again."""
-    folder = patient.paths.cache
-    if wrong := _blocked(patient.paths.content, "XDG_CACHE_HOME"):
+    folder = facts.paths.cache
+    if wrong := _blocked(facts.paths.content, "XDG_CACHE_HOME"):
         return wrong
     if not folder.exists():
         return None
     if wrong := _unfit(folder):
         return wrong
-    limit = patient.settings.cache_size
-    used = sum(each.st_blocks * 512 for each in _files(patient.paths.content))
+    limit = facts.settings.cache_size
+    used = sum(each.st_blocks * 512 for each in _files(facts.paths.content))
     fits = max(0, usable_bytes(folder, limit, used))
     detail = f"{amount(used)} of at most {amount(limit)} used"
     if fits < limit:
         detail += f"; the disk leaves {amount(fits)} for it, as 5 % of it stay free"
         if fits == 0 and limit:
-            remedy = "make room on that disk, or set XDG_CACHE_HOME"
-            return bad(detail, remedy, put={"that disk": f"the disk of {folder}"})
+            return bad(detail, "make room on the disk of the cache folder, or set XDG_CACHE_HOME")
     return good(detail)
 
 
-def cache_speed(patient: DoctorFacts) -> CheckResult | None:
+def cache_speed(facts: DoctorFacts) -> CheckResult | None:
     """Check that the cache's disk is faster than the service."""
-    folder = patient.paths.cache
+    folder = facts.paths.cache
     if not folder.exists() or not os.access(folder, os.W_OK):
         return None
     data = secrets.token_bytes(1 << 20)
@@ -214,13 +213,13 @@ def cache_speed(patient: DoctorFacts) -> CheckResult | None:
     return good(f"the disk takes {speed / 1e6:.0f} MB/s")
 
 
-def database(patient: DoctorFacts) -> CheckResult | None:
+def database(facts: DoctorFacts) -> CheckResult | None:
     """Check the structure of the whole database, and report earlier damage."""
-    path = patient.paths.database
+    path = facts.paths.database
     if not path.exists():
         return None
     try:
-        with local_data.reader(patient.paths) as state:
+        with local_data.reader(facts.paths) as state:
             state.require_sound()
     except StoreError as wrong:
         return bad(
@@ -246,30 +245,23 @@ def _unfit(folder: Path) -> CheckResult | None:
             " make it writable again; what waits is kept",
         )
     if not _is_writable(folder):
-        own = (
-            f"run 'sudo chown -R {os.getuid()} {quoted(folder)} && chmod -R u+rwX {quoted(folder)}'"
-        )
-        return bad("it cannot be written", "give the folder back to your user", own)
-    foreign = open_ones = 0
-    for each in [folder.stat(), *_files(folder)]:
-        foreign += each.st_uid != os.getuid()
-        open_ones += bool(stat.S_IMODE(each.st_mode) & 0o077)
-    if foreign:
+        remedy = "run 'sudo chown -R USER FOLDER && chmod -R u+rwX FOLDER'"
+        return bad("it cannot be written", remedy, USER=os.getuid(), FOLDER=quoted(folder))
+    found = [folder.stat(), *_files(folder)]
+    if foreign := sum(each.st_uid != os.getuid() for each in found):
         return bad(
             f"{foreign} file(s) in it belong to another user",
-            "give them back to your user with chown; was zonedrive run with sudo?",
-            here=f"run 'sudo chown -R {os.getuid()} {quoted(folder)}'; was zonedrive run with"
-            " sudo?",
+            "run 'sudo chown -R USER FOLDER'; was zonedrive run with sudo?",
+            USER=os.getuid(),
+            FOLDER=quoted(folder),
         )
-    if folder.stat().st_mode & 0o077:
-        return _closing(folder, "others may enter it")
-    if open_ones:  # the folder itself is private, but a copy of it would be readable
-        return _closing(folder, f"{open_ones} file(s) in it could be read by others")
+    # The folder itself may be private, but a copy of an open file in it would be readable.
+    if open_ones := sum(bool(stat.S_IMODE(each.st_mode) & 0o077) for each in found):
+        detail = f"{open_ones} file(s) in it could be read by others"
+        if folder.stat().st_mode & 0o077:
+            detail = "others may enter it"
+        return bad(detail, "run 'chmod -R go= FOLDER'", FOLDER=quoted(folder))
     return None
-
-
-def _closing(folder: Path, detail: str) -> CheckResult:
-    return bad(detail, "run 'chmod -R go= FOLDER'", put={"FOLDER": quoted(folder)})
 
 
 def _is_writable(folder: Path) -> bool:

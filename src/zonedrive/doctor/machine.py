@@ -50,7 +50,7 @@ _SIGNS = {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
 # ---- the FUSE device and the helper ----
 
 
-def fuse_device(patient: DoctorFacts) -> CheckResult:
+def fuse_device(facts: DoctorFacts) -> CheckResult:
     """Check the FUSE device by opening it as a mount does, which changes nothing."""
     try:
         descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
@@ -78,7 +78,7 @@ def fuse_device(patient: DoctorFacts) -> CheckResult:
     return good("can be opened")
 
 
-def fusermount(patient: DoctorFacts) -> CheckResult:
+def fusermount(facts: DoctorFacts) -> CheckResult:
     """Check the helper that mounts for users other than root."""
     found = shutil.which("fusermount3")
     if found is None:
@@ -97,8 +97,8 @@ def fusermount(patient: DoctorFacts) -> CheckResult:
     if not (status.st_mode & stat.S_ISUID and status.st_uid == 0):
         return bad(
             "may not mount: it is not setuid root",
-            "run 'apt install --reinstall fuse3' as root",
-            here=f"run 'chown root {found} && chmod u+s {found}' as root",
+            "run 'chown root fusermount3 && chmod u+s fusermount3' as root",
+            fusermount3=found,
         )
     if os.statvfs(found).f_flag & os.ST_NOSUID:
         return bad(
@@ -119,7 +119,7 @@ def _capabilities(which: str) -> int:
     return int(found[1], 16) if found else ~0
 
 
-def user(patient: DoctorFacts) -> CheckResult | None:
+def user(facts: DoctorFacts) -> CheckResult | None:
     """Check that this user has a name, because the helper requires one."""
     number = os.getuid()
     try:
@@ -128,7 +128,7 @@ def user(patient: DoctorFacts) -> CheckResult | None:
         return bad(
             "your user number has no name on this machine, which fusermount3 requires",
             "run 'useradd --uid NUMBER NAME' as root; in a container, run as one of its users",
-            put={"NUMBER": number},
+            NUMBER=number,
         )
     return None
 
@@ -136,7 +136,7 @@ def user(patient: DoctorFacts) -> CheckResult | None:
 # ---- AppArmor ----
 
 
-def apparmor(patient: DoctorFacts) -> CheckResult | None:
+def apparmor(facts: DoctorFacts) -> CheckResult | None:
     """Check that fusermount3 may mount on this account's mount points.
 
     Debian 13 and Ubuntu from 24.10 on confine fusermount3: its AppArmor profile lists the folders
@@ -146,14 +146,14 @@ def apparmor(patient: DoctorFacts) -> CheckResult | None:
         return None  # root mounts without the helper
     allowed = _allowed(PROFILE)
     local = f"{PROFILE.parent}/local/{PROFILE.name}"
-    for folder in _mount_points(patient) if allowed is not None else ():
+    for folder in _mount_points(facts) if allowed is not None else ():
         if not any(re.fullmatch(pattern, f"{folder}/") for pattern in allowed or ()):
             return bad(
                 "the profile of fusermount3 does not allow mounts in this account's folder",
-                f"mount on a folder in your home folder, or let root allow the place in {local}",
-                here=f"mount on a folder in your home folder; to allow {folder}, put"
-                f" 'mount fstype=fuse.* -> {folder}/,' and 'umount {folder}/,' into {local} and run"
+                "mount on a folder in your home folder; to allow this one, put 'mount"
+                f" fstype=fuse.* -> PLACE/,' and 'umount PLACE/,' into {local} and run"
                 f" 'apparmor_parser -r {PROFILE}' as root",
+                PLACE=folder,
             )
     if _is_denied():
         return bad(
@@ -202,13 +202,13 @@ def _expression(pattern: str) -> str:
     return made.replace("//", "/")
 
 
-def _mount_points(patient: DoctorFacts) -> Iterator[Path]:
+def _mount_points(facts: DoctorFacts) -> Iterator[Path]:
     """Yield the requested or current mount point, and those in /etc/fstab."""
-    if patient.folder is not None:
-        yield patient.folder
-    elif patient.holder is not None:
-        yield patient.holder.mountpoint
-    account = patient.account
+    if facts.folder is not None:
+        yield facts.folder
+    elif facts.holder is not None:
+        yield facts.holder.mountpoint
+    account = facts.account
     if account is not None:
         yield from (Path(fields[1]) for fields in _fstab() if fields[0] == account.base_url)
 
@@ -227,9 +227,9 @@ def _is_denied() -> bool:
 # ---- allow_other ----
 
 
-def sharing(patient: DoctorFacts) -> CheckResult | None:
+def sharing(facts: DoctorFacts) -> CheckResult | None:
     """Check that a mount with allow_other is possible, if one is configured."""
-    if os.getuid() == 0 or (wanted := _wants_sharing(patient)) is None:
+    if os.getuid() == 0 or (wanted := _wants_sharing(facts)) is None:
         return None
     try:
         allowed = mountpoint.may_share()
@@ -247,9 +247,9 @@ def sharing(patient: DoctorFacts) -> CheckResult | None:
     )
 
 
-def _wants_sharing(patient: DoctorFacts) -> str | None:
+def _wants_sharing(facts: DoctorFacts) -> str | None:
     """Return the configuration that asks for allow_other, or None."""
-    account = patient.account
+    account = facts.account
     if account is None:
         return None
     for fields in _fstab():

@@ -7,7 +7,6 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from zonedrive import __version__, causes
@@ -15,7 +14,6 @@ from zonedrive.daemon import last_run, local_data
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, age, bad, good
 from zonedrive.errors import ConfigError, MountError, StoreError
 from zonedrive.fuse import mountpoint
-from zonedrive.fuse.mountpoint import Mount
 from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
 
@@ -24,12 +22,12 @@ LONG = 86_400.0  # seconds; a change that waits longer is a problem
 SHOWN = "findmnt -t fuse.zonedrive shows where"
 
 
-def point(patient: DoctorFacts) -> CheckResult | None:
+def point(facts: DoctorFacts) -> CheckResult | None:
     """Check that the given folder can be mounted on."""
-    if patient.folder is None or mountpoint.at(patient.folder) is not None:
+    if facts.folder is None or mountpoint.at(facts.folder) is not None:
         return None  # `mounted` checks mounts
     try:
-        mountpoint.check(os.fspath(patient.folder))
+        mountpoint.check(os.fspath(facts.folder))
     except MountError as wrong:
         return bad(
             "nothing can be mounted on that folder",
@@ -39,48 +37,35 @@ def point(patient: DoctorFacts) -> CheckResult | None:
     return good("yours, and empty")
 
 
-def mounted(patient: DoctorFacts) -> CheckResult | None:
+def mounted(facts: DoctorFacts) -> CheckResult | None:
     """Check the mounts of this account and user in the kernel's table."""
-    account = patient.account
+    account = facts.account
     if account is None:
         return None
-    last = patient.holder.mountpoint if patient.holder else None
+    last = facts.holder.mountpoint if facts.holder else None
     found = [
         each
         for each in mountpoint.mounts()
         if each.ours and each.source == account.base_url and each.user in (None, os.getuid())
     ]
     for each in found:
-        command = f"zonedrive mount {quoted(each.path)}" + patient.paths.option
+        place = quoted(each.path)
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
-            remedy = "run 'zonedrive unmount --now DIR'"
-            return bad("a mount does not answer", remedy, put={"DIR": quoted(each.path)})
+            return bad("a mount does not answer", "run 'zonedrive unmount --now DIR'", DIR=place)
         if dead:
-            return bad(
-                f"a mount has lost its daemon ({SHOWN})",
-                "run 'zonedrive mount' there again, or 'zonedrive unmount'",
-                here=f"run '{command}', or 'zonedrive unmount {quoted(each.path)}'",
-            )
-    if patient.running and patient.holder and patient.holder.control and not _is_at(last):
+            remedy = "run 'zonedrive mount DIR' again, or 'zonedrive unmount DIR'"
+            return bad(f"a mount has lost its daemon ({SHOWN})", remedy, DIR=place)
+    has_served = facts.running and facts.holder is not None and facts.holder.control
+    if has_served and (last is None or mountpoint.at(last) is None):
         return bad(
             "it was unmounted, but a program or a container still uses it, or its daemon hangs",
             "run 'zonedrive unmount DIR', which ends it, and mount again",
-            put={"DIR": quoted(patient.holder.mountpoint)},
         )
     if not found:
         return good("not mounted")
-    return _living(patient, found, last)
-
-
-def _is_at(folder: Path | None) -> bool:
-    return folder is not None and mountpoint.at(folder) is not None
-
-
-def _living(patient: DoctorFacts, found: list[Mount], last: Path | None) -> CheckResult:
-    """Return the finding for mounts that answer; the account's daemon has one of them."""
-    own = [each for each in found if patient.running and each.path == last]
+    own = [each for each in found if facts.running and each.path == last]
     others = len(found) - len(own)
     if not own:
         return good(
@@ -93,23 +78,18 @@ def _living(patient: DoctorFacts, found: list[Mount], last: Path | None) -> Chec
     return good("mounted, and it answers")
 
 
-def answering(patient: DoctorFacts) -> CheckResult | None:
+def answering(facts: DoctorFacts) -> CheckResult | None:
     """Check the daemon of the mount."""
-    if not patient.running:
+    if not facts.running:
         return None
-    vitals = patient.vitals
+    vitals = facts.vitals
     if vitals is None:
         return bad(
             "it is running and does not answer",
             "run 'zonedrive unmount --now DIR', which ends it, and mount again; saved data is kept",
-            put={"DIR": quoted(patient.holder.mountpoint) if patient.holder else "DIR"},
         )
     if vitals["state"] == "logon-required":
-        return bad(
-            "the logon has ended",
-            "run 'zonedrive logon URL' again",
-            here=f"run '{patient.logon_command}'",
-        )
+        return bad("the logon has ended", "run 'zonedrive logon URL' again")
     version = str(vitals.get("version", "older"))
     if version != __version__:
         return bad(
@@ -119,26 +99,25 @@ def answering(patient: DoctorFacts) -> CheckResult | None:
     return good(f"it answers, and is {vitals['state']}")
 
 
-def background(patient: DoctorFacts) -> CheckResult | None:
+def background(facts: DoctorFacts) -> CheckResult | None:
     """Check the background tasks of the daemon."""
-    if patient.vitals is None:
+    if facts.vitals is None:
         return None
-    failing = [str(each) for each in patient.vitals.get("failing", ())]
+    failing = [str(each) for each in facts.vitals.get("failing", ())]
     if not failing:
         return good("none of them fails")
     return bad(
         f"failing, and retried automatically: {', '.join(failing)}",
         "see daemon.log, and send 'zonedrive doctor --report FILE' with a bug report; unmounting"
         " and mounting again may help",
-        put={"daemon.log": patient.paths.log},
     )
 
 
-def downloads(patient: DoctorFacts) -> CheckResult | None:
+def downloads(facts: DoctorFacts) -> CheckResult | None:
     """Check that no file failed to download recently."""
-    if patient.vitals is None:
+    if facts.vitals is None:
         return None
-    if not (unfetched := int(patient.vitals.get("unfetched", 0))):
+    if not (unfetched := int(facts.vitals.get("unfetched", 0))):
         return good("none failed in the last minutes")
     return bad(
         f"{unfetched} file(s) could not be fetched in the last minutes",
@@ -146,12 +125,12 @@ def downloads(patient: DoctorFacts) -> CheckResult | None:
     )
 
 
-def last_end(patient: DoctorFacts) -> CheckResult | None:
+def last_end(facts: DoctorFacts) -> CheckResult | None:
     """Report the death of the last daemon, if none is running."""
-    died = last_run.death(patient.paths)
-    if patient.account is None or died is None:
+    died = last_run.death(facts.paths)
+    if facts.account is None or died is None:
         return None
-    command = f"zonedrive mount {quoted(died.mountpoint)}{patient.paths.option}"
+    command = f"zonedrive mount {quoted(died.mountpoint)}{facts.paths.option}"
     again = "if it happens again, send 'zonedrive doctor --report FILE' with a bug report"
     return bad(
         f"the daemon died without unmounting: {died.public}",
@@ -160,23 +139,23 @@ def last_end(patient: DoctorFacts) -> CheckResult | None:
     )
 
 
-def outbox(patient: DoctorFacts) -> CheckResult | None:
+def outbox(facts: DoctorFacts) -> CheckResult | None:
     """Check the changes that the service does not have yet."""
     try:
-        if patient.account is None:
-            return _ownerless(patient)
+        if facts.account is None:
+            return _ownerless(facts)
     except ConfigError:
-        return _ownerless(patient)
-    vitals = patient.vitals
+        return _ownerless(facts)
+    vitals = facts.vitals
     if vitals is None:
-        return None if patient.running else _at_rest(patient)
+        return None if facts.running else _at_rest(facts)
     waiting, failed = int(vitals["waiting"]), int(vitals["failed"])
     see = "see 'zonedrive status'"
     if failed:
         return bad(f"{failed} of {waiting} change(s) {_why(vitals, failed)}", see)
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
         return bad(f"an upload failed {vitals['tries']} times, although the service answers", see)
-    since = _oldest(patient) if waiting > int(vitals.get("held", 0)) else 0.0
+    since = _oldest(facts) if waiting > int(vitals.get("held", 0)) else 0.0
     if since > LONG:
         return bad(
             f"{waiting} change(s) wait, the oldest for {age(since)}",
@@ -199,57 +178,53 @@ def _why(vitals: Mapping[str, Any], failed: int) -> str:
     return f"failed: {causes.summary(counts, failed)}"
 
 
-def _ownerless(patient: DoctorFacts) -> CheckResult | None:
+def _ownerless(facts: DoctorFacts) -> CheckResult | None:
     """Report pending changes of a logon whose account file is gone."""
-    left = local_data.backlog(patient.paths)
+    left = local_data.backlog(facts.paths)
     if not left.files:
         return None
     detail = f"{left} wait here, of a logon whose account.json cannot be read"
-    copy = Account.load_copy(patient.paths)
+    copy = Account.load_copy(facts.paths)
     if copy is None:
-        remedy = "restore account.json from a backup; pending changes are kept"
-        return bad(detail, remedy, put={"account.json": patient.paths.account_file})
-    return bad(
-        detail,
-        "log on again as the same user; the changes are kept, and sent then",
-        here=f"run '{copy.logon_command()}'; the changes are kept, and sent then",
-    )
+        remedy = "restore FILE from a backup; pending changes are kept"
+        return bad(detail, remedy.replace("FILE", "account.json"), FILE=facts.paths.account_file)
+    kept = "the changes are kept, and sent then"
+    here = f"run '{copy.logon_command()}'; {kept}"
+    return bad(detail, f"log on again as the same user; {kept}", here)
 
 
-def _at_rest(patient: DoctorFacts) -> CheckResult:
+def _at_rest(facts: DoctorFacts) -> CheckResult:
     try:
-        left = local_data.backlog(patient.paths)
+        left = local_data.backlog(facts.paths)
     except StoreError as wrong:
         return bad(
             "pending changes cannot be counted: the database cannot be read now",
             "they are kept; first fix the problem of the state folder or its disk, see above",
-            put={"they are kept": f"they are kept ({wrong.message})"},
+            here=f"{wrong.message}; the changes are kept; first fix the problem, see above",
         )
     if not left.files:
         return good("empty")
-    if patient.key in ("gone", "another"):
+    if facts.key in ("gone", "another"):
         return bad(f"{left} wait, and cannot be sent without the data key", "see key")
-    place = quoted(patient.holder.mountpoint) if patient.holder else "DIR"
-    here = f"run 'zonedrive mount {place}{patient.paths.option}'"
-    since = _oldest(patient)
+    since = _oldest(facts)
     told = f", the oldest for {age(since)}" if since > LONG else ""
     detail = f"{left} wait until the next mount{told}"
-    return CheckResult(since <= LONG, detail, "run 'zonedrive mount DIR'", here)
+    return CheckResult(since <= LONG, detail, "run 'zonedrive mount DIR'")
 
 
-def _oldest(patient: DoctorFacts) -> float:
+def _oldest(facts: DoctorFacts) -> float:
     """Return the age in seconds of the oldest content that waits for upload."""
     times = []
-    with contextlib.suppress(OSError), os.scandir(patient.paths.outgoing) as entries:
+    with contextlib.suppress(OSError), os.scandir(facts.paths.outgoing) as entries:
         times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
     return time.time() - min(times) if times else 0.0
 
 
-def lost_found(patient: DoctorFacts) -> CheckResult | None:
+def lost_found(facts: DoctorFacts) -> CheckResult | None:
     """Check for files that lost their names in a damaged database."""
-    if patient.vitals is None:
+    if facts.vitals is None:
         return None
-    if patient.vitals["lost"]:
+    if facts.vitals["lost"]:
         return bad(
             "files lost their names when the database was damaged",
             "copy what you need from lost+found, then delete it there",

@@ -54,7 +54,7 @@ WITHOUT = {
 Named = tuple[str, CheckResult]
 
 
-def examine(patient: DoctorFacts, file: str) -> Iterator[Named]:
+def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
     """Yield findings on the file, then on every operation in the order of OPERATIONS."""
     try:
         profile = load_profile(file)
@@ -65,7 +65,7 @@ def examine(patient: DoctorFacts, file: str) -> Iterator[Named]:
     shown = profile.name if file in packaged() else "the file"
     named = f"{len(profile.operations)} tables" if profile.operations else "no table"
     yield "profile", good(f"{shown} is sound, with {named}")
-    account = patient.account
+    account = facts.account
     if account is None:
         yield (
             "logon",
@@ -82,7 +82,7 @@ def examine(patient: DoctorFacts, file: str) -> Iterator[Named]:
                 for name, operation in profile.operations.items()
                 if not _is_read(name, operation)
             }
-        read = trio.run(_read, patient, account, profile)
+        read = trio.run(_read, facts, account, profile)
     except ZonedriveError as wrong:
         yield (
             "service",
@@ -139,13 +139,13 @@ def _judged(profile: Profile, table: str, verdict: ProbeVerdict) -> CheckResult:
 # ---- what reads is read ----
 
 
-async def _read(patient: DoctorFacts, account: Account, profile: Profile) -> dict[str, CheckResult]:
+async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[str, CheckResult]:
     """Run each reading operation on an existing object; return the findings by name."""
     found: dict[str, CheckResult] = {}
     wanted = {name: each for name, each in profile.operations.items() if _is_read(name, each)}
     if not wanted:
         return found
-    service = open_service(account, BearerAuth(patient.secrets), profile, patient.settings)
+    service = open_service(account, BearerAuth(facts.secrets), profile, facts.settings)
     try:
         zones = [zone.id for zone in await service.zones() if zone.accessible]
         if not zones:

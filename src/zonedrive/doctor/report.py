@@ -39,15 +39,15 @@ FLAGS = frozenset({"ro", "rw", "allow_other", "default_permissions", "noexec", "
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:[-+~.][0-9]+)*")
 
 
-def text(patient: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
+def text(facts: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
     """Return the whole report."""
     told = ["zonedrive: a report without names or secrets", ""]
     for title, found in (
         ("Versions", _versions()),
         ("Machine", _machine()),
-        ("Account", _account(patient)),
-        ("Settings", _settings(patient)),
-        ("Daemon", _daemon(patient)),
+        ("Account", _account(facts)),
+        ("Settings", _settings(facts)),
+        ("Daemon", _daemon(facts)),
     ):
         told += [f"## {title}", "", *(f"{name}: {value}" for name, value in found), ""]
     told += ["## Checks", ""]
@@ -55,7 +55,7 @@ def text(patient: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
         told.append(f"{'ok ' if check['ok'] else 'BAD'}  {check['name']}: {check['detail']}")
         if check["remedy"]:
             told.append(f"     {check['remedy']}")
-    told += ["", "## Log", "", *_log(patient)]
+    told += ["", "## Log", "", *_log(facts)]
     return "\n".join(told) + "\n"
 
 
@@ -139,25 +139,25 @@ def _yes(it_is: bool) -> str:
     return "yes" if it_is else "no"
 
 
-def _account(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
+def _account(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
     try:
-        account = patient.account
+        account = facts.account
     except ConfigError:
         yield "logon", "damaged"
         return
     if account is None:
         yield "logon", "none"
         return
-    yield "secrets", patient.secrets.kind
+    yield "secrets", facts.secrets.kind
     yield "logon", "in a browser" if account.sign_on else "with a password"
     yield "password kept", _yes(account.keeps_password)
     yield "authority of its own", _yes(account.ca_file is not None)
     yield "named account", _yes(account.name != "default")
 
 
-def _settings(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
+def _settings(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
     try:
-        settings = patient.settings
+        settings = facts.settings
     except ConfigError:
         yield "config.toml", "cannot be used"
         return
@@ -175,26 +175,26 @@ def _settings(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
     yield "all others", "as they come"
 
 
-def _daemon(patient: DoctorFacts) -> Iterator[tuple[str, str]]:
-    yield "running", _yes(patient.running)
-    vitals = patient.vitals or {}
+def _daemon(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
+    yield "running", _yes(facts.running)
+    vitals = facts.vitals or {}
     for name in VITALS:
         value = vitals.get(name)
         if name == "version":
             yield name, _version(str(value))
         elif isinstance(value, bool | int) or value in logs.KNOWN:
             yield name, str(value).lower()
-    if patient.holder is None:
+    if facts.holder is None:
         return
     for each in mountpoint.mounts():
-        if each.ours and each.path == patient.holder.mountpoint:
+        if each.ours and each.path == facts.holder.mountpoint:
             yield "mount options", ", ".join(sorted(FLAGS & each.options))
 
 
-def _log(patient: DoctorFacts) -> Iterator[str]:
+def _log(facts: DoctorFacts) -> Iterator[str]:
     """Yield the end of the anonymous log, which exists only for daemons in the background."""
     try:
-        with logs.anonymous(patient.paths.log).open(encoding="utf-8", errors="replace") as file:
+        with logs.anonymous(facts.paths.log).open(encoding="utf-8", errors="replace") as file:
             yield from map(str.rstrip, deque(file, LINES))
     except OSError:
         yield "there is none here"

@@ -8,7 +8,7 @@ import pytest
 
 from zonedrive.daemon.lock import Holder
 from zonedrive.doctor import machine
-from zonedrive.doctor.facts import CheckResult
+from zonedrive.doctor.facts import CheckResult, local_remedy
 from zonedrive.fuse import mountpoint
 
 # Mount rules as in an AppArmor profile of fusermount3.
@@ -56,15 +56,18 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def patient(folder: str = "/home/alice/Zones") -> Any:
+def facts(folder: str = "/home/alice/Zones") -> Any:
     """Return the facts of an account that was mounted at `folder`."""
     account = SimpleNamespace(base_url="https://service.example", name="default")
-    return SimpleNamespace(holder=Holder(1, Path(folder)), folder=None, account=account)
+    paths = SimpleNamespace(state="", cache="", log="", option="")
+    return SimpleNamespace(
+        holder=Holder(1, Path(folder)), folder=None, account=account, paths=paths
+    )
 
 
 def finding(folder: str) -> CheckResult:
     """Return the result for a mount at `folder`."""
-    found = machine.apparmor(patient(folder))
+    found = machine.apparmor(facts(folder))
     assert found is not None
     return found
 
@@ -89,12 +92,12 @@ def test_a_folder_is_compared_with_the_profile(system: Path, folder: str, ok: bo
     assert found.ok == ok, found
     if not ok:
         assert folder not in found.detail + found.remedy
-        assert f"mount fstype=fuse.* -> {folder}/," in found.here
+        assert f"mount fstype=fuse.* -> {folder}/," in local_remedy(facts(), found)
 
 
 def test_the_folder_on_the_command_line_is_checked(system: Path) -> None:
     """It replaces the folder of the last mount."""
-    wants = patient()
+    wants = facts()
     wants.folder = Path("/data/zones")
     found = machine.apparmor(wants)
     assert found is not None and not found.ok
@@ -125,17 +128,17 @@ def test_an_installed_profile_counts_as_loaded(system: Path) -> None:
     (system / "loaded").unlink()
     assert not finding("/data/zones").ok
     (system / "apparmor.d/fusermount3").unlink()
-    assert machine.apparmor(patient("/data/zones")) is None
+    assert machine.apparmor(facts("/data/zones")) is None
 
 
 def test_without_confinement_there_is_no_result(system: Path) -> None:
     """AppArmor is disabled or missing, or the profile is missing or not enforced."""
     (system / "loaded").write_text("fusermount3 (complain)\n")
-    assert machine.apparmor(patient("/data/zones")) is None
+    assert machine.apparmor(facts("/data/zones")) is None
     (system / "enabled").write_text("N\n")
-    assert machine.apparmor(patient("/data/zones")) is None
+    assert machine.apparmor(facts("/data/zones")) is None
     (system / "enabled").unlink()
-    assert machine.apparmor(patient("/data/zones")) is None
+    assert machine.apparmor(facts("/data/zones")) is None
 
 
 FSTAB = "https://service.example /home/alice/Zones fuse.zonedrive noauto,user,{} 0 0\n"
@@ -145,16 +148,16 @@ UNIT = "[Service]\nEnvironment=MOUNTPOINT=%h/Zones OPTIONS=settle=2,allow_other\
 def test_allow_other_needs_a_line_in_fuse_conf(system: Path) -> None:
     """There is a result only if /etc/fstab or a systemd unit asks for allow_other."""
     (system / "fstab").write_text(FSTAB.format("settle=2"))
-    assert machine.sharing(patient()) is None
+    assert machine.sharing(facts()) is None
     (system / "fstab").write_text(FSTAB.format("allow_other"))
-    found = machine.sharing(patient())
+    found = machine.sharing(facts())
     assert found is not None and not found.ok
     assert "user_allow_other" in found.remedy
     (system / "fuse.conf").write_text("#user_allow_other\nmount_max = 5\n")
-    found = machine.sharing(patient())
+    found = machine.sharing(facts())
     assert found is not None and not found.ok
     (system / "fuse.conf").write_text("mount_max = 5\n user_allow_other\n")
-    found = machine.sharing(patient())
+    found = machine.sharing(facts())
     assert found is not None and found.ok
 
 
@@ -163,7 +166,7 @@ def test_a_systemd_unit_may_ask_for_allow_other(system: Path) -> None:
     folder = system / "units/zonedrive@default.service.d"
     folder.mkdir(parents=True)
     (folder / "own.conf").write_text("# OPTIONS=allow_other\n")
-    assert machine.sharing(patient()) is None
+    assert machine.sharing(facts()) is None
     (folder / "own.conf").write_text(UNIT)
-    found = machine.sharing(patient())
+    found = machine.sharing(facts())
     assert found is not None and "systemd unit wants allow_other" in found.detail

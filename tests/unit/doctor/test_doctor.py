@@ -17,19 +17,22 @@ from zonedrive.config import Settings
 from zonedrive.daemon.lock import Holder
 from zonedrive.db import Database
 from zonedrive.doctor import account, folders, machine, mount
-from zonedrive.doctor.facts import CheckResult, DoctorFacts, age
+from zonedrive.doctor.facts import CheckResult, DoctorFacts, age, local_remedy
 from zonedrive.errors import StoreError, TimedOut, Unreachable
 from zonedrive.fuse import mountpoint
+from zonedrive.paths import AccountPaths
 from zonedrive.remote import probe
 from zonedrive.remote.probe import ProbeResult
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.schema import SCHEMAS
 
+NOBODY = DoctorFacts(AccountPaths("nobody"), dict)
 
-def patient(**facts: Any) -> Any:
+
+def facts(**known: Any) -> Any:
     """Return an object with only these facts."""
-    return SimpleNamespace(**facts)
+    return SimpleNamespace(**known)
 
 
 def disk(free: int, total: int = 1 << 40) -> SimpleNamespace:
@@ -47,10 +50,10 @@ def home(tmp_path: Path) -> Any:
     paths = SimpleNamespace(
         state=tmp_path / "state", cache=tmp_path / "cache", content=tmp_path / "cache/content",
         database=tmp_path / "state/tree.db", outgoing=tmp_path / "state/outgoing",
-        account="default", log=tmp_path / "state/daemon.log",
+        account="default", option="", log=tmp_path / "state/daemon.log",
         lock=tmp_path / "state/daemon.lock", control=tmp_path / "default.sock",
     )  # fmt: skip
-    return patient(paths=paths, settings=Settings(), account=object(), running=True, holder=None)
+    return facts(paths=paths, settings=Settings(), account=object(), running=True, holder=None)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def home(tmp_path: Path) -> Any:
 )
 def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
     """Within a minute one-time codes and times are as expected."""
-    found = account.clock(patient(glance=ProbeResult(0.1, ahead, 100)))
+    found = account.clock(facts(glance=ProbeResult(0.1, ahead, 100)))
     assert found is not None and found.ok == ok
 
 
@@ -74,14 +77,14 @@ def test_the_clock_is_read_off_an_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])
 def test_a_certificate_that_ends_soon_is_said(days: float, ok: bool) -> None:
     """While there is time to renew it."""
-    found = account.certificate(patient(glance=ProbeResult(0.1, 0.0, days)))
+    found = account.certificate(facts(glance=ProbeResult(0.1, 0.0, days)))
     assert found is not None and found.ok == ok
 
 
 @pytest.mark.parametrize("error", [TimedOut("example.org is slow"), Unreachable("example.org")])
 def test_a_service_out_of_reach_is_not_named(error: Exception) -> None:
     """The words are the doctor's own: those of the error hold the host."""
-    found = account.reachable(patient(glance=error))
+    found = account.reachable(facts(glance=error))
     assert found is not None
     assert not found.ok
     assert "example" not in found.detail + found.remedy
@@ -163,7 +166,7 @@ def test_a_machine_without_fuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     """Device and helper are named, with what to do."""
     monkeypatch.setattr(machine, "DEVICE", tmp_path / "fuse")
     monkeypatch.setenv("PATH", str(tmp_path))
-    for found in (machine.fuse_device(patient()), machine.fusermount(patient())):
+    for found in (machine.fuse_device(facts()), machine.fusermount(facts())):
         assert not found.ok
         assert found.remedy
 
@@ -173,9 +176,9 @@ def test_a_helper_that_may_not_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "fusermount3").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    assert not machine.fusermount(patient()).ok
+    assert not machine.fusermount(facts()).ok
     monkeypatch.setattr(os, "getuid", lambda: 0)
-    assert machine.fusermount(patient()).ok
+    assert machine.fusermount(facts()).ok
 
 
 @pytest.mark.parametrize(
@@ -225,7 +228,9 @@ def test_a_daemon_that_does_not_answer(home: Any) -> None:
     found = mount.answering(home)
     assert found is not None and not found.ok
     assert "does not answer" in found.detail
-    assert "run 'zonedrive unmount --now '/home/me/My Zones'', which ends it" in found.here
+    assert "run 'zonedrive unmount --now '/home/me/My Zones'', which ends it" in local_remedy(
+        home, found
+    )
     assert "My Zones" not in found.remedy
 
 
@@ -235,7 +240,9 @@ def test_a_mount_that_was_taken_away_and_is_still_used(home: Any) -> None:
     home.holder = Holder(4711, home.paths.state / "Zones", home.paths.control)
     found = mount.mounted(home)
     assert found is not None and not found.ok
-    assert f"run 'zonedrive unmount {home.paths.state}/Zones', which ends it" in found.here
+    assert f"run 'zonedrive unmount {home.paths.state}/Zones', which ends it" in local_remedy(
+        home, found
+    )
     home.holder = Holder(4711, Path("/proc"), home.paths.control)
     found = mount.mounted(home)
     assert found is not None and found.ok
@@ -253,24 +260,24 @@ def test_a_daemon_of_before_an_upgrade(home: Any, version: str | None, ok: bool)
 def test_a_check_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it stumbled over stays private."""
 
-    def store(patient: DoctorFacts) -> CheckResult:
+    def store(facts: DoctorFacts) -> CheckResult:
         raise StoreError("/home/alice is damaged")
 
-    def system(patient: DoctorFacts) -> CheckResult:
+    def system(facts: DoctorFacts) -> CheckResult:
         raise OSError(errno.EACCES, "Permission denied", "/home/alice")
 
-    def bug(patient: DoctorFacts) -> CheckResult:
+    def bug(facts: DoctorFacts) -> CheckResult:
         raise KeyError("alice")
 
-    def good(patient: DoctorFacts) -> CheckResult:
+    def good(facts: DoctorFacts) -> CheckResult:
         return CheckResult(True, "well")
 
-    def nothing(patient: DoctorFacts) -> None:
+    def nothing(facts: DoctorFacts) -> None:
         return None
 
     checks = (("a", store), ("b", system), ("c", bug), ("d", nothing), ("e", good))
     monkeypatch.setattr(doctor, "CHECKS", checks)
-    found = list(doctor.examine(patient()))
+    found = list(doctor.examine(NOBODY))
     assert [(each["name"], each["ok"]) for each in found] == [
         ("a", False), ("b", False), ("c", False), ("e", True),
     ]  # fmt: skip
@@ -281,14 +288,14 @@ def test_a_check_that_never_ends_holds_up_no_other(monkeypatch: pytest.MonkeyPat
     """A dead network folder answers nobody."""
     over = threading.Event()
 
-    def hung(patient: DoctorFacts) -> CheckResult:
+    def hung(facts: DoctorFacts) -> CheckResult:
         over.wait()
         return CheckResult(True, "late")
 
-    checks = (("a", hung), ("b", lambda patient: CheckResult(True, "well")))
+    checks = (("a", hung), ("b", lambda facts: CheckResult(True, "well")))
     monkeypatch.setattr(doctor, "CHECKS", checks)
     monkeypatch.setattr(doctor, "SECONDS", 0.5)
-    looking = doctor.examine(patient())
+    looking = doctor.examine(NOBODY)
     found = [next(looking)]
     monkeypatch.setattr(doctor, "SECONDS", 60.0)
     found += looking

@@ -181,7 +181,7 @@ def test_a_full_disk(person: Person) -> None:
     assert "room for 0 bytes of what you save; make room" in found["state folder"]
     found = bad(person, lacking=(small + fill).format(cache))
     assert set(found) == {"cache folder"}
-    assert "make room on that disk, or set XDG_CACHE_HOME" in found["cache folder"]
+    assert "make room on the disk of the cache folder" in found["cache folder"]
 
 
 def test_a_mount_of_somebody_else_is_not_ours(mounted: Mounted) -> None:
@@ -239,7 +239,7 @@ def test_mistakes_in_files_are_named_by_line(shell: Machine, settings: Path) -> 
     settings.write_text("settle = 2\nrefesh = 5\n")
     ended = shell.run("doctor")
     assert f"{settings}:2: there is no setting 'refesh'; did you mean refresh?" in ended.stdout
-    assert "config.toml cannot be used (line 2); mend" in bad(Person(shell))["settings"]
+    assert "config.toml cannot be used (line 2); " in bad(Person(shell))["settings"]
     profile = shell.folder / "secret-deployment.toml"
     profile.write_text('[delete]\nmethod = "DELETE"\npath = "https://evil.example/{entry}"\n')
     settings.write_text(f'profile = "{profile}"\n')

@@ -10,12 +10,12 @@ import pwd
 import re
 import shutil
 import stat
-import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.fuse import mountpoint
+from zonedrive.logon.account import Account
 from zonedrive.paths import config_file
 
 DEVICE = Path("/dev/fuse")
@@ -29,14 +29,11 @@ UNITS = ("/etc/systemd/user", "/usr/lib/systemd/user", "/usr/local/lib/systemd/u
 ENABLED = Path("/sys/module/apparmor/parameters/enabled")
 LOADED = Path("/sys/kernel/security/apparmor/profiles")
 PROFILE = Path("/etc/apparmor.d/fusermount3")
-JOURNAL_SECONDS = 5.0
-JOURNAL = ("journalctl", "--quiet", "--dmesg", "--no-pager", "--output=cat", "--since=-1d")
 
 _LOAD = "run 'modprobe fuse' as root; a container needs --device /dev/fuse"
 _RULE = re.compile(
     r"^\s*(?:allow\s+)?mount\b(?P<how>[^#\n]*?)->\s*(?P<where>[^\s,]\S*?),?\s*$", re.M
 )
-_DENIED = re.compile(r'apparmor="DENIED".*profile="(?:/usr/bin/)?fusermount3?"')
 _VARIABLES = {
     "@{HOME}": "{/home/*,/root}",
     "@{HOMEDIRS}": "/home/",
@@ -53,11 +50,8 @@ _SIGNS = {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
 def fuse_device(facts: DoctorFacts) -> CheckResult:
     """Check the FUSE device by opening it as a mount does, which changes nothing."""
     try:
-        descriptor = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            found = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
+        with DEVICE.open("r+b", buffering=0) as device:
+            found = os.fstat(device.fileno())
     except FileNotFoundError:
         return bad("there is no /dev/fuse", _LOAD)
     except OSError as wrong:
@@ -155,11 +149,6 @@ def apparmor(facts: DoctorFacts) -> CheckResult | None:
                 f" 'apparmor_parser -r {PROFILE}' as root",
                 PLACE=folder,
             )
-    if _is_denied():
-        return bad(
-            "the kernel's log contains an AppArmor denial for fusermount3",
-            "run 'journalctl -k --grep fusermount3' as root, and mount in your home folder",
-        )
     if allowed is None:
         return good("on; fusermount3 is not confined")
     return good("on; fusermount3 may mount in your home folder, not everywhere")
@@ -208,20 +197,8 @@ def _mount_points(facts: DoctorFacts) -> Iterator[Path]:
         yield facts.folder
     elif facts.holder is not None:
         yield facts.holder.mountpoint
-    account = facts.account
-    if account is not None:
-        yield from (Path(fields[1]) for fields in _fstab() if fields[0] == account.base_url)
-
-
-def _is_denied() -> bool:
-    """Return True if the kernel's log has a denial; False if users cannot read the log."""
-    try:
-        said = subprocess.run(  # noqa: S603
-            JOURNAL, capture_output=True, timeout=JOURNAL_SECONDS, check=False
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return _DENIED.search(said.decode("utf-8", "replace")) is not None
+    if facts.account is not None:
+        yield from (folder for folder, _ in _fstab(facts.account))
 
 
 # ---- allow_other ----
@@ -229,7 +206,13 @@ def _is_denied() -> bool:
 
 def sharing(facts: DoctorFacts) -> CheckResult | None:
     """Check that a mount with allow_other is possible, if one is configured."""
-    if os.getuid() == 0 or (wanted := _wants_sharing(facts)) is None:
+    if os.getuid() == 0 or facts.account is None:
+        return None
+    if any(_shares(options) for _, options in _fstab(facts.account)):
+        wanted = "/etc/fstab"
+    elif any(_shares(options) for options in _unit_options(facts.account.name)):
+        wanted = "the systemd unit"
+    else:
         return None
     try:
         allowed = mountpoint.may_share()
@@ -247,38 +230,24 @@ def sharing(facts: DoctorFacts) -> CheckResult | None:
     )
 
 
-def _wants_sharing(facts: DoctorFacts) -> str | None:
-    """Return the configuration that asks for allow_other, or None."""
-    account = facts.account
-    if account is None:
-        return None
-    for fields in _fstab():
-        if fields[0] == account.base_url and _shares(fields[3]):
-            return "/etc/fstab"
-    for text in _units(account.name):
-        if any(_shares(options) for options in re.findall(r"OPTIONS=([^\s\"']*)", text)):
-            return "the systemd unit"
-    return None
-
-
 def _shares(options: str) -> bool:
     return bool(mountpoint.SHARING & set(options.split(",")))
 
 
-def _fstab() -> Iterable[list[str]]:
+def _fstab(account: Account) -> Iterator[tuple[Path, str]]:
+    """Yield mount point and options of the account's lines in /etc/fstab."""
     with contextlib.suppress(OSError):
         for line in FSTAB.read_text("utf-8", "replace").splitlines():
-            fields = line.split()
-            if len(fields) >= 4 and fields[2] == mountpoint.KIND and fields[0][0] != "#":
-                yield fields
+            match line.split():
+                case [account.base_url, folder, mountpoint.KIND, options, *_]:
+                    yield Path(folder), options
 
 
-def _units(account: str) -> Iterator[str]:
-    """Yield the texts of the account's systemd unit and its drop-ins."""
-    own = config_file().parent.parent / "systemd/user"
-    for folder in (*map(Path, UNITS), own):
+def _unit_options(account: str) -> Iterator[str]:
+    """Yield the mount options in the account's systemd unit and its drop-ins."""
+    for folder in (*map(Path, UNITS), config_file().parent.parent / "systemd/user"):
         for name in (f"zonedrive@{account}.service", "zonedrive@.service"):
             for path in (folder / name, *(folder / f"{name}.d").glob("*.conf")):
                 with contextlib.suppress(OSError):
-                    lines = path.read_text("utf-8", "replace").splitlines()
-                    yield "\n".join(line for line in lines if not line.startswith(("#", ";")))
+                    text = path.read_text("utf-8", "replace")
+                    yield from re.findall(r"^[^#;\n]*\bOPTIONS=([^\s\"']*)", text, re.M)

@@ -52,6 +52,7 @@ WITHOUT = {
 """Consequence of each missing table, for users."""
 
 Named = tuple[str, CheckResult]
+Look = Callable[[], Awaitable[Collection[object]]]
 
 
 def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
@@ -59,7 +60,7 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
     try:
         profile = load_profile(file)
     except ConfigError as wrong:
-        remedy = wrong.remedy or "name another file, or mend this one"
+        remedy = wrong.remedy or "name another file, or correct this one"
         yield "profile", bad(_unnamed(wrong, file), remedy, here=wrong.line())
         return
     shown = profile.name if file in packaged() else "the file"
@@ -67,33 +68,26 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
     yield "profile", good(f"{shown} is sound, with {named}")
     account = facts.account
     if account is None:
-        yield (
-            "logon",
-            bad(
-                "there is no logon, so nothing was asked",
-                "run 'zonedrive logon URL --profile FILE'",
-            ),
-        )
+        remedy = "run 'zonedrive logon URL --profile FILE'"
+        yield "logon", bad("there is no logon, so nothing was asked", remedy)
         return
     try:
-        with Probe(account) as trial:
-            addresses = {
-                name: trial.endpoint(operation)
+        with Probe(account) as probe:
+            found = {
+                name: _judged(operation, probe.endpoint(operation))
                 for name, operation in profile.operations.items()
                 if not _is_read(name, operation)
             }
-        read = trio.run(_read, facts, account, profile)
+        found |= trio.run(_read, facts, account, profile)
     except ZonedriveError as wrong:
-        yield (
-            "service",
-            bad(
-                f"could not be asked ({type(wrong).__name__})",
-                "run 'zonedrive doctor' without --profile",
-            ),
-        )
+        detail = f"could not be asked ({type(wrong).__name__})"
+        yield "service", bad(detail, "run 'zonedrive doctor' without --profile")
         return
     for name in OPERATIONS:
-        yield from _findings(name, profile, addresses, read)
+        tables = [table for table in profile.operations if table.split(".")[0] == name]
+        yield from ((table, found[table]) for table in tables)
+        if not tables and not profile.can(name):  # moving may rename as well
+            yield name, good(f"not in the profile: {WITHOUT[name]}")
 
 
 def _unnamed(wrong: ConfigError, file: str) -> str:
@@ -115,28 +109,14 @@ def _is_read(name: str, operation: Operation) -> bool:
     return reads and is_harmless(operation)
 
 
-def _findings(
-    name: str, profile: Profile, addresses: dict[str, ProbeVerdict], read: dict[str, CheckResult]
-) -> Iterator[Named]:
-    tables = [table for table in profile.operations if table.split(".")[0] == name]
-    for table in tables:
-        yield table, read[table] if table in read else _judged(profile, table, addresses[table])
-    if tables or profile.can(name):  # moving may rename as well
-        return
-    yield name, good(f"not in the profile: {WITHOUT[name]}")
-
-
-def _judged(profile: Profile, table: str, verdict: ProbeVerdict) -> CheckResult:
-    operation = profile.operations[table]
+def _judged(operation: Operation, verdict: ProbeVerdict) -> CheckResult:
     detail = f"{operation.method} {operation.path}: {verdict.value}"
-    return CheckResult(
-        verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN),
-        detail,
-        "" if verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN) else ASK,
-    )
+    if verdict in (ProbeVerdict.PRESENT, ProbeVerdict.OPEN):
+        return good(detail)
+    return bad(detail, ASK)
 
 
-# ---- what reads is read ----
+# ---- reading operations ----
 
 
 async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[str, CheckResult]:
@@ -152,17 +132,18 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
             return dict.fromkeys(wanted, good("there is no zone to try it on"))
         file = await _some_file(service)
         versions: list[Version] = []
-        for name in wanted:
-            if name == "levels":
-                found[name] = await _tried(wanted[name], service.levels)
-            elif name in ("deleted", "zone_log"):
-                look: Callable[[str], Awaitable[Sequence[object]]]
-                look = service.deleted if name == "deleted" else service.zone_log
-                found[name] = await _tried(wanted[name], partial(look, zones[0]))
+        looks: dict[str, Look] = {
+            "levels": service.levels,
+            "deleted": partial(service.deleted, zones[0]),
+            "zone_log": partial(service.zone_log, zones[0]),
+        }
+        for name, operation in wanted.items():
+            if name in looks:
+                found[name] = await _tried(operation, looks[name])
             elif file is None:
                 found[name] = good("there is no file to try it on")
             elif name == "versions":
-                found[name], versions = await _versions(service, wanted[name], file)
+                found[name], versions = await _versions(service, operation, file)
         if file is not None and "version_content" in wanted:
             found["version_content"] = await _content(service, wanted, file, versions)
         return found
@@ -200,22 +181,17 @@ async def _versions(
         return versions
 
     finding = await _tried(operation, look)
-    if finding.ok and not versions:
-        finding = bad(
-            f"{finding.detail}, but names no version of a file that is there",
-            "check 'answer' and 'fields'",
-        )
-    elif finding.ok and not all(version.modified_ns for version in versions):
-        finding = bad(
-            f"{finding.detail}, but not when each version was made",
-            "name the member in fields.modified",
-        )
-    elif finding.ok and file.size and not any(version.size for version in versions):
-        finding = bad(
-            f"{finding.detail}, but not how large each version is, so that .versions in the"
-            " mount cannot show them",
-            "name the member in fields.size",
-        )
+    lacks, remedy = "", ""
+    if not versions:
+        lacks = "names no version of a file that is there"
+        remedy = "check 'answer' and 'fields'"
+    elif not all(version.modified_ns for version in versions):
+        lacks, remedy = "not when each version was made", "name the member in fields.modified"
+    elif file.size and not any(version.size for version in versions):
+        lacks = "not how large each version is, so that .versions in the mount cannot show them"
+        remedy = "name the member in fields.size"
+    if finding.ok and lacks:
+        finding = bad(f"{finding.detail}, but {lacks}", remedy)
     return finding, versions
 
 
@@ -236,9 +212,7 @@ async def _content(
     return await _tried(wanted["version_content"], look)
 
 
-async def _tried(
-    operation: Operation, look: Callable[[], Awaitable[Collection[object]]]
-) -> CheckResult:
+async def _tried(operation: Operation, look: Look) -> CheckResult:
     what = f"{operation.method} {operation.path}"
     try:
         await look()
@@ -251,13 +225,9 @@ async def _tried(
     except BadAnswer as wrong:
         if wrong.status:  # the status is wrong, not the content
             return bad(f"{what}: it leads elsewhere, which is never followed", ASK)
-        return bad(
-            f"{what}: the answer is not what this operation gives",
-            "check 'answer': it leads to the array",
-        )
+        detail = f"{what}: the answer is not what this operation gives"
+        return bad(detail, "check 'answer': it leads to the array")
     except ZonedriveError as wrong:
-        return bad(
-            f"{what}: could not be tried ({type(wrong).__name__})",
-            "try again later; if it stays so, ask the administrator",
-        )
+        detail = f"{what}: could not be tried ({type(wrong).__name__})"
+        return bad(detail, "try again later; if it stays so, ask the administrator")
     return good(f"{what}: it answers")

@@ -73,20 +73,16 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield name, _version(importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
             yield name, "not there"
-    yield "libcurl", _libcurl()
-    yield "SQLite", SQLITE
-    yield "OpenSSL", _version(ssl.OPENSSL_VERSION)
-    yield "fusermount3", _fusermount()
-
-
-def _libcurl() -> str:
-    """Return the versions of libcurl and of the TLS library below it."""
     try:
         import pycurl  # only here: a broken one must not keep the report from being written
     except ImportError:
-        return "not there"
-    told = pycurl.version_info()
-    return f"{_version(told[1])} with {told[5]}"
+        yield "libcurl", "not there"
+    else:
+        told = pycurl.version_info()
+        yield "libcurl", f"{_version(told[1])} with {told[5]}"
+    yield "SQLite", SQLITE
+    yield "OpenSSL", _version(ssl.OPENSSL_VERSION)
+    yield "fusermount3", _fusermount()
 
 
 def _origin() -> str:
@@ -161,17 +157,14 @@ def _settings(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
     except ConfigError:
         yield "config.toml", "cannot be used"
         return
-    usual = Settings()
     for name in NAMES:
         value = getattr(settings, name)
-        if value == getattr(usual, name):
+        if value == getattr(Settings(), name):
             continue
         if isinstance(value, tuple):
             yield name, f"{len(value)} of one's own"
-        elif name == "profile":
-            yield name, "set"
         else:
-            yield name, str(value)
+            yield name, "set" if name == "profile" else str(value)
     yield "all others", "as they come"
 
 

@@ -6,13 +6,12 @@ messages and signals; signals are for a process whose socket is missing or does 
 INVARIANT: a signal is sent only to a process that holds the lock, because the pid in the file of a
 killed daemon may belong to another process by now.
 
-Source: proc(5) for `stat`, `status` and `locks`.
+Source: proc(5) for `stat`.
 """
 
 import fcntl
 import json
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -40,8 +39,8 @@ class Holder:
 
     pid: int
     mountpoint: Path
-    control: Path | None = None  # its socket; None before it has one (or an older version)
-    begun: int | None = None  # when its process began, see `_begun`; None: an older version
+    control: Path | None = None  # its socket; None before it has one
+    begun: int | None = None  # when its process began, see `_begun`; None: /proc was hidden
 
     def is_process(self, pid: int) -> bool:
         """Return True if `pid` is the holder, although pids are reused.
@@ -70,41 +69,47 @@ class Lock:
         """
         private_dir(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        begun = time.monotonic()
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as held:
-                who = holder(self._path)
-                leaving = who is not None and mountpoint.at(who.mountpoint) is None
-                is_only_read = _is_only_read(descriptor)
-                seconds = patience if leaving or is_only_read else min(patience, TEST_SECONDS)
-                if time.monotonic() < begun + seconds:
-                    time.sleep(POLL_SECONDS)
-                    continue
-                os.close(descriptor)
-                if is_only_read:  # the file names a daemon that has ended
-                    raise AlreadyRunning(
-                        f"another zonedrive command is still reading the data of account"
-                        f" {self._account}",
-                        remedy="end that command, for example a 'zonedrive status', and try again",
-                    ) from held
-                raise refusal(self._account, who) from held
-            except OSError as wrong:  # a network file system without locks
-                os.close(descriptor)
-                raise MountError(
-                    f"{self._path} cannot be locked ({wrong.strerror})",
-                    remedy="set XDG_STATE_HOME to a folder on a disk of this machine",
-                ) from wrong
+        try:
+            self._wait(descriptor, patience)
+        except BaseException:
+            os.close(descriptor)
+            raise
         self._descriptor = descriptor
         os.ftruncate(descriptor, 0)
         if folder is not None:
             pid = os.getpid()
             self._write({"pid": pid, "mountpoint": os.fspath(folder), "begun": _begun(pid)})
 
+    def _wait(self, descriptor: int, patience: float) -> None:
+        begun = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError as held:
+                who, is_only_read = holder(self._path), _is_only_read(descriptor)
+                is_ending = who is not None and mountpoint.at(who.mountpoint) is None
+                seconds = patience if is_ending or is_only_read else min(patience, TEST_SECONDS)
+                if time.monotonic() >= begun + seconds:
+                    if not is_only_read:
+                        raise refusal(self._account, who) from held
+                    raise AlreadyRunning(  # the file names a daemon that has ended
+                        f"another zonedrive command is still reading the data of account"
+                        f" {self._account}",
+                        remedy="end that command, for example a 'zonedrive status', and try again",
+                    ) from held
+            except OSError as wrong:  # a network file system without locks
+                raise MountError(
+                    f"{self._path} cannot be locked ({wrong.strerror})",
+                    remedy="set XDG_STATE_HOME to a folder on a disk of this machine",
+                ) from wrong
+            time.sleep(POLL_SECONDS)
+
     def tell(self, control: Path) -> None:
-        """Write the path of the holder's control socket to the file. The lock must be held."""
+        """Write the path of the holder's control socket to the file. The lock must be held.
+
+        From now on the process must handle LISTEN, which would otherwise end it.
+        """
         self._write({**json.loads(self._said), "control": os.fspath(control)})
 
     def _write(self, who: dict[str, Any]) -> None:
@@ -251,15 +256,13 @@ def is_stopped(pid: int) -> bool:
 def ask_to_listen(path: Path) -> bool:
     """Make the holder of the lock at `path` check its socket; return False if that is impossible.
 
-    A process without a handler for the signal (during its start, or an older version) would be
-    killed by it.
+    A process that has not written its socket's path may have no handler for the signal yet.
     """
-    descriptor = _held_by(path)
+    who, descriptor = holder(path), _held_by(path)
     if descriptor is None:
         return False
     try:
-        who = holder(path)
-        if who is None or not _handles(who.pid, LISTEN):
+        if who is None or who.control is None:
             return False
         signal.pidfd_send_signal(descriptor, LISTEN)
         return True
@@ -316,35 +319,13 @@ def wait_until_free(path: Path, seconds: float) -> bool:
 def _held_by(path: Path) -> int | None:
     """Return a pidfd (pidfd_open(2)) of the process that holds the lock at `path`, or None."""
     who = holder(path)
-    if who is None:
+    if who is None or who.begun is None:
         return None
     try:
         descriptor = os.pidfd_open(who.pid)
     except OSError:
         return None
-    if who.is_process(who.pid) and _locks(who.pid) and is_held(path):
+    if _begun(who.pid) == who.begun and is_held(path):
         return descriptor
     os.close(descriptor)
     return None
-
-
-def _locks(pid: int) -> bool:
-    """Return True if the process holds a flock(2) lock on any file.
-
-    The kernel's list identifies files by numbers that stat(2) does not return on all file systems.
-    """
-    with suppress(OSError):
-        for line in (PROC / "locks").read_bytes().splitlines():
-            fields = line.split()
-            if b"FLOCK" in fields and b"->" not in fields and str(pid).encode() in fields[4:5]:
-                return True
-    return False
-
-
-def _handles(pid: int, number: signal.Signals) -> bool:
-    try:
-        text = (PROC / str(pid) / "status").read_text("ascii", "replace")
-    except OSError:
-        return False
-    found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", text, re.M)
-    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)

@@ -161,9 +161,9 @@ class Daemon:
     async def main(self) -> None:
         try:
             self._server.listen()  # before the mount, so that a failure leaves no mount behind
-            self._lock.tell(self._server.path)
             self._session.attach(self._options)
             with trio.open_signal_receiver(*ENDING_SIGNALS, LISTEN) as signals:
+                self._lock.tell(self._server.path)
                 await self._serve(signals)
         finally:
             self._server.hide()

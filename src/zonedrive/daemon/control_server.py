@@ -7,7 +7,6 @@ INVARIANT: when a client disconnects, only its own request is cancelled.
 INVARIANT: a socket file that a later daemon has created is not removed.
 """
 
-import errno
 import logging
 import os
 import socket
@@ -69,14 +68,13 @@ class Server:
         self._accepting.cancel()
 
     def _open(self, path: Path) -> None:
-        made = self._bound(path)
-        if path != self.path:
-            self.hide()
-        self.path, self._socket, self._name = path, made, _identity(path)
-
-    @staticmethod
-    def _bound(path: Path) -> socket.socket:
-        _own_folder(path.parent)
+        folder = path.parent
+        if folder.exists() and folder.stat().st_uid != os.getuid():
+            raise ZonedriveError(
+                f"{folder} belongs to another user",
+                remedy="set XDG_RUNTIME_DIR to a folder of your own",
+            )
+        private_dir(folder)
         path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         before = os.umask(0o177)
@@ -90,7 +88,9 @@ class Server:
             os.umask(before)
         listening.listen(64)
         listening.setblocking(False)
-        return listening
+        if path != self.path:
+            self.hide()
+        self.path, self._socket, self._name = path, listening, _identity(path)
 
     def hide(self) -> None:
         """Remove the socket file permanently; existing connections continue."""
@@ -104,21 +104,14 @@ class Server:
             await self._supervisor.keep(Task.CONTROL_SOCKET, accept)
 
     async def _accept(self, connections: trio.Nursery) -> None:
+        """Accept connections; listen again after `listen_anew` and after a failed accept."""
         while True:
+            assert self._socket is not None, "listen first"
+            if self._socket.fileno() < 0:  # a failed accept has closed it
+                self._open(self.path)
             with trio.CancelScope() as self._accepting:
-                listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._opened()))
-                await trio.serve_listeners(
-                    self._request,
-                    [listener],
-                    handler_nursery=connections,
-                )
-
-    def _opened(self) -> socket.socket:
-        """Return the listening socket; create a new one if a failed accept closed it."""
-        assert self._socket is not None, "listen first"
-        if self._socket.fileno() < 0:
-            self._open(self.path)
-        return self._socket
+                listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
+                await trio.serve_listeners(self._request, [listener], handler_nursery=connections)
 
     def end(self, spared: frozenset[str]) -> None:
         """Cancel all requests in progress except the `spared` commands, and refuse new ones.
@@ -139,7 +132,11 @@ class Server:
 
     async def _connection(self, stream: trio.SocketStream) -> None:
         async with stream:
-            if not _is_own(stream):
+            try:
+                _, user = protocol.peer(stream.socket)
+            except OSError:  # the client has gone
+                return
+            if not protocol.is_trusted(user):
                 return
             try:
                 await self._requests(stream)
@@ -217,15 +214,6 @@ def _free(path: Path) -> Path:
     return path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
 
 
-def _own_folder(path: Path) -> None:
-    """Create a private folder, or check that no other user can enter it."""
-    if path.exists() and path.stat().st_uid != os.getuid():
-        raise ZonedriveError(
-            f"{path} belongs to another user", remedy="set XDG_RUNTIME_DIR to a folder of your own"
-        )
-    private_dir(path)
-
-
 async def _read_lines(
     stream: trio.SocketStream, send: trio.MemorySendChannel[bytes], gone: trio.CancelScope
 ) -> None:
@@ -245,12 +233,3 @@ async def _read_lines(
             if len(buffer) > protocol.MAX_LINE:
                 await send.send(bytes(buffer))  # will be refused
                 return
-
-
-def _is_own(stream: trio.SocketStream) -> bool:
-    try:
-        return protocol.is_trusted(protocol.peer(stream.socket)[1])
-    except OSError as wrong:
-        if wrong.errno in (errno.ENOTCONN, errno.EINVAL):
-            return False
-        raise

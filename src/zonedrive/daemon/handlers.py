@@ -71,22 +71,23 @@ class Commands:
         self._parts = parts
         self._session = session
         self._over = over
-        self.handlers: dict[str, Handler] = {
-            "status": _typed(self._status),
-            "vitals": _typed(self._vitals),
-            "sync": _typed(self._sync),
-            "unmount": _typed(self._unmount),
-            "logged-on": _typed(self._note_logon),
-            "zones": _typed(self._zones),
-            "conflicts": _typed(self._conflicts),
-            "versions": _typed(self._versions),
-            "trash": _typed(self._trash),
-            "restore": _typed(self._trash),
-            "purge": _typed(self._trash),
-            "pin": _typed(self._pin),
-            "unpin": _typed(self._unpin),
-            "pins": _typed(self._pins),
+        commands = {
+            "status": self._status,
+            "vitals": self._vitals,
+            "sync": self._sync,
+            "unmount": self._unmount,
+            "logged-on": self._note_logon,
+            "zones": self._zones,
+            "conflicts": self._conflicts,
+            "versions": self._versions,
+            "trash": self._trash,
+            "restore": self._trash,
+            "purge": self._trash,
+            "pin": self._pin,
+            "unpin": self._unpin,
+            "pins": self._pins,
         }
+        self.handlers = {name: _typed(work) for name, work in commands.items()}
 
     # ---- information ----
 
@@ -151,16 +152,8 @@ class Commands:
         return {"zones": zone_objects(zones, zone_names(self._parts.state.inodes))}
 
     async def _conflicts(self, request: Request, say: Say) -> Message:
-        found = [
-            {
-                "path": one["path"],
-                "original": one["original"],
-                "by": one["by"],
-                "at": timestamp(one["at_ns"]),
-            }
-            for one in self._parts.files.report.conflicts()
-        ]
-        return {"conflicts": found}
+        found = self._parts.files.report.conflicts()
+        return {"conflicts": [{**one, "at": timestamp(one.pop("at_ns"))} for one in found]}
 
     async def _versions(self, request: Request, say: Say) -> Message:
         """Return the versions of the file at `path`, which may be a path in `.versions`.

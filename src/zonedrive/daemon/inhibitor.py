@@ -157,17 +157,14 @@ class Inhibitor:
         work = self._report.work()
         if self._helps(work):
             log.info("the computer is shutting down: %s; sending changes now", _why(work))
-            await self._send_all(SPARE * await self._given(address))
+            question = Properties(MANAGER).get("InhibitDelayMaxUSec")
+            reply = await self._asked(address, question)
+            seconds = SHUTDOWN_SECONDS
+            if reply is not None and _is_granted(reply):
+                seconds = reply.body[0][1] / 1e6
+            await self._send_all(SPARE * seconds)
         self._is_over = True
         self._release()
-
-    async def _given(self, address: str) -> float:
-        """Return the maximum delay in seconds that logind allows."""
-        question = Properties(MANAGER).get("InhibitDelayMaxUSec")
-        reply = await self._asked(address, question)
-        if reply is None or not _is_granted(reply):
-            return SHUTDOWN_SECONDS
-        return float(reply.body[0][1]) / 1e6
 
     # ---- locks ----
 
@@ -185,18 +182,15 @@ class Inhibitor:
         if self._ending:  # all is given back when what can be sent is
             return False
         work = self._report.work()
-        wanted, why = self._wanted(work), _why(work)
+        why, wanted = _why(work), set[Mode]()
+        if work["files"]:
+            wanted = {"delay", "block"} if self._helps(work) else {"delay"}
         for mode in self._locks.keys() - wanted:
             self._locks.pop(mode).release()
         for mode in wanted:
             await self._take(address, mode, why)
         due = wanted - self._refused
         return any(mode not in self._locks or self._locks[mode].why != why for mode in due)
-
-    def _wanted(self, work: dict[str, int]) -> set[Mode]:
-        if not work["files"]:
-            return set()
-        return {"delay", "block"} if self._helps(work) else {"delay"}
 
     def _helps(self, work: dict[str, int]) -> bool:
         """Return True if a delay of the suspend or shutdown can complete uploads."""

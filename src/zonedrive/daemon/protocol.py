@@ -16,10 +16,13 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from zonedrive import errors
 from zonedrive.errors import ZonedriveError
+
+if TYPE_CHECKING:
+    from trio.socket import SocketType
 
 Message = dict[str, Any]
 
@@ -31,6 +34,14 @@ Any answer counts, also the error of a version that does not know the command.
 
 MAX_LINE = 1 << 20
 """Maximum size of a request in bytes. Only a foreign program sends more."""
+
+
+_NO_ROOM = "make room on that disk; pending changes are kept"
+_REMEDIES = {
+    errno.ENOSPC: _NO_ROOM,
+    errno.EDQUOT: _NO_ROOM,
+    errno.EROFS: "see 'zonedrive doctor' for what to do about a disk that became read-only",
+}
 
 
 def encode(message: Mapping[str, object]) -> bytes:
@@ -51,30 +62,16 @@ def decode(line: bytes) -> Message:
 def refusal(error: Exception) -> Message:
     """Return the answer for an error; `raised` is the inverse function."""
     if isinstance(error, ZonedriveError):
-        return {
-            "error": error.message,
-            "remedy": error.remedy,
-            "kind": _public_kind(type(error)).__name__,
-        }
+        # Only the classes of `errors` are known to all clients.
+        known = vars(errors).values()
+        kind = next((each for each in type(error).__mro__ if each in known), ZonedriveError)
+        return {"error": error.message, "remedy": error.remedy, "kind": kind.__name__}
+    remedy = "see the log"
+    said = f"an internal error in zonedrive ({type(error).__name__})"
     if isinstance(error, OSError) and error.strerror:
         said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        return {"error": said, "remedy": _remedy(error), "kind": "ZonedriveError"}
-    said = f"an internal error in zonedrive ({type(error).__name__})"
-    return {"error": said, "remedy": "see the log", "kind": "ZonedriveError"}
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "make room on that disk; pending changes are kept"
-    if error.errno == errno.EROFS:
-        return "see 'zonedrive doctor' for what to do about a disk that became read-only"
-    return ""
-
-
-def _public_kind(kind: type[ZonedriveError]) -> type[ZonedriveError]:
-    """Return the nearest base class that is in `zonedrive.errors`."""
-    known = vars(errors).values()
-    return next((each for each in kind.__mro__ if each in known), ZonedriveError)
+        remedy = _REMEDIES.get(error.errno or 0, "")
+    return {"error": said, "remedy": remedy, "kind": "ZonedriveError"}
 
 
 def raised(message: Message) -> ZonedriveError:
@@ -112,13 +109,7 @@ class ForeignSocketError(ZonedriveError):
         )
 
 
-class Connection(Protocol):
-    """A socket of the standard library or of trio."""
-
-    def getsockopt(self, level: int, name: int, size: int, /) -> bytes: ...
-
-
-def peer(connection: Connection) -> tuple[int, int]:
+def peer(connection: "socket.socket | SocketType") -> tuple[int, int]:
     """Return pid and user id of the process at the other end (unix(7), SO_PEERCRED).
 
     The pid of a process in an invisible pid namespace is 0. Raises OSError.

@@ -152,8 +152,9 @@ class Daemon:
             failures=Desktop("dialog-warning", NORMAL),
             conflicts=Desktop("dialog-information", NORMAL),
         )
+        send_all = partial(parts.files.report.sync, [ROOT])
         self._inhibitor = Inhibitor(
-            parts.files.report, parts.service.link, self._send_all, self._on_resume
+            parts.files.report, parts.service.link, send_all, self._on_resume
         )
         self._commands = Commands(parts, self._session, self._over, self._logon_monitor.logged_on)
         self._server = Server(start.paths.control, self._commands.handlers, parts.state.supervisor)
@@ -226,9 +227,6 @@ class Daemon:
             self._record.end()
             self._lock.release()
             log.info("%s is %s", self._session.folder, "lost" if lost else "unmounted")
-
-    async def _send_all(self, seconds: float) -> None:
-        await self._parts.files.report.sync([ROOT], seconds)
 
     async def _on_resume(self, dead: bool) -> None:
         """Reconnect and check the logon after a suspend."""

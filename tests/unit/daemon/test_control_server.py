@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from zonedrive.daemon import control_server, protocol
+from zonedrive.daemon import protocol
 from zonedrive.daemon.control_server import Say, Server
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import NotLoggedOn
@@ -128,7 +128,7 @@ async def test_another_users_process_is_not_answered(
     """Whoever gets at the socket nevertheless is hung up on."""
     async with serving(path) as served:
         with monkeypatch.context() as patch:
-            patch.setattr(control_server, "_is_own", lambda stream: False)
+            patch.setattr(protocol, "is_trusted", lambda uid: False)
             client = await served.client()
             with pytest.raises((AssertionError, trio.BrokenResourceError)):
                 await client.ask(command="echo")

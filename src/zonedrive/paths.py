@@ -1,8 +1,8 @@
 """Paths on this machine: the XDG directories, and the files of each account below them.
 
-Knows nothing about the content of the files.  The XDG variables are read at every call, so that two
-complete instances can run side by side.  A variable with a relative path is ignored, as the XDG
-specification requires, because it would name a different folder for each program.
+The XDG variables are read at every call, so that two complete instances can run side by side. A
+variable with a relative path is ignored, as the XDG specification requires, because it would name a
+different folder for each program.
 """
 
 import contextlib

@@ -15,8 +15,8 @@ WIDEST: Final = 2000  # characters of a line: the parser's time grows with the s
 DEEPEST: Final = 32  # nested tables and arrays
 LONGEST_WORDS: Final = 300  # characters of a message about a document, which may quote it
 
+# Multi-line strings, and lines that are comments.
 _PROSE = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}' r"|'''.*?'{3,5}" r"|^\s*#[^\n]*", re.DOTALL | re.M)
-"""Multi-line strings, and lines that are comments."""
 
 
 class WrongDocument(ValueError):

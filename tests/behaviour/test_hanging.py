@@ -156,7 +156,9 @@ def test_a_shell_that_stands_in_what_was_unmounted(mounted: Mounted) -> None:
         encoding="utf-8", timeout=100, check=False,
     ).stdout  # fmt: skip
     used, first, *_ = lines = shown.splitlines()
-    assert re.fullmatch(rf"{mounted.path} was still used by sh \([0-9]+\)", used)
+    assert re.fullmatch(
+        rf"zonedrive: unmounted {mounted.path}, although sh \([0-9]+\) still used it", used
+    )
     assert first == "everything is on the service"
     assert lines[-1] == "done"
     gone = "the current folder does not exist any more: it was removed or unmounted; change to"

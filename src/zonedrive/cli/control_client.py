@@ -1,7 +1,5 @@
 """Client of the control socket, and lookup of the daemon that serves a path.
 
-Knows nothing about the commands.
-
 INVARIANT: a hanging daemon is detected within some seconds, whatever was requested and however long
 the request may take. A busy daemon is not mistaken for a hanging one. Nothing here accesses a file
 in a mount.
@@ -23,22 +21,15 @@ from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, require_folde
 
 ASK_SECONDS = 90.0
 
-LISTEN_SECONDS = 5.0
-"""Maximum time in seconds for a daemon to create its socket again."""
-
+LISTEN_SECONDS = 5.0  # maximum time in seconds for a daemon to create its socket again
 SLICE_SECONDS = 0.5
 
-QUIET_SECONDS = 3.0
-"""Seconds of silence before each test whether the daemon is alive."""
-
-SIGN_SECONDS = 2.0
-"""Maximum duration of that test in seconds."""
-
+QUIET_SECONDS = 3.0  # seconds of silence before each test whether the daemon is alive
+SIGN_SECONDS = 2.0  # maximum duration of that test in seconds
+# Maximum duration of that test in seconds while the daemon computes or waits for its disk.
 WORKING_SECONDS = 30.0
-"""Maximum duration of that test in seconds while the daemon computes or waits for its disk."""
-
+# Longest silence in seconds of a daemon that has removed its socket and closes its stores.
 CLOSING_SECONDS = 60.0
-"""Longest silence in seconds of a daemon that has removed its socket and closes its stores."""
 
 
 class NoDaemon(ZonedriveError):

@@ -1,7 +1,4 @@
-"""Command `doctor`: run all checks, and print results and remedies.
-
-Knows nothing about the checks.
-"""
+"""Command `doctor`: run all checks, and print results and remedies."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

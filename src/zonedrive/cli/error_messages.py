@@ -1,7 +1,4 @@
-"""Conversion of an error to the one line that the user sees, and to an exit code.
-
-Knows nothing about the commands, or about the output stream.
-"""
+"""Conversion of an error to the one line that the user sees, and to an exit code."""
 
 import errno
 import os
@@ -67,7 +64,7 @@ def _refused(wrong: OSError) -> str:
     if is_ours and wrong.errno in (errno.ENOTDIR, errno.EEXIST):
         if found := paths.obstacle(Path(os.fsdecode(wrong.filename))):
             return paths.no_folder(found).line()
-    elif is_ours and wrong.errno == errno.EROFS and any(paths.state_dir().glob("*/account.json")):
+    elif is_ours and wrong.errno == errno.EROFS and [*paths.state_dir().glob("*/account.json")]:
         from zonedrive.daemon.local_data import READ_ONLY
 
         return f"{wrong.filename}: {READ_ONLY}"

@@ -61,12 +61,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Commands by section: module in this package, and line in the list of commands."""
 
+# Exception that asks for the help if no arguments were given; click 8.1 shows it itself.
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""Exception that asks for the help if no arguments were given; click 8.1 shows it itself."""
-
-LEAST_COLUMNS = 52
-"""Minimum columns for which click's help fits the terminal."""
-
+LEAST_COLUMNS = 52  # minimum columns for which click's help fits the terminal
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 

@@ -1,7 +1,4 @@
-"""Commands `mount` and `unmount`, and the form of the call by mount(8).
-
-Knows nothing about the daemon's work; starts it, or sends it requests.
-"""
+"""Commands `mount` and `unmount`, and the form of the call by mount(8)."""
 
 import contextlib
 import functools
@@ -13,7 +10,7 @@ import click
 
 from zonedrive.cli import control_client, error_messages, sync
 from zonedrive.cli.options import LocalPath, account_option, timeout_option
-from zonedrive.cli.text_output import Progress, say
+from zonedrive.cli.text_output import Progress, complain, say
 from zonedrive.config import profile_at
 from zonedrive.daemon import daemonize, last_run, lock, logs
 from zonedrive.daemon.protocol import Message
@@ -24,17 +21,12 @@ from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, require_folders
 
 UNMOUNT_SECONDS = 60.0
 
-NOW_SECONDS = 25.0
-"""Longest silence in seconds of a daemon told to end at once; closing takes less."""
-
+NOW_SECONDS = 25.0  # longest silence in seconds of a daemon told to end at once; closing takes less
+# Longest silence in seconds of a daemon that waits for uploads: only closing is silent.
 SILENT_SECONDS = 45.0
-"""Longest silence in seconds of a daemon that waits for uploads: only closing is silent."""
-
+# Time in seconds for a hanging daemon to end normally; saved data is already on the disk.
 HUNG_SECONDS = 5.0
-"""Time in seconds for a hanging daemon to end normally; saved data is already on the disk."""
-
-CLOSING_SECONDS = 30.0
-"""Time in seconds for a daemon without a reachable socket to end normally."""
+CLOSING_SECONDS = 30.0  # time in seconds for a daemon without a reachable socket to end normally
 
 
 @click.command()
@@ -98,50 +90,45 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         raise
 
 
-def _account_of(url: str, account: str | None) -> AccountPaths:
-    """Return the account logged on at `url`; `account` selects one of several."""
+def _base_urls() -> dict[str, str]:
+    """Return the base URL of each account that is logged on."""
     from zonedrive.logon.account import Account
 
-    wanted = url.rstrip("/").lower()
-    there = []
+    found = {}
     for paths in control_client.accounts():
-        try:
-            base_url = Account.load(paths).base_url
-        except ZonedriveError:
-            continue
-        if base_url.rstrip("/").lower() == wanted:
-            there.append(paths)
-    found = [paths for paths in there if account in (None, paths.account)]
-    if not found:
-        named = "" if account in (None, DEFAULT_ACCOUNT) else f" --account {account}"
-        remedy = f"run 'zonedrive logon {shlex.quote(url)}{named}'"
-        if there:
-            names = " or ".join(f"account={paths.account}" for paths in there)
-            raise ConfigError(
-                f"the account '{account}' is not logged on at {url}",
-                remedy=f"{remedy}, or say {names}, which is",
-            )
-        if os.geteuid() == 0:
-            remedy += ", or, to mount for a user who is, give -o setuid=USER"
-        raise ConfigError(f"nobody is logged on at {url}", remedy=remedy)
+        with contextlib.suppress(ZonedriveError):
+            found[paths.account] = Account.load(paths).base_url
+    return found
+
+
+def _account_of(url: str, account: str | None) -> AccountPaths:
+    """Return the account logged on at `url`; `account` selects one of several."""
+    wanted = url.rstrip("/").lower()
+    there = [name for name, base in _base_urls().items() if base.rstrip("/").lower() == wanted]
+    found = [name for name in there if account in (None, name)]
     if len(found) > 1:
-        names = ", ".join(paths.account for paths in found)
         raise ConfigError(
-            f"several accounts are logged on at {url} ({names})",
+            f"several accounts are logged on at {url} ({', '.join(found)})",
             remedy="choose with -o account=NAME",
         )
-    return found[0]
+    if found:
+        return AccountPaths(found[0])
+    option = AccountPaths(account or DEFAULT_ACCOUNT).option
+    remedy = f"run 'zonedrive logon {shlex.quote(url)}{option}'"
+    if there:
+        names = " or ".join(f"account={name}" for name in there)
+        raise ConfigError(
+            f"the account '{account}' is not logged on at {url}",
+            remedy=f"{remedy}, or say {names}, which is",
+        )
+    if os.geteuid() == 0:
+        remedy += ", or, to mount for a user who is, give -o setuid=USER"
+    raise ConfigError(f"nobody is logged on at {url}", remedy=remedy)
 
 
 def no_address(source: str) -> ConfigError:
     """Return the error for a `source` of mount(8) that is no URL, such as an account's name."""
-    from zonedrive.logon.account import Account
-
-    there = {}
-    for paths in control_client.accounts():
-        with contextlib.suppress(ZonedriveError):
-            there[paths.account] = Account.load(paths).base_url
-    named = source.rpartition("#")[2]
+    there, named = _base_urls(), source.rpartition("#")[2]
     account = named if named in there else DEFAULT_ACCOUNT
     url = there.get(account, "such as https://service.example")
     option = "" if account == DEFAULT_ACCOUNT else f", with the option account={account}"
@@ -171,7 +158,6 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         raise MountError(f"{path} is not a mount of zonedrive")
     if paths is None:
         _without_daemon(path, now)
-        _forget_death(path)
         return
     request = {"command": "unmount", "timeout": 0 if now else timeout, "now": now}
     patience = NOW_SECONDS if now else SILENT_SECONDS
@@ -187,31 +173,32 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
         _detach(path)
         say(f"{path} is detached; {busy.message}: it is still closing", err=True)
     except control_client.NotResponding as hung:
-        _detach(path)
-        lock.end_holder(paths.lock, HUNG_SECONDS)
-        last_run.clear(paths)
+        _end(paths, path, HUNG_SECONDS)
         say(f"{path} is unmounted; {hung.message}, and was ended: what was saved is kept", err=True)
     except control_client.Unconnectable:
         if not now:
             raise
-        _detach(path)
-        lock.end_holder(paths.lock, CLOSING_SECONDS)
-        last_run.clear(paths)
+        _end(paths, path, CLOSING_SECONDS)
     if users := last.get("users"):
-        say(f"{path} was still used by {', '.join(users)}", err=True)
+        complain(f"unmounted {path}, although {', '.join(users)} still used it")
     sync.report_rejected(last)
     if last.get("left", {}).get("files"):
-        say(_left(last["left"]), err=True)
+        left = unsent(last["left"])
+        say(f"{left} not on the service yet; kept here, uploads go on at the next mount", err=True)
 
 
-def _forget_death(path: Path) -> None:
-    """Report that the daemon of that mount has died, log it, and remove the record."""
-    for paths in control_client.accounts():
-        died = last_run.death(paths)
-        if died is not None and died.mountpoint == path:
-            say(died.line, err=True)
-            logs.append(paths.log, died.line)
-            last_run.clear(paths)
+def _waiting(message: Message) -> str:
+    if users := message.get("users"):
+        return f"waiting for {', '.join(users)}"
+    left = message.get("left", {})
+    return f"waiting for {unsent(left)}" if left.get("files") else ""
+
+
+def _end(paths: AccountPaths, path: Path, seconds: float) -> None:
+    """Detach the mount and end its daemon, by force after some seconds."""
+    _detach(path)
+    lock.end_holder(paths.lock, seconds)
+    last_run.clear(paths)
 
 
 def _detach(path: Path) -> None:
@@ -220,23 +207,19 @@ def _detach(path: Path) -> None:
         mountpoint.detach(path, lazy=True)
 
 
-def _waiting(message: Message) -> str:
-    if users := message.get("users"):
-        return f"waiting for {', '.join(users)}"
-    left = message.get("left", {})
-    if left.get("files"):
-        return f"waiting for {unsent(left)}"
-    return ""
-
-
-def _left(left: dict[str, int]) -> str:
-    return f"{unsent(left)} not on the service yet; kept here, uploads go on at the next mount"
-
-
 def _without_daemon(path: Path, now: bool) -> None:
-    """Detach a mount left by a killed daemon, or with --now one of another user's daemon."""
+    """Detach a mount left by a killed daemon, or with --now one of another user's daemon.
+
+    Reports the death of a daemon of this user, logs it, and removes its record.
+    """
     if not now and not mountpoint.dead(path):
         raise MountError(
             f"{path} is served by a daemon that is not yours", remedy="use --now to detach it"
         )
     mountpoint.detach(path, lazy=True)
+    for paths in control_client.accounts():
+        died = last_run.death(paths)
+        if died is not None and died.mountpoint == path:
+            say(died.line, err=True)
+            logs.append(paths.log, died.line)
+            last_run.clear(paths)

@@ -1,7 +1,4 @@
-"""Options that several commands share.
-
-Knows nothing about their use.
-"""
+"""Options that several commands share."""
 
 import math
 import re

@@ -1,7 +1,4 @@
-"""Commands `users` and `groups`, and requests to the service with or without a mount.
-
-Knows nothing about the form of requests, or about the fields of a user, which are not published.
-"""
+"""Commands `users` and `groups`, and requests to the service with or without a mount."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast

@@ -1,7 +1,4 @@
-"""Command `sandbox`: a complete service on this machine, for trials and tests.
-
-Knows nothing about its implementation; its dependencies are a separate extra.
-"""
+"""Command `sandbox`: a complete service on this machine, for trials and tests."""
 
 import importlib
 import re

@@ -1,7 +1,5 @@
 """Command `status`: pending changes, their upload, and the cache, once or until Ctrl-C.
 
-Knows nothing about how the daemon finds the data.
-
 INVARIANT: the first line says whether all written data is on the service.
 INVARIANT: however the live view ends (Ctrl-C, a signal, an error, a closed terminal), the terminal
 is restored: the cursor is visible, and the previous lines are back. Without a terminal, or on one
@@ -44,24 +42,14 @@ Status = dict[str, Any]
 WATCH_SECONDS = 1.0
 ASK_SECONDS = 30.0
 
+# Maximum time in seconds between a daemon's start and first answer, or last answer and end.
 BETWEEN_SECONDS = 20.0
-"""Maximum time in seconds between a daemon's start and first answer, or last answer and end."""
-
-SHOWN = 10
-"""Maximum number of uploads shown to users; JSON output has all of them."""
-
-WATCHED = 100
-"""Maximum number of uploads shown with --watch, if the terminal is high enough."""
-
-LINES_ABOVE = 14
-"""Number of lines of a status view without its uploads."""
-
-LINES_OF_BLOCK = 5
-"""Maximum number of lines of an upload in a narrow terminal."""
-
+SHOWN = 10  # maximum number of uploads shown to users; JSON output has all of them
+WATCHED = 100  # maximum number of uploads shown with --watch, if the terminal is high enough
+LINES_ABOVE = 14  # number of lines of a status view without its uploads
+LINES_OF_BLOCK = 5  # maximum number of lines of an upload in a narrow terminal
+# Members of the status of a mount that has ended.
 ENDED = {"mountpoint": None, "pid": None, "state": "offline"}
-"""Members of the status of a mount that has ended."""
-
 NOT_SENDING = {
     "offline": "the service cannot be reached: cached files can be read, and changes wait and are"
     " sent when it is back",
@@ -69,8 +57,8 @@ NOT_SENDING = {
 }
 """Explanation of each state but `online`."""
 
+# Names of pending changes that have no bytes.
 CHANGES = {"folder": "new folder", "moved": "renamed", "removed": "removed"}
-"""Names of pending changes that have no bytes."""
 
 
 @click.command()

@@ -1,7 +1,5 @@
 """Command `sync`: wait until all changes are on the service; progress and result.
 
-Knows nothing about how the daemon syncs.
-
 INVARIANT: an exit code other than 0 has a line with the reason.
 """
 
@@ -20,20 +18,13 @@ from zonedrive.formatting import saved, unsent
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 
-FILE_BYTES = 64 << 10
-"""Number of bytes that a progress bar adds for each file."""
-
-LINES = 5
-"""Maximum number of failures printed individually."""
-
-PROGRAMS = 2
-"""Maximum number of programs named for one open file."""
-
+FILE_BYTES = 64 << 10  # number of bytes that a progress bar adds for each file
+LINES = 5  # maximum number of failures printed individually
+PROGRAMS = 2  # maximum number of programs named for one open file
+# Seconds after which an open file is reported, because its upload waits for the close.
 HELD_SECONDS = 3.0
-"""Seconds after which an open file is reported, because its upload waits for the close."""
-
+# Remedy for files in lost+found.
 RESCUE = "copy the files you need out of it, then delete them there"
-"""Remedy for files in lost+found."""
 
 
 @click.command()
@@ -53,7 +44,7 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
     """
     paths, below = control_client.resolve(path, account)
     request = {"command": "sync", "paths": below, "timeout": timeout}
-    sync_progress, held, last = SyncProgress(), Held(), Message()
+    held, last, largest = Held(), Message(), 0
     try:
         with Progress() as progress:
             for last in control_client.stream(paths, request):
@@ -62,7 +53,13 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
                 for text in held.at(last):
                     progress.show("")
                     complain(text)
-                progress.bar(*sync_progress.at(last))
+                left = last["left"]
+                # Small files take time as well, and some changes have no bytes at all.
+                size = left["bytes"] + left["files"] * FILE_BYTES
+                largest = max(largest, size)
+                state = last.get("state", "online")
+                text = f"{'' if state == 'online' else f'{state}: '}{unsent(left)} left"
+                progress.bar(1 - size / largest if largest else 0.0, text)
     except (control_client.NoDaemon, MountEnded) as ended:
         _report_unsent(paths, ended)
         return
@@ -96,24 +93,6 @@ def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
         raise ended
 
 
-class SyncProgress:
-    """Progress of a `sync`, relative to the largest amount of pending data seen."""
-
-    def __init__(self) -> None:
-        self._files = self._bytes = 0
-
-    def at(self, message: Message) -> tuple[float, str]:
-        """Return the finished fraction (0 to 1) and a text for a progress message of the daemon."""
-        left = message["left"]
-        self._files, self._bytes = max(self._files, left["files"]), max(self._bytes, left["bytes"])
-        # Small files take time as well, and some changes have no bytes at all.
-        whole = self._bytes + self._files * FILE_BYTES
-        done = 1 - (left["bytes"] + left["files"] * FILE_BYTES) / whole if whole else 0.0
-        text = f"{unsent(left)} left"
-        state = message.get("state", "online")
-        return done, text if state == "online" else f"{state}: {text}"
-
-
 class Held:
     """Files whose upload waits until a program closes them."""
 
@@ -126,9 +105,9 @@ class Held:
         """Return the lines to print now: each file once, after it has been open for a while."""
         now = self._clock()
         self._since = {path: self._since.get(path, now) for path in message.get("held", [])}
-        new = [path for path, since in self._since.items() if now - since >= HELD_SECONDS]
-        new = [path for path in new if path not in self._told]
-        self._told.update(new)
+        long = {path for path, since in self._since.items() if now - since >= HELD_SECONDS}
+        new = [path for path in self._since if path in long - self._told]
+        self._told |= long
         lines = [_waits_for(path) for path in new[:LINES]]
         if len(new) > LINES:
             lines.append(f"and for {count(len(new) - LINES, 'more file')} to be closed")

@@ -1,7 +1,5 @@
 """Output for users: lines, tables, lists and sizes, fitted to the width of the terminal.
 
-Knows nothing about the content.
-
 INVARIANT: text from other sources cannot control the terminal, and one line of text stays one line
 of output. The commands write only through this module.
 """
@@ -29,23 +27,12 @@ if TYPE_CHECKING:
 Row = Mapping[str, str]
 """Cells of a table by column; all rows of a table have the same columns."""
 
-UNFOLDED = 1000
-"""Width without a terminal: a program that reads the output needs unfolded lines."""
-
-NARROW = 60
-"""Number of columns below which a table is shown as blocks of lines."""
-
-DUMB = ("", "dumb", "unknown")
-"""Values of TERM for terminals without cursor control."""
-
-BAR = 20
-"""Maximum width of a progress bar, in characters."""
-
-WORD = 200
-"""Maximum length of a name within a line, in characters."""
-
-NESTED = 60
-"""Maximum length of a nested object, in characters; JSON output has all of it."""
+UNFOLDED = 1000  # width without a terminal: a program that reads the output needs unfolded lines
+NARROW = 60  # number of columns below which a table is shown as blocks of lines
+DUMB = ("", "dumb", "unknown")  # values of TERM for terminals without cursor control
+BAR = 20  # maximum width of a progress bar, in characters
+WORD = 200  # maximum length of a name within a line, in characters
+NESTED = 60  # maximum length of a nested object, in characters; JSON output has all of it
 
 
 def as_json(value: object) -> None:
@@ -174,11 +161,13 @@ def complain(text: str) -> None:
 def clean(text: str, stream: TextIO | None = None) -> str:
     """Return `text` as one line that `stream` (default stderr, where prompts go) can print.
 
-    Control characters, direction marks and characters missing in the locale are escaped.
+    Control characters and direction marks are escaped; for characters missing in the locale see
+    `process_setup.adapt_output`.
     """
     encoding = (stream or sys.stderr).encoding or "utf-8"
+    missing = "replace" if stream is sys.stdout else "backslashreplace"
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown.encode(encoding, "backslashreplace").decode(encoding)
+    return shown.encode(encoding, missing).decode(encoding)
 
 
 def is_confirmed(question: str) -> bool:

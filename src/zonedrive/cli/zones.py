@@ -6,8 +6,7 @@ from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import account_option, json_option
 from zonedrive.paths import AccountPaths
 
-WIDE = 110
-"""Minimum columns of a terminal for a table with the zones' ids, which are for programs."""
+WIDE = 110  # minimum columns of a terminal for a table with the zones' ids, which are for programs
 
 
 @click.command()

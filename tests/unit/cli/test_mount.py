@@ -189,7 +189,7 @@ def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
             work.answers["unmount"] = {"users": ["vim (7)"], "left": {"files": 0, "bytes": 0}}
             done = run("unmount", served.path, "--now")
             assert work.asked[1] == {"command": "unmount", "timeout": 0, "now": True}
-            assert "still used by vim (7)" in done.stderr
+            assert "although vim (7) still used it" in done.stderr
         finally:
             served.stop()
 

@@ -7,6 +7,7 @@ progress, returns the object of the last line, and raises errors.
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,21 +57,16 @@ class Request(msgspec.Struct, frozen=True):
     entries: list[str] = []  # ids or names
 
 
+@dataclass(eq=False)
 class Commands:
     """Command handlers of one daemon."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        session: Session,
-        over: trio.Event,
-        logged_on: Callable[[], None],
-    ) -> None:
-        """Set up the handlers; `over` is set when everything is closed and the lock is free."""
-        self._logged_on = logged_on
-        self._parts = parts
-        self._session = session
-        self._over = over
+    _parts: Parts
+    _session: Session
+    _over: trio.Event  # set when everything is closed and the lock is free
+    _logged_on: Callable[[], None]
+
+    def __post_init__(self) -> None:
         commands = {
             "status": self._status,
             "vitals": self._vitals,

@@ -20,6 +20,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -53,16 +54,16 @@ FROM_LOGIND = MatchRule(  # the bus resolves the sender's name, a message has on
 )
 
 
+@dataclass(frozen=True)
 class InhibitorLock:
     """One inhibitor lock; logind holds it while its descriptor is open."""
 
-    def __init__(self, descriptor: int, why: str) -> None:
-        self._descriptor = descriptor
-        self.why = why
-        self.since = trio.current_time()
+    descriptor: int
+    why: str
+    since: float
 
     def release(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def asleep() -> float:
@@ -212,7 +213,7 @@ class Inhibitor:
             self._refused.add(mode)  # by the administrator's rules
             return
         former = self._locks.pop(mode, None)  # None if all locks were released meanwhile
-        lock = InhibitorLock(reply.body[0].to_raw_fd(), why)
+        lock = InhibitorLock(reply.body[0].to_raw_fd(), why, trio.current_time())
         if self._is_over:
             lock.release()
         else:

@@ -113,51 +113,39 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
             wait_for_unlock(notifier, shut.line())
 
 
+@dataclass(eq=False)
 class Daemon:
     """One mount and its background tasks."""
 
-    def __init__(
-        self,
-        start: Start,
-        folder: Path,
-        options: Options,
-        parts: Parts,
-        lock: Lock,
-        ready: Pipe,
-        record: Run,
-    ) -> None:
-        self._start = start
-        self._options = options
-        self._parts = parts
-        self._lock = lock
-        self._ready = ready
-        self._record = record
+    _start: Start
+    _folder: Path
+    _options: Options
+    _parts: Parts
+    _lock: Lock
+    _ready: Pipe
+    _record: Run
+
+    def __post_init__(self) -> None:
+        paths, parts, report = self._start.paths, self._parts, self._parts.files.report
+        link, supervisor = parts.service.link, parts.state.supervisor
         self._is_ending = False  # a signal has asked to unmount
+        self._over = trio.Event()
         self._notifier = Notifier()
         self._session = Session(
-            parts.files,
-            parts.files.invalidations,
-            folder,
-            parts.account.base_url,
-            parts.state.supervisor,
+            parts.files, parts.files.invalidations, self._folder, parts.account.base_url, supervisor
         )
-        self._over = trio.Event()
         self._logon_monitor = LogonMonitor(parts, Desktop())
-        self._status_line = StatusLine(
-            self._notifier, parts.service.link, parts.files.report, self._logon_monitor.command
-        )
+        self._status_line = StatusLine(self._notifier, link, report, self._logon_monitor.command)
         self._alerts = Alerts(
-            parts.files.report,
-            start.paths.account,
+            report,
+            paths.account,
             failures=Desktop("dialog-warning", NORMAL),
             conflicts=Desktop("dialog-information", NORMAL),
         )
-        send_all = partial(parts.files.report.sync, [ROOT])
-        self._inhibitor = Inhibitor(
-            parts.files.report, parts.service.link, send_all, self._on_resume
-        )
-        self._commands = Commands(parts, self._session, self._over, self._logon_monitor.logged_on)
-        self._server = Server(start.paths.control, self._commands.handlers, parts.state.supervisor)
+        send_all = partial(report.sync, [ROOT])
+        self._inhibitor = Inhibitor(report, link, send_all, self._on_resume)
+        commands = Commands(parts, self._session, self._over, self._logon_monitor.logged_on)
+        self._server = Server(paths.control, commands.handlers, supervisor)
 
     async def main(self) -> None:
         try:

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import trio
 from jeepney import DBusAddress, MessageType, Properties, new_method_call
@@ -82,19 +83,15 @@ class Notifier:
                 return  # the manager is gone or busy, which must not affect the mount
 
 
+@dataclass(eq=False)
 class StatusLine:
     """Status line of one mount."""
 
-    def __init__(
-        self,
-        notifier: Notifier,
-        link: Connectivity,
-        report: StatusReport,
-        command: Callable[[], str],
-    ) -> None:
-        """Set the sources; `command` returns the command to log on again."""
-        self._notifier, self._link, self._report, self._command = notifier, link, report, command
-        self._lost = 0  # number of lost files when the database was last read
+    _notifier: Notifier
+    _link: Connectivity
+    _report: StatusReport
+    _command: Callable[[], str]  # returns the command to log on again
+    _lost: int = 0  # number of lost files when the database was last read
 
     async def run(self) -> None:
         """Update the line after each change until cancelled."""

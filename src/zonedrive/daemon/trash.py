@@ -13,6 +13,7 @@ once, and at most MOST_FOLDERS in total. Folders that are still unknown are not 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -27,15 +28,15 @@ MOST_FOLDERS = 100  # original folders that are asked for
 DEEPEST = 200  # nested folders
 
 
+@dataclass(eq=False)
 class Trash:
     """Trash of all zones, or of the zone with the given name or id."""
 
-    def __init__(
-        self, service: Service, zone: str | None = None, mount: TrashOperations | None = None
-    ) -> None:
-        self._service = service
-        self._zone = zone
-        self._mount = mount
+    _service: Service
+    _zone: str | None = None
+    _mount: TrashOperations | None = None
+
+    def __post_init__(self) -> None:
         self._deleted: list[tuple[Zone, Entry]] = []  # as of the last listing
         self._times: dict[str, int] = {}  # by id, when it was deleted; 0: the service does not say
         self._unseen: list[str] = []  # zones that do not show theirs

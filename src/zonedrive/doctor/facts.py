@@ -27,19 +27,13 @@ from zonedrive.remote.probe import Probe, ProbeResult
 LOGON = "zonedrive logon URL"
 
 
+@dataclass(eq=False)
 class DoctorFacts:
     """Facts about one account on this machine."""
 
-    def __init__(
-        self, paths: AccountPaths, ask: Callable[[], Message], folder: Path | None = None
-    ) -> None:
-        """Set the sources.
-
-        `ask` returns the daemon's health, or raises an error if it does not answer. `folder`
-        (absolute) is the mount point that the user asked about, if any.
-        """
-        self.paths, self.folder = paths, folder
-        self._ask = ask
+    paths: AccountPaths
+    ask: Callable[[], Message]  # returns the daemon's health, or raises an error
+    folder: Path | None = None  # the mount point that the user asked about, absolute
 
     @cached_property
     def account(self) -> Account | None:
@@ -115,7 +109,7 @@ class DoctorFacts:
     def vitals(self) -> Message | None:
         """The daemon's report on its health; None if no daemon is running or answers."""
         try:
-            return self._ask() if self.running else None
+            return self.ask() if self.running else None
         except (ZonedriveError, OSError):
             return None
 

@@ -8,6 +8,7 @@ INVARIANT: a file that is never uploaded is always reported as such.
 import itertools
 import time
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
@@ -56,31 +57,23 @@ class Place(msgspec.Struct, frozen=True):
         return self.stays or NOT_YET
 
 
+@dataclass(eq=False)
 class StatusReport:
     """Answers of the vfs to status queries, as plain values that JSON can encode."""
 
-    def __init__(
-        self,
-        state: LocalState,
-        service: Service,
-        folders: DirectoryCache,
-        dispatcher: Dispatcher,
-        uploads: Uploader,
-        virtual: VirtualLayer,
-        versions: Versions,
-        fetch_failures: FetchFailures,
-    ) -> None:
-        self._state = state
-        self._service = service
-        self._folders = folders
-        self._dispatcher = dispatcher
-        self._uploads = uploads
-        self._virtual = virtual
-        self._versions = versions
-        self._fetch_failures = fetch_failures
-        self._status = Status(
-            state, Work(lambda: dispatcher.running, dispatcher.failure, uploads.sent)
-        )
+    _state: LocalState
+    _service: Service
+    _folders: DirectoryCache
+    _dispatcher: Dispatcher
+    _uploads: Uploader
+    _virtual: VirtualLayer
+    _versions: Versions
+    _fetch_failures: FetchFailures
+
+    def __post_init__(self) -> None:
+        dispatcher = self._dispatcher
+        work = Work(lambda: dispatcher.running, dispatcher.failure, self._uploads.sent)
+        self._status = Status(self._state, work)
 
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
         """Return `Status.answer`; `under` limits the uploads to these folders."""

@@ -13,6 +13,7 @@ INVARIANT: a restored entry replaces no local entry, uploaded or not.
 import errno
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 import trio
@@ -47,22 +48,15 @@ class TrashedEntry(msgspec.Struct, frozen=True):
     mtime_ns: int
 
 
+@dataclass(eq=False)
 class TrashOperations:
     """Deletion of entries into the service's trash, and their restore."""
 
-    def __init__(
-        self,
-        state: LocalState,
-        service: Service,
-        folders: DirectoryCache,
-        dispatcher: Dispatcher,
-        names: Namespace,
-    ) -> None:
-        self._state = state
-        self._service = service
-        self._folders = folders
-        self._dispatcher = dispatcher
-        self._names = names
+    _state: LocalState
+    _service: Service
+    _folders: DirectoryCache
+    _dispatcher: Dispatcher
+    _names: Namespace
 
     def possible(self) -> bool:
         return self._service.can("delete")

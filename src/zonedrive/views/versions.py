@@ -25,7 +25,9 @@ import math
 import stat
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import ClassVar
 
 import trio
 from cachetools import LRUCache
@@ -129,22 +131,17 @@ class _Request(Flight):
     result: VersionList | Exception | None = None  # None: cancelled
 
 
+@dataclass(eq=False)
 class Versions:
     """Histories of files, and the virtual folder `.versions` in each folder of a zone."""
 
-    name = NAME
+    state: LocalState
+    service: Service
+    folders: DirectoryCache
+    callers: CallerPolicy
+    name: ClassVar[str] = NAME
 
-    def __init__(
-        self,
-        state: LocalState,
-        service: Service,
-        folders: DirectoryCache,
-        callers: CallerPolicy,
-    ) -> None:
-        self.state = state
-        self.service = service
-        self.folders = folders
-        self.callers = callers
+    def __post_init__(self) -> None:
         self._kept: LRUCache[tuple[str, str], VersionList] = LRUCache(
             KEPT, lambda past: min(len(past.versions) + 1, KEPT)
         )

@@ -35,13 +35,13 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "unmount": ("mount", "Wait for uploads, then unmount."),
     },
     "Keeping offline": {
-        "pin": ("pins", "Keep files and folders available offline."),
-        "unpin": ("pins", "Stop keeping files offline."),
+        "pin": ("files", "Keep files and folders available offline."),
+        "unpin": ("files", "Stop keeping files offline."),
     },
     "Status and history": {
         "status": ("status", "Show pending uploads and the cache."),
         "sync": ("sync", "Wait until everything is on the service."),
-        "zones": ("zones", "List the zones."),
+        "zones": ("files", "List the zones."),
         "conflicts": ("files", "List conflict copies."),
         "versions": ("files", "List the versions of a file."),
         "trash": ("files", "List deleted files and folders."),

@@ -81,8 +81,7 @@ def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: boo
     if as_json:
         text_output.as_json(found)
         return
-    for part in picture(found, part=bool(below), rows=SHOWN):
-        put(part)
+    put(*picture(found, part=bool(below), rows=SHOWN))
 
 
 class Look:
@@ -167,6 +166,8 @@ def _watch(look: Look, *, as_json: bool) -> None:
     At a terminal each view replaces the previous one; else each version is printed, in JSON as one
     object per line.
     """
+    from rich.console import Group
+
     found, drawn = look.first(), None
     output = select.poll()
     output.register(sys.stdout.fileno(), 0)
@@ -177,7 +178,11 @@ def _watch(look: Look, *, as_json: bool) -> None:
                 click.echo(json.dumps(found))
             elif (found, size) != drawn:
                 rows = _room(size.lines) if size else SHOWN
-                _draw(live, picture(found, part=bool(look.below), rows=rows))
+                parts = picture(found, part=bool(look.below), rows=rows)
+                if live is None:
+                    put(*parts, "")
+                else:
+                    live.update(Group(*parts), refresh=True)
             drawn = (found, size)
             if output.poll(1000 * WATCH_SECONDS):  # the reader of the output is gone
                 return
@@ -218,17 +223,6 @@ def _screen() -> Iterator["Live | None"]:
 def _leave(number: int, frame: FrameType | None) -> None:
     """Exit with the signal's status after cleanup."""
     sys.exit(128 + number)
-
-
-def _draw(live: "Live | None", parts: list["RenderableType"]) -> None:
-    """Show `parts` one below the other, in place of the previous view."""
-    if live is None:
-        for part in [*parts, ""]:
-            put(part)
-        return
-    from rich.console import Group
-
-    live.update(Group(*parts), refresh=True)
 
 
 # ---- the text ----

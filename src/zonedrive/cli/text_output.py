@@ -59,9 +59,7 @@ def show(
 
 def amount(size: int | None) -> str:
     """Return a number of bytes in readable form, such as `3.4 MiB`; a dash for None."""
-    if size is None:
-        return "–" if _can_show("–") else "-"
-    return formatting.amount(size)
+    return "-" if size is None else formatting.amount(size)
 
 
 def when(text: str) -> str:
@@ -94,7 +92,7 @@ def grid(rows: Sequence[Row], right: Sequence[str] = ()) -> "RenderableType":
     from rich import box
     from rich.table import Table
 
-    shown = Table(box=box.SIMPLE_HEAD if _can_show("─") else box.ASCII, pad_edge=False)
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in rows[0]:
         shown.add_column(
             clean(name, sys.stdout),
@@ -141,11 +139,13 @@ def words(text: str, style: str = "") -> "Text":
     return Text(clean(text, sys.stdout), style=style, overflow="fold")
 
 
-def put(shown: "RenderableType") -> None:
-    """Print the result of `words` or `grid`."""
+def put(*shown: "RenderableType") -> None:
+    """Print results of `words` and `grid`, one below the other."""
     from rich.text import Text
 
-    _console().print(shown, soft_wrap=isinstance(shown, Text) and width() == UNFOLDED)
+    console = _console()
+    for each in shown:
+        console.print(each, soft_wrap=isinstance(each, Text) and width() == UNFOLDED)
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -212,28 +212,24 @@ class Progress:
         if self._shows and text != self._last:
             from rich.cells import set_cell_size  # some characters take two columns
 
-            fitting = set_cell_size(clean(text), _columns(sys.stderr) - 1).rstrip()
+            fitting = set_cell_size(clean(text), self._columns() - 1).rstrip()
             self._last = text  # first: Ctrl-C may come between both
             click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
 
     def bar(self, done: float, text: str) -> None:
         """Replace the line by a progress bar, filled to `done` (0 to 1), and `text`."""
-        size = min(BAR, _columns(sys.stderr) // 5)
-        full = int(size * min(1.0, max(0.0, done)))
-        self.show(f"[{'#' * full}{'-' * (size - full)}] {text}")
+        if self._shows:
+            size = min(BAR, self._columns() // 5)
+            full = int(size * min(1.0, max(0.0, done)))
+            self.show(f"[{'#' * full}{'-' * (size - full)}] {text}")
+
+    def _columns(self) -> int:
+        return max(20, os.get_terminal_size(sys.stderr.fileno()).columns or 80)
 
 
 def can_redraw(stream: TextIO) -> bool:
     """Return True if output on `stream` can be replaced."""
     return stream.isatty() and os.environ.get("TERM", "") not in DUMB
-
-
-def _columns(stream: TextIO) -> int:
-    """Return the columns of the terminal behind `stream`."""
-    with contextlib.suppress(OSError):
-        if found := os.get_terminal_size(stream.fileno()).columns:
-            return max(20, found)
-    return max(20, shutil.get_terminal_size((80, 24)).columns)
 
 
 def _cell(value: object) -> str:
@@ -275,7 +271,3 @@ def _console() -> "Console":
         soft_wrap=False,
         no_color=None if sys.stdout.isatty() else True,  # None: as NO_COLOR says
     )
-
-
-def _can_show(text: str) -> bool:
-    return clean(text, sys.stdout) == text

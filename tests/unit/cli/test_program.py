@@ -48,7 +48,7 @@ def test_help_is_quick() -> None:
     """The list of commands, the version and most helps load nothing heavy."""
     text = (
         "import sys\nfrom zonedrive.cli.main import COMMANDS, program\n"
-        "import zonedrive.cli.status, zonedrive.cli.mount, zonedrive.cli.zones, "
+        "import zonedrive.cli.status, zonedrive.cli.mount, "
         "zonedrive.cli.files, zonedrive.cli.sandbox, zonedrive.cli.tokens, "
         "zonedrive.cli.organization, zonedrive.cli.credentials, zonedrive.cli.sync\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"

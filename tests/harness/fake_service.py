@@ -29,11 +29,17 @@ from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.http_service import move_entry
 from zonedrive.remote.profiles.load import load_profile
-from zonedrive.remote.rate_limit import TokenBucket
 from zonedrive.remote.requests import BODY_SECONDS, CHANGE_SECONDS, READ_SECONDS
 from zonedrive.remote.retry import Backoff
 from zonedrive.remote.service import Service, Transfers
-from zonedrive.remote.transfer import ANSWER_SECONDS, DIGESTED, Cancelled, Download, uploaded
+from zonedrive.remote.transfer import (
+    ANSWER_SECONDS,
+    DIGESTED,
+    Cancelled,
+    Download,
+    TokenBucket,
+    uploaded,
+)
 from zonedrive.remote.transport.transports import BODY
 from zonedrive.remote.urls import REQUIREMENTS
 from zonedrive.remote.wire import entries as wire

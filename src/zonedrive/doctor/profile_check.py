@@ -134,7 +134,7 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
         versions: list[Version] = []
         looks: dict[str, Look] = {
             "levels": service.levels,
-            "deleted": partial(service.deleted, zones[0]),
+            "deleted": partial(service.deletions, zones[0]),
             "zone_log": partial(service.zone_log, zones[0]),
         }
         for name, operation in wanted.items():

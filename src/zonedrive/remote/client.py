@@ -245,7 +245,7 @@ class Client:
 
     async def deleted(self, zone: Zone) -> list[Entry]:
         """Return the entries in a zone's trash."""
-        return await self._service.deleted(zone.id)
+        return [entry for entry, _ in await self._service.deletions(zone.id)]
 
     async def restore(self, entry: Entry) -> Entry:
         """Restore an entry from the trash."""

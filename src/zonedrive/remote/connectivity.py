@@ -126,13 +126,10 @@ class Connectivity:
         if self._probing and self._state == "offline":
             if self._clock() - self._probed >= ASKED_SECONDS:
                 self.recheck()
-            raise Unreachable(self.offline(), remedy=OFFLINE)
-
-    def offline(self) -> str:
-        """Return a message that the service is offline, with the reason."""
-        wrong = self.last_error
-        why = wrong.bare if isinstance(wrong, RemoteError) else wrong
-        return f"the service is offline: {why}" if why else "the service is offline"
+            wrong = self.last_error
+            why = wrong.bare if isinstance(wrong, RemoteError) else wrong
+            words = f"the service is offline: {why}" if why else "the service is offline"
+            raise Unreachable(words, remedy=OFFLINE)
 
     async def wait_change(self) -> State:
         """Wait for the next change of state, or the next `recheck`, and return the state."""

@@ -163,10 +163,6 @@ class HttpService(Service):
         found = await self._profile_list("versions", _of_entry(zone_id, file_id), doing)
         return wire.versions(found, fields, doing)
 
-    async def deleted(self, zone_id: str) -> list[Entry]:
-        """Return the entries in a zone's trash."""
-        return [entry for entry, _ in await self.deletions(zone_id)]
-
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
         doing = "listing deleted entries"
         path = self._profile.operation("deleted").fields.get("deleted_at", "")

@@ -10,6 +10,7 @@ INVARIANT: an upload that was sent completely and got no answer ends with ReplyL
 import contextlib
 import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Self
@@ -28,7 +29,6 @@ from zonedrive.model import Entry
 from zonedrive.remote.clients import BlockingClient
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.profiles.operations import Profile
-from zonedrive.remote.rate_limit import TokenBucket
 from zonedrive.remote.response_limits import read_body_blocking
 from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
@@ -55,6 +55,46 @@ BACKOFF: Final = Backoff(attempts=3)
 Buffer = bytes | memoryview
 
 _RANGE: Final = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
+
+
+class TokenBucket:
+    """Limit of `rate` bytes per second for several threads; 0 means no limit.
+
+    INVARIANT: over a long time at most `rate` bytes per second pass, and a burst has at most the
+    bytes of one second.
+    """
+
+    def __init__(
+        self,
+        rate: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.rate = rate
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._tokens = float(rate)
+        self._filled = clock()
+
+    @property
+    def piece(self) -> int:
+        """Number of bytes to take at a time; small for a low rate, so that the flow is steady."""
+        return max(4096, min(1 << 20, self.rate // 8)) if self.rate else 1 << 20
+
+    def take(self, amount: int) -> None:
+        """Wait until `amount` bytes may pass at the configured rate."""
+        if not self.rate:
+            return
+        with self._lock:
+            now = self._clock()
+            self._tokens = min(self.rate, self._tokens + (now - self._filled) * self.rate)
+            self._filled = now
+            self._tokens -= amount
+            debt = -self._tokens
+        if debt > 0:
+            self._sleep(debt / self.rate)
 
 
 class Transfer:

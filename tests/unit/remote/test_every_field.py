@@ -83,7 +83,7 @@ CALLS: Mapping[str, tuple[Verb, object]] = {
     "move": (lambda service: service.move("z", "e", "p", "n"), ENTRY),
     "restore": (lambda service: service.restore("z", "e"), ENTRY),
     "versions": (lambda service: service.versions("z", "e"), [VERSION, VERSION | {"id": "w"}]),
-    "deleted": (lambda service: service.deleted("z"), [ENTRY]),
+    "deleted": (lambda service: service.deletions("z"), [ENTRY]),
     "zone_log": (lambda service: service.zone_log("z"), [{"id": "m", "message": "x"}]),
     "levels": (lambda service: service.levels(), [{"zoneId": "z", "level": "Add"}]),
     "tokens": (lambda service: service.directory.tokens(), [TOKEN]),

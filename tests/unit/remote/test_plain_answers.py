@@ -155,7 +155,9 @@ def test_no_refusal_steers_anything(field: str) -> None:
     errors: list[RemoteError] = [
         error_mapping.refusal(status, body, "doing") for status in (400, 503)
     ]
-    errors.append(error_mapping.redirected(302, HOSTILE, "doing", "https://zones.example"))
+    errors.append(
+        error_mapping.failed(302, {"Location": HOSTILE}, b"", "doing", "https://zones.example")
+    )
     errors.append(error_mapping.broken(httpx.ReadError(HOSTILE), "zones.example", "doing"))
     errors.append(
         error_mapping.broken(httpx.DecodingError(HOSTILE), "zones.example", "doing", sent=True)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zonedrive.remote.rate_limit import TokenBucket
+from zonedrive.remote.transfer import TokenBucket
 
 
 class Time:

@@ -86,7 +86,7 @@ async def test_everything_the_profile_offers(service: HttpService, zone: str) ->
     with pytest.raises(errors.AlreadyExists):
         await service.make_folder(here.id, here.root_id, "new folder?")
     await service.delete(here.id, moved.id)
-    assert [entry.id for entry in await service.deleted(here.id)] == [moved.id]
+    assert [entry.id for entry, _ in await service.deletions(here.id)] == [moved.id]
     restored = await service.restore(here.id, moved.id)
     assert not restored.deleted
     await service.delete(here.id, moved.id)

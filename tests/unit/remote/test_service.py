@@ -27,7 +27,7 @@ READS: dict[str, Verb] = {
     "listing": lambda service: service.listing("z", "p"),
     "entry": lambda service: service.entry("z", "e"),
     "versions": lambda service: service.versions("z", "e"),
-    "deleted": lambda service: service.deleted("z"),
+    "deleted": lambda service: service.deletions("z"),
 }
 CHANGES: dict[str, Verb] = {
     "make_folder": lambda service: service.make_folder("z", "p", "n"),

@@ -27,7 +27,7 @@ from zonedrive.logon.api import LogonApi
 from zonedrive.logon.browser.listener import Listener, listening
 from zonedrive.logon.browser.page import Verdict
 from zonedrive.logon.wire import Offer, Outcome, Requirements
-from zonedrive.remote.profiles.sign_on import MissingFields, SignOn
+from zonedrive.remote.profiles.operations import MissingFields, SignOn
 
 Fields = Mapping[str, str | bool]
 LONGEST_REASON = 200  # characters

@@ -15,19 +15,20 @@ from typing import Any, Final
 
 from zonedrive.errors import ProfileError
 from zonedrive.paths import expanded, require_file
-from zonedrive.remote.profiles import sign_on
 from zonedrive.remote.profiles.operations import (
+    ANSWER,
     CHARACTERS,
     FIELDS,
     KINDS,
     OPERATIONS,
+    ORGANIZATION,
     Kind,
     Operation,
     Profile,
+    SignOn,
     texts,
     used,
 )
-from zonedrive.remote.profiles.sign_on import SignOn, WrongTable
 from zonedrive.remote.urls import PLACEHOLDER
 from zonedrive.toml_input import WrongDocument, brief, line_of, parse
 
@@ -36,7 +37,27 @@ LONGEST: Final = 65_536  # bytes; a profile is a page of text
 LARGEST: Final = 1 << 63  # integers from here on are not sent as JSON
 _KEYS: Final = ("method", "path", "query", "body", "answer")
 _PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]+", re.ASCII)
+_SIGN_ON_KEYS: Final = ("body", "error", "response", "redirect")
+# Members of a logon request that zonedrive sets itself, or that are not text.
+_SET_HERE: Final = frozenset({"acceptSessions", "logonSessionId", "password", "scope"})
+_FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 Table = Mapping[str, Any]
+
+
+class WrongTable(Exception):
+    """Error in a table of a profile.
+
+    `where` is the path of keys to the faulty value, `needle` a text in its line.
+    """
+
+    def __init__(
+        self, message: str, *where: str, needle: str = "", remedy: str = "correct it"
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.needle = needle
+        self.remedy = remedy or "correct it"
 
 
 def load_profile(name_or_path: str) -> Profile:
@@ -116,7 +137,64 @@ def _sign_on(table: object) -> SignOn:
     if not isinstance(table, dict):
         raise WrongTable("sign_on must be a table such as [sign_on]", "sign_on")
     with _inside("sign_on"):
-        return sign_on.parse(table)
+        for key in table:
+            if key not in _SIGN_ON_KEYS:
+                keys = ", ".join(_SIGN_ON_KEYS)
+                raise WrongTable(f"unknown key {key!r}, the keys are {keys}", key)
+        response = table.get("response", "form")
+        if response not in ("form", "fragment"):
+            raise WrongTable("response must be one of form, fragment", "response")
+        return SignOn(
+            _logon_body(table.get("body")),
+            _name(table, "error"),
+            response == "fragment",
+            _name(table, "redirect"),
+        )
+
+
+def _name(table: Table, key: str) -> str:
+    value = table.get(key, "")
+    if key in table and not (isinstance(value, str) and _FIELD_NAME.fullmatch(value)):
+        raise WrongTable(f"{key} must be the name of a field", key)
+    return str(value)
+
+
+def _logon_body(body: object) -> dict[str, str | bool]:
+    if not isinstance(body, dict) or not body:
+        raise WrongTable(
+            "body must say which fields of a logon the answer goes into,"
+            ' such as { token = "{answer.token}" }',
+            "body",
+        )
+    names: list[str] = []
+    for key, value in body.items():
+        problem = ""
+        found = PLACEHOLDER.findall(value) if isinstance(value, str) else []
+        names += found
+        unknown = [name for name in found if not _is_known(name)]
+        if key in _SET_HERE or not _FIELD_NAME.fullmatch(key):
+            problem = f"body cannot set {key!r}"
+        elif not isinstance(value, str | bool):
+            problem = f"body: {key} must be a text, or true or false"
+        elif unknown:
+            problem = (
+                f"body: unknown placeholder {{{unknown[0]}}}, there are"
+                f" {{{ANSWER}NAME}} and {{{ORGANIZATION}}}"
+            )
+        elif isinstance(value, str) and re.search(r"[{}]", PLACEHOLDER.sub("", value)):
+            problem = f"body: {key} has a brace without its other half"
+        if problem:
+            raise WrongTable(problem, "body", key)
+    if not any(name.startswith(ANSWER) for name in names):
+        raise WrongTable(f"body uses nothing of the answer (no {{{ANSWER}NAME}})", "body")
+    return body
+
+
+def _is_known(name: str) -> bool:
+    if name == ORGANIZATION:
+        return True
+    field = name.removeprefix(ANSWER)
+    return field != name and _FIELD_NAME.fullmatch(field) is not None
 
 
 def _operations(name: str, table: object) -> dict[str, Operation]:

@@ -7,12 +7,12 @@ its root for a path without a leading slash, whatever the values put into it: a 
 its segment of the path, its parameter of the query or its text in the body.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from zonedrive.errors import NotSupported
-from zonedrive.remote.profiles.sign_on import SignOn
 from zonedrive.remote.urls import PLACEHOLDER, fill_path
 from zonedrive.remote.wire.fields import member
 
@@ -117,6 +117,56 @@ class Operation:
     def located(self, answer: object) -> object:
         """Return the part of a parsed answer at the path `self.answer`, None if it is missing."""
         return answer if self.answer in ("entry", "none") else member(answer, self.answer)
+
+
+ANSWER: Final = "answer."
+ORGANIZATION: Final = "organization"
+"""Placeholders of a sign-on: the first is followed by the name of a field."""
+
+
+class MissingFields(Exception):
+    """Error for an answer that lacks required fields; `names` lists them."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+@dataclass(frozen=True)
+class SignOn:
+    """Mapping from a provider's answer to a browser sign-on to a logon request.
+
+    The published interface names no field of that answer, so the names are data in the profile. A
+    value of an answer gets into the logon as text, and nowhere else.
+    """
+
+    body: Mapping[str, str | bool]  # fields of the logon request, as templates
+    error: str = ""  # the answer's field with the reason of a failed sign-on
+    # The requested form, if there is a choice: a form post, which leaves no trace of the
+    # answer in the browser's history and sessions; or the fragment, which stays in the history.
+    fragment: bool = False
+    redirect: str = ""  # the parameter of a logon's idpURI for the return address
+
+    def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
+        """Return the fields of a logon request. Raises MissingFields."""
+        wanted = [
+            name.removeprefix(ANSWER)
+            for text in self.body.values()
+            if isinstance(text, str)
+            for name in PLACEHOLDER.findall(text)
+            if name.startswith(ANSWER)
+        ]
+        if missing := [name for name in dict.fromkeys(wanted) if not answer.get(name)]:
+            raise MissingFields(missing)
+
+        def value(match: re.Match[str]) -> str:
+            name = match[1]
+            return organization if name == ORGANIZATION else answer[name.removeprefix(ANSWER)]
+
+        return {
+            key: PLACEHOLDER.sub(value, text) if isinstance(text, str) else text
+            for key, text in self.body.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -89,13 +89,17 @@ class LoopTransport(httpx.AsyncBaseTransport):
         if body.exchange.may_repeat and not self._is_closed:
             body.streams.retire()
             body = await self._asked(request)
-        if body.exchange.version.startswith(b"HTTP/1"):
-            self._is_shared = False
-            body.streams.retire()
-            if not body.exchange.is_over:  # only a dedicated connection can limit such a body
-                await body.aclose()
-                return None
-        return body.response()
+        try:
+            if body.exchange.version.startswith(b"HTTP/1"):
+                self._is_shared = False
+                body.streams.retire()
+                if not body.exchange.is_over:  # only a dedicated connection limits chunk extensions
+                    await body.aclose()
+                    return None
+            return body.response()
+        except BaseException:
+            await body.aclose()
+            raise
 
     async def _asked(self, request: httpx.Request) -> "StreamBody":
         """Send the request on a shared connection and wait for the head of the response."""

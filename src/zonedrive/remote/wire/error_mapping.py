@@ -164,11 +164,18 @@ def failed(
 ) -> RemoteError:
     """Return the error for an answer with `status` >= 300 from the deployment `base`.
 
+    Redirects are never followed.
+
     `sent`: a request with an effect was sent, and its effect is unknown if a gateway answers that
     it lost contact with the service. `early`: see `refusal`.
     """
     if status < 400:
-        return redirected(status, headers.get("Location", ""), doing, base)
+        target = plain_text(headers.get("Location", ""), 120) or "nowhere"
+        return BadAnswer(
+            f"{doing}: {base} redirects to {target}, which is not followed (HTTP {status})",
+            remedy="check the base URL",
+            status=status,
+        )
     delay = retry_after(headers.get("Retry-After"), time.time())
     error = refusal(status, body, doing, retry_after=delay, early=early)
     if not (sent and status in _LOST):
@@ -222,16 +229,6 @@ def retry_after(value: str | None, now: float) -> float | None:
     return None if date is None else max(0.0, date - now)
 
 
-def redirected(status: int, location: str, doing: str, base: str) -> BadAnswer:
-    """Return the error for a redirect; redirects are never followed."""
-    target = plain_text(location, 120) or "nowhere"
-    return BadAnswer(
-        f"{doing}: {base} redirects to {target}, which is not followed (HTTP {status})",
-        remedy="check the base URL",
-        status=status,
-    )
-
-
 def error_body(body: bytes) -> tuple[str, str, str | None]:
     """Return APIError code, message and data of an error body; ("", "", None) if it has none.
 
@@ -270,10 +267,9 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
     kind: type[RemoteError] = Interrupted
     remedy = after = ""
     bare = f"the connection to {host} broke ({_reason(wrong)})"
-    certificate = next((each for each in _chain(wrong) if _is_untrusted(each)), None)
-    if certificate is not None:
+    if isinstance(wrong.__cause__, ssl.SSLCertVerificationError):
         kind = Untrusted
-        why = plain_text(getattr(certificate, "verify_message", "") or str(certificate))
+        why = plain_text(str(wrong.__cause__))
         bare = f"the certificate of {host} is not trusted ({why})"
         remedy = next(advice for words, advice in _CERTIFICATES if words in why)
     elif sent and not isinstance(wrong, _BEFORE_SENDING):
@@ -299,31 +295,13 @@ _CERTIFICATES = (
 """Words in TLS's reason to reject a certificate, and the remedy."""
 
 
-def _is_untrusted(wrong: BaseException) -> bool:
-    return isinstance(wrong, ssl.SSLCertVerificationError)
-
-
 def _reason(wrong: BaseException) -> str:
-    for found in _chain(wrong):
-        if isinstance(found, ssl.SSLError):
-            return plain_text(f"TLS: {getattr(found, 'reason', None) or found}")
-        if isinstance(found, socket.gaierror) and found.strerror:
-            return plain_text(found.strerror)
-        if isinstance(found, OSError) and found.errno:  # its text may repeat the address
-            return os.strerror(found.errno)
+    """Return the system's reason for a failure, which the transport gives as its cause."""
+    cause = wrong.__cause__
+    if isinstance(cause, ssl.SSLError):
+        return plain_text(f"TLS: {getattr(cause, 'reason', None) or cause}")
+    if isinstance(cause, socket.gaierror) and cause.strerror:
+        return plain_text(cause.strerror)
+    if isinstance(cause, OSError) and cause.errno:  # its text may repeat the address
+        return os.strerror(cause.errno)
     return plain_text(str(wrong)) or type(wrong).__name__
-
-
-def _chain(wrong: BaseException) -> list[BaseException]:
-    """Return `wrong` and its causes, innermost first, including the members of groups."""
-    found: list[BaseException] = []
-    ahead: list[BaseException | None] = [wrong]
-    while ahead:
-        link = ahead.pop()
-        if link is None or any(link is known for known in found):
-            continue
-        found.append(link)
-        ahead += [link.__cause__, link.__context__]
-        if isinstance(link, BaseExceptionGroup):
-            ahead += link.exceptions
-    return found[::-1]

@@ -12,7 +12,7 @@ from zonedrive.logon import wire
 from zonedrive.logon.browser.signon import Browser, Settings
 from zonedrive.logon.flow import Flow, LoggedOn
 from zonedrive.logon.wire import Offer, Requirements
-from zonedrive.remote.profiles.sign_on import SignOn
+from zonedrive.remote.profiles.operations import SignOn
 
 LOGON = "/api/access/logon"
 IDP = "/api/access/idpsignonuri"

@@ -4,7 +4,7 @@ import pytest
 
 from zonedrive.errors import ProfileError
 from zonedrive.remote.profiles.load import load_profile, parse_profile
-from zonedrive.remote.profiles.sign_on import MissingFields, SignOn
+from zonedrive.remote.profiles.operations import MissingFields, SignOn
 
 
 def table(text: str) -> SignOn:

@@ -20,6 +20,7 @@ LOCATIONS = """
     location /small {{ default_type text/plain; return 200 "small answer"; }}
     location /large {{ root {folder}; }}
     location /slow {{ root {folder}; limit_rate 1k; }}
+    location /encoded {{ alias {folder}/large; add_header Content-Encoding gzip; }}
     location /hidden {{ return 404 "not here"; }}
 """
 
@@ -111,6 +112,16 @@ async def test_a_body_in_many_pieces(server: Front) -> None:
             assert await client.get("/small") == (200, b"small answer")
     await client.transport.aclose()
     assert bodies == [(200, b"0123456789abcdef" * 200_000)] * 4
+
+
+async def test_an_encoded_answer_is_refused_and_cancelled(server: Front) -> None:
+    """The rest of an answer that is not accepted is not received while others wait."""
+    client = Client(server)
+    with pytest.raises(httpx.DecodingError):
+        await client.get("/encoded")
+    assert client.transport._streams is not None and not client.transport._streams._running
+    assert await client.get("/small") == (200, b"small answer")
+    await client.transport.aclose()
 
 
 async def test_who_is_cancelled_disturbs_nobody(server: Front) -> None:

@@ -115,7 +115,8 @@ def test_the_services_words_are_harmless() -> None:
 
 def test_a_redirect_is_never_followed_but_named() -> None:
     """A person learns where the address leads, in one line."""
-    error = error_mapping.redirected(302, "http://evil.example/\r\nx", "x", "https://zones.example")
+    headers = {"Location": "http://evil.example/\r\nx"}
+    error = error_mapping.failed(302, headers, b"", "x", "https://zones.example")
     assert type(error) is errors.BadAnswer
     assert "http://evil.example/ x" in error.line()
 
@@ -152,8 +153,7 @@ def test_a_request_without_an_answer(
 
 def test_a_strange_certificate_is_named_as_such() -> None:
     """The line says why, and that --ca-file is the way."""
-    inner = ssl.SSLCertVerificationError(1, "x")
-    inner.verify_message = "self-signed certificate"
+    inner = ssl.SSLCertVerificationError(1, "self-signed certificate")
     error = error_mapping.broken(chained(httpx.ConnectError("x"), inner), "h", "x")
     assert type(error) is errors.Untrusted
     assert "self-signed certificate" in error.line()
@@ -161,11 +161,10 @@ def test_a_strange_certificate_is_named_as_such() -> None:
 
 
 def test_the_reason_is_the_systems() -> None:
-    """`Connection refused` is more use than a class name, also among several addresses tried."""
-    inner = ConnectionRefusedError(111, "Connection refused")
-    group = ExceptionGroup("all", [OSError(101, "Network is unreachable"), inner])
-    line = error_mapping.broken(chained(httpx.ConnectError("x"), group), "h", "x").line()
-    assert "Connection refused" in line or "unreachable" in line
+    """`Connection refused` is more useful than a class name."""
+    inner = ConnectionRefusedError(111, "10.0.0.1 refused")
+    line = error_mapping.broken(chained(httpx.ConnectError("x"), inner), "h", "x").line()
+    assert "Connection refused" in line
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from zonedrive import __version__, paths
-from zonedrive.errors import NotLoggedOn, Unavailable, Unreachable, ZonedriveError
+from zonedrive.errors import NotLoggedOn, ReplyLost, Unavailable, Unreachable, ZonedriveError
 
 FAILED = 1
 USAGE = 2
@@ -44,6 +44,8 @@ def line(error: Exception) -> str:
     if isinstance(error, ZonedriveError):
         if isinstance(error, Unavailable):  # a mount retries by itself, a command does not
             error.remedy = error.remedy or "try again later"
+        if isinstance(error, Unreachable) and not isinstance(error, ReplyLost):
+            error.message = error.bare  # the user knows the operation: it is the command
         return error.line()
     if isinstance(error, OSError):
         return _refused(error)

@@ -21,7 +21,7 @@ from zonedrive import process_setup
 from zonedrive.cli import text_output
 from zonedrive.cli.options import Id, Name, Text, account_option, json_option
 from zonedrive.cli.organization import ask_directory, ask_service
-from zonedrive.errors import ConfigError, ZonedriveError
+from zonedrive.errors import ConfigError, NotFound, ZonedriveError
 
 if TYPE_CHECKING:
     from zonedrive.model import NewToken, Scope, Token
@@ -194,7 +194,12 @@ def revoke(token: str, account: str) -> None:
     own = load_bearer(open_store(paths))
     if own is not None and own.id == token:
         raise click.UsageError("That is the token of this account: use 'zonedrive logoff'.")
-    ask_service(account, lambda client: client.revoke_token(token))
+    try:
+        ask_service(account, lambda client: client.revoke_token(token))
+    except NotFound as wrong:
+        raise NotFound(
+            f"there is no token {token!r}", remedy="see 'zonedrive tokens list'"
+        ) from wrong
     text_output.line(f"revoked {token}")
 
 

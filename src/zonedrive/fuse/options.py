@@ -4,6 +4,7 @@ Knows nothing about pyfuse3.  This module sorts the three kinds; `config` checks
 settings.
 """
 
+import difflib
 import re
 from dataclasses import dataclass, field
 
@@ -66,9 +67,10 @@ def parse(texts: tuple[str, ...] | list[str]) -> Options:
         elif name in REFUSED:
             raise ConfigError(f"-o {name} cannot be set: {REFUSED[name]}")
         elif name not in IGNORED and not name.startswith(("x-", "X-")):
+            near = difflib.get_close_matches(name, (*NAMES, *KERNEL), 1)
             raise ConfigError(
                 f"-o {name} is unknown",
-                remedy=f"settings are {', '.join(NAMES)}; of FUSE {', '.join(sorted(KERNEL))}",
+                remedy=f"did you mean {near[0]}?" if near else "see 'man zonedrive.toml'",
             )
     return Options(tuple(dict.fromkeys(kernel)), settings, account, debug)
 

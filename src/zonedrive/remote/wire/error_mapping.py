@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
+from urllib.request import getproxies
 
 import httpx
 import msgspec
@@ -281,6 +282,8 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
     elif isinstance(wrong, httpx.ConnectError | httpx.ProxyError):
         kind, bare = Unreachable, f"{host} cannot be reached ({_reason(wrong)})"
         remedy = "check the network and the base URL"
+        if "https" in getproxies():
+            remedy = "check the proxy in HTTPS_PROXY, the network and the base URL"
     elif isinstance(wrong, httpx.DecodingError | httpx.UnsupportedProtocol | httpx.InvalidURL):
         kind, bare = BadAnswer, f"the answer of {host} is not accepted: {plain_text(str(wrong))}"
     return kind(f"{doing}: {bare}{after}", bare=bare, remedy=remedy)

@@ -24,7 +24,7 @@ from zonedrive.remote.profiles.operations import Operation
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import LoopTransport
-from zonedrive.remote.urls import REQUIREMENTS, ZONES, base_url
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, Request, base_url
 from zonedrive.remote.wire.error_mapping import checked_password
 
 LOGON: Final = "/api/access/logon"
@@ -64,7 +64,8 @@ class LogonApi:
     async def requirements(self) -> Requirements:
         """Return the requirements of a logon; the first request to a service."""
         doing = "asking how to log on"
-        return wire.requirements(await self._calls.read(REQUIREMENTS, doing=doing), doing)
+        answer = await self._calls.read(Request("GET", REQUIREMENTS), doing=doing)
+        return wire.requirements(answer, doing)
 
     async def logon(
         self,
@@ -98,7 +99,8 @@ class LogonApi:
 
     async def _logon(self, body: Mapping[str, object]) -> Outcome:
         doing = "logging on"
-        return wire.outcome(await self._calls.change("POST", LOGON, body=body, doing=doing), doing)
+        request = Request("POST", LOGON, body=body)
+        return wire.outcome(await self._calls.change(request, doing=doing), doing)
 
     async def sign_on_uri(
         self, offer: Offer, organization: str, redirect: str, *, fragment: bool
@@ -115,13 +117,14 @@ class LogonApi:
         else:
             query["authentication-type"] = offer.name
             path = PERSONAL_ID
-        return wire.sign_on_uri(await self._calls.read(path, query, doing=doing), doing)
+        answer = await self._calls.read(Request("GET", path, query), doing=doing)
+        return wire.sign_on_uri(answer, doing)
 
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
         """Create a token for the user of the current bearer."""
         doing = "asking for a token"
         body = token_wanted(name, seconds, password.reveal(), None)
-        answer = await self._calls.change("POST", TOKENS, body=body, doing=doing)
+        answer = await self._calls.change(Request("POST", TOKENS, body=body), doing=doing)
         return new_token(answer, doing, self.clock.now_ns(), seconds)
 
     async def new_credentials(self, username: str) -> str:
@@ -129,7 +132,8 @@ class LogonApi:
         doing = "asking for new credentials"
         body = {"name": username}
         try:
-            answer = await self._calls.change("POST", NEW_CREDENTIALS, body=body, doing=doing)
+            request = Request("POST", NEW_CREDENTIALS, body=body)
+            answer = await self._calls.change(request, doing=doing)
         except Rejected as refused:
             refused.remedy = "check the user name"
             raise
@@ -147,26 +151,20 @@ class LogonApi:
             {"username": user, "password": old.reveal(), "new_password": new.reveal()}
         )
         with checked_password(doing):
-            await self._calls.change(
-                request.method, request.path, request.query, request.body, doing=doing
-            )
+            await self._calls.change(request, doing=doing)
 
     async def revoke_token(self, operation: Operation, token_id: str) -> None:
         """Revoke a token with the profile's operation."""
-        request = operation.request({"token": token_id})
-        doing = "revoking the token"
-        await self._calls.change(
-            request.method, request.path, request.query, request.body, doing=doing
-        )
+        await self._calls.change(operation.request({"token": token_id}), doing="revoking the token")
 
     async def check(self) -> None:
         """Raise NotLoggedOn if the service rejects the current bearer."""
-        await self._calls.read(ZONES, doing="checking the logon")
+        await self._calls.read(Request("GET", ZONES), doing="checking the logon")
 
     async def logoff(self) -> None:
         """End the current session; a session that does not exist counts as ended."""
         try:
-            await self._calls.change("GET", LOGOFF, doing="logging off")
+            await self._calls.change(Request("GET", LOGOFF), doing="logging off")
         except NotFound:
             return
 

@@ -19,8 +19,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import trio
 
@@ -43,13 +43,6 @@ PROBING = Backoff(first=1.0, cap=10.0)
 OFFLINE = "look at the network, or run 'zonedrive doctor'; what you write waits here"
 SPACING = 0.2  # seconds between two statuses of a gateway that count
 ASKED_SECONDS = 2.0  # minimum interval of probes that refused requests trigger
-
-
-class Probe(Protocol):
-    """Object that can send a harmless request to the service."""
-
-    async def probe(self, state: State) -> None:
-        """Send one request. Its result goes to the link; no error is raised."""
 
 
 class Connectivity:
@@ -167,9 +160,10 @@ class Connectivity:
         with self._lock:
             self._wake()
 
-    async def run(self, service: Probe) -> None:
+    async def run(self, probe: Callable[[State], Awaitable[None]]) -> None:
         """Probe while not online, until cancelled.
 
+        `probe` sends one harmless request, whose result it reports; it raises no error.
         The interval grows from 1 s to 10 s (2 s while requests are refused).
         """
         self._probing = True
@@ -185,7 +179,7 @@ class Connectivity:
                     await self.wait_change()
                 if not await self._is_online():
                     self._probed = self._clock()
-                    await service.probe(self._state)
+                    await probe(self._state)
                     self._probed = self._clock()
         finally:
             self._probing = False

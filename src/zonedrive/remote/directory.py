@@ -20,7 +20,7 @@ from typing import Any
 from zonedrive.errors import BadAnswer, Forbidden, NotFound, ReplyLost
 from zonedrive.model import Group, Level, Member, NewToken, Scope, Token
 from zonedrive.remote.requests import Requests
-from zonedrive.remote.urls import fill_path
+from zonedrive.remote.urls import Request, fill_path
 from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.remote.wire.fields import count, identifier, moment, parse, plain_value, text
 from zonedrive.remote.wire.pagination import Item, Page, identified
@@ -72,9 +72,8 @@ class Directory:
         doing = "making a token"
         body = token_wanted(name, seconds, password, scope)
         with _advice(_TOKEN_ADVICE):
-            answer = await self._requests.change_with_password(
-                "POST", TOKENS, None, body, doing=doing
-            )
+            request = Request("POST", TOKENS, body=body)
+            answer = await self._requests.change_with_password(request, doing=doing)
         try:
             return new_token(answer, doing, time.time_ns(), seconds)
         except BadAnswer as wrong:
@@ -87,7 +86,7 @@ class Directory:
         """Create a group; `members` maps ids of users and groups to their level."""
         doing = "making a group"
         body = {"name": name, "description": description, "members": _levels(members or {})}
-        answer = await self._change("POST", GROUPS, doing, body=body)
+        answer = await self._change(Request("POST", GROUPS, body=body), doing)
         return _changed_group(answer, doing)
 
     async def update_group(
@@ -101,32 +100,24 @@ class Directory:
         path = fill_path(GROUP, {"group": group_id})
         query = {"relative": "true" if relative else "false"}
         body = {"members": _levels(members)}
-        answer = await self._change("PUT", path, doing, query=query, body=body)
+        answer = await self._change(Request("PUT", path, query, body), doing)
         return _changed_group(answer, doing)
 
     async def set_member(self, group_id: str, member_id: str, level: Level) -> None:
         """Set the level of one member; "None" removes the member."""
         path = fill_path(MEMBER, {"group": group_id, "member": member_id})
         query = {"accesslevel": level}
-        await self._change("PUT", path, "changing a member of a group", query=query)
+        await self._change(Request("PUT", path, query), "changing a member of a group")
 
     async def delete_group(self, group_id: str) -> None:
         """Delete a group. Its members lose the access to zones that they have through the group."""
         path = fill_path(GROUP, {"group": group_id})
-        await self._change("DELETE", path, "deleting a group")
+        await self._change(Request("DELETE", path), "deleting a group")
 
-    async def _change(
-        self,
-        method: str,
-        path: str,
-        doing: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-    ) -> bytes:
+    async def _change(self, request: Request, doing: str) -> bytes:
         try:
             with _advice("ask a manager of the group, or an administrator"):
-                return await self._requests.change(method, path, query, body, doing=doing)
+                return await self._requests.change(request, doing=doing)
         except NotFound as missing:
             missing.remedy = (
                 "check the ids: that of a group is group.UUID@DOMAIN, as it was printed when the"
@@ -142,7 +133,7 @@ class Directory:
                         for each in page]  # fmt: skip
             return page
 
-        found = await self._requests.listing(path, path, items, doing=doing)
+        found = await self._requests.listing(Request("GET", path), items, kind=path, doing=doing)
         return [item.value for item in found]
 
 

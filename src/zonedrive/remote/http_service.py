@@ -22,7 +22,7 @@ from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import ANSWER_SECONDS, CONTENT, UPLOAD, Transfer, uploaded
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
-from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, base_url, fill_path
+from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, Request, base_url, fill_path
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire.fields import parse
 from zonedrive.remote.wire.multipart import MultipartBody
@@ -87,7 +87,7 @@ class HttpService(Service):
         def items(body: bytes) -> Page[dict[str, Any]]:
             return [Item(zone.get("id"), zone) for zone in wire.objects(parse(body, doing), doing)]
 
-        found = await self._requests.listing(ZONES, ZONES, items, doing=doing)
+        found = await self._requests.listing(Request("GET", ZONES), items, kind=ZONES, doing=doing)
         return wire.ListedZones([item.value for item in found], doing)
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
@@ -95,15 +95,15 @@ class HttpService(Service):
 
     async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
         doing = "listing a folder"
-        path = fill_path(FOLDER, {"zone": zone_id, "folder": folder_id})
+        request = Request("GET", fill_path(FOLDER, {"zone": zone_id, "folder": folder_id}))
         raw_items = partial(wire.raw_items, doing=doing)
-        found = await self._requests.listing(FOLDER, path, raw_items, doing=doing)
+        found = await self._requests.listing(request, raw_items, kind=FOLDER, doing=doing)
         return wire.Listed(found, doing, zone_id=zone_id, parent_id=folder_id)
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
         doing = "asking for an entry"
         path = fill_path(FILE, {"zone": zone_id, "file": file_id})
-        body = await self._requests.read(path, doing=doing)
+        body = await self._requests.read(Request("GET", path), doing=doing)
         return wire.one_entry(parse(body, doing), doing, zone_id=zone_id)
 
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
@@ -117,7 +117,8 @@ class HttpService(Service):
     async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
         path = fill_path(CONTENT, {"zone": zone_id, "file": file_id})
         doing = "reading a small file"
-        return await self._requests.read(path, doing=doing, accept="*/*", most=size)
+        request = Request("GET", path)
+        return await self._requests.read(request, doing=doing, accept="*/*", most=size)
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
         doing = "making a folder"
@@ -178,10 +179,7 @@ class HttpService(Service):
     async def levels(self) -> dict[str, str]:
         doing = "reading the levels in zones"
         operation = self._profile.operation("levels")
-        request = operation.request({})
-        body = await self._requests.read(
-            request.path, request.query, doing=doing, method=request.method, body=request.body
-        )
+        body = await self._requests.read(operation.request({}), doing=doing)
         found = wire.objects(operation.located(parse(body, doing)), doing)
         return wire.levels(found, operation.fields)
 
@@ -190,9 +188,7 @@ class HttpService(Service):
         doing = "changing the password"
         values = {"username": username, "password": password, "new_password": new_password}
         request = self._profile.operation("change_password").request(values)
-        await self._requests.change_with_password(
-            request.method, request.path, request.query, request.body, doing=doing
-        )
+        await self._requests.change_with_password(request, doing=doing)
 
     async def revoke_token(self, token_id: str) -> None:
         """Revoke a token of the user before it expires."""
@@ -217,10 +213,7 @@ class HttpService(Service):
                 return [Item(item.get("id"), item) for item in found]
             return identified(found)
 
-        found = await self._requests.listing(
-            name, request.path, items, request.query,
-            doing=doing, method=request.method, body=request.body,
-        )  # fmt: skip
+        found = await self._requests.listing(request, items, kind=name, doing=doing)
         return [item.value for item in found]
 
     async def _change(
@@ -228,10 +221,7 @@ class HttpService(Service):
     ) -> object:
         """Run an operation of the profile; return the entry data in the answer, or None."""
         operation = self._profile.operation(name, folder=folder)
-        request = operation.request(values)
-        body = await self._requests.change(
-            request.method, request.path, request.query, request.body, doing=doing
-        )
+        body = await self._requests.change(operation.request(values), doing=doing)
         if operation.answer == "none" or not body.strip():
             return None
         try:

@@ -10,7 +10,7 @@ one within `BODY_SECONDS` more. A request with an effect is sent once.
 import contextlib
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import httpx
@@ -36,7 +36,7 @@ from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.response_limits import CHANGED, LISTING, SMALL, TooLong, read_body
 from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, EFFECT, SENT
-from zonedrive.remote.urls import ZONES
+from zonedrive.remote.urls import ZONES, Request
 from zonedrive.remote.wire import error_mapping
 from zonedrive.remote.wire.pagination import (
     BOUNDS,
@@ -45,7 +45,6 @@ from zonedrive.remote.wire.pagination import (
     Page,
     Pagination,
     Query,
-    Reader,
 )
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
@@ -113,34 +112,22 @@ class Requests:
         return self._turns.borrowed_tokens
 
     async def read(
-        self,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        *,
-        doing: str,
-        method: str = "GET",
-        body: object = None,
-        accept: str | None = None,
-        most: int = SMALL,
+        self, request: Request, *, doing: str, accept: str | None = None, most: int = SMALL
     ) -> bytes:
         """Send a repeatable request; return the body of a successful answer.
 
         `doing` begins the message of every error. Raises RemoteError's subclasses, BadAnswer for
         more than `most` bytes.
         """
-        content, headers = _json(body, doing)
-        if accept is not None:
-            headers["Accept"] = accept
+        headers = {"Accept": accept} if accept is not None else None
         end = trio.current_time() + READ_SECONDS
         failures = 0
         while True:
             self._link.check()
             timeout = TIMEOUT if failures else FIRST_TIMEOUT
-            request = self._client.request(
-                method, path, query, headers=headers, content=content, timeout=timeout
-            )
+            made = self._json_request(request, timeout, doing, headers=headers)
             try:
-                return await self._in_turn(_Attempt(request, doing, most), end)
+                return await self._in_turn(_Attempt(made, doing, most), end)
             except RemoteError as error:
                 failures += 1
                 remaining = end - trio.current_time()
@@ -151,15 +138,7 @@ class Requests:
             await trio.sleep(wait)
 
     async def listing(
-        self,
-        kind: str,
-        path: str,
-        items: Callable[[bytes], Page[ValueT]],
-        query: Mapping[str, str] | None = None,
-        *,
-        doing: str,
-        method: str = "GET",
-        body: object = None,
+        self, request: Request, items: Callable[[bytes], Page[ValueT]], *, kind: str, doing: str
     ) -> Page[ValueT]:
         """Return all items of a listing, from all its pages.
 
@@ -171,10 +150,8 @@ class Requests:
         async def fetch(page: Query) -> Page[ValueT]:
             budget.spend(pages=1)
             try:
-                data = await self.read(
-                    path, {**(query or {}), **page},
-                    doing=doing, method=method, body=body, most=budget.size,
-                )  # fmt: skip
+                paged = replace(request, query={**request.query, **page})
+                data = await self.read(paged, doing=doing, most=budget.size)
             except BadAnswer as wrong:
                 if isinstance(wrong.__cause__, TooLong):
                     budget.spend(size=budget.size)
@@ -185,36 +162,21 @@ class Requests:
             budget.spend(items=len(found))
             return found
 
-        known = self._paginations.setdefault(kind, Pagination())
-        return await Reader(fetch, known).read()
+        return await self._paginations.setdefault(kind, Pagination()).read(fetch)
 
-    async def change(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        *,
-        doing: str,
-        password: bool = False,
-    ) -> bytes:
+    async def change(self, request: Request, *, doing: str, password: bool = False) -> bytes:
         """Send a request with an effect once; return the body of a successful answer.
 
         `password`: the body contains a password, and a 401 concerns it, not the logon. Raises
         ReplyLost if the request may have had its effect, and RemoteError's other subclasses.
         """
         self._link.check()
-        content, headers = _json(body, doing)
-        request = self._client.request(
-            method, path, query, headers=headers, content=content, timeout=CHANGE_TIMEOUT,
-            extensions={EFFECT: True, "password": password},
-        )  # fmt: skip
-        attempt = _Attempt(request, doing, CHANGED, has_effect=True, has_password=password)
+        extensions = {EFFECT: True, "password": password}
+        made = self._json_request(request, CHANGE_TIMEOUT, doing, extensions=extensions)
+        attempt = _Attempt(made, doing, CHANGED, has_effect=True, has_password=password)
         return await self._in_turn(attempt, trio.current_time() + CHANGE_SECONDS)
 
-    async def change_with_password(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: object, *, doing: str
-    ) -> bytes:
+    async def change_with_password(self, request: Request, *, doing: str) -> bytes:
         """Send a `change` whose body contains the password of the user who is logged on.
 
         Raises CredentialsRefused if the password is wrong, NotLoggedOn if the logon has ended.
@@ -224,9 +186,9 @@ class Requests:
         is sent; any later 401 concerns the password, and nothing is repeated.
         """
         with contextlib.suppress(Forbidden):  # the answer to a limited but valid logon
-            await self.read(ZONES, doing=doing)
+            await self.read(Request("GET", ZONES), doing=doing)
         with error_mapping.checked_password(doing):
-            return await self.change(method, path, query, body, doing=doing, password=True)
+            return await self.change(request, doing=doing, password=True)
 
     async def upload(
         self, path: str, content: bytes, content_type: str, *, doing: str, seconds: float
@@ -334,18 +296,30 @@ class Requests:
             status, headers, body, doing, client.base_url, sent=attempt.has_effect
         )
 
+    def _json_request(
+        self,
+        request: Request,
+        timeout: httpx.Timeout,
+        doing: str,
+        headers: Mapping[str, str] | None = None,
+        extensions: Mapping[str, object] | None = None,
+    ) -> httpx.Request:
+        """Return the request for the transport, with its body as JSON.
 
-def _json(body: object, doing: str) -> tuple[bytes, dict[str, str]]:
-    """Return `body` as JSON with its header; None means no body.
-
-    Raises Rejected if `body` has no JSON form, e.g. because of lone surrogates.
-    """
-    if body is None:
-        return b"", {}
-    with contextlib.suppress(*_NOT_JSON):
-        return msgspec.json.encode(body), {"Content-Type": "application/json"}
-    # Raised outside, because msgspec's error contains the value.
-    raise Rejected(
-        f"{doing}: a value cannot be sent as JSON",
-        remedy="give texts that are valid Unicode, and plain values",
-    )
+        Raises Rejected if the body has no JSON form, e.g. because of lone surrogates.
+        """
+        content: bytes | None = b""
+        if request.body is not None:
+            headers = {**(headers or {}), "Content-Type": "application/json"}
+            content = None
+            with contextlib.suppress(*_NOT_JSON):
+                content = msgspec.json.encode(request.body)
+        if content is None:  # raised outside, because msgspec's error contains the value
+            raise Rejected(
+                f"{doing}: a value cannot be sent as JSON",
+                remedy="give texts that are valid Unicode, and plain values",
+            )
+        return self._client.request(
+            request.method, request.path, request.query,
+            headers=headers, content=content, timeout=timeout, extensions=extensions,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Addresses of a deployment: its base URL, and paths below it that no name can change.
+"""Addresses of a deployment: its base URL, and requests whose paths no name can change.
 
 Knows nothing about the meaning of endpoints.
 
@@ -8,6 +8,7 @@ characters, and `.` and `..` are refused.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote, urlsplit
 
@@ -19,6 +20,16 @@ REQUIREMENTS = "/api/access/authorizationrequirements"
 """Paths of requests that change nothing; this one needs no logon."""
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request in parts: `path` is encoded, `body` is sent as JSON (None: no body)."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: object = field(default=None, repr=False)  # may hold a password
 
 
 class Deployment(Protocol):

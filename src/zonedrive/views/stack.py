@@ -108,7 +108,7 @@ class FileSystem:
             nursery.start_soon(self._dispatcher.run)
             nursery.start_soon(self.keeping.run)
             keep, state = self._state.supervisor.keep, self._state
-            probe = partial(self._service.link.run, self._service)
+            probe = partial(self._service.link.run, self._service.probe)
             nursery.start_soon(keep, Task.CONNECTION_CHECK, probe)
             nursery.start_soon(keep, Task.CONNECTION_CHANGES, self._watch_link)
             nursery.start_soon(keep, Task.OPEN_LOGS, self._files.keep)

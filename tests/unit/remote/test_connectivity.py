@@ -131,7 +131,7 @@ async def test_an_absent_service_is_asked_less_and_less(autojump_clock: MockCloc
     link = Connectivity(chance=lambda: 1.0)
     asked = Asked(link, 8)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(link.run, asked)
+        nursery.start_soon(link.run, asked.probe)
         await wait_all_tasks_blocked()
         began = trio.current_time()
         link.note_failure(REFUSED)
@@ -147,7 +147,7 @@ async def test_a_hint_makes_it_ask_at_once(autojump_clock: MockClock) -> None:
     link = Connectivity(chance=lambda: 1.0)
     asked = Asked(link, 0)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(link.run, asked)
+        nursery.start_soon(link.run, asked.probe)
         await wait_all_tasks_blocked()
         link.note_failure(errors.NotLoggedOn("x"))
         await wait_all_tasks_blocked()
@@ -167,7 +167,7 @@ async def test_while_offline_requests_are_refused_only_under_a_probe(
     link.note_failure(REFUSED)
     link.check()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(link.run, Asked(link, 10**9))
+        nursery.start_soon(link.run, Asked(link, 10**9).probe)
         await wait_all_tasks_blocked()
         with pytest.raises(errors.Unreachable, match="refused"):
             link.check()
@@ -205,7 +205,7 @@ async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock
 
     link.note_failure(REFUSED)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(link.run, Away())
+        nursery.start_soon(link.run, Away().probe)
         await trio.sleep(120)
         assert max(after - before for before, after in pairwise(probes)) == 10
         del probes[:]

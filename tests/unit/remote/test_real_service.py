@@ -251,7 +251,7 @@ async def test_a_service_that_goes_and_comes_back(
 ) -> None:
     """Offline at once, online as soon as it answers."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(service.link.run, service)
+        nursery.start_soon(service.link.run, service.probe)
         await service.zones()
         with deployment.faulty(down=True):
             with pytest.raises(errors.Unreachable):

@@ -370,7 +370,7 @@ async def test_offline_questions_fail_at_once_while_it_is_probed(
 
     service = stage.service(handle)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(service.link.run, service)
+        nursery.start_soon(service.link.run, service.probe)
         await wait_all_tasks_blocked()
         with pytest.raises(errors.Unreachable):
             await service.zones()
@@ -396,7 +396,7 @@ async def test_a_logon_that_is_needed_is_noticed_and_its_end_too(
     let_in = False
     service = stage.service(lambda request: said(200, []) if let_in else said(401))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(service.link.run, service)
+        nursery.start_soon(service.link.run, service.probe)
         await wait_all_tasks_blocked()
         with pytest.raises(errors.NotLoggedOn):
             await service.zones()
@@ -486,7 +486,7 @@ async def test_readers_of_one_busy_moment_get_their_answers(
 
     service = stage.service(handle, connections=32)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(stage.link.run, service)
+        nursery.start_soon(stage.link.run, service.probe)
         await wait_all_tasks_blocked()
         async with trio.open_nursery() as readers:
             for number in range(32):

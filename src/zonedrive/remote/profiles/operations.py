@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from zonedrive.errors import NotSupported
-from zonedrive.remote.urls import PLACEHOLDER, fill_path
+from zonedrive.remote.urls import PLACEHOLDER, Request, fill_path
 from zonedrive.remote.wire.fields import member
 
 CHARACTERS: Final = ":characters"
@@ -75,16 +75,6 @@ FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
     "deleted": {"deleted_at": None},
 }
 """Configurable fields per operation, with the default path of each (None: no default)."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request in parts: `path` is encoded, `body` is sent as JSON (None: no body)."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    body: object = field(repr=False)  # may hold a password
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from typing import Final, Self
 import httpx
 import trio
 
-from zonedrive.remote.transport.connection import CERTIFICATE, Connection
+from zonedrive.remote.transport.connection import CERTIFICATE, Connection, Pool
 from zonedrive.remote.transport.exchange import EARLY, EFFECT, NOWHERE, Exchange
-from zonedrive.remote.transport.pool import Pool
 from zonedrive.remote.transport.streams import HTTP_2, Streams
 from zonedrive.remote.transport.tls import Trust
 

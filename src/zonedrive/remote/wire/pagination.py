@@ -51,6 +51,8 @@ class Item(msgspec.Struct, Generic[ValueT], eq=False, gc=False):
 
 
 Page = list[Item[ValueT]]
+Fetch = Callable[[Query], Awaitable[Page[ValueT]]]
+"""Function that makes one request with the given query."""
 
 
 def identified(values: Iterable[ValueT]) -> Page[ValueT]:
@@ -109,103 +111,97 @@ class Budget:
 
 
 class Pagination:
-    """Knowledge about the pagination of one kind of listing; None while unknown."""
+    """Reader of complete listings of one kind, which learns whether they are paginated."""
 
     def __init__(self) -> None:
-        self.paginated: bool | None = None
+        self.paginated: bool | None = None  # None while unknown
 
-
-class Reader(Generic[ValueT]):
-    """Reader of one complete listing; `fetch` makes one request with the given query."""
-
-    def __init__(
-        self,
-        fetch: Callable[[Query], Awaitable[Page[ValueT]]],
-        known: Pagination,
-    ) -> None:
-        self._fetch = fetch
-        self._known = known
-
-    async def read(self) -> Page[ValueT]:
+    async def read(self, fetch: Fetch[ValueT]) -> Page[ValueT]:
         """Return all items, each id once with its later copy. Raises the errors of `fetch`."""
         found: dict[object, Item[ValueT]] = {}
-        for page in await self._pages():
+        for page in await self._pages(fetch):
             for item in page:
                 found[item.id if isinstance(item.id, str) else id(item)] = item
         return list(found.values())
 
-    async def _pages(self) -> list[Page[ValueT]]:
-        first = await self._fetch({})
+    async def _pages(self, fetch: Fetch[ValueT]) -> list[Page[ValueT]]:
+        first = await fetch({})
         if len(first) > PAGE:
-            self._known.paginated = False
-        if len(first) != PAGE or self._known.paginated is False:
+            self.paginated = False
+        if len(first) != PAGE or self.paginated is False:
             return [first]
-        if self._known.paginated is None:
-            second = await self._page(2, None)
+        if self.paginated is None:
+            second = await _page(fetch, 2, None)
             if second is None:
                 return [first]
             if len(second) > PAGE or _is_same_page(second, first):
-                self._known.paginated = False
+                self.paginated = False
                 return [second]
-            self._known.paginated = True
+            self.paginated = True
             if not second:
                 return [first]
             if len(second) < PAGE:
-                return await self._consistent([first, second], None)
-        return await self._consistent([], LARGE_PAGE)
+                return await _consistent(fetch, [first, second], None)
+        return await _consistent(fetch, [], LARGE_PAGE)
 
-    async def _consistent(self, pages: list[Page[ValueT]], size: int | None) -> list[Page[ValueT]]:
-        """Return `pages` with further readings while the page boundaries move.
 
-        An empty `pages` means that nothing was read yet; `size` is the page size of the requests.
-        """
-        read: list[Page[ValueT]] = []
-        for number in range(PASSES):
-            if number or not pages:
-                pages, size = await self._walk(size)
-            read += pages
-            if len(pages) < 2 or not await self._has_moved(pages):
-                break
-            logger.info("a listing of %d pages changed while it was read", len(pages))
-        return read
+async def _consistent(
+    fetch: Fetch[ValueT], pages: list[Page[ValueT]], size: int | None
+) -> list[Page[ValueT]]:
+    """Return `pages` with further readings while the page boundaries move.
 
-    async def _walk(self, size: int | None) -> tuple[list[Page[ValueT]], int | None]:
-        """Return every page from the first, and the page size that the service accepted."""
-        first = await self._page(1, size)
-        if first is None:  # the service rejects this page size: use its default
-            size = None
-            first = await self._fetch({"page": "1"})
-        pages, seen = [first], _ids(first)
-        # The length of the first page is the page size, unless it is the only page. A shorter page
-        # is the last one, and so is a page without new items.
-        while pages[-1] and len(pages[-1]) >= len(first):
-            following = await self._page(len(pages) + 1, size)
-            if not following or not _ids(following) - seen:
-                break
-            seen |= _ids(following)
-            pages.append(following)
-        return pages, size
+    An empty `pages` means that nothing was read yet; `size` is the page size of the requests.
+    """
+    read: list[Page[ValueT]] = []
+    for number in range(PASSES):
+        if number or not pages:
+            pages, size = await _walk(fetch, size)
+        read += pages
+        if len(pages) < 2 or not await _has_moved(fetch, pages):
+            break
+        logger.info("a listing of %d pages changed while it was read", len(pages))
+    return read
 
-    async def _has_moved(self, pages: Sequence[Page[ValueT]]) -> bool:
-        """Return True if the last item of any page but the last has changed."""
-        for number, page in enumerate(pages[:-1], 1):
-            last = await self._page(number * len(pages[0]), 1)
-            if last is None or len(last) > 1:
-                return False  # the service ignores pageSize, so no comparison is possible
-            if not last or last[0].id != page[-1].id:
-                return True
-        return False
 
-    async def _page(self, number: int, size: int | None) -> Page[ValueT] | None:
-        """Return a page, or None if the service rejects its number or size."""
-        query = {"page": str(number)}
-        if size is not None:
-            query["pageSize"] = str(size)
-        try:
-            return await self._fetch(query)
-        except (Rejected, NotFound) as refused:
-            logger.info("page %d is refused, which ends the listing: %s", number, refused)
-            return None
+async def _walk(fetch: Fetch[ValueT], size: int | None) -> tuple[list[Page[ValueT]], int | None]:
+    """Return every page from the first, and the page size that the service accepted."""
+    first = await _page(fetch, 1, size)
+    if first is None:  # the service rejects this page size: use its default
+        size = None
+        first = await fetch({"page": "1"})
+    pages, seen = [first], _ids(first)
+    # The length of the first page is the page size, unless it is the only page. A shorter page
+    # is the last one, and so is a page without new items.
+    while pages[-1] and len(pages[-1]) >= len(first):
+        following = await _page(fetch, len(pages) + 1, size)
+        if not following or not _ids(following) - seen:
+            break
+        seen |= _ids(following)
+        pages.append(following)
+    return pages, size
+
+
+async def _has_moved(fetch: Fetch[ValueT], pages: Sequence[Page[ValueT]]) -> bool:
+    """Return True if the last item of any page but the last has changed."""
+    for number, page in enumerate(pages[:-1], 1):
+        last = await _page(fetch, number * len(pages[0]), 1)
+        if last is None or len(last) > 1:
+            return False  # the service ignores pageSize, so no comparison is possible
+        if not last or last[0].id != page[-1].id:
+            return True
+    return False
+
+
+async def _page(fetch: Fetch[ValueT], number: int, size: int | None) -> Page[ValueT] | None:
+    """Return a page, or None if the service rejects its number or size."""
+    query = {"page": str(number)}
+    if size is not None:
+        query["pageSize"] = str(size)
+    try:
+        return await fetch(query)
+    except (Rejected, NotFound) as refused:
+        logger.info("page %d is refused, which ends the listing: %s", number, refused)
+        return None
 
 
 def _ids(page: Page[Any]) -> set[str]:

@@ -26,6 +26,7 @@ from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.transfer import CHUNK, HEAD_SECONDS, Transfer
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import BlockingTransport
+from zonedrive.remote.urls import Request
 
 
 def transfer(
@@ -302,7 +303,7 @@ async def failing(service: HttpService) -> errors.RemoteError:
     """What asking for the zones comes to; the link notices it."""
     try:
         with trio.fail_after(30), pytest.raises(errors.RemoteError) as failed:
-            await service._requests.change("GET", "/api/zones", doing="listing the zones")
+            await service._requests.change(Request("GET", "/api/zones"), doing="listing the zones")
         return failed.value
     finally:
         await service.aclose()
@@ -502,7 +503,8 @@ async def test_a_change_is_never_sent_twice(
             for _ in range(2):  # the first finds out that there is no HTTP/2
                 assert await service.zones() == []
             with pytest.raises(errors.ReplyLost):
-                await service._requests.change(method, "/api/zones", body=body, doing="changing")
+                request = Request(method, "/api/zones", body=body)
+                await service._requests.change(request, doing="changing")
         assert [head.split()[0] for head in talk.heads] == [b"GET", b"GET", method.encode()]
     finally:
         await service.aclose()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from zonedrive.errors import NotFound, Rejected, Unavailable
-from zonedrive.remote.wire.pagination import Item, Page, Pagination, Query, Reader
+from zonedrive.remote.wire.pagination import Item, Page, Pagination, Query
 
 
 class Shelf:
@@ -33,7 +33,7 @@ class Shelf:
 
 async def read(shelf: Shelf, known: Pagination | None = None) -> list[object]:
     """Return the ids that a reader finds."""
-    return [item.id for item in await Reader(shelf.fetch, known or Pagination()).read()]
+    return [item.id for item in await (known or Pagination()).read(shelf.fetch)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 199, 200, 250, 999, 1000, 1001, 2500])
@@ -136,7 +136,7 @@ async def test_a_service_that_refuses_further_pages_is_believed(
             raise error
         return found
 
-    assert [item.id for item in await Reader(fetch, Pagination()).read()] == shelf.ids
+    assert [item.id for item in await Pagination().read(fetch)] == shelf.ids
 
 
 @pytest.mark.parametrize("count", [100, 150, 250])
@@ -150,7 +150,7 @@ async def test_a_service_that_refuses_large_pages_is_read_in_its_own(count: int)
         return await shelf.fetch(query)
 
     for _ in range(2):
-        assert [item.id for item in await Reader(fetch, known).read()] == shelf.ids
+        assert [item.id for item in await known.read(fetch)] == shelf.ids
 
 
 async def test_a_failure_on_a_later_page_is_a_failure() -> None:
@@ -163,7 +163,7 @@ async def test_a_failure_on_a_later_page_is_a_failure() -> None:
         return await shelf.fetch(query)
 
     with pytest.raises(Unavailable):
-        await Reader(fetch, Pagination()).read()
+        await Pagination().read(fetch)
 
 
 async def test_items_without_an_id_are_counted_but_never_joined() -> None:
@@ -174,4 +174,4 @@ async def test_items_without_an_id_are_counted_but_never_joined() -> None:
         number = int(query.get("page", 1))
         return pages[number - 1] if number <= 2 and "pageSize" not in query else []
 
-    assert len(await Reader(fetch, Pagination()).read()) == 101
+    assert len(await Pagination().read(fetch)) == 101

@@ -11,7 +11,7 @@ once, and at most MOST_FOLDERS in total. Folders that are still unknown are not 
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +28,20 @@ MOST_FOLDERS = 100  # original folders that are asked for
 DEEPEST = 200  # nested folders
 
 
+@dataclass(frozen=True)
+class Deletion:
+    """Entry in the trash of a zone."""
+
+    zone: Zone
+    entry: Entry
+    at_ns: int  # 0: the service does not say
+
+    @property
+    def since_ns(self) -> int:
+        """Time of the deletion, or at least of the last change."""
+        return self.at_ns or self.entry.modified_ns
+
+
 @dataclass(eq=False)
 class Trash:
     """Trash of all zones, or of the zone with the given name or id."""
@@ -37,8 +51,7 @@ class Trash:
     _mount: TrashOperations | None = None
 
     def __post_init__(self) -> None:
-        self._deleted: list[tuple[Zone, Entry]] = []  # as of the last listing
-        self._times: dict[str, int] = {}  # by id, when it was deleted; 0: the service does not say
+        self._deleted: list[Deletion] = []  # as of the last listing
         self._unseen: list[str] = []  # zones that do not show theirs
         self._folders: dict[str, Entry | None] = {}  # by id, None: unknown
         self._asked = 0  # folders requested from the service
@@ -54,12 +67,17 @@ class Trash:
     async def _list(self) -> dict[str, Any]:
         """Return the trash entries, newest first, and the zones that hide theirs."""
         await self._look()
-        entries = [
-            _object(zone, entry, await self._folder(zone, entry), self._times[entry.id])
-            for zone, entry in self._deleted
-        ]
-        entries.sort(key=lambda one: (one["zone"], one["parent"] or "", one["name"], one["id"]))
-        entries.sort(key=lambda one: self._times[one["id"]], reverse=True)
+        found = [(one, await self._folder(one)) for one in self._deleted]
+        found.sort(
+            key=lambda pair: (
+                -pair[0].at_ns,
+                pair[0].zone.name,
+                pair[1] or "",
+                pair[0].entry.name,
+                pair[0].entry.id,
+            )
+        )
+        entries = [_object(one, folder) for one, folder in found]
         return {"entries": entries, "unseen": self._unseen}
 
     async def _restore(self, wanted: list[str]) -> list[dict[str, Any]]:
@@ -70,18 +88,18 @@ class Trash:
         """
         done: dict[str, str] = {}
 
-        async def back(zone: Zone, entry: Entry) -> str:
-            path = await self._path(zone, entry)
+        async def back(one: Deletion) -> str:
+            path, entry = await self._path(one), one.entry
             try:
                 if self._mount is not None:
                     self._mount.require_vacant(entry)
-                found = await self._service.restore(zone.id, entry.id, folder=entry.folder)
+                found = await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
             except AlreadyExists as taken:
                 taken.remedy = f"rename the {entry.name!r} that is there now, and restore again"
                 raise
             except RemoteError as refused:
-                for folder in (one for _, one in self._deleted if one.id == entry.parent_id):
-                    refused.remedy = f"its folder is deleted, too: restore {folder.id} first"
+                if any(each.entry.id == entry.parent_id for each in self._deleted):
+                    refused.remedy = f"its folder is deleted, too: restore {entry.parent_id} first"
                 raise
             done[entry.id] = path
             if self._mount is not None:
@@ -98,7 +116,7 @@ class Trash:
 
     def _left_in(self, restored: Iterable[str]) -> "Counter[str]":
         """Return how many other deleted entries were below each restored entry."""
-        above = {entry.id: entry.parent_id for _, entry in self._deleted}
+        above = {one.entry.id: one.entry.parent_id for one in self._deleted}
         found: Counter[str] = Counter()
         back = set(restored)
         for entry_id in above.keys() - back:
@@ -111,28 +129,28 @@ class Trash:
                 found[str(at)] += 1
         return found
 
-    async def _purge(self, zone: Zone, entry: Entry) -> str:
-        path = await self._path(zone, entry)
-        await self._service.purge(zone.id, entry.id, folder=entry.folder)
+    async def _purge(self, one: Deletion) -> str:
+        path = await self._path(one)
+        await self._service.purge(one.zone.id, one.entry.id, folder=one.entry.folder)
         return path
 
     async def _each(
-        self, wanted: list[str], work: Callable[[Zone, Entry], Awaitable[str]], done: str
+        self, wanted: list[str], work: Callable[[Deletion], Awaitable[str]], done: str
     ) -> list[str]:
         """Apply `work` to all requested entries; to none if one of them is ambiguous."""
         if not wanted:
             raise ZonedriveError("the request names no entries")
         await self._look()
         try:
-            chosen = dict.fromkeys([await self._chosen(name) for name in wanted])
+            chosen = [await self._chosen(name) for name in wanted]
         except NotFound as missing:
             if self._unseen:
                 missing.remedy += f", which does not show that of {', '.join(self._unseen)}"
             raise
         names: list[str] = []
-        for zone, entry in _folders_first(chosen):
+        for one in _folders_first(chosen):
             try:
-                names.append(await work(zone, entry))
+                names.append(await work(one))
             except ZonedriveError as wrong:
                 if names:
                     wrong.message += f" (before that, {done}: {', '.join(names)})"
@@ -157,16 +175,15 @@ class Trash:
                     raise
                 self._unseen.append(zone.name)
                 continue
-            self._deleted += [(zone, entry) for entry, _ in found]
-            self._times |= {entry.id: at_ns for entry, at_ns in found}
-        self._folders |= {entry.id: entry for _, entry in self._deleted}  # need no request
+            self._deleted += [Deletion(zone, entry, at_ns) for entry, at_ns in found]
+        self._folders |= {one.entry.id: one.entry for one in self._deleted}  # need no request
 
-    async def _chosen(self, name: str) -> tuple[Zone, Entry]:
+    async def _chosen(self, name: str) -> Deletion:
         """Return the deleted entry with that id, or the only one with that name or path."""
-        by_id = [pair for pair in self._deleted if pair[1].id == name]
-        found = by_id or [pair for pair in self._deleted if pair[1].name == name]
+        by_id = [one for one in self._deleted if one.entry.id == name]
+        found = by_id or [one for one in self._deleted if one.entry.name == name]
         if not found and "/" in name:
-            found = [pair for pair in self._deleted if await self._was_at(name, *pair)]
+            found = [one for one in self._deleted if await self._was_at(name, one)]
         if not found:
             raise NotFound(f"{name!r} is not in the trash", remedy="run 'zonedrive trash'")
         if len(found) > 1:
@@ -176,46 +193,41 @@ class Trash:
             )
         return found[0]
 
-    async def _was_at(self, path: str, zone: Zone, entry: Entry) -> bool:
+    async def _was_at(self, path: str, one: Deletion) -> bool:
         """Return True if `path` is the entry's path, either including or excluding the zone."""
-        if path.rpartition("/")[2] != entry.name:
+        if path.rpartition("/")[2] != one.entry.name:
             return False
-        return path in ((whole := await self._path(zone, entry)), whole.partition("/")[2])
+        return path in ((whole := await self._path(one)), whole.partition("/")[2])
 
-    async def _offer(self, found: Sequence[tuple[Zone, Entry]]) -> str:
+    async def _offer(self, found: list[Deletion]) -> str:
         """Return folder, time and size of ambiguous entries, last deleted first."""
-
-        def since(entry: Entry) -> int:
-            return self._times[entry.id] or entry.modified_ns
-
-        found = sorted(found, key=lambda pair: -since(pair[1]))
         told = []
-        for zone, entry in found[:OFFERED]:
-            folder = await self._folder(zone, entry)
-            place = zone.name if folder == "" else f"{zone.name}/{folder or '...'}"
-            size = "a folder" if entry.folder else amount(entry.size)
-            moment = datetime.fromtimestamp(since(entry) / 1e9).astimezone()
-            told.append(f"{entry.id} (in {place}, {moment:%Y-%m-%d %H:%M:%S}, {size})")
+        for one in sorted(found, key=lambda one: -one.since_ns)[:OFFERED]:
+            place = (await self._path(one)).removesuffix(f"/{one.entry.name}")
+            size = "a folder" if one.entry.folder else amount(one.entry.size)
+            moment = datetime.fromtimestamp(one.since_ns / 1e9).astimezone()
+            told.append(f"{one.entry.id} (in {place}, {moment:%Y-%m-%d %H:%M:%S}, {size})")
         more = len(found) - OFFERED
         return ", ".join(told) + (f", {more} more: run 'zonedrive trash'" if more > 0 else "")
 
-    async def _folder(self, zone: Zone, entry: Entry) -> str | None:
+    async def _folder(self, one: Deletion) -> str | None:
         """Return the entry's original folder, relative to its zone; None if it is unknown."""
         parts: list[str] = []
-        above = entry.parent_id
+        above = one.entry.parent_id
         for _ in range(DEEPEST):
-            if above == zone.root_id:
+            if above == one.zone.root_id:
                 return "/".join(reversed(parts))
-            found = await self._folder_entry(zone, above)
+            found = await self._folder_entry(one.zone, above)
             if found is None:
                 break
             parts.append(found.name)
             above = found.parent_id
         return None
 
-    async def _path(self, zone: Zone, entry: Entry) -> str:
-        folder = await self._folder(zone, entry)
-        return "/".join([zone.name, *([] if folder == "" else [folder or "..."]), entry.name])
+    async def _path(self, one: Deletion) -> str:
+        folder = await self._folder(one)
+        above = [] if folder == "" else [folder or "..."]
+        return "/".join([one.zone.name, *above, one.entry.name])
 
     async def _folder_entry(self, zone: Zone, folder_id: str) -> Entry | None:
         if folder_id in self._folders:
@@ -231,28 +243,26 @@ class Trash:
         return found
 
 
-def _folders_first(chosen: Iterable[tuple[Zone, Entry]]) -> list[tuple[Zone, Entry]]:
-    """Return the entries in an order that has each folder before its content."""
-    left = {(zone.id, entry.id): (zone, entry) for zone, entry in chosen}
-    found: list[tuple[Zone, Entry]] = []
+def _folders_first(chosen: Iterable[Deletion]) -> list[Deletion]:
+    """Return the entries, each once, in an order that has each folder before its content."""
+    left = {(one.zone.id, one.entry.id): one for one in chosen}
+    found: list[Deletion] = []
     while left:
-        ready = [
-            key for key, (zone, entry) in left.items() if (zone.id, entry.parent_id) not in left
-        ]
+        ready = [key for key, one in left.items() if (key[0], one.entry.parent_id) not in left]
         for key in ready or list(left):  # in a loop of parents the service decides
             found.append(left.pop(key))
     return found
 
 
-def _object(zone: Zone, entry: Entry, folder: str | None, at_ns: int) -> dict[str, Any]:
+def _object(one: Deletion, folder: str | None) -> dict[str, Any]:
     return {
-        "zone": zone.name,
-        "id": entry.id,
-        "name": entry.name,
+        "zone": one.zone.name,
+        "id": one.entry.id,
+        "name": one.entry.name,
         "parent": folder,
-        "folder": entry.folder,
-        "size": entry.size,
-        "modified": timestamp(entry.modified_ns),
-        "modified_by": entry.modified_by,
-        "deleted": timestamp(at_ns) if at_ns else None,
+        "folder": one.entry.folder,
+        "size": one.entry.size,
+        "modified": timestamp(one.entry.modified_ns),
+        "modified_by": one.entry.modified_by,
+        "deleted": timestamp(one.at_ns) if one.at_ns else None,
     }

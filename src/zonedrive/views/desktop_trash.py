@@ -181,8 +181,8 @@ class _Deleted(Node):
         super().__init__(ino)
         self.gone = gone
         # A folder without write permission cannot be moved.
-        self.mode = stat.S_IFDIR | PRIVATE if gone.folder else stat.S_IFREG | 0o400
-        self.size, self.mtime_ns = gone.size, gone.mtime_ns
+        self.mode = stat.S_IFDIR | PRIVATE if gone.entry.folder else stat.S_IFREG | 0o400
+        self.size, self.mtime_ns = gone.entry.size, gone.entry.modified_ns
 
     def sync_state(self) -> SyncState:
         what = "folder" if self.is_folder else "file"

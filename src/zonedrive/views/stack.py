@@ -290,15 +290,13 @@ class FileSystem:
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
         """Raise OSError (ENOTSUP), because the service cannot store attributes."""
-        if ino >= VIRTUAL:
-            refuse()
-        raise OSError(errno.ENOTSUP, "extended attributes cannot be set")
+        await self.removexattr(ino, name)
 
     async def removexattr(self, ino: int, name: bytes) -> None:
         """Raise OSError (ENOTSUP), as `setxattr`."""
         if ino >= VIRTUAL:
             refuse()
-        raise OSError(errno.ENOTSUP, "extended attributes cannot be removed")
+        raise OSError(errno.ENOTSUP, "extended attributes cannot be changed")
 
     async def statfs(self) -> StatFs:
         """Return the local disk space for uploads, because the service reports no quota."""

@@ -38,14 +38,8 @@ class TrashedEntry(msgspec.Struct, frozen=True):
     """Facts about a deleted entry."""
 
     ino: int
-    name: str
-    zone: str
-    remote_id: str
-    remote_parent: str
-    remote_name: str
-    folder: bool
-    size: int
-    mtime_ns: int
+    name: str  # in the mount
+    entry: Entry  # on the service
 
 
 @dataclass(eq=False)
@@ -82,11 +76,7 @@ class TrashOperations:
         names.require_removable(inode)
         if not named.is_current:
             raise OSError(errno.EBUSY, "another program has just renamed it")
-        gone = TrashedEntry(
-            inode.ino, inode.name, inode.zone,
-            inode.remote_id or "", inode.remote_parent or "", inode.remote_name or "",
-            inode.is_folder, inode.size, inode.mtime_ns,
-        )  # fmt: skip
+        gone = TrashedEntry(inode.ino, inode.name, _entry(inode))
         if inode.is_folder:
             local_operations.remove_whole(self._state, inode)
         else:
@@ -136,8 +126,11 @@ class TrashOperations:
 
     def is_back(self, gone: TrashedEntry) -> bool:
         """Return True if the deleted entry exists in the tree again."""
-        inode = self._state.inodes.by_remote(gone.zone, gone.remote_id)
-        return inode is not None and inode.parent != NOWHERE
+        return self._present(gone.entry) is not None
+
+    def _present(self, entry: Entry) -> Inode | None:
+        inode = self._state.inodes.by_remote(entry.zone_id, entry.id)
+        return None if inode is None or inode.parent == NOWHERE else inode
 
     async def bring_back(self, gone: TrashedEntry, parent: int, name: str) -> None:
         """Restore an entry on the service and move it to a free place.
@@ -146,33 +139,32 @@ class TrashOperations:
         Raises OSError (EEXIST, also if its former name is in use; EXDEV for another zone; EBUSY;
         ENETUNREACH), NotSupported and the service's errors.
         """
-        state, names = self._state, self._names
-        folder = await names.folder(parent)
+        state, entry = self._state, gone.entry
+        folder = await self._names.folder(parent)
         if state.inodes.child(folder.ino, name) is not None:
             raise FileExistsError(errno.EEXIST, "the name is taken")
-        if folder.zone != gone.zone:
+        if folder.zone != entry.zone_id:
             raise OSError(errno.EXDEV, "an entry cannot move to another zone")
-        if not self._service.can("restore", folder=gone.folder):
+        if not self._service.can("restore", folder=entry.folder):
             raise NotSupported("the deployment's profile cannot restore")
-        await self._deletion_sent(gone)
-        above = state.inodes.by_remote(gone.zone, gone.remote_parent)
+        await self._deletion_sent(entry)
+        above = state.inodes.by_remote(entry.zone_id, entry.parent_id)
         if above is not None and state.inodes.child(above.ino, gone.name) is not None:
             raise FileExistsError(errno.EEXIST, "its former name is in use")
-        entry = await self._service.restore(gone.zone, gone.remote_id, folder=gone.folder)
-        above = state.inodes.by_remote(gone.zone, entry.parent_id) or folder
+        restored = await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
+        above = state.inodes.by_remote(entry.zone_id, restored.parent_id) or folder
         await self._folders.refresh(above, time.monotonic_ns())
-        inode = state.inodes.by_remote(gone.zone, gone.remote_id)
-        if inode is None or inode.parent == NOWHERE:
+        inode = self._present(entry)
+        if inode is None:
             raise OSError(errno.EBUSY, "it is restored, but its name has just been taken")
-        if (inode.parent, inode.name) == (folder.ino, name):
-            return
-        await self._names.rename(
-            inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
-        )
+        if (inode.parent, inode.name) != (folder.ino, name):
+            await self._names.rename(
+                inode.parent, inode.name.encode(), folder.ino, name.encode(), NOREPLACE
+            )
 
-    async def _deletion_sent(self, gone: TrashedEntry) -> None:
+    async def _deletion_sent(self, entry: Entry) -> None:
         """Wait until the service knows the deletion and all other changes that free the name."""
-        state, place = self._state, (gone.zone, gone.remote_parent, gone.remote_name)
+        state, place = self._state, (entry.zone_id, entry.parent_id, entry.name)
 
         def leaving() -> list[int]:
             pending = [each.ino for each in state.intents.leaving() if not each.parked]
@@ -232,7 +224,7 @@ class TrashOperations:
         inode = self._state.inodes.by_remote(zone_id, entry_id)
         if inode is None or inode.remote_parent is None or inode.remote_name is None:
             return None
-        return Entry(entry_id, zone_id, inode.remote_parent, inode.remote_name, folder=True)
+        return _entry(inode)
 
     async def show(self, entry: Entry) -> str:
         """Show an entry that was restored on the service, at once.
@@ -245,5 +237,18 @@ class TrashOperations:
         if folder is None or not folder.listed:
             return entry.name
         await self._folders.refresh(folder, time.monotonic_ns())
-        inode = tree.by_remote(entry.zone_id, entry.id)
-        return entry.name if inode is None or inode.parent == NOWHERE else tree.path(inode.ino)
+        inode = self._present(entry)
+        return entry.name if inode is None else tree.path(inode.ino)
+
+
+def _entry(inode: Inode) -> Entry:
+    """Return the entry of an inode as it was last seen on the service."""
+    return Entry(
+        inode.remote_id or "",
+        inode.zone,
+        inode.remote_parent or "",
+        inode.remote_name or "",
+        folder=inode.is_folder,
+        size=inode.size,
+        modified_ns=inode.mtime_ns,
+    )

@@ -1,4 +1,4 @@
-"""The control socket with real connections."""
+"""The control socket, with real connections."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from zonedrive.errors import NotLoggedOn
 
 
 class Handlers:
-    """Commands to ask for."""
+    """Command handlers for the tests."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -57,7 +57,7 @@ class Handlers:
 
 
 class Client:
-    """One connection."""
+    """One connection to the server."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
@@ -81,7 +81,7 @@ class Client:
 
 
 class Served:
-    """A server under test."""
+    """Server under test."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,21 +111,19 @@ async def serving(path: Path) -> AsyncIterator[Served]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the socket will be."""
+    """Return the path of the socket."""
     return tmp_path / "run" / "a.sock"
 
 
-async def test_only_the_owner_can_reach_it(path: Path) -> None:
-    """The socket is 0600 in a 0700 folder."""
+async def test_socket_permissions(path: Path) -> None:
+    """The socket has mode 0600, its folder 0700."""
     async with serving(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-async def test_another_users_process_is_not_answered(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever gets at the socket nevertheless is hung up on."""
+async def test_other_users_get_no_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection of another user's process is closed."""
     async with serving(path) as served:
         with monkeypatch.context() as patch:
             patch.setattr(protocol, "is_trusted", lambda uid: False)
@@ -136,7 +134,7 @@ async def test_another_users_process_is_not_answered(
 
 
 async def test_several_requests_are_answered_in_order(path: Path) -> None:
-    """One connection serves any number of requests, also sent at once."""
+    """One connection can send any number of requests, also at once."""
     async with serving(path) as served:
         client = await served.client()
         for number in range(40):
@@ -147,7 +145,7 @@ async def test_several_requests_are_answered_in_order(path: Path) -> None:
 
 
 async def test_progress_comes_before_the_answer(path: Path) -> None:
-    """Who waits is told how far it is; the last line says that it is the last."""
+    """A waiting client gets progress lines; the last line has `done`."""
     async with serving(path) as served:
         client = await served.client()
         await client.send(command="count")
@@ -156,7 +154,7 @@ async def test_progress_comes_before_the_answer(path: Path) -> None:
 
 
 async def test_an_error_is_an_answer(path: Path) -> None:
-    """A refusal has its kind, and the connection goes on."""
+    """The answer has the kind of the error, and the connection stays open."""
     async with serving(path) as served:
         client = await served.client()
         refused = await client.ask(command="refuse")
@@ -168,10 +166,10 @@ async def test_an_error_is_an_answer(path: Path) -> None:
         assert (await client.ask(command="echo", text=1))["said"] == 1
 
 
-async def test_an_unforeseen_error_harms_nobody(
+async def test_an_unexpected_error_is_logged_and_answered(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is in the log, the client gets an answer, and the server lives."""
+    """The server continues."""
     async with serving(path) as served:
         client = await served.client()
         assert "KeyError" in (await client.ask(command="fail"))["error"]
@@ -179,8 +177,8 @@ async def test_an_unforeseen_error_harms_nobody(
     assert len(caplog.records) == 1
 
 
-async def test_malformed_requests_are_answered_with_what_is_wrong(path: Path) -> None:
-    """No line, however broken, ends the server or the connection."""
+async def test_malformed_requests_get_an_error(path: Path) -> None:
+    """They end neither the server nor the connection."""
     async with serving(path) as served:
         client = await served.client()
         for line in (b"\n", b"{\n", b"[]\n", b"\xff\xff\n", b'{"command": []}\n', b"{}\n"):
@@ -198,7 +196,7 @@ async def test_an_endless_line_is_refused(path: Path) -> None:
 
 
 async def test_many_clients_are_served_at_once(path: Path) -> None:
-    """One that waits holds up no other."""
+    """A waiting client does not block the others."""
     async with serving(path) as served:
         waiting = [await served.client() for _ in range(50)]
         for client in waiting:
@@ -210,8 +208,8 @@ async def test_many_clients_are_served_at_once(path: Path) -> None:
         assert served.handlers.waiting == 50
 
 
-async def test_a_client_that_goes_away_takes_its_request_along(path: Path) -> None:
-    """Ctrl-C in `zonedrive sync` ends the waiting in the daemon, too."""
+async def test_a_disconnect_cancels_the_request(path: Path) -> None:
+    """Ctrl-C in `zonedrive sync` also ends the wait in the daemon."""
     async with serving(path) as served:
         client = await served.client()
         await client.send(command="wait")
@@ -220,8 +218,8 @@ async def test_a_client_that_goes_away_takes_its_request_along(path: Path) -> No
         await served.handlers.cancelled.wait()
 
 
-async def test_the_end_answers_those_who_wait_for_it(path: Path) -> None:
-    """All others, and who comes later, are told that the mount has ended; spared ones finish."""
+async def test_requests_at_the_end_of_the_mount(path: Path) -> None:
+    """Running and new requests fail with MountEnded; spared commands finish."""
     async with serving(path) as served:
         spared, other, later = [await served.client() for _ in range(3)]
         await spared.send(command="wait")
@@ -239,7 +237,7 @@ async def test_the_end_answers_those_who_wait_for_it(path: Path) -> None:
 
 
 async def test_the_socket_of_a_killed_daemon_is_replaced(path: Path) -> None:
-    """What a crash left in its place is no obstacle."""
+    """A socket file that nobody listens on is removed."""
     path.parent.mkdir(parents=True)
     path.touch()
     async with serving(path) as served:
@@ -248,8 +246,8 @@ async def test_the_socket_of_a_killed_daemon_is_replaced(path: Path) -> None:
         assert not path.exists()
 
 
-async def test_a_socket_that_lost_its_place_is_made_anew(path: Path) -> None:
-    """At the same place or another one; who is connected already notices nothing."""
+async def test_a_removed_socket_is_created_again(path: Path) -> None:
+    """At the same path or another one; existing connections continue."""
     async with serving(path) as served:
         first = await served.client()
         served.server.listen_anew(path)
@@ -267,8 +265,8 @@ async def test_a_socket_that_lost_its_place_is_made_anew(path: Path) -> None:
             assert (await client.ask(command="echo", text=number))["said"] == number
 
 
-async def test_a_name_of_somebody_else_is_left_alone(path: Path) -> None:
-    """A daemon that listens there keeps it, whoever starts or ends; the other has one beside it."""
+async def test_the_socket_of_a_running_daemon_is_kept(path: Path) -> None:
+    """The second daemon creates its socket under another name."""
     async with serving(path) as first, serving(path) as second:
         assert first.server.path == path != second.server.path
         second.path = second.server.path

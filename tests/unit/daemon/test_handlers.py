@@ -1,4 +1,4 @@
-"""What the commands of a daemon answer, over parts made up."""
+"""Answers of the daemon's commands, with fake components."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ NOTHING = {"files": 0, "changes": 0, "bytes": 0}
 
 
 class Connectivity:
-    """The state of the way to the service."""
+    """Fake connection state."""
 
     def __init__(self) -> None:
         self.state = "online"
@@ -44,7 +44,7 @@ class Connectivity:
 
 
 class Report:
-    """What the file system would tell."""
+    """Fake status report."""
 
     def __init__(self) -> None:
         self.uploads: list[dict[str, Any]] = []
@@ -90,7 +90,7 @@ class Report:
 
 
 class TrashOperations:
-    """Shows what comes back."""
+    """Fake trash operations."""
 
     async def send_deletions(self) -> None:
         pass
@@ -106,7 +106,7 @@ class TrashOperations:
 
 
 class Service:
-    """Zones and what was deleted in them."""
+    """Fake service with zones and trash entries."""
 
     def __init__(self) -> None:
         self.link = Connectivity()
@@ -125,7 +125,7 @@ class Service:
 
 
 class Daemon:
-    """The commands and everything around them."""
+    """Commands with fake components."""
 
     def __init__(self) -> None:
         self.report, self.service = Report(), Service()
@@ -163,7 +163,7 @@ class Daemon:
 
 @pytest.fixture
 def daemon() -> Daemon:
-    """A daemon with nothing to do."""
+    """Return a daemon with nothing to do."""
     return Daemon()
 
 
@@ -171,15 +171,15 @@ def _upload(state: str, size: int = 5) -> dict[str, Any]:
     return {"path": "Zone/a.txt", "state": state, "size": size, "sent": 1, "error": "why"}
 
 
-async def test_sync_of_nothing_is_done(daemon: Daemon) -> None:
-    """Everything is there: 0."""
+async def test_sync_without_pending_changes(daemon: Daemon) -> None:
+    """The exit code is 0."""
     daemon.report.done.set()
     answer = await daemon.ask("sync", paths=[], timeout=None)
     assert (answer["exit"], answer["left"]) == (0, NOTHING)
     assert daemon.report.roots == [[ROOT]]
 
 
-async def test_sync_of_a_path_waits_for_that_alone(daemon: Daemon) -> None:
+async def test_sync_waits_only_for_its_path(daemon: Daemon) -> None:
     """A path may be absolute or relative to the mount."""
     daemon.report.done.set()
     await daemon.ask("sync", paths=["/home/me/Zones/Zone/a.txt", "Zone/a.txt"])
@@ -187,28 +187,28 @@ async def test_sync_of_a_path_waits_for_that_alone(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("path", ["/home/me", "/home/me/Zones/../x", "/", "Zone/../../x"])
-async def test_a_path_outside_is_refused(daemon: Daemon, path: str) -> None:
-    """No request leaves the mount."""
+async def test_a_path_outside_the_mount_is_refused(daemon: Daemon, path: str) -> None:
+    """`..` cannot leave the mount either."""
     with pytest.raises(ZonedriveError, match="is not in the mount"):
         await daemon.ask("sync", paths=[path])
 
 
-async def test_a_path_that_is_not_there_is_named(daemon: Daemon) -> None:
-    """A mistyped path is no success."""
+async def test_a_missing_path_is_an_error(daemon: Daemon) -> None:
+    """The error names the path."""
     with pytest.raises(ZonedriveError, match=r"Zone/b\.txt does not exist"):
         await daemon.ask("status", paths=["Zone/b.txt"])
 
 
-async def test_sync_of_what_stays_here_is_no_success(daemon: Daemon) -> None:
-    """Whoever asks for it by its path is told that it is not on the service."""
+async def test_sync_of_a_local_only_file_fails(daemon: Daemon) -> None:
+    """If its path was given, the answer says why it stays on this machine."""
     daemon.report.done.set()
     answer = await daemon.ask("sync", paths=["Zone/a.txt", "Zone/a.swp"])
     assert answer["exit"] == 1
     assert answer["stays"] == [{"path": "Zone/a.swp", "error": "stays on this machine"}]
 
 
-async def test_sync_beside_what_lost_its_name_is_no_success(daemon: Daemon) -> None:
-    """Only this machine has it, and nothing sends it; elsewhere it is no matter."""
+async def test_sync_fails_if_files_are_in_lost_found(daemon: Daemon) -> None:
+    """Only a sync of the whole mount reports them."""
     daemon.report.saved = 2
     daemon.report.done.set()
     answer = await daemon.ask("sync")
@@ -217,8 +217,8 @@ async def test_sync_beside_what_lost_its_name_is_no_success(daemon: Daemon) -> N
     assert (answer["exit"], answer["lost"]) == (0, 0)
 
 
-async def test_sync_tells_what_was_refused(daemon: Daemon) -> None:
-    """1 and each failed upload with its reason."""
+async def test_sync_reports_refused_uploads(daemon: Daemon) -> None:
+    """The exit code is 1, and each failed upload has a reason."""
     daemon.report.uploads = [_upload("failed")]
     daemon.report.done.set()
     answer = await daemon.ask("sync")
@@ -226,10 +226,10 @@ async def test_sync_tells_what_was_refused(daemon: Daemon) -> None:
     assert answer["failed"] == [{"path": "Zone/a.txt", "error": "why"}]
 
 
-async def test_sync_tells_what_was_taken_back_beside_what_waits(
+async def test_sync_reports_rolled_back_and_pending_changes(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither hides the other."""
+    """Both are in the answer."""
     daemon.report.taken_back = [{"path": "Zone/b", "error": "it is here again"}]
     daemon.report.uploads = [_upload("pending")]
     answer = await daemon.ask("sync", timeout=0)
@@ -240,8 +240,8 @@ async def test_sync_tells_what_was_taken_back_beside_what_waits(
     assert "not on the service yet" in said
 
 
-async def test_sync_counts_a_conflict_copy_as_done_and_says_it(daemon: Daemon) -> None:
-    """What was uploaded beside somebody else's version is on the service."""
+async def test_sync_reports_conflict_copies(daemon: Daemon) -> None:
+    """An uploaded conflict copy counts as success."""
     daemon.report.conflicted = [
         {"path": "Zone/a (conflict).txt", "original": "Zone/a.txt"},
         {"path": "Zone/deleted there", "original": "Zone/deleted there"},
@@ -253,10 +253,10 @@ async def test_sync_counts_a_conflict_copy_as_done_and_says_it(daemon: Daemon) -
 
 
 @pytest.mark.parametrize(("state", "code"), [("offline", 4), ("logon-required", 3), ("online", 1)])
-async def test_sync_that_runs_out_of_time_says_what_was_in_the_way(
+async def test_exit_code_of_a_sync_that_times_out(
     daemon: Daemon, autojump_clock: trio.testing.MockClock, state: str, code: int
 ) -> None:
-    """4 where the service was away, 3 without a logon, 1 where it was only slow."""
+    """4 if the service is unreachable, 3 without a logon, 1 if it is only slow."""
     daemon.report.uploads = [_upload("pending")]
     daemon.service.link.become(state, Unreachable("it is away"))
     answer = await daemon.ask("sync", timeout=10)
@@ -276,10 +276,10 @@ async def test_sync_that_runs_out_of_time_says_what_was_in_the_way(
     ],
     ids=["silent", "hardly waited", "bytes move", "nothing asked"],
 )
-async def test_sync_says_that_a_service_was_silent(
+async def test_sync_reports_a_silent_service(
     daemon: Daemon, autojump_clock: trio.abc.Clock, state: str, sent: int, timeout: float, code: int
 ) -> None:
-    """4 where it was asked and gave no answer all the time, though nobody calls it away yet."""
+    """4 if the service did not answer at all, even if the link still counts as online."""
     upload = _upload(state) | {"sent": 0}
     daemon.report.uploads = [upload]
     async with trio.open_nursery() as nursery:
@@ -294,10 +294,10 @@ async def _later(upload: dict[str, Any], sent: int) -> None:
     upload["sent"] = sent
 
 
-async def test_sync_without_a_timeout_does_not_wait_for_ever_for_a_service_that_is_away(
+async def test_sync_without_a_timeout_ends_while_the_service_is_unreachable(
     daemon: Daemon, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """A minute without the service ends it, and short absences do not."""
+    """A minute offline ends it; short interruptions do not."""
     daemon.report.uploads = [_upload("pending")]
     link = daemon.service.link
 
@@ -319,7 +319,7 @@ async def test_sync_without_a_timeout_does_not_wait_for_ever_for_a_service_that_
 async def test_sync_without_a_logon_ends_at_once(
     daemon: Daemon, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Only a person can help, so nobody is kept waiting; they hear the whole command."""
+    """The answer has the whole logon command."""
     daemon.report.uploads = [_upload("pending")]
     daemon.service.link.become("logon-required", ZonedriveError("the logon has ended"))
     answer = await daemon.ask("sync")
@@ -330,7 +330,7 @@ async def test_sync_without_a_logon_ends_at_once(
 
 @pytest.fixture
 def detach(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bool]], None]:
-    """What the kernel says to each plain unmount."""
+    """Results of the plain unmount attempts."""
 
     def script(answers: list[bool]) -> None:
         monkeypatch.setattr(mountpoint, "detach", lambda folder, lazy: answers.pop(0))
@@ -342,7 +342,7 @@ def detach(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[bool]], None]:
 async def test_unmount_waits_for_uploads_first(
     daemon: Daemon, detach: Callable[[list[bool]], None]
 ) -> None:
-    """The mount goes when everything is on the service."""
+    """The mount ends when everything is on the service."""
     detach([True])
     async with trio.open_nursery() as nursery:
 
@@ -357,12 +357,12 @@ async def test_unmount_waits_for_uploads_first(
     assert (before, daemon.stopped) == (0, 1)
 
 
-async def test_unmount_always_ends(
+async def test_unmount_ends_after_its_timeout(
     daemon: Daemon,
     autojump_clock: trio.testing.MockClock,
     detach: Callable[[list[bool]], None],
 ) -> None:
-    """After the timeout it goes, with what is left said."""
+    """The answer counts the remaining changes."""
     detach([])
     daemon.report.uploads = [_upload("pending")]
     answer = await daemon.ask("unmount", timeout=30)
@@ -373,7 +373,7 @@ async def test_unmount_always_ends(
 async def test_unmount_waits_for_programs_that_use_the_mount(
     daemon: Daemon, detach: Callable[[list[bool]], None]
 ) -> None:
-    """They are named while it waits; when they are gone it goes."""
+    """Progress lines name the programs."""
     detach([False, False, True])
     daemon.report.done.set()
     await daemon.ask("unmount", timeout=20)
@@ -381,24 +381,24 @@ async def test_unmount_waits_for_programs_that_use_the_mount(
     assert daemon.stopped == 1
 
 
-async def test_unmount_now_waits_for_nothing(
+async def test_unmount_now_does_not_wait(
     daemon: Daemon, detach: Callable[[list[bool]], None]
 ) -> None:
-    """--now says who was still there."""
+    """The answer names the programs that used the mount."""
     detach([])
     answer = await daemon.ask("unmount", timeout=0, now=True)
     assert answer["users"] == ["vim (7)"]
 
 
 @pytest.mark.parametrize("timeout", ["soon", -1, True, [], float("nan")])
-async def test_a_timeout_that_is_none_is_refused(daemon: Daemon, timeout: object) -> None:
-    """Nonsense from a client is an error, not a wait without end."""
+async def test_an_invalid_timeout_is_refused(daemon: Daemon, timeout: object) -> None:
+    """Invalid values are errors, not endless waits."""
     with pytest.raises(ZonedriveError, match="timeout"):
         await daemon.ask("sync", timeout=timeout)
 
 
 async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> None:
-    """A name that was deleted once is enough; of several, the id is asked for."""
+    """If several entries have the name, the error asks for an id."""
     found = (await daemon.ask("trash"))["entries"]
     assert [(one["zone"], one["id"], one["name"]) for one in found] == [
         ("One", "e0", "a"),
@@ -424,7 +424,7 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
     assert daemon.service.restored.pop() == "e0"
 
 
-async def test_a_logon_is_heard_of(daemon: Daemon) -> None:
-    """So that what waits for it goes on at once."""
+async def test_a_logon_is_passed_on(daemon: Daemon) -> None:
+    """Tasks that wait for a logon continue at once."""
     assert await daemon.ask("logged-on") == {}
     assert daemon.heard == ["logged on"]

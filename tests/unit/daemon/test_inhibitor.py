@@ -1,4 +1,4 @@
-"""What a machine that is to be shut down is told, and what is done after a sleep."""
+"""Inhibitor locks before a shutdown, and reconnection after a suspend."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -22,25 +22,25 @@ NOTHING = {"files": 0, "changes": 0, "bytes": 0, "sent": 0, "uploading": 0, "fai
 
 
 class Outbox:
-    """What waits, as a report tells it."""
+    """Fake report with pending work."""
 
     def __init__(self) -> None:
         self.changed = trio.Event()
         self._work = dict(NOTHING)
 
     def work(self) -> dict[str, int]:
-        """The counts."""
+        """Return the counts."""
         return self._work
 
     def become(self, **counts: int) -> None:
-        """Something else waits now."""
+        """Set other counts."""
         self._work = {**NOTHING, **counts}
         self.changed.set()
         self.changed = trio.Event()
 
 
 class Watched:
-    """An inhibitor at work."""
+    """Running inhibitor."""
 
     def __init__(self) -> None:
         self.outbox, self.link = Outbox(), Connectivity()
@@ -65,7 +65,7 @@ class Watched:
 
 @asynccontextmanager
 async def watching() -> AsyncIterator[Watched]:
-    """For a while."""
+    """Run an inhibitor inside the block."""
     watched = Watched()
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
@@ -75,24 +75,24 @@ async def watching() -> AsyncIterator[Watched]:
 
 
 async def until(look: Callable[[], object]) -> None:
-    """It comes true."""
+    """Wait until `look` returns a true value."""
     while not look():  # noqa: ASYNC110 - what is looked at is another thread's, or the kernel's
         await trio.sleep(0.01)
 
 
 def holds(logind: Logind, number: int) -> bool:
-    """Whether so many locks are held."""
+    """Return True if logind holds `number` locks."""
     return len(logind.held()) == number
 
 
 def said(logind: Logind, words: str) -> bool:
-    """Whether that is the reason of the delay."""
+    """Return True if the reason of the delay lock begins with `words`."""
     return logind.held().get("delay", "").startswith(words)
 
 
 @pytest.fixture
 def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
-    """The machine's bus; waits are short, but for those that end with an answer."""
+    """Run a system bus; waits are short, except those that end with an answer."""
     monkeypatch.setattr(inhibitor, "SECONDS", 60.0)
     monkeypatch.setattr(inhibitor, "CALM_SECONDS", 0.01)
     monkeypatch.setattr(inhibitor, "REWORD_SECONDS", 0.01)
@@ -104,7 +104,7 @@ def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
 
 @pytest.fixture
 def logind(bus: Bus) -> Iterator[Logind]:
-    """Who gives locks."""
+    """Run a fake logind."""
     running = Logind(bus)
     yield running
     running.close()
@@ -131,10 +131,8 @@ async def test_a_shutdown_is_held_up_while_something_waits_and_only_then(logind:
 
 
 @pytest.mark.parametrize("waits", ["offline", "refused", "open"])
-async def test_nobody_is_kept_from_shutting_down_where_waiting_is_of_no_use(
-    logind: Logind, waits: str
-) -> None:
-    """Away from the network, after a refusal, for a file that a program holds open."""
+async def test_no_block_if_waiting_does_not_help(logind: Logind, waits: str) -> None:
+    """Offline, after a refusal, and for a file that a program has open."""
     async with watching() as watched:
         watched.outbox.become(files=2, bytes=2)
         await until(lambda: len(logind.held()) == 2)
@@ -152,10 +150,10 @@ async def test_nobody_is_kept_from_shutting_down_where_waiting_is_of_no_use(
             await until(lambda: len(logind.held()) == 2)
 
 
-async def test_at_a_shutdown_everything_is_tried_and_then_the_machine_goes(
+async def test_a_shutdown_sends_pending_changes_and_releases_the_locks(
     logind: Logind,
 ) -> None:
-    """Within the time that there is; a shutdown that is called off leaves all as before."""
+    """Within the delay of logind; a cancelled shutdown takes the locks again."""
     async with watching() as watched:
         watched.outbox.become(files=2, bytes=2)
         await until(lambda: len(logind.held()) == 2)
@@ -167,8 +165,8 @@ async def test_at_a_shutdown_everything_is_tried_and_then_the_machine_goes(
         await until(lambda: len(logind.held()) == 2)
 
 
-async def test_offline_a_shutdown_waits_for_nothing(logind: Logind) -> None:
-    """What waits is safe here."""
+async def test_offline_a_shutdown_does_not_wait(logind: Logind) -> None:
+    """Pending changes are safe on this machine."""
     async with watching() as watched:
         watched.link.note_failure(Unreachable("no network"))
         watched.outbox.become(files=2, bytes=2)
@@ -178,10 +176,10 @@ async def test_offline_a_shutdown_waits_for_nothing(logind: Logind) -> None:
         assert watched.sent == []
 
 
-async def test_a_lock_that_comes_after_the_last_moment_is_given_back(
+async def test_a_lock_granted_after_the_release_is_released(
     logind: Logind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reply was on the way while all others were given back: no shutdown waits for it."""
+    """Its reply arrives after all other locks were released."""
     come, read_on, asked = trio.Event(), trio.Event(), Inhibitor._asked
 
     async def late(self: Inhibitor, address: str, call: Message) -> Message | None:
@@ -205,8 +203,8 @@ async def test_a_lock_that_comes_after_the_last_moment_is_given_back(
         await until(lambda: list(logind.held()) == ["delay"])
 
 
-async def test_a_lock_that_the_administrator_forbids_is_not_asked_for_again(bus: Bus) -> None:
-    """The other one stands alone."""
+async def test_a_refused_lock_is_not_requested_again(bus: Bus) -> None:
+    """The other lock is still taken."""
     logind = Logind(bus, denied="block")
     try:
         async with watching() as watched:
@@ -218,10 +216,8 @@ async def test_a_lock_that_the_administrator_forbids_is_not_asked_for_again(bus:
         logind.close()
 
 
-async def test_a_logind_that_is_too_slow_once_is_asked_again(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No reply in time is not a refusal."""
+async def test_a_late_reply_is_not_a_refusal(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is requested again."""
     monkeypatch.setattr(inhibitor, "SECONDS", 0.2)
     monkeypatch.setattr(inhibitor, "RETRY_SECONDS", 0.01)
     logind = Logind(bus, silent=1)
@@ -235,8 +231,8 @@ async def test_a_logind_that_is_too_slow_once_is_asked_again(
         logind.close()
 
 
-async def test_after_a_sleep_connections_are_looked_at(logind: Logind) -> None:
-    """After a long one those in use are taken for dead; a short nap leaves them."""
+async def test_connections_are_checked_after_a_suspend(logind: Logind) -> None:
+    """After a long suspend they count as dead; after a short one they are kept."""
     async with watching() as watched:
         watched.outbox.become(files=1, bytes=1)
         await until(logind.held)  # it listens
@@ -249,18 +245,16 @@ async def test_after_a_sleep_connections_are_looked_at(logind: Logind) -> None:
     assert {what for what, _, _ in logind.taken} == {"shutdown"}
 
 
-async def test_the_locks_end_with_whoever_asked_for_them(logind: Logind) -> None:
-    """Nothing is left when a mount ends."""
+async def test_the_locks_are_released_at_the_end(logind: Logind) -> None:
+    """No lock is left when the mount ends."""
     async with watching() as watched:
         watched.outbox.become(files=1, bytes=1)
         await until(lambda: len(logind.held()) == 2)
     await until(lambda: not logind.held())
 
 
-async def test_a_bus_that_comes_later_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without one all is quiet; when it is restarted, the locks are taken anew."""
+async def test_a_restarted_bus_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a bus nothing happens; afterwards the locks are taken again."""
     for name in ("CALM_SECONDS", "RETRY_SECONDS"):
         monkeypatch.setattr(inhibitor, name, 0.01)
     monkeypatch.setattr(inhibitor, "SECONDS", 60.0)

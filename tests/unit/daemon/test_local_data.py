@@ -16,7 +16,7 @@ from zonedrive.paths import AccountPaths
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """An account that is logged on and was mounted before."""
+    """Return the paths of a logged-on account that was mounted before."""
     for name in ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME"):
         monkeypatch.setenv(f"XDG_{name}", os.fspath(tmp_path))
     found = AccountPaths("default")
@@ -30,7 +30,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
 def test_a_mount_can_start_while_status_waits_for_the_keyring(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user may take long to unlock it; the lock of the account is free meanwhile."""
+    """The account's lock is free while the user unlocks the keyring."""
 
     def waits(paths: AccountPaths, settings: Settings) -> Box:
         daemon = Lock(paths.lock, paths.account)
@@ -42,10 +42,10 @@ def test_a_mount_can_start_while_status_waits_for_the_keyring(
     assert local_data.status(paths)["state"] == "offline"
 
 
-def test_while_a_daemon_starts_the_keyring_is_left_alone(
+def test_status_does_not_use_the_keyring_while_a_daemon_starts(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon itself asks for the key, and answers as soon as it has it."""
+    """The daemon itself asks for the key."""
 
     def asks(paths: AccountPaths, settings: Settings) -> Box:
         raise AssertionError("the user would be asked twice")

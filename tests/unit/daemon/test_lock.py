@@ -1,4 +1,4 @@
-"""One daemon an account."""
+"""At most one daemon per account."""
 
 import os
 import subprocess
@@ -32,8 +32,8 @@ def _hold(path: Path, folder: str) -> "subprocess.Popen[str]":
     return process
 
 
-def test_a_second_daemon_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
-    """The refusal names process and mounting point, and what to do."""
+def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
+    """The error names process, mount point and remedy."""
     path = tmp_path / "state" / "daemon.lock"
     with _hold(path, "/proc") as first:  # a mounting point that exists
         with pytest.raises(AlreadyRunning) as refused:
@@ -44,8 +44,8 @@ def test_a_second_daemon_is_refused_and_told_of_the_first(tmp_path: Path) -> Non
         first.kill()
 
 
-def test_a_killed_daemon_holds_nothing(tmp_path: Path) -> None:
-    """After SIGKILL the next one starts without anybody's help."""
+def test_a_killed_daemon_releases_the_lock(tmp_path: Path) -> None:
+    """After SIGKILL the next daemon can start."""
     path = tmp_path / "daemon.lock"
     with _hold(path, "/proc") as first:
         first.kill()
@@ -59,8 +59,8 @@ def test_a_killed_daemon_holds_nothing(tmp_path: Path) -> None:
     assert holder(path) is None
 
 
-def test_one_that_is_leaving_is_waited_for(tmp_path: Path) -> None:
-    """`fusermount3 -u` and `zonedrive mount` at once: the second waits for the first's end."""
+def test_an_ending_daemon_is_waited_for(tmp_path: Path) -> None:
+    """`zonedrive mount` right after `fusermount3 -u` waits for the end of the first daemon."""
     path = tmp_path / "daemon.lock"
     with _hold(path, "/nowhere/mounted") as first:
         end = threading.Thread(target=lambda: first.communicate(timeout=60))
@@ -74,8 +74,8 @@ def test_one_that_is_leaving_is_waited_for(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_the_patience_has_an_end(tmp_path: Path) -> None:
-    """A daemon that hangs on its way out is named, not waited for without end."""
+def test_the_wait_for_an_ending_daemon_is_limited(tmp_path: Path) -> None:
+    """The error names a daemon that hangs at its end."""
     path = tmp_path / "daemon.lock"
     with _hold(path, "/nowhere/mounted") as first:
         with pytest.raises(AlreadyRunning):
@@ -83,8 +83,8 @@ def test_the_patience_has_an_end(tmp_path: Path) -> None:
         first.kill()
 
 
-def test_a_damaged_lock_file_tells_nothing(tmp_path: Path) -> None:
-    """What somebody wrote into it is no reason to fail."""
+def test_a_damaged_lock_file_is_ignored(tmp_path: Path) -> None:
+    """Invalid content is not an error."""
     path = tmp_path / "daemon.lock"
     for content in (b"", b"{", b"[]", b'{"pid": "x", "mountpoint": "/"}', b"\xff"):
         path.write_bytes(content)
@@ -92,8 +92,8 @@ def test_a_damaged_lock_file_tells_nothing(tmp_path: Path) -> None:
     assert lock_module.is_held(tmp_path / "missing") is False
 
 
-def test_a_daemon_whose_mount_is_gone_is_told_from_one_that_starts(tmp_path: Path) -> None:
-    """The refusal says which it is, and the command that ends it."""
+def test_the_refusal_tells_an_ending_daemon_from_a_starting_one(tmp_path: Path) -> None:
+    """It has the command that ends the daemon."""
     path = tmp_path / "daemon.lock"
     lock = Lock(path, "default")
     lock.take(Path("/nowhere/My Zones"))
@@ -111,10 +111,8 @@ def test_a_daemon_whose_mount_is_gone_is_told_from_one_that_starts(tmp_path: Pat
     lock.release()
 
 
-def test_a_daemon_waits_for_whoever_reads_what_another_one_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It begins when they are done, and is not refused as a second daemon would be."""
+def test_a_daemon_waits_for_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts when the readers are done, and is not refused as a second daemon is."""
     monkeypatch.setattr(lock_module, "TEST_SECONDS", 0.0)
     path = tmp_path / "daemon.lock"
     with _hold(path, "/proc") as first:  # where something is mounted: no daemon that is leaving
@@ -144,8 +142,8 @@ def test_a_daemon_waits_for_whoever_reads_what_another_one_left(
     lock.release()
 
 
-def test_a_lock_that_is_only_read_is_not_called_a_daemon(tmp_path: Path) -> None:
-    """The file may still name the last daemon, which was killed; the refusal names a command."""
+def test_a_refusal_because_of_a_reader_names_no_daemon(tmp_path: Path) -> None:
+    """The file may still name the last daemon, which was killed."""
     path = tmp_path / "daemon.lock"
     with _hold(path, "/nowhere/mounted") as first:
         first.kill()

@@ -1,4 +1,4 @@
-"""Signals to the daemon of a lock, and to nobody else."""
+"""Signals reach only the daemon that holds the lock."""
 
 import signal
 import subprocess
@@ -40,7 +40,7 @@ signal.pause()
 
 
 class Daemon:
-    """A process that holds the lock at `path`, at most until the end of the block."""
+    """Process that holds the lock at `path`, at most until the end of the block."""
 
     def __init__(self, path: Path, *ways: str) -> None:
         self.process = subprocess.Popen(
@@ -68,8 +68,8 @@ class Daemon:
 @pytest.mark.parametrize(
     ("way", "number"), [("", signal.SIGTERM), ("deaf", signal.SIGKILL), ("stopped", signal.SIGTERM)]
 )
-def test_a_daemon_can_always_be_ended(tmp_path: Path, way: str, number: int) -> None:
-    """In order where it can; one that is stopped goes on for that."""
+def test_ending_the_holder(tmp_path: Path, way: str, number: int) -> None:
+    """By SIGTERM, or SIGKILL if it ignores that; a stopped process is continued first."""
     path = tmp_path / "daemon.lock"
     with Daemon(path, way) as daemon:
         if way == "stopped":
@@ -80,8 +80,8 @@ def test_a_daemon_can_always_be_ended(tmp_path: Path, way: str, number: int) -> 
     end_holder(path, 0)  # nobody is there
 
 
-def test_nobody_else_is_ended(tmp_path: Path) -> None:
-    """The number in the file of a daemon that was killed may be another process's by now."""
+def test_a_process_with_a_reused_pid_is_not_ended(tmp_path: Path) -> None:
+    """The pid in the file of a killed daemon may belong to another process."""
     path = tmp_path / "daemon.lock"
     with subprocess.Popen(["sleep", "60"]) as somebody:
         path.write_text(f'{{"pid": {somebody.pid}, "mountpoint": "/proc"}}')
@@ -100,7 +100,7 @@ def test_nobody_else_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_daemon_of_another_lock_is_not_ended(tmp_path: Path) -> None:
-    """In another container the same number is somebody else's, who may hold a lock as well."""
+    """In another container, the pid may belong to another daemon."""
     path = tmp_path / "daemon.lock"
     with Daemon(tmp_path / "other.lock", "told") as daemon:
         lock = Lock(path, "default")
@@ -113,8 +113,8 @@ def test_a_daemon_of_another_lock_is_not_ended(tmp_path: Path) -> None:
         assert daemon.process.poll() is None
 
 
-def test_only_who_understands_it_is_asked_for_a_socket(tmp_path: Path) -> None:
-    """One that starts, or an older one, would die of the signal."""
+def test_only_a_daemon_with_a_socket_is_asked_for_a_new_one(tmp_path: Path) -> None:
+    """The signal would kill a daemon that is still starting."""
     path = tmp_path / "daemon.lock"
     with Daemon(path, "") as daemon:
         assert not ask_to_listen(path)
@@ -127,8 +127,8 @@ def test_only_who_understands_it_is_asked_for_a_socket(tmp_path: Path) -> None:
         assert who is not None and who.control == Path("/somewhere/a.sock")
 
 
-def test_one_that_is_stopped_is_told_from_one_that_sleeps(tmp_path: Path) -> None:
-    """And both from one that is gone."""
+def test_states_of_a_process(tmp_path: Path) -> None:
+    """Stopped, sleeping and ended processes are distinguished."""
     with Daemon(tmp_path / "daemon.lock", "") as daemon:
         assert not is_stopped(daemon.process.pid)
         daemon.process.send_signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""A mount's logon over weeks: renewed in time, or a person told in time, and told once."""
+"""A mount's logon over weeks: renewal in time, and one notification to the user."""
 
 import gc
 import socket
@@ -29,46 +29,46 @@ COMMAND = "zonedrive logon https://zones.example --username alice --account work
 
 
 class Shown:
-    """A desktop that remembers."""
+    """Fake desktop that records notifications."""
 
     def __init__(self) -> None:
         self.said: list[tuple[float, str]] = []  # when, in days, and what
         self.open = False
 
     async def show(self, title: str, text: str) -> bool:
-        """Taken."""
+        """Record a notification."""
         self.said.append((trio.current_time() / DAY, f"{title}: {text}"))
         self.open = True
         return True
 
     async def withdraw(self) -> None:
-        """Not true any more."""
+        """Record the withdrawal."""
         self.open = False
 
 
 class Renewing:
-    """A renewal that gives what it is told to."""
+    """Fake renewal with a given result."""
 
     def __init__(self, give: Callable[[Bearer], Bearer | None] | None = None) -> None:
         self.give, self.asked = give, list[float]()
         self.now: Callable[[], float] = lambda: 0.0
 
     def is_possible(self) -> bool:
-        """Whether a password is kept."""
+        """Return True if a password is stored."""
         return self.give is not None
 
     def ahead(self, bearer: Bearer) -> Bearer | None:
-        """The next one."""
+        """Return the next bearer."""
         assert self.give is not None
         self.asked.append(self.now() / DAY)
         return self.give(bearer)
 
     def forget(self) -> None:
-        """A person has logged on."""
+        """Record a logon of the user."""
 
 
 class Watched:
-    """A vigil over a bearer of `days`, as days go by; the clock here may be wrong."""
+    """Monitor of a bearer that is valid for `days`; the local clock may be wrong."""
 
     def __init__(self, paths: AccountPaths, kind: str, days: float, renewal: Renewing) -> None:
         store = Memory()
@@ -117,13 +117,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """An account."""
+    """Return the paths of an account."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return AccountPaths("work")
 
 
 def after(seconds: float) -> Callable[[Bearer], Bearer]:
-    """Makes bearers of that life."""
+    """Return a function that creates bearers valid for that time."""
     count = [1]
 
     def give(former: Bearer) -> Bearer:
@@ -134,10 +134,10 @@ def after(seconds: float) -> Callable[[Bearer], Bearer]:
     return give
 
 
-async def test_a_token_that_only_a_person_can_renew_is_told_of_a_week_before(
+async def test_reminder_a_week_before_a_token_ends(
     clock: trio.testing.MockClock, paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, with its end and the command."""
+    """It is shown once, with the expiry and the command."""
     monkeypatch.setattr("zonedrive.daemon.logon_monitor.LOOK_SECONDS", DAY / 2)
     watched = Watched(paths, "token", 20, Renewing())
     await watched.go_by(19)
@@ -147,17 +147,17 @@ async def test_a_token_that_only_a_person_can_renew_is_told_of_a_week_before(
     assert "2027-02-04" in text
 
 
-async def test_a_session_that_ends_is_not_announced(
+async def test_no_reminder_before_a_session_ends(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """It is too short for that; its end is."""
+    """Sessions are too short; their end is notified."""
     watched = Watched(paths, "session", 0.05, Renewing())
     await watched.go_by(0.05)
     assert watched.desktop.said == []
 
 
 @pytest.mark.parametrize(("kind", "days", "at"), [("session", 1 / 24, 0.8 / 24), ("token", 5, 4)])
-async def test_what_can_be_renewed_is_renewed_while_a_fifth_is_left(
+async def test_renewal_when_a_fifth_of_the_life_is_left(
     clock: trio.testing.MockClock,
     paths: AccountPaths,
     monkeypatch: pytest.MonkeyPatch,
@@ -165,7 +165,7 @@ async def test_what_can_be_renewed_is_renewed_while_a_fifth_is_left(
     days: float,
     at: float,
 ) -> None:
-    """And used from then on."""
+    """The new bearer is used from then on."""
     monkeypatch.setattr("zonedrive.daemon.logon_monitor.LOOK_SECONDS", days * DAY)
     watched = Watched(paths, kind, days, Renewing(after(days * DAY)))
     await watched.go_by(days * 1.1)
@@ -176,7 +176,7 @@ async def test_what_can_be_renewed_is_renewed_while_a_fifth_is_left(
     assert watched.desktop.said == []
 
 
-async def test_a_clock_here_that_is_wrong_by_a_day_renews_nothing_too_late(
+async def test_a_wrong_local_clock_delays_no_renewal(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
     """The service's time counts."""
@@ -188,20 +188,20 @@ async def test_a_clock_here_that_is_wrong_by_a_day_renews_nothing_too_late(
     assert watched.renewal.asked == pytest.approx([0.8 / 24], rel=0.25)
 
 
-async def test_a_service_that_is_away_is_asked_again(
+async def test_renewal_is_retried_while_the_service_is_unreachable(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """Every minute, until the end."""
+    """Every minute until the bearer ends."""
     watched = Watched(paths, "session", 1 / 24, Renewing(lambda former: None))
     await watched.go_by(0.9 / 24)
     assert 4 <= len(watched.renewal.asked) <= 7
     assert watched.desktop.said == []
 
 
-async def test_a_refusal_ahead_is_told_with_the_time_that_is_left(
+async def test_a_refused_renewal_is_notified_once(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """Once."""
+    """With the remaining time."""
 
     def refuse(former: Bearer) -> Bearer:
         raise CredentialsRefused("the password is wrong")
@@ -213,10 +213,10 @@ async def test_a_refusal_ahead_is_told_with_the_time_that_is_left(
     assert f"{COMMAND} --session-only" in text
 
 
-async def test_an_ended_logon_is_told_once(
+async def test_an_ended_logon_is_notified_once(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """A moment's refusal is not, nor one that comes and goes; a logon takes it away."""
+    """A short interruption is not notified; a logon withdraws the notification."""
     watched = Watched(paths, "token", 90, Renewing())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watched.vigil.watch_state)
@@ -244,8 +244,10 @@ async def test_an_ended_logon_is_told_once(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_shown_is_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It replaces what was shown before, and can be taken away."""
+async def test_notifications_are_plain_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new one replaces the old one, and it can be withdrawn."""
     monkeypatch.setattr("zonedrive.daemon.notifications.SECONDS", 60.0)
     bus = Bus(tmp_path)
     screen = Screen(bus)
@@ -268,10 +270,10 @@ async def test_what_is_shown_is_plain_text(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("address", [None, "", "nonsense", "tcp:host=127.0.0.1", "unix:path=/no"])
-async def test_without_a_desktop_all_is_quiet(
+async def test_without_a_desktop_nothing_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None
 ) -> None:
-    """A server, a container, a wrong address."""
+    """On a server, in a container, or with a wrong bus address."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     if address is not None:
@@ -283,10 +285,8 @@ async def test_without_a_desktop_all_is_quiet(
 
 # The library leaves its socket to the garbage collector when it is cancelled while connecting.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_desktop_that_hangs_holds_nothing_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is given a few seconds."""
+async def test_a_hanging_desktop_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call ends after a few seconds."""
     monkeypatch.setattr("zonedrive.daemon.notifications.SECONDS", 0.1)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "bus"))

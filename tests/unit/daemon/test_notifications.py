@@ -1,4 +1,4 @@
-"""A person hears of failed uploads and conflicts once, and together."""
+"""Notifications about failed uploads and conflicts: once, and combined."""
 
 from collections.abc import Iterator
 from typing import cast
@@ -12,7 +12,7 @@ from zonedrive.views.status_report import StatusReport
 
 
 class Outbox:
-    """What was refused, what conflicts, what waits."""
+    """Fake report with failures, conflicts and pending changes."""
 
     def __init__(self) -> None:
         self.changed = trio.Event()
@@ -21,31 +21,31 @@ class Outbox:
         self.kept: set[int] = set()  # conflicts that were told, over restarts
 
     def failures(self) -> dict[int, str]:
-        """By inode."""
+        """Return the errors by inode."""
         return dict(self.failing)
 
     def waiting(self) -> set[int]:
-        """All of them wait."""
+        """Return all inodes."""
         return set(self.failing)
 
     def copies(self) -> set[int]:
-        """Conflicts."""
+        """Return the conflict copies."""
         return set(self.beside)
 
     def unacknowledged(self) -> set[int]:
-        """Those that nobody heard of."""
+        """Return the conflict copies that were not reported."""
         return self.beside - self.kept
 
     def tell(self, copies: set[int]) -> None:
-        """Somebody has."""
+        """Record a report."""
         self.kept |= copies
 
     def path(self, ino: int) -> str:
-        """Of an inode."""
+        """Return the path of an inode."""
         return f"Zone/{ino}.txt"
 
     def become(self, failing: int = 0, beside: int = 0, first: int = 0) -> None:
-        """Other ones."""
+        """Set other events."""
         self.failing = dict.fromkeys(range(first, first + failing), "refused; ask the manager")
         self.beside |= set(range(beside))
         self.changed.set()
@@ -53,7 +53,7 @@ class Outbox:
 
 
 class Shown:
-    """A desktop that remembers; or none."""
+    """Fake desktop that records notifications, or is not there."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -61,19 +61,19 @@ class Shown:
         self.there = True
 
     async def show(self, title: str, text: str) -> bool:
-        """Taken, where there is a desktop."""
+        """Accept a notification if the desktop is there."""
         if self.there:
             self.said.append(f"{title} | {text}")
             self.open = True
         return self.there
 
     async def withdraw(self) -> None:
-        """Not true any more."""
+        """Record the withdrawal."""
         self.open = False
 
 
 class Told:
-    """One mount's tidings."""
+    """Notifications of one mount."""
 
     def __init__(self, account: str = "default", beside: int = 0) -> None:
         self.outbox, self.failures, self.conflicts = Outbox(), Shown(), Shown()
@@ -82,7 +82,7 @@ class Told:
         self.start()
 
     def start(self) -> None:
-        """As a daemon that begins does."""
+        """Start the alerts as a new daemon does."""
         self.tidings = Alerts(
             cast(StatusReport, self.outbox),
             self.account,
@@ -91,7 +91,7 @@ class Told:
         )
 
     async def go_by(self, seconds: float, *events: tuple[float, int, int, int]) -> None:
-        """Let time pass; each event is a time, and what there is from then on."""
+        """Let time pass; each event is a time and the state from then on."""
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.tidings.run)
@@ -105,12 +105,12 @@ class Told:
 
 @pytest.fixture(autouse=True)
 def clock() -> Iterator[trio.testing.MockClock]:
-    """Time passes at once where nothing is left to do."""
+    """Use a clock that jumps to the next event."""
     yield trio.testing.MockClock(autojump_threshold=0)
 
 
 async def test_one_failed_file_is_named_with_its_reason(clock: trio.testing.MockClock) -> None:
-    """And with the command that says more."""
+    """The text has the command that shows more."""
     told = Told("work")
     await told.go_by(60, (1, 1, 0, 7))
     assert told.failures.said == [
@@ -119,18 +119,18 @@ async def test_one_failed_file_is_named_with_its_reason(clock: trio.testing.Mock
     ]
 
 
-async def test_a_change_that_was_taken_back_is_no_upload(clock: trio.testing.MockClock) -> None:
-    """A removal that the service refused is said as what it is."""
+async def test_a_rolled_back_change_is_not_called_an_upload(clock: trio.testing.MockClock) -> None:
+    """A refused removal has a title of its own."""
     told = Told()
     await told.go_by(60, (1, 1, 0, -7))
     (said,) = told.failures.said
     assert said.startswith("zonedrive: a change was refused | Zone/-7.txt: refused")
 
 
-async def test_a_hundred_that_fail_one_after_the_other_are_one_notification(
+async def test_many_failures_are_one_notification(
     clock: trio.testing.MockClock,
 ) -> None:
-    """With their number; none is told twice."""
+    """It has their number, and no failure is notified twice."""
     told = Told()
     await told.go_by(10_000, *((1 + one / 10, one, 0, 0) for one in range(1, 101)))
     (said,) = told.failures.said
@@ -138,8 +138,8 @@ async def test_a_hundred_that_fail_one_after_the_other_are_one_notification(
     assert told.failures.open
 
 
-async def test_the_same_failures_are_not_told_again(clock: trio.testing.MockClock) -> None:
-    """However often they are tried; the notification goes when they are gone."""
+async def test_failures_are_notified_once(clock: trio.testing.MockClock) -> None:
+    """Also after retries; the notification is withdrawn when they are gone."""
     told = Told()
     await told.go_by(10_000, (1, 3, 0, 0), (500, 3, 0, 0), (2000, 2, 0, 0), (3000, 0, 0, 0))
     assert len(told.failures.said) == 1
@@ -149,7 +149,7 @@ async def test_the_same_failures_are_not_told_again(clock: trio.testing.MockCloc
 
 
 async def test_notifications_are_some_minutes_apart(clock: trio.testing.MockClock) -> None:
-    """What fails in between is told with the next one."""
+    """Failures in between are part of the next one."""
     told = Told()
     await told.go_by(RESAY_SECONDS - 10, (1, 1, 0, 0), (30, 2, 0, 0))
     assert len(told.failures.said) == 1
@@ -159,10 +159,10 @@ async def test_notifications_are_some_minutes_apart(clock: trio.testing.MockCloc
     assert "3 files" in told.failures.said[1]
 
 
-async def test_conflicts_are_told_once_and_those_of_before_never(
+async def test_conflicts_are_notified_once(
     clock: trio.testing.MockClock,
 ) -> None:
-    """A restart does not tell them again."""
+    """A restart does not notify them again."""
     told = Told(beside=2)
     await told.go_by(60, (1, 0, 3, 0))
     ((said),) = told.conflicts.said
@@ -173,10 +173,10 @@ async def test_conflicts_are_told_once_and_those_of_before_never(
     assert "6 conflicts" in told.conflicts.said[1]
 
 
-async def test_a_conflict_that_nobody_heard_of_is_told_after_the_next_start(
+async def test_an_unreported_conflict_is_notified_after_a_restart(
     clock: trio.testing.MockClock,
 ) -> None:
-    """Its daemon ended first, or no desktop was there; told once, whatever starts again."""
+    """The daemon ended first, or no desktop was there."""
     told = Told()
     told.conflicts.there = False
     await told.go_by(1.5, (1, 0, 1, 0))  # ends before it is calm
@@ -190,10 +190,10 @@ async def test_a_conflict_that_nobody_heard_of_is_told_after_the_next_start(
     assert len(told.conflicts.said) == 1
 
 
-async def test_what_nobody_saw_is_told_when_a_desktop_is_there(
+async def test_events_without_a_desktop_are_notified_later(
     clock: trio.testing.MockClock,
 ) -> None:
-    """A mount may be there before a person logs in."""
+    """A mount may exist before the user logs in."""
     told = Told()
     told.failures.there = False
     await told.go_by(60, (1, 1, 0, 0))

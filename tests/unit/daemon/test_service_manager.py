@@ -1,4 +1,4 @@
-"""The line that a service manager shows about a mount: true soon after each change, silent else."""
+"""Status line for a service manager: updated after changes, otherwise silent."""
 
 from typing import Any, cast
 
@@ -15,19 +15,19 @@ DONE = "everything is on the service"
 
 
 class Manager:
-    """A service manager that remembers."""
+    """Fake service manager that records the status lines."""
 
     def __init__(self, *, is_heard: bool = True) -> None:
         self.is_heard = is_heard
         self.lines: list[str] = []
 
     def status(self, line: str) -> None:
-        """One more."""
+        """Record a line."""
         self.lines.append(line)
 
 
 class Outbox:
-    """What waits."""
+    """Fake report with pending work."""
 
     def __init__(self) -> None:
         self.changed = trio.Event()
@@ -37,27 +37,27 @@ class Outbox:
         self.looks = 0
 
     def work(self) -> dict[str, Any]:
-        """As the report has it."""
+        """Return the counts as a report does."""
         self.looks += 1
         return self.now
 
     def left(self) -> dict[str, Any]:
-        """As the report has it."""
+        """Return the remaining counts as a report does."""
         return self.now
 
     def lost(self) -> int:
-        """As the report has it."""
+        """Return the number of lost files."""
         return int(self.now.get("lost", 0))
 
     def become(self, **numbers: object) -> None:
-        """Something happens."""
+        """Set other counts."""
         self.now = self.now | numbers
         self.changed.set()
         self.changed = trio.Event()
 
 
 class Watched:
-    """A bulletin over all that."""
+    """Status line over fake components."""
 
     def __init__(self, *, is_heard: bool = True) -> None:
         self.manager, self.link, self.outbox = Manager(is_heard=is_heard), Connectivity(), Outbox()
@@ -72,7 +72,7 @@ class Watched:
 async def test_uploads_and_the_state_are_in_the_line(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """How much, how far, what is refused, whether the service is there, what to run."""
+    """Pending and sent amounts, failures, connection state and the logon command."""
     mount = Watched()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(mount.bulletin.run)
@@ -106,10 +106,10 @@ async def test_uploads_and_the_state_are_in_the_line(
     ]
 
 
-async def test_a_mount_where_nothing_happens_is_left_asleep(
+async def test_an_idle_mount_computes_no_line(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """A day without a change is a day without a look."""
+    """Without a change, the report is not read."""
     mount = Watched()
     with trio.move_on_after(86_400):
         await mount.bulletin.run()
@@ -117,15 +117,15 @@ async def test_a_mount_where_nothing_happens_is_left_asleep(
     assert mount.outbox.looks < 5
 
 
-async def test_without_a_manager_nothing_is_looked_at() -> None:
-    """A daemon that nobody asks costs nothing."""
+async def test_without_a_manager_the_report_is_not_read() -> None:
+    """The status line then costs nothing."""
     mount = Watched(is_heard=False)
     await mount.bulletin.run()
     assert mount.outbox.looks == 0
 
 
-async def test_the_last_line_says_what_is_left() -> None:
-    """It stays on the screen after the stop."""
+async def test_the_last_line_has_the_remaining_changes() -> None:
+    """The service manager shows it after the stop."""
     mount = Watched()
     assert mount.bulletin.end() == f"unmounted; {DONE}"
     mount.outbox.become(files=2, bytes=2048)
@@ -135,8 +135,8 @@ async def test_the_last_line_says_what_is_left() -> None:
     )
 
 
-async def test_a_removal_is_no_file_to_upload() -> None:
-    """Nor a rename, nor a new folder: nothing of them is only here."""
+async def test_changes_without_content_are_counted_separately() -> None:
+    """Removals, renames and new folders are not files to upload."""
     mount = Watched()
     mount.outbox.become(files=3, changes=2, bytes=2048)
     assert mount.bulletin.line() == (
@@ -148,8 +148,8 @@ async def test_a_removal_is_no_file_to_upload() -> None:
     assert "file" not in mount.bulletin.end()
 
 
-async def test_what_was_saved_from_damage_is_not_called_safe() -> None:
-    """Not while it is mounted, nor in the last line."""
+async def test_lost_files_are_in_the_line() -> None:
+    """While it is mounted, and in the last line."""
     mount = Watched()
     mount.outbox.become(lost=2)
     said = "2 files in lost+found are only on this machine"

@@ -1,4 +1,4 @@
-"""What surrounds the daemon: service manager, log, core dumps, and whoever started it."""
+"""The daemon and its service manager, log, core dumps and parent process."""
 
 import json
 import logging
@@ -24,15 +24,15 @@ from zonedrive.paths import AccountPaths
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    """The socket of a service manager."""
+    """Return the socket of a fake service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(os.fspath(tmp_path / "n"))
         listening.settimeout(60)
         yield listening
 
 
-def test_a_service_manager_hears_of_beginning_and_end(manager: socket.socket) -> None:
-    """Type=notify works: ready when the mount answers, stopping when it ends."""
+def test_ready_and_stopping_are_reported(manager: socket.socket) -> None:
+    """Type=notify works: ready when the mount answers, stopping at the end."""
     notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()})
     notifier.ready("/z is mounted")
     notifier.status("syncing")
@@ -42,8 +42,8 @@ def test_a_service_manager_hears_of_beginning_and_end(manager: socket.socket) ->
     assert manager.recv(1000).startswith(b"STOPPING=1\n")
 
 
-def test_an_abstract_address_works(tmp_path: Path) -> None:
-    """Containers pass one that begins with @."""
+def test_an_abstract_socket_address(tmp_path: Path) -> None:
+    """In containers the address begins with @."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0zonedrive-test-{os.getpid()}")
         listening.settimeout(60)
@@ -51,10 +51,10 @@ def test_an_abstract_address_works(tmp_path: Path) -> None:
         assert listening.recv(1000).startswith(b"READY=1")
 
 
-async def test_the_watchdog_hears_from_a_loop_that_turns(
+async def test_the_watchdog_signal(
     manager: socket.socket, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """WATCHDOG=1 comes three times within the interval that was asked for."""
+    """WATCHDOG=1 is sent three times per interval."""
     environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "3000000"}
     notifier = Notifier(environment)
     with trio.move_on_after(2.5):
@@ -62,8 +62,8 @@ async def test_the_watchdog_hears_from_a_loop_that_turns(
     assert [manager.recv(1000) for _ in range(3)] == [b"WATCHDOG=1"] * 3
 
 
-async def test_nobody_listening_is_no_error(tmp_path: Path) -> None:
-    """Without a service manager, or with one that has gone, nothing happens."""
+async def test_without_a_service_manager_nothing_is_sent(tmp_path: Path) -> None:
+    """Also if the manager has ended."""
     for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}):
         notifier = Notifier(environment)
         notifier.ready("x")
@@ -72,10 +72,8 @@ async def test_nobody_listening_is_no_error(tmp_path: Path) -> None:
     assert other.watchdog_seconds is None
 
 
-def test_a_daemon_in_the_background_is_apart_from_its_starter(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Nothing that the starter has is held on to or spoken to: files, session, service manager."""
+def test_a_background_daemon_is_detached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """From the files, session and service manager of its parent."""
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "OTHER"):
         monkeypatch.setenv(name, "x")
     seen = tmp_path / "seen"
@@ -103,8 +101,8 @@ def test_a_daemon_in_the_background_is_apart_from_its_starter(
     assert found["open"] == 5  # those three, the pipe, and the folder that is listed
 
 
-def test_secrets_are_in_no_core_and_no_debugger() -> None:
-    """The process that holds the keys cannot be dumped."""
+def test_the_process_cannot_be_dumped() -> None:
+    """Core files and debuggers could read its keys."""
     text = (
         "import ctypes, resource; from zonedrive.process_setup import forbid_dumps; forbid_dumps();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), resource.getrlimit(resource.RLIMIT_CORE))"
@@ -130,7 +128,7 @@ logging.getLogger("zonedrive.x").info("name \\udcff")
 
 
 def test_the_log_is_private_bounded_and_complete(tmp_path: Path) -> None:
-    """0600, rotated, with what C libraries say, without the address of every request."""
+    """Mode 0600, rotated, with output of C libraries, without the address of every request."""
     path = tmp_path / "state" / "daemon.log"
     subprocess.run([sys.executable, "-c", LOG, path], check=True)
     files = sorted(path.parent.glob("daemon.log*"))
@@ -145,10 +143,10 @@ def test_the_log_is_private_bounded_and_complete(tmp_path: Path) -> None:
     assert "\\udcff" in path.read_text()
 
 
-def test_under_systemd_the_journal_has_the_times(
+def test_no_times_in_the_journal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Times are not said twice."""
+    """The journal adds the time itself."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     monkeypatch.setenv("JOURNAL_STREAM", "8:1")
@@ -165,15 +163,15 @@ def test_under_systemd_the_journal_has_the_times(
     assert capsys.readouterr().err == ("WARNING zonedrive.x: hello\nDEBUG zonedrive.x: more\n")
 
 
-def test_whoever_starts_a_daemon_hears_why_there_is_none(tmp_path: Path) -> None:
-    """The error of the process in the background is the error of the command."""
+def test_the_parent_gets_the_error_of_the_daemon(tmp_path: Path) -> None:
+    """The command raises the error of the background process."""
     account = AccountPaths("nobody-at-all")
     with pytest.raises(NotLoggedOn, match="not logged on"):
         daemonize.start(account, tmp_path, partial(daemonize.run, account, str(tmp_path), ()))
 
 
-def test_a_daemon_that_dies_without_a_word_is_said_with_its_log(tmp_path: Path) -> None:
-    """Even then a person knows where to look; an error that nothing catches is in that log."""
+def test_a_daemon_that_dies_silently_is_reported(tmp_path: Path) -> None:
+    """The error names the log, which has the traceback."""
 
     def killed(pipe: daemonize.Pipe) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -193,7 +191,7 @@ def test_a_daemon_that_dies_without_a_word_is_said_with_its_log(tmp_path: Path) 
 def test_a_daemon_that_hangs_at_its_start_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command comes back with a line, and leaves nothing behind."""
+    """The command ends with an error and leaves no process."""
     number = tmp_path / "number"
 
     def hang(pipe: daemonize.Pipe) -> int:
@@ -212,8 +210,8 @@ def test_a_daemon_that_hangs_at_its_start_is_ended(
     eventually(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, 60, what="the daemon has ended")
 
 
-def test_a_child_that_nobody_waits_for_has_ended() -> None:
-    """Where the command was started so (SIGCHLD is ignored), the kernel tells no status."""
+def test_the_exit_code_if_sigchld_is_ignored() -> None:
+    """The kernel then reports no status."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         pid = os.fork()
@@ -224,8 +222,8 @@ def test_a_child_that_nobody_waits_for_has_ended() -> None:
         signal.signal(signal.SIGCHLD, before)
 
 
-def test_a_starter_that_has_gone_does_not_disturb(tmp_path: Path) -> None:
-    """Ctrl-C in `zonedrive mount` at the last moment leaves a mount that works."""
+def test_a_parent_that_has_ended_is_ignored(tmp_path: Path) -> None:
+    """Ctrl-C in `zonedrive mount` at the last moment keeps the mount."""
     reading, writing = os.pipe()
     os.close(reading)
     pipe = daemonize.Pipe(writing)

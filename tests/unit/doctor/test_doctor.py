@@ -36,7 +36,7 @@ def facts(**known: Any) -> Any:
 
 
 def disk(free: int, total: int = 1 << 40) -> SimpleNamespace:
-    """What statvfs says of a disk."""
+    """Return a result of statvfs."""
     return SimpleNamespace(
         f_frsize=1, f_bavail=free, f_blocks=total, f_flag=0, f_files=9, f_favail=9
     )
@@ -44,7 +44,7 @@ def disk(free: int, total: int = 1 << 40) -> SimpleNamespace:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Any:
-    """An account with private folders."""
+    """Return the facts of an account with private folders."""
     for name in ("state", "cache", "cache/content"):
         (tmp_path / name).mkdir(mode=0o700)
     paths = SimpleNamespace(
@@ -60,13 +60,13 @@ def home(tmp_path: Path) -> Any:
     ("ahead", "ok"), [(0.0, True), (59.0, True), (-61.0, False), (3600.0, False)]
 )
 def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
-    """Within a minute one-time codes and times are as expected."""
+    """One-time codes work within a minute."""
     found = account.clock(facts(glance=ProbeResult(0.1, ahead, 100)))
     assert found is not None and found.ok == ok
 
 
-def test_the_clock_is_read_off_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which names whole seconds; an answer that is under way is no difference."""
+def test_the_clock_difference_from_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Date header has whole seconds; the duration of the request is not a difference."""
     monkeypatch.setattr(time, "time", lambda: 1_000_000_000.9)
     date = "Sun, 09 Sep 2001 01:46:40 GMT"
     assert probe._ahead(date, 0.1) == 0.0
@@ -75,30 +75,30 @@ def test_the_clock_is_read_off_an_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])
-def test_a_certificate_that_ends_soon_is_said(days: float, ok: bool) -> None:
-    """While there is time to renew it."""
+def test_a_certificate_that_expires_soon(days: float, ok: bool) -> None:
+    """It is reported while there is time to renew it."""
     found = account.certificate(facts(glance=ProbeResult(0.1, 0.0, days)))
     assert found is not None and found.ok == ok
 
 
 @pytest.mark.parametrize("error", [TimedOut("example.org is slow"), Unreachable("example.org")])
-def test_a_service_out_of_reach_is_not_named(error: Exception) -> None:
-    """The words are the doctor's own: those of the error hold the host."""
+def test_the_result_for_an_unreachable_service_has_no_host_name(error: Exception) -> None:
+    """The text of the error contains the host."""
     found = account.reachable(facts(glance=error))
     assert found is not None
     assert not found.ok
     assert "example" not in found.detail + found.remedy
 
 
-def test_a_full_disk_leaves_no_room_to_save(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither for what is saved nor for the cache."""
+def test_a_full_disk(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state folder and the cache folder are reported."""
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=20 << 20))
     found = folders.state(home), folders.cache(home)
     assert [each is not None and each.ok for each in found] == [False, False]
 
 
-def test_a_small_disk_is_said_and_in_order(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache is smaller than the setting, as 5 % of the disk stay free."""
+def test_a_small_disk_limits_the_cache(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 % of the disk stay free; this is not a problem."""
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=2 << 30, total=4 << 30))
     found = folders.cache(home)
     assert found is not None and found.ok
@@ -108,7 +108,7 @@ def test_a_small_disk_is_said_and_in_order(home: Any, monkeypatch: pytest.Monkey
 def test_a_database_on_a_network_file_system_is_not_safe(
     home: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite's log needs shared memory that only one machine has."""
+    """SQLite's log needs memory shared on one machine."""
     around = mountpoint.Mount(home.paths.state, "nfs4", "server:/home")
     monkeypatch.setattr(mountpoint, "mounts", lambda: [around])
     found = folders.state(home)
@@ -150,10 +150,8 @@ def test_an_earlier_damaged_database_is_reported(home: Any) -> None:
     assert "1 damaged" in found.detail
 
 
-def test_a_disk_that_crawls_is_no_place_for_a_cache(
-    home: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then it would be quicker to fetch everything anew; the trial leaves nothing behind."""
+def test_a_slow_cache_disk(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test leaves no file behind."""
     ticks = iter([0.0, 100.0])
     watch = SimpleNamespace(monotonic=lambda: next(ticks))
     monkeypatch.setattr("zonedrive.doctor.folders.time", watch)
@@ -163,7 +161,7 @@ def test_a_disk_that_crawls_is_no_place_for_a_cache(
 
 
 def test_a_machine_without_fuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Device and helper are named, with what to do."""
+    """Device and helper are reported, each with a remedy."""
     monkeypatch.setattr(machine, "DEVICE", tmp_path / "fuse")
     monkeypatch.setenv("PATH", str(tmp_path))
     for found in (machine.fuse_device(facts()), machine.fusermount(facts())):
@@ -171,8 +169,8 @@ def test_a_machine_without_fuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         assert found.remedy
 
 
-def test_a_helper_that_may_not_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without its bit it can do nothing for people; root needs none."""
+def test_a_helper_without_setuid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only root can mount without it."""
     (tmp_path / "fusermount3").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "getuid", lambda: 1000)
@@ -191,20 +189,18 @@ def test_a_helper_that_may_not_mount(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         ({"waiting": 5, "failed": 1, "tries": 1, "state": "online"}, False),
     ],
 )
-def test_an_outbox_is_stuck_where_the_service_answers(
+def test_repeated_failures_count_while_the_service_answers(
     home: Any, vitals: dict[str, Any], ok: bool
 ) -> None:
-    """Waiting for a service that is away is as it should be."""
+    """Waiting for an unreachable service is normal."""
     home.vitals = vitals
     found = mount.outbox(home)
     assert found is not None and found.ok == ok
 
 
 @pytest.mark.parametrize(("days", "held", "ok"), [(0, 0, True), (3, 0, False), (3, 1, True)])
-def test_an_outbox_is_stuck_where_something_waits_for_days(
-    home: Any, days: int, held: int, ok: bool
-) -> None:
-    """Whatever the service says; but not where a program has it open."""
+def test_changes_that_wait_for_days(home: Any, days: int, held: int, ok: bool) -> None:
+    """They are reported, unless a program has the file open."""
     home.paths.outgoing.mkdir()
     (home.paths.outgoing / "1").touch()
     os.utime(home.paths.outgoing / "1", (0, time.time() - days * 86_400 - 60))
@@ -215,7 +211,7 @@ def test_an_outbox_is_stuck_where_something_waits_for_days(
 
 
 def test_conflict_copies_are_counted(home: Any) -> None:
-    """They are in order, and somebody has to look at them."""
+    """They are not a problem, but the user should look at them."""
     home.vitals = {"waiting": 0, "failed": 0, "tries": 0, "state": "online", "conflicts": 2}
     found = mount.outbox(home)
     assert found is not None and found.ok
@@ -223,7 +219,7 @@ def test_conflict_copies_are_counted(home: Any) -> None:
 
 
 def test_a_daemon_that_does_not_answer(home: Any) -> None:
-    """It lives, so a mount alone would be refused; what ends it is named."""
+    """The remedy ends it, because a new mount would be refused."""
     home.vitals, home.holder = None, Holder(4711, Path("/home/me/My Zones"))
     found = mount.answering(home)
     assert found is not None and not found.ok
@@ -234,8 +230,8 @@ def test_a_daemon_that_does_not_answer(home: Any) -> None:
     assert "My Zones" not in found.remedy
 
 
-def test_a_mount_that_was_taken_away_and_is_still_used(home: Any) -> None:
-    """By a container, for instance, in which it can go on for ever."""
+def test_an_unmounted_folder_that_is_still_in_use(home: Any) -> None:
+    """For example by a container."""
     home.account = SimpleNamespace(base_url="https://account.example")
     home.holder = Holder(4711, home.paths.state / "Zones", home.paths.control)
     found = mount.mounted(home)
@@ -249,16 +245,16 @@ def test_a_mount_that_was_taken_away_and_is_still_used(home: Any) -> None:
 
 
 @pytest.mark.parametrize(("version", "ok"), [(__version__, True), ("0.0.9", False), (None, False)])
-def test_a_daemon_of_before_an_upgrade(home: Any, version: str | None, ok: bool) -> None:
-    """It goes on, and what is new comes with the next mount."""
+def test_a_daemon_of_an_older_version(home: Any, version: str | None, ok: bool) -> None:
+    """The remedy is to mount again."""
     home.vitals = {"state": "online"} | ({"version": version} if version else {})
     found = mount.answering(home)
     assert found is not None and found.ok == ok
     assert ok or (__version__ in found.detail and "zonedrive unmount" in found.remedy)
 
 
-def test_a_check_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what it stumbled over stays private."""
+def test_a_failed_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result has no text of the error."""
 
     def store(facts: DoctorFacts) -> CheckResult:
         raise StoreError("/home/alice is damaged")
@@ -284,8 +280,8 @@ def test_a_check_that_fails_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> No
     assert "alice" not in str(found)
 
 
-def test_a_check_that_never_ends_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead network folder answers nobody."""
+def test_a_hanging_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example on a dead network folder."""
     over = threading.Event()
 
     def hung(facts: DoctorFacts) -> CheckResult:
@@ -304,7 +300,7 @@ def test_a_check_that_never_ends_holds_up_no_other(monkeypatch: pytest.MonkeyPat
     assert "did not answer" in str(found[0]["detail"])
 
 
-def test_ages_are_read_by_people() -> None:
-    """The largest unit says enough."""
+def test_ages_have_one_unit() -> None:
+    """The largest one."""
     ages = [age(seconds) for seconds in (5, 60, 7200, 86_400 * 40)]
     assert ages == ["less than a minute", "1 minute", "2 hours", "40 days"]

@@ -1,4 +1,4 @@
-"""Names of versions: they sort, they tell, and they can stand in a folder."""
+"""File names of versions."""
 
 import pytest
 
@@ -9,7 +9,7 @@ MOMENT_NS = 1_763_733_787_000_000_000  # 2025-11-21 14:03:07 UTC
 
 
 def version(number: str, *, by: str = "ann@acme.example", at_ns: int = MOMENT_NS) -> Version:
-    """One of that number, or with that as its id alone."""
+    """Return a version with that number, or with that id if it is not a number."""
     return Version(number, f"id of {number}", 1, at_ns, by)
 
 
@@ -34,7 +34,7 @@ def test_names(file: str, told: Version, name: str) -> None:
 
 
 def test_a_name_is_never_too_long() -> None:
-    """Whatever a service says of the author."""
+    """Whatever the service reports as author."""
     authors = ["é" * 300, "é" * 300 + "x"]
     for extension in (".odt", ""):
         names = {version_name(version(n, by=by), extension) for n in "12" for by in authors}
@@ -42,7 +42,7 @@ def test_a_name_is_never_too_long() -> None:
         assert len({name.partition("_")[0] for name in names}) == 2
 
 
-def test_names_sort_as_the_versions_do() -> None:
-    """In any listing, whoever saved when."""
+def test_names_sort_in_version_order() -> None:
+    """Independent of the times."""
     names = [version_name(version(str(n), at_ns=MOMENT_NS - n), ".txt") for n in range(1, 20_000)]
     assert names == sorted(names)

@@ -1,4 +1,4 @@
-"""Virtual entries: found by name alone, permanent numbers, and only what they allow is changed."""
+"""Virtual entries: lookup by name, permanent inode numbers, refused changes."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from zonedrive.views.virtual import (
 
 
 class Words(Content):
-    """The bytes of a file that is open."""
+    """Open file with fixed bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -36,7 +36,7 @@ class Words(Content):
 
 
 class Letter(Node):
-    """A file of one letter."""
+    """File of one letter."""
 
     mode = stat.S_IFREG | 0o444
     size = 1
@@ -76,14 +76,14 @@ class LettersInZones:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Stores with a zone."""
+    """Return a state with one zone."""
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()
 
 
-async def test_a_door_leads_to_what_no_listing_has(state: LocalState) -> None:
-    """Only in the folders that have it, and only as long as no entry is called so."""
+async def test_a_virtual_root_is_found_by_name(state: LocalState) -> None:
+    """Only in folders that have it, and only if no entry of the tree has the name."""
     zone, virtual = zone_of(state), VirtualLayer(state, [LettersInZones()])
     for parent, name in ((ROOT, b"letters"), (zone.ino, b"other")):
         with pytest.raises(FileNotFoundError):
@@ -101,8 +101,8 @@ async def test_a_door_leads_to_what_no_listing_has(state: LocalState) -> None:
     assert virtual.has(zone.ino, b"letters")
 
 
-async def test_what_the_kernel_holds_is_known_until_it_forgets(state: LocalState) -> None:
-    """By lookups and by listings alike."""
+async def test_nodes_are_kept_until_the_kernel_forgets_them(state: LocalState) -> None:
+    """After lookups and after listings."""
     zone, virtual = zone_of(state), VirtualLayer(state, [LettersInZones()])
     top = await virtual.lookup(zone.ino, b"letters")
     handle = await virtual.opendir(top.ino)
@@ -127,8 +127,8 @@ async def test_what_the_kernel_holds_is_known_until_it_forgets(state: LocalState
         await virtual.open(top.ino, os.O_RDONLY, 0)
 
 
-async def test_it_can_be_read_and_not_changed(state: LocalState) -> None:
-    """Every change that a folder does not have a verb for is refused, and told why."""
+async def test_entries_are_read_only(state: LocalState) -> None:
+    """Every change that a folder does not implement is refused with EROFS."""
     zone, virtual = zone_of(state), VirtualLayer(state, [LettersInZones()])
     top = await virtual.lookup(zone.ino, b"letters")
     file = await virtual.lookup(top.ino, b"b")
@@ -164,8 +164,8 @@ async def test_it_can_be_read_and_not_changed(state: LocalState) -> None:
     virtual.close_all()
 
 
-def test_numbers_are_made_of_what_an_entry_is() -> None:
-    """The same at any time, and never that of another one or of an entry of the tree."""
+def test_inode_numbers() -> None:
+    """They are permanent, unique, and never those of entries of the tree."""
     found = [number("a", "bc"), number("ab", "c"), number("abc"), number("a", "bc", "")]
     assert len(set(found)) == len(found)
     assert number("a", "bc") == found[0]

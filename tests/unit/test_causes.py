@@ -1,4 +1,4 @@
-"""Why a change is not on the service: only an answer of the service is a refusal."""
+"""Causes of failed changes: only an answer of the service is a refusal."""
 
 import errno
 import os
@@ -15,12 +15,12 @@ ANSWERS = (
 
 
 def every(kind: type[Exception]) -> list[type[Exception]]:
-    """A type and all that are made of it."""
+    """Return a type and all its subclasses."""
     return [kind, *(each for below in kind.__subclasses__() for each in every(below))]
 
 
 def test_only_answers_of_the_service_are_refusals() -> None:
-    """Every error there is has a cause, and no other one is called a refusal."""
+    """Every error has a cause, and no other error is called a refusal."""
     found = {each: causes.cause_of(each.__new__(each)) for each in every(errors.ZonedriveError)}
     assert not {Cause.REFUSED, Cause.UNEXPECTED} & set(found.values())
     answered = {causes.cause_of(each("no", status=400)) for each in ANSWERS}
@@ -49,14 +49,14 @@ def test_only_answers_of_the_service_are_refusals() -> None:
     ],
 )
 def test_each_cause_has_its_words(error: Exception, cause: Cause, said: str) -> None:
-    """One line, which holds no path of the disk and no value of a variable."""
+    """The line has no path and no value of a variable."""
     line = causes.line_of(error)
     assert (causes.cause_of(error), said in line, "secret" in line) == (cause, True, False), line
     assert ("administrator" in line) == (cause is Cause.REFUSED and "Bob" not in line)
 
 
 def test_failures_are_counted_by_cause() -> None:
-    """What passes by itself is no failure; a daemon of before counts none of them."""
+    """A temporary cause is no failure; a daemon of an earlier version counts no causes."""
     counts = causes.count([Cause.LOCAL, Cause.REFUSED, Cause.LOCAL, Cause.CHANGED, Cause.SERVICE])
     assert counts == {"local": 2, "refused": 1}
     said = causes.summary(counts, 3)

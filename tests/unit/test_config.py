@@ -1,4 +1,4 @@
-"""The settings: what is wrong is refused in one line that names place, setting and remedy."""
+"""Settings: a mistake is one line that names the place, the setting and the remedy."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_a_file_the_defaults_hold(file: Path) -> None:
-    """Nothing has to be set."""
+    """All settings have defaults."""
     assert config.load(file, "default") == Settings()
 
 
@@ -31,7 +31,7 @@ def test_a_file_that_the_parser_gives_up_on_is_refused(file: Path, text: str) ->
 
 
 def test_the_file_an_account_and_an_option_override_in_this_order(file: Path) -> None:
-    """An option counts more than the account's table, and that more than the top level."""
+    """An option overrides the account's table, which overrides the top level."""
     file.write_text('settle = 5\nrefresh = 7\nclose = "wait"\n[account.work]\nrefresh = 8\n')
     found = config.load(file, "work", {"settle": "6"})
     assert (found.settle, found.refresh, found.close) == (6.0, 8.0, "wait")
@@ -59,7 +59,7 @@ def test_the_file_an_account_and_an_option_override_in_this_order(file: Path) ->
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused(file: Path, name: str, text: str) -> None:
-    """No setting can make writing fail later on: it is refused at the start."""
+    """A wrong value is rejected at the start, not during a later write."""
     with pytest.raises(ConfigError, match=name) as refused:
         config.load(file, "default", {name: text})
     assert "\n" not in refused.value.line()
@@ -97,7 +97,7 @@ def test_a_wrong_size_says_how_to_write_one(file: Path, text: str) -> None:
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_its_line(file: Path, text: str, said: str) -> None:
-    """Who made the mistake finds it."""
+    """The error names file and line."""
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
         config.load(file, "default")
@@ -105,7 +105,7 @@ def test_a_mistake_in_the_file_is_named_with_its_line(file: Path, text: str, sai
 
 
 def test_what_is_no_text_is_refused(file: Path) -> None:
-    """With one line; and a pipe or a device, which may never end, is not waited for."""
+    """The error is one line; a pipe or a device, which may never end, is not read."""
     for make, said in (
         (lambda: file.write_bytes(b"settle = 1\nprofile = '\xff'\n"), "config.toml:2: not UTF-8"),
         (lambda: file.write_bytes(b"#" * (config.LONGEST + 1)), "is longer than"),
@@ -123,7 +123,7 @@ def test_what_is_no_text_is_refused(file: Path) -> None:
 def test_a_profile_is_relative_to_where_it_is_named(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the file to the file, behind -o to where one is; a name stays a name."""
+    """A path in the file is relative to the file, behind -o to the working directory."""
     monkeypatch.chdir(tmp_path)
     file.write_text('profile = "ours.toml"\n')
     assert config.load(file, "default").profile == str(file.parent / "ours.toml")

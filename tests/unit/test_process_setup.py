@@ -1,4 +1,4 @@
-"""Words of the command line, in terminals of other encodings than UTF-8."""
+"""Command line arguments in terminals with an encoding other than UTF-8."""
 
 import locale
 import sys
@@ -10,7 +10,7 @@ from zonedrive import process_setup
 
 
 def test_a_word_is_read_as_it_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the encoding of the locale, but for UTF-8, and bytes that are the name of a file."""
+    """Arguments are decoded from the locale, unless they are UTF-8 or name a file."""
     monkeypatch.chdir(tmp_path)
     latin = "Z\udcf6nes"  # the byte of an ö there
     assert (

@@ -10,7 +10,7 @@ from tests.unit.cli.stand_in import StandIn, daemon, log_on
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with nothing in it."""
+    """Return an empty home folder."""
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("HOME", str(folder))
@@ -24,6 +24,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def stand_in(home: Path) -> Iterator[StandIn]:
-    """A daemon for the default account."""
+    """Yield a stand-in for the daemon of the default account."""
     with daemon(log_on(), Path("/nowhere")) as running:
         yield running

@@ -1,7 +1,7 @@
-"""A daemon's outside without its inside: lock and control socket, with answers made up.
+"""Stand-in for a daemon: its lock, and its control socket with prepared answers.
 
-Knows nothing of a file system; where a path must be in a mount, the file system in memory of the
-`fuse` tests is mounted.
+It has no file system; if a path must be in a mount, the in-memory file system of the `fuse` tests
+is mounted.
 """
 
 import os
@@ -47,14 +47,14 @@ DONE = {"exit": 0, "reason": "", "left": {"files": 0, "bytes": 0}, "failed": [],
 
 
 def log_on(name: str = "default", url: str = URL) -> AccountPaths:
-    """An account that was logged on once."""
+    """Create an account that was logged on once."""
     paths = AccountPaths(name)
     Account(name=name, base_url=url, username="alice@acme.example").save(paths)
     return paths
 
 
 class StandIn:
-    """What a test may set: the last line for each command, or an exception; and what was asked."""
+    """Prepared last line or exception for each command, and the received requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Message | Exception] = {
@@ -81,7 +81,7 @@ class StandIn:
 
 @contextmanager
 def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
-    """Be the account's daemon, mounted at `folder`."""
+    """Run a stand-in for the account's daemon, mounted at `folder`."""
     stand_in = StandIn()
     names = ["status", "sync", "zones", "conflicts", "versions", "trash", "restore", "unmount"]
     server = Server(paths.control, dict.fromkeys(names, stand_in.handle))
@@ -111,12 +111,12 @@ def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """The program's command line."""
+    """Return the command line of the program."""
     return [sys.executable, "-m", "zonedrive", *(os.fspath(one) for one in arguments)]
 
 
 def run(*arguments: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end; see `starter` for what starts an interpreter of its own."""
+    """Run a command to its end; `starter` forks it from a process with the program."""
     whole = dict(os.environ, **environment)
     if starter.can_run(whole):
         words = [os.fspath(one) for one in arguments]

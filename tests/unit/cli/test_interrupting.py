@@ -1,4 +1,4 @@
-"""Ctrl-C wherever something is asked for or waited for: it ends, and the terminal is as before."""
+"""Ctrl-C ends each prompt and each wait, and restores the terminal."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ PROMPTS = {
 
 @pytest.mark.parametrize("asked", PROMPTS)
 def test_a_prompt(stand_in: StandIn, asked: str) -> None:
-    """Nothing is said, nothing was done, and the next prompt begins on a line of its own."""
+    """The command prints nothing and has no effect, and the next prompt is on a new line."""
     terminal = at_terminal(*PROMPTS[asked])
     terminal.until(asked)
     assert terminal.interrupt() == 130
@@ -31,7 +31,7 @@ def test_a_prompt(stand_in: StandIn, asked: str) -> None:
 
 @pytest.mark.parametrize("name", ["sync", "zones", "conflicts", "trash"])
 def test_a_daemon_that_takes_its_time(stand_in: StandIn, name: str) -> None:
-    """No word of it."""
+    """The command prints nothing."""
     stand_in.answers.pop(name, None)
     terminal = at_terminal(name)
     assert stand_in.waiting.wait(60)
@@ -43,9 +43,9 @@ def test_a_daemon_that_takes_its_time(stand_in: StandIn, name: str) -> None:
 
 @pytest.mark.parametrize(("way", "code"), [(signal.SIG_DFL, 130), (signal.SIG_IGN, 7)])
 def test_before_it_has_begun(home: Path, way: signal.Handlers, code: int) -> None:
-    """A machine may take its time to load the program: no word of it either, however early.
+    """Ctrl-C prints nothing while the program is loading.
 
-    Who has it started with the signal ignored, as nohup does for some, is obeyed.
+    A signal that the parent process ignores, as with nohup, stays ignored.
     """
     (home / "click").mkdir()
     slow = "import os, sys\nos.write(1, b'loading')\n"

@@ -1,4 +1,4 @@
-"""How long a daemon that says nothing is waited for."""
+"""Waiting for a silent daemon."""
 
 import os
 import socket
@@ -16,27 +16,27 @@ NOBODY = -1  # the number of no process
 
 
 class Line:
-    """A connection to a daemon, whose end is in the test's hands."""
+    """Connection to a daemon that the test controls."""
 
     def __init__(self) -> None:
         self.ours, self.theirs = socket.socketpair()
         self.beside: list[socket.socket] = []
 
     def answering(self) -> socket.socket:
-        """Another connection, at whose end somebody answers."""
+        """Return another connection, to a daemon that answers."""
         mine, other = socket.socketpair()
         other.sendall(b'{"done":true}\n')
         self.beside.append(other)
         return mine
 
     def silent(self) -> socket.socket:
-        """… and at whose end nobody does."""
+        """Return another connection, to a daemon that does not answer."""
         mine, other = socket.socketpair()
         self.beside.append(other)
         return mine
 
     def gone(self) -> socket.socket:
-        """… or none, as the socket is not there any more."""
+        """Raise the error for a missing socket."""
         raise FileNotFoundError
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ def test_a_working_daemon_gets_more_time(
 def test_a_daemon_that_takes_no_connection_hangs(
     line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel keeps some of them for it, and then no more: that is no missing daemon."""
+    """A full listen queue is a hanging daemon, not a missing one."""
     path = tmp_path / "full.sock"
     with socket.socket(socket.AF_UNIX) as full:
         full.bind(str(path))

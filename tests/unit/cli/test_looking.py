@@ -20,12 +20,12 @@ def _answered(*arguments: str) -> Any:
 
 
 def test_status_is_one_object(stand_in: StandIn) -> None:
-    """`status --json` prints what the contract says, and nothing else."""
+    """`status --json` prints the object of the contract, and nothing else."""
     assert _answered("status", "--json") == STATUS
 
 
 def test_status_tells_people_what_waits(stand_in: StandIn) -> None:
-    """State, outbox, cache and each upload."""
+    """The text has the state, the outbox, the cache and each upload."""
     shown = run("status").stdout
     assert "mounted at /proc, online" in shown
     assert "1 pending, 1 uploading (3.3 MiB)" in shown
@@ -35,7 +35,7 @@ def test_status_tells_people_what_waits(stand_in: StandIn) -> None:
 
 
 def test_status_without_a_daemon_is_the_same_object() -> None:
-    """Programs get every field also where nothing is mounted."""
+    """The object has every field without a mount, too."""
     log_on()
     found = _answered("status", "--json")
     assert set(found) == set(STATUS)
@@ -74,9 +74,9 @@ REFUSED = [{"path": "Z/a", "error": "refused"}]
 def test_sync_says_by_its_exit_code_how_it_went(
     stand_in: StandIn, answer: dict[str, Any] | Exception, code: int, said: str
 ) -> None:
-    """0 all there, 1 something failed, 3 no logon, 4 the service was out of reach.
+    """0: everything is on the service; 1: a failure; 3: no logon; 4: the service is unreachable.
 
-    Whatever is not 0 has its line, with what to do; a removal is called no file.
+    Each code but 0 has a line with the remedy; a removal is not counted as a file.
     """
     stand_in.answers["sync"] = answer
     done = run("sync", "--timeout", "7")
@@ -85,7 +85,7 @@ def test_sync_says_by_its_exit_code_how_it_went(
 
 
 def test_sync_names_a_conflict_copy_and_counts_it_as_done(stand_in: StandIn) -> None:
-    """What was put beside somebody else's version is said once, here."""
+    """A conflict copy is reported and does not count as a failure."""
     stand_in.answers["sync"] = DONE | {"conflicts": ["Z/a (conflict).txt"]}
     done = run("sync")
     assert done.returncode == 0
@@ -100,7 +100,7 @@ def test_zones_is_an_array(stand_in: StandIn) -> None:
 
 
 def test_zones_are_shown_as_a_table_that_cannot_steer_the_terminal(stand_in: StandIn) -> None:
-    """A name from the service is text, whatever is in it."""
+    """Control characters in a name from the service are escaped."""
     shown = run("zones").stdout
     assert "Project X" in shown and "2.0 KiB" in shown
     assert "web application only" in shown
@@ -108,7 +108,7 @@ def test_zones_are_shown_as_a_table_that_cannot_steer_the_terminal(stand_in: Sta
 
 
 def test_zones_without_a_daemon_asks_the_service() -> None:
-    """Without a mount the command needs the service; it says when that is out of reach."""
+    """Without a mount, a service that cannot be reached is an error."""
     from zonedrive.logon.bearer_auth import Bearer, save_bearer
     from zonedrive.logon.secrets import open_store
 
@@ -121,7 +121,7 @@ def test_zones_without_a_daemon_asks_the_service() -> None:
 
 
 def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:
-    """Lists for people, arrays for programs."""
+    """The lists are tables, or arrays with --json."""
     conflict = {"path": "Z/a (c).txt", "original": "Z/a.txt", "by": "bob@x", "at": AT}
     entry = {
         "zone": "Z", "id": "e1", "name": "old.txt", "folder": False, "size": 3, "modified": AT,
@@ -143,7 +143,7 @@ def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:
 
 
 def test_what_the_profile_lacks_is_one_line(stand_in: StandIn) -> None:
-    """`versions` and `trash` say that this deployment has no endpoint for it."""
+    """An operation without an endpoint is reported in one line."""
     stand_in.answers["trash"] = errors.NotSupported("the profile cannot list deleted entries")
     failed = run("trash")
     assert failed.returncode == 1
@@ -153,7 +153,7 @@ def test_what_the_profile_lacks_is_one_line(stand_in: StandIn) -> None:
 @pytest.mark.parametrize("columns", ["40", "80"])
 @pytest.mark.parametrize("name", ["status", "zones"])
 def test_lists_fit_the_terminal(stand_in: StandIn, columns: str, name: str) -> None:
-    """Nothing is wider than the terminal, and nothing is cut off."""
+    """No line is wider than the terminal, and no text is cut off."""
     shown = run(name, COLUMNS=columns).stdout
     assert all(len(line) <= int(columns) for line in shown.splitlines())
     for word in ("Zone/a.txt", "uploading") if name == "status" else ("Project X", "application"):
@@ -162,7 +162,7 @@ def test_lists_fit_the_terminal(stand_in: StandIn, columns: str, name: str) -> N
 
 @pytest.mark.parametrize("locale", ["C", "POSIX"])
 def test_a_poor_locale_is_enough(stand_in: StandIn, locale: str) -> None:
-    """What it cannot print is replaced; nothing fails."""
+    """Characters missing in the locale are replaced, and no command fails."""
     for name in ("status", "zones"):
         done = run(name, LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
         assert (done.returncode, done.stderr) == (0, "")
@@ -170,7 +170,7 @@ def test_a_poor_locale_is_enough(stand_in: StandIn, locale: str) -> None:
 
 
 def test_a_path_finds_its_account(tmp_path: Path) -> None:
-    """`status PATH` and `sync PATH` ask the daemon whose mount the path is in."""
+    """`status PATH` and `sync PATH` ask the daemon of the mount with the path."""
     (tmp_path / "mnt").mkdir()
     (tmp_path / "link").symlink_to("mnt")
     with daemon(log_on("work"), tmp_path / "mnt") as work:

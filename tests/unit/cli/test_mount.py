@@ -1,4 +1,4 @@
-"""`mount` and `unmount` as far as they need no service."""
+"""`mount` and `unmount` without a service."""
 
 import os
 import shlex
@@ -18,7 +18,7 @@ from zonedrive.fuse import mountpoint
 
 
 def test_a_mounting_point_that_cannot_be_used_is_one_line(home: Path) -> None:
-    """Missing, no folder, not empty: exit 1 and a line that names it."""
+    """A missing folder, a file and a non-empty folder: exit code 1 and one line with the cause."""
     log_on()
     (home / "file").touch()
     for name, cause in (("missing", "does not exist"), ("file", "not a folder"), (".", "empty")):
@@ -40,7 +40,7 @@ def test_a_mounting_point_that_cannot_be_used_is_one_line(home: Path) -> None:
 )
 @pytest.mark.parametrize("foreground", [True, False])
 def test_a_wrong_option_is_one_line(home: Path, option: str, cause: str, foreground: bool) -> None:
-    """In the background and in the foreground, the same line."""
+    """The line is the same in the background and in the foreground."""
     log_on()
     (home / "Z").mkdir()
     failed = run("mount", "Z", "-o", option, *(["-f"] if foreground else []))
@@ -52,7 +52,7 @@ def test_a_wrong_option_is_one_line(home: Path, option: str, cause: str, foregro
 
 @pytest.mark.parametrize("foreground", [True, False])
 def test_an_account_that_is_none_leaves_nothing_behind(home: Path, foreground: bool) -> None:
-    """A mistyped --account: exit 3, and no folder of that name."""
+    """A mistyped --account: exit code 3, and no folder of that name is created."""
     (home / "Z").mkdir()
     failed = run("mount", "Z", "--account", "nosuch", *(["-f"] if foreground else []))
     assert failed.returncode == 3 and failed.stderr.count("\n") == 1
@@ -61,7 +61,7 @@ def test_an_account_that_is_none_leaves_nothing_behind(home: Path, foreground: b
 
 
 def test_a_wrong_setting_names_its_file(home: Path) -> None:
-    """A mistake in config.toml is found at mount."""
+    """`mount` reports a mistake in config.toml."""
     log_on()
     (home / "Z").mkdir()
     config = home / "config_home" / "zonedrive" / "config.toml"
@@ -73,7 +73,7 @@ def test_a_wrong_setting_names_its_file(home: Path) -> None:
 
 
 def test_mount_8_finds_the_account_by_the_address() -> None:
-    """mount(8) gives the address alone; where several accounts have it, -o says which."""
+    """mount(8) passes only the address; if several accounts have it, -o selects one."""
     log_on("one", "https://a.example")
     log_on("two", "https://b.example")
     log_on("three", "https://b.example")
@@ -86,7 +86,7 @@ def test_mount_8_finds_the_account_by_the_address() -> None:
 
 
 def test_mount_8_says_which_account_is_not_logged_on() -> None:
-    """Another one being logged on there is no help; the command named is for the one wanted."""
+    """The error names the logon command of the requested account, not of another one."""
     log_on()
     with pytest.raises(ConfigError) as refused:
         _account_of(URL, "work")
@@ -99,7 +99,7 @@ def test_mount_8_says_which_account_is_not_logged_on() -> None:
 
 
 def test_a_folder_in_a_remedy_can_be_pasted_into_a_shell(home: Path) -> None:
-    """Also one with a space in its name, and a quote."""
+    """The remedy quotes a name with a space and a quotation mark."""
     folder = home / "My Zones (Bob's)"
     with pytest.raises(MountError) as refused:
         mountpoint.check(str(folder))
@@ -108,14 +108,14 @@ def test_a_folder_in_a_remedy_can_be_pasted_into_a_shell(home: Path) -> None:
 
 
 def test_an_address_may_be_shouted(home: Path) -> None:
-    """A line in fstab with HTTPS:// is an address, too, and no command."""
+    """HTTPS:// in fstab is recognized as an address."""
     assert "nobody is logged on" in run("HTTPS://ELSEWHERE", "x").stderr
 
 
 def test_others_are_let_in_only_where_the_machine_allows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refusal names what is missing, and the command that adds it."""
+    """The error names the missing setting and the command that adds it."""
     monkeypatch.setattr(mountpoint, "FUSE_CONF", tmp_path / "fuse.conf")
     mountpoint.check_sharing(tmp_path, ["allow_other"])  # root needs nobody's leave
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -150,7 +150,7 @@ def test_the_form_of_mount_8_is_understood(home: Path) -> None:
 def test_mount_8_with_another_source_is_told_the_right_one(
     home: Path, source: str, said: str
 ) -> None:
-    """A name of its own choice in the first field of fstab: what has to stand there instead."""
+    """For another text in the first field of fstab, the error gives the right address."""
     log_on()
     log_on("work", "https://b.example")
     failed = run(source, str(home), "-o", "rw,noauto,user")
@@ -160,14 +160,14 @@ def test_mount_8_with_another_source_is_told_the_right_one(
 
 
 def test_mount_8_with_another_source_where_nobody_is_logged_on(home: Path) -> None:
-    """Then it can only say what it looks like; a mistyped command is still one."""
+    """Without a logon the error has an example address; a mistyped command is reported as such."""
     failed = run("default", str(home), "-orw")
     assert failed.stderr.endswith("is the base URL of the logon, such as https://service.example\n")
     assert "no such command 'defaults'" in run("defaults", str(home)).stderr.lower()
 
 
 def test_unmounting_what_is_no_mount_is_one_line(home: Path) -> None:
-    """A mistyped folder, a plain one and a foreign mount: exit 1, nothing touched."""
+    """A mistyped folder, an ordinary folder and a foreign mount: exit code 1, without an effect."""
     log_on()
     for path in ("missing", ".", "/proc"):
         failed = run("unmount", path)
@@ -176,7 +176,7 @@ def test_unmounting_what_is_no_mount_is_one_line(home: Path) -> None:
 
 
 def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
-    """The timeout is handed on; what is left is said and is no failure."""
+    """The timeout is passed to the daemon; pending changes are reported, but are no failure."""
     (tmp_path / "mnt").mkdir()
     with daemon(log_on("work"), tmp_path / "mnt") as work:
         served = MemoryMount(tmp_path / "mnt")
@@ -215,7 +215,7 @@ def test_a_daemon_that_is_busy_is_not_killed(
     options: list[str],
     patience: str,
 ) -> None:
-    """`unmount` works also where the mount does not answer; a daemon that does ends by itself."""
+    """`unmount` also works if the mount does not answer."""
     monkeypatch.setattr(f"zonedrive.cli.mount.{patience}", 2.0)
     monkeypatch.setattr("zonedrive.cli.control_client.QUIET_SECONDS", 0.5)
     (tmp_path / "mnt").mkdir()
@@ -233,7 +233,7 @@ def test_a_daemon_that_is_busy_is_not_killed(
 
 
 def test_a_path_is_found_without_a_look_into_a_mount(home: Path) -> None:
-    """Neither by its name nor through a link: a mount that hangs keeps no command for ever."""
+    """A hanging mount blocks no command, neither by its name nor through a link."""
     served = MemoryMount(_made(home / "mnt"))
     (home / "inside").symlink_to("./mnt/../mnt/folder")
     (home / "loop").symlink_to("loop")
@@ -262,7 +262,7 @@ def _made(folder: Path) -> Path:
 
 
 def test_a_mount_of_another_users_daemon_is_left_alone_unless_forced(tmp_path: Path) -> None:
-    """A living mount without a daemon of ours needs --now."""
+    """A working mount of another user's daemon needs --now."""
     (tmp_path / "mnt").mkdir()
     served = MemoryMount(tmp_path / "mnt")
     failed = run("unmount", served.path)
@@ -283,7 +283,7 @@ def test_a_mount_of_another_users_daemon_is_left_alone_unless_forced(tmp_path: P
 def test_the_sandbox_says_what_it_needs(
     missing: str, place: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its extra the command names all that is to be installed, and with what."""
+    """Without its dependencies, the command names them and the installer."""
 
     def absent(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)

@@ -1,4 +1,4 @@
-"""Tables of what a service may say of users and tokens, on terminals of every kind."""
+"""Tables of users and tokens for terminals of every width."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ USERS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What a command prints where the service has said `answer`."""
+    """Return the output of a command for an answer of the service."""
 
     def show(answer: object, *arguments: str, columns: int) -> str:
         monkeypatch.setenv("COLUMNS", str(columns))
@@ -47,7 +47,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 @pytest.mark.parametrize("columns", [20, 40, 79, 130, 300])
 def test_users_of_any_shape_fit_the_terminal(shown: Callable[..., str], columns: int) -> None:
-    """No line is wider than the terminal, also with wide characters, and nothing steers it."""
+    """No line is wider than the terminal, also with wide characters, or controls it."""
     text = shown(USERS, "users", "list", columns=columns)
     assert all(cell_len(line) <= columns for line in text.splitlines())
     assert "\x1b" not in text and "\u202e" not in text and "\x07" not in text
@@ -59,20 +59,20 @@ def test_users_of_any_shape_fit_the_terminal(shown: Callable[..., str], columns:
 
 
 def test_json_is_whole_and_ascii(shown: Callable[..., str]) -> None:
-    """Programs get what the service said."""
+    """JSON output has the complete answer of the service."""
     text = shown(USERS, "users", "list", "--json", columns=20)
     assert json.loads(text) == USERS and text.isascii()
 
 
 def test_nobody_and_nothing(shown: Callable[..., str]) -> None:
-    """An empty list is said in words, and an empty array for programs."""
+    """An empty list is a sentence, or an empty array with --json."""
     for command in ("users", "tokens"):
         assert f"no {command}" in shown([], command, "list", columns=80)
         assert json.loads(shown([], command, "list", "--json", columns=80)) == []
 
 
 def test_tokens_of_a_deployment_that_says_other_things(shown: Callable[..., str]) -> None:
-    """What is published is known, all else is shown under its own name."""
+    """Unknown fields are shown under their own names."""
     found = [
         Token("", "", 0, {"value": "t1"}),
         Token("t2", "backup", 10**18, {"id": "t2", "tokenName": "backup", "expiry": 10**12,
@@ -103,7 +103,7 @@ def test_tokens_of_a_deployment_that_says_other_things(shown: Callable[..., str]
     ],
 )
 def test_each_says_when_it_cannot_ask(arguments: list[str]) -> None:
-    """Without a logon it is 3, without a service 4, both one line without a secret."""
+    """Exit code 3 without a logon, 4 without a service; one line without a secret."""
     outside = run(*arguments)
     assert (outside.returncode, outside.stdout) == (3, "")
     assert outside.stderr.count("\n") == 1 and "zonedrive logon" in outside.stderr
@@ -116,7 +116,7 @@ def test_each_says_when_it_cannot_ask(arguments: list[str]) -> None:
 def test_a_service_that_cannot_now_is_asked_again_later(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the person: a command does not try again by itself."""
+    """A command does not repeat its request; the error asks the user to."""
 
     def fail(*_: object) -> None:
         raise Unavailable("the service cannot do it now (HTTP 503)")
@@ -131,7 +131,7 @@ def test_a_service_that_cannot_now_is_asked_again_later(
 def test_an_answer_that_cannot_be_understood_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not a traceback, and 1."""
+    """The error is one line, without a traceback, and the exit code is 1."""
 
     def confused(*_: object) -> None:
         raise BadAnswer("listing the users: the answer holds no list")

@@ -29,7 +29,7 @@ def pipe(home: Path) -> Path:
 def test_what_is_read_again_must_be_a_file(
     home: Path, pipe: Path, command: str, device: bool
 ) -> None:
-    """One line, at once; also for a device that never ends."""
+    """A pipe and a device without an end are rejected at once, in one line."""
     log_on()
     (home / "Z").mkdir()
     name = "/dev/zero" if device else str(pipe)

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, exit codes, one line for what went wrong."""
+"""The command line: help, exit codes, and one line for each error."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def test_the_version_is_said() -> None:
 
 
 def test_every_command_has_a_help(home: Path) -> None:
-    """`--help` of each says what it does, exits with 0 and needs no account."""
+    """`--help` of each command exits with 0 and needs no account."""
     listed = run("--help")
     assert listed.returncode == 0
     for name in COMMANDS:
@@ -45,7 +45,7 @@ def test_every_command_has_a_help(home: Path) -> None:
 
 
 def test_help_is_quick() -> None:
-    """The list of commands, the version and most helps load nothing heavy."""
+    """The list of commands, the version and most help texts import no slow module."""
     text = (
         "import sys\nfrom zonedrive.cli.main import COMMANDS, program\n"
         "import zonedrive.cli.status, zonedrive.cli.mount, "
@@ -96,7 +96,7 @@ COMMAND_WORDS = {"groups": 2, "tokens": 2}
     ],
 )
 def test_a_wrong_use_is_one_line_and_exits_with_2(arguments: list[str]) -> None:
-    """What is wrong, and where the help is."""
+    """The line names the mistake and the command's help."""
     failed = run(*arguments)
     assert (failed.returncode, failed.stdout) == (2, "")
     assert failed.stderr.count("\n") == 1
@@ -106,7 +106,7 @@ def test_a_wrong_use_is_one_line_and_exits_with_2(arguments: list[str]) -> None:
 
 
 def test_a_name_at_the_beginning_of_a_message_stays_as_it_is() -> None:
-    """Only a word of a sentence loses its capital."""
+    """Only the first word of a sentence becomes lower case."""
     failed = run("groups", "create", "g", "--member", "Bob=Access", "--member", "Bob=Manage")
     assert "'Bob'" in failed.stderr
     assert _sentence("NAME is empty.") == "NAME is empty"
@@ -115,7 +115,7 @@ def test_a_name_at_the_beginning_of_a_message_stays_as_it_is() -> None:
 
 
 def test_exit_codes_follow_the_kind_of_error() -> None:
-    """3 for a logon that is missing or refused, 4 for a service out of reach, 1 for the rest."""
+    """3: the logon is missing or refused; 4: the service cannot be reached; 1: all other errors."""
     for kind in _all_kinds():
         expected = 1
         if issubclass(kind, errors.NotLoggedOn):
@@ -152,7 +152,7 @@ def test_without_a_logon_it_says_so_and_exits_with_3(arguments: list[str], home:
 
 @pytest.mark.parametrize("name", ["sync", "conflicts"])
 def test_without_a_mount_it_says_so(name: str) -> None:
-    """Commands about a mount name the remedy where there is none."""
+    """Commands about a mount name the remedy if nothing is mounted."""
     log_on()
     failed = run(name)
     assert (failed.returncode, failed.stdout) == (1, "")
@@ -162,7 +162,7 @@ def test_without_a_mount_it_says_so(name: str) -> None:
 
 
 def test_ctrl_c_is_quiet(stand_in: StandIn) -> None:
-    """Who gives up waiting gets no traceback, and exit code 130."""
+    """Ctrl-C during a wait prints no traceback, and the exit code is 130."""
     del stand_in.answers["sync"]
     with subprocess.Popen(
         command("sync"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
@@ -196,7 +196,7 @@ def closed(streams: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize("streams", ["<&-", ">&-", "<&- >&-"])
 def test_closed_streams_are_no_obstacle(streams: str, home: Path) -> None:
-    """A mount from a script without stdin and stdout ends with its one line; nothing hangs."""
+    """Commands of a script without stdin and stdout print at most one line and do not hang."""
     (home / "m").mkdir()
     log_on(url="https://127.0.0.1:1")
     for arguments, code, said in (
@@ -212,7 +212,7 @@ def test_closed_streams_are_no_obstacle(streams: str, home: Path) -> None:
 
 
 def test_a_logon_with_closed_input_says_what_is_missing() -> None:
-    """No password, or nobody to ask: one line for each."""
+    """A missing password and a missing terminal are each reported in one line."""
     failed = closed("<&-", "logon", "https://127.0.0.1:1")
     assert failed.returncode == 4 and failed.stderr.count("\n") == 1
     terminal = Terminal(password_stdin=True, code=None)
@@ -232,7 +232,7 @@ def _username() -> None:
 def test_what_nobody_foresaw_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Never a traceback; the details are kept, without values that could be secrets."""
+    """No traceback is printed; the details go to a file, without values that could be secrets."""
 
     def broken(*_: object, **__: object) -> None:
         raise KeyError("hunter2")
@@ -252,7 +252,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(
 def test_an_error_of_the_system_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder that cannot be written is named."""
+    """The message names the folder."""
 
     def broken(*_: object, **__: object) -> None:
         os.mkdir("/proc/nothing")  # noqa: PTH102
@@ -267,7 +267,7 @@ def test_an_error_of_the_system_is_one_line(
 def test_a_message_of_several_lines_is_shown_as_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Scripts can count on one line."""
+    """Scripts can rely on one line."""
 
     def broken(*_: object, **__: object) -> None:
         raise ZonedriveError("first\n  second", remedy="third\n")

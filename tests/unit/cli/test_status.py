@@ -1,4 +1,4 @@
-"""What `status` and `sync` show at a terminal and in a pipe, and what becomes of it in trouble."""
+"""Output of `status` and `sync` at a terminal and in a pipe, also after errors."""
 
 import json
 import os
@@ -24,27 +24,27 @@ IDLE = STATUS | {"uploads": [], "outbox": EMPTY}
 
 @dataclass
 class Place:
-    """Where a terminal is opened: the folders of the test."""
+    """Working directory and environment of a terminal."""
 
     folder: Path = field(default_factory=Path.cwd)
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
 def at_terminal(*arguments: str, size: tuple[int, int] = (80, 24), **environment: str) -> Terminal:
-    """Run the program at a terminal of that many columns and lines."""
+    """Run the program at a terminal of the given columns and lines."""
     place = Place()
     place.environment |= {"TERM": "xterm-256color", **environment}
     return Terminal(place, *arguments, size=size)
 
 
 def failed(causes: dict[str, int], **outbox: int) -> dict[str, Any]:
-    """A status in which changes failed, so many for each cause."""
+    """Return a status with the given number of failed changes for each cause."""
     every = {"failed": sum(causes.values()), "bytes": 9, **outbox}
     return STATUS | {"outbox": EMPTY | every | {"causes": causes}, "uploads": []}
 
 
 def waiting(number: int, **every: object) -> dict[str, Any]:
-    """A status in which so many files wait; as much of them as a daemon was asked for."""
+    """Return a status with the given number of waiting files."""
     upload = {"state": "pending", "size": 1000, "sent": 0, "error": None, **every}
     state = str(upload["state"])
     return STATUS | {
@@ -74,13 +74,13 @@ def waiting(number: int, **every: object) -> dict[str, Any]:
 def test_the_first_line_says_whether_it_is_safe(
     stand_in: StandIn, found: dict[str, Any], first: str
 ) -> None:
-    """Whoever reads no further knows it."""
+    """The first line is enough to know it."""
     stand_in.answers["status"] = found
     assert run("status").stdout.splitlines()[0] == first
 
 
 def test_what_failed_says_what_to_do(stand_in: StandIn) -> None:
-    """Whole, and before what simply waits."""
+    """The error is shown completely, and above the waiting uploads."""
     remedy = "you have no right to change this file; ask the manager of the zone for it"
     failed = waiting(1, state="failed", error=remedy)
     stand_in.answers["status"] = failed | {
@@ -95,7 +95,7 @@ def test_what_failed_says_what_to_do(stand_in: StandIn) -> None:
 
 @pytest.mark.parametrize("state", ["offline", "logon-required"])
 def test_without_the_service_it_says_why_and_what_to_run(stand_in: StandIn, state: str) -> None:
-    """The daemon's own words, and for a logon the whole command."""
+    """The text has the daemon's reason and, for a logon, the complete command."""
     remedy = f"zonedrive logon {STATUS['base_url']} --username alice --session-only"
     why = {"reason": "the session has ended", "remedy": remedy}
     stand_in.answers["status"] = STATUS | {"state": state} | why
@@ -105,7 +105,7 @@ def test_without_the_service_it_says_why_and_what_to_run(stand_in: StandIn, stat
 
 
 def test_ten_thousand_waiting_files_are_a_few_lines(stand_in: StandIn) -> None:
-    """The first ones, and how many more; the daemon is not asked for more than are shown."""
+    """The first uploads and the total are shown; the daemon is asked for no more."""
     stand_in.answers["status"] = waiting(10_000)
     lines = run("status").stdout.splitlines()
     assert len(lines) < 24
@@ -120,7 +120,7 @@ def test_ten_thousand_waiting_files_are_a_few_lines(stand_in: StandIn) -> None:
 def test_the_live_view_fits_the_terminal_and_leaves_it_as_it_was(
     stand_in: StandIn, columns: int
 ) -> None:
-    """Nothing wider or longer than the terminal; Ctrl-C ends it without a word."""
+    """The view is not larger than the terminal, and Ctrl-C ends it without a message."""
     stand_in.answers["status"] = waiting(100)
     terminal = at_terminal("status", "--watch", size=(columns, 20))
     terminal.until("of 100 are shown")
@@ -144,7 +144,7 @@ def test_the_live_view_fits_the_terminal_and_leaves_it_as_it_was(
 def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(
     stand_in: StandIn, number: signal.Signals
 ) -> None:
-    """Also for a signal: cursor and screen come back."""
+    """A signal restores the cursor and the screen."""
     terminal = at_terminal("status", "--watch")
     terminal.until("Zone/a.txt")
     terminal.send(number)
@@ -154,7 +154,7 @@ def test_a_live_view_that_is_ended_leaves_the_terminal_as_it_was(
 
 
 def test_watching_goes_on_while_the_mount_is_away() -> None:
-    """It says that nothing is sent meanwhile, and takes no lock that a new daemon wants."""
+    """The view shows the unmounted state, and holds no lock that a new daemon needs."""
     paths = log_on()
     with ExitStack() as stack:
         stand_in = stack.enter_context(daemon(paths, Path("/nowhere")))
@@ -173,7 +173,7 @@ def test_watching_goes_on_while_the_mount_is_away() -> None:
 
 
 def test_a_watching_program_reads_objects_and_may_leave(stand_in: StandIn) -> None:
-    """One a line, when something changed; who stops reading ends it, without a word."""
+    """Each change is one line; a closed pipe ends the command without a message."""
     with subprocess.Popen(
         command("status", "--watch", "--json"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
@@ -189,7 +189,7 @@ def test_a_watching_program_reads_objects_and_may_leave(stand_in: StandIn) -> No
 
 @pytest.mark.parametrize("name", ["status", "zones"])
 def test_a_reader_that_takes_one_line_is_enough(stand_in: StandIn, name: str) -> None:
-    """`zonedrive status | head -1`: no word about the pipe."""
+    """`zonedrive status | head -1` prints nothing about the pipe."""
     stand_in.answers["status"] = waiting(10)
     with subprocess.Popen(
         command(name), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
@@ -203,7 +203,7 @@ def test_a_reader_that_takes_one_line_is_enough(stand_in: StandIn, name: str) ->
 
 @pytest.mark.parametrize("arguments", [["status"], ["status", "--watch"], ["sync"]])
 def test_a_dumb_terminal_gets_plain_lines(stand_in: StandIn, arguments: list[str]) -> None:
-    """No colour, no moving cursor; a name cannot bring any in."""
+    """The output has no escape sequences, whatever a name contains."""
     stand_in.answers["status"] = waiting(1, path=EVIL, state="failed", error="refused")
     stand_in.answers["sync"] = DONE | {"exit": 1, "failed": [{"path": EVIL, "error": "refused"}]}
     terminal = at_terminal(*arguments, TERM="dumb")
@@ -218,7 +218,7 @@ def test_a_dumb_terminal_gets_plain_lines(stand_in: StandIn, arguments: list[str
 def test_colours_can_be_turned_off(
     stand_in: StandIn, variables: dict[str, Any], coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NO_COLOR is heard; without it, what failed is red."""
+    """Failures are red, unless NO_COLOR is set."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     stand_in.answers["status"] = waiting(1, path=EVIL, state="failed", error="refused")
     terminal = at_terminal("status", **variables)
@@ -229,7 +229,7 @@ def test_colours_can_be_turned_off(
 
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_sync_shows_how_far_it_is_on_one_line(stand_in: StandIn, columns: int) -> None:
-    """With a bar; Ctrl-C ends the waiting and takes the line away."""
+    """The line has a bar; Ctrl-C ends the wait and removes the line."""
     stand_in.answers.pop("sync")
     terminal = at_terminal("sync", size=(columns, 20))
     terminal.until("2 files (5 bytes) left")
@@ -242,7 +242,7 @@ def test_a_sync_shows_how_far_it_is_on_one_line(stand_in: StandIn, columns: int)
 
 
 def test_a_mount_that_ends_during_a_sync_is_said_in_a_line() -> None:
-    """With what it left: here nothing did, and so nothing is wrong."""
+    """Without pending changes, the end of the mount is no error."""
     paths = log_on()
     with ExitStack() as stack:
         stand_in = stack.enter_context(daemon(paths, Path("/nowhere")))
@@ -260,7 +260,7 @@ def test_a_mount_that_ends_during_a_sync_is_said_in_a_line() -> None:
 def test_a_socket_of_another_user_is_not_spoken_to(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever put it there learns nothing, and the owner is named."""
+    """The other user receives nothing, and the error names the user."""
     path = protocol.connect(log_on().control, 5)
     path.close()
     monkeypatch.setattr(protocol, "peer", lambda connection: (0, 2_000_000_017))

@@ -1,4 +1,4 @@
-"""What `zonedrive sync` says while it waits."""
+"""Messages of `zonedrive sync` during the wait."""
 
 import os
 import subprocess
@@ -12,18 +12,18 @@ from zonedrive.fuse import mountpoint
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Clock controlled by a test."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """As time.monotonic."""
+        """Return the time, as time.monotonic does."""
         return self.now
 
 
 def test_what_stays_open_is_told_once() -> None:
-    """After some seconds; what is closed by then is not worth a word, what comes later is told."""
+    """A file is reported after some seconds, and not if it is closed by then."""
     clock = Clock()
     held = Held(clock)
     assert held.at({"held": ["/m/a", "/m/b"]}) == []
@@ -40,7 +40,7 @@ def test_what_stays_open_is_told_once() -> None:
 
 
 def test_many_open_files_are_a_few_lines() -> None:
-    """The rest is counted."""
+    """Further files are only counted."""
     clock = Clock()
     held, many = Held(clock), {"held": [f"/m/{number}" for number in range(LINES + 2)]}
     held.at(many)
@@ -51,7 +51,7 @@ def test_many_open_files_are_a_few_lines() -> None:
 
 
 def test_many_programs_are_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell and all that was started from it have the same file open."""
+    """A shell and its child processes can have the same file open."""
     monkeypatch.setattr(mountpoint, "writers", lambda path: [f"sh ({pid})" for pid in range(5)])
     clock = Clock()
     held, one = Held(clock), {"held": ["/m/a"]}
@@ -62,7 +62,7 @@ def test_many_programs_are_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_who_reads_a_file_does_not_keep_it_waiting(tmp_path: Path) -> None:
-    """The program that may still write is found among those that have it open."""
+    """Of the programs that have a file open, only the writer is found."""
     path = tmp_path / "a file"
     path.touch()
     with path.open("rb") as reading, path.open("ab") as writing:

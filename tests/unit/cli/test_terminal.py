@@ -1,4 +1,4 @@
-"""What stands on the terminal cannot steer it, wherever it came from."""
+"""No output can control the terminal."""
 
 import ast
 from pathlib import Path
@@ -20,11 +20,11 @@ MAY_ECHO = {
     ("main.py", "shown.format_message()"),  # our own help
     ("tokens.py", "made.secret"),  # visible ASCII, else there is none
 }
-"""What is written past `show`, and why that may be."""
+"""Expressions that are written directly, and the reason."""
 
 
 def _writes(tree: ast.AST) -> list[str]:
-    """What `click.echo`, `print` and their like are given, apart from what cannot do harm."""
+    """Return the arguments of `click.echo`, `print` and similar functions that may do harm."""
     found = []
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call):
@@ -41,7 +41,7 @@ def _writes(tree: ast.AST) -> list[str]:
 
 
 def test_the_commands_write_through_one_module() -> None:
-    """So no text of the service, of a user or of a path is ever written as it came."""
+    """Text of the service, a user or a path is always escaped."""
     found = {
         (path.name, text)
         for path in FOLDER.glob("*.py")
@@ -53,7 +53,7 @@ def test_the_commands_write_through_one_module() -> None:
 
 @pytest.mark.parametrize("err", [False, True])
 def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str], err: bool) -> None:
-    """Whatever is in it, and it is readable still."""
+    """A text with control characters stays one readable line."""
     text_output.say(f"  as {ODD} (by token)", err=err)
     if err:
         text_output.complain(f"as {ODD} (by token)")
@@ -67,14 +67,14 @@ def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str], err: bool) -> No
 
 
 def test_a_name_cannot_fill_the_terminal() -> None:
-    """A line stays a line that can be read."""
+    """A long name is shortened."""
     assert text_output.word("alice@acme.example") == "alice@acme.example"
     assert len(text_output.word("x" * 200_000)) == text_output.WORD
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)
 def test_help_fits_a_narrow_terminal(name: str) -> None:
-    """Forty columns are enough for every command's."""
+    """The help of each command fits into 40 columns."""
     told = CliRunner().invoke(main.program, [name, "--help"], terminal_width=40).output
     long = [line for line in told.splitlines() if len(line) > 40]
     # Words that have no place to break; JSON, and what its fields mean, in columns.
@@ -83,5 +83,5 @@ def test_help_fits_a_narrow_terminal(name: str) -> None:
 
 
 def test_help_knows_how_narrow_the_terminal_is() -> None:
-    """Of the program as well."""
+    """The help of the program fits as well."""
     assert max(map(len, run("--help", COLUMNS="40").stdout.splitlines())) <= 40

@@ -20,10 +20,8 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, require_folders, state_dir
 
 ASK_SECONDS = 90.0
-
 LISTEN_SECONDS = 5.0  # maximum time in seconds for a daemon to create its socket again
-SLICE_SECONDS = 0.5
-
+SLICE_SECONDS = 0.5  # of a wait
 QUIET_SECONDS = 3.0  # seconds of silence before each test whether the daemon is alive
 SIGN_SECONDS = 2.0  # maximum duration of that test in seconds
 # Maximum duration of that test in seconds while the daemon computes or waits for its disk.
@@ -143,8 +141,8 @@ def _reached(paths: AccountPaths) -> socket.socket:
     Another daemon may listen there: that of an account with the same name in another
     XDG_STATE_HOME. Raises OSError, and TimeoutError if the daemon does not accept the connection.
     """
-    who = lock.holder(paths.lock)
-    if who is None or not running(paths):  # no daemon has announced its socket
+    who = _daemon(paths)
+    if who is None:  # no daemon has announced its socket
         raise FileNotFoundError(paths.control)
     connection = connect(who.control or paths.control, who.pid)
     other, _ = protocol.peer(connection)
@@ -154,8 +152,13 @@ def _reached(paths: AccountPaths) -> socket.socket:
     return connection
 
 
+def _daemon(paths: AccountPaths) -> lock.Holder | None:
+    """Return the process of the account's running daemon, or None if it is not known."""
+    return lock.holder(paths.lock) if running(paths) else None
+
+
 def _pid(paths: AccountPaths) -> int | None:
-    who = lock.holder(paths.lock)
+    who = _daemon(paths)
     return who.pid if who else None
 
 
@@ -191,8 +194,7 @@ def accounts() -> list[AccountPaths]:
 def _mounts() -> Iterator[tuple[Path, AccountPaths]]:
     """Yield the mount point of each running daemon, and its account."""
     for paths in accounts():
-        who = lock.holder(paths.lock)
-        if who is not None and running(paths):
+        if who := _daemon(paths):
             yield who.mountpoint, paths
 
 
@@ -203,9 +205,8 @@ def serving(folder: Path) -> AccountPaths | None:
 
 def require_logon(account: str | None) -> None:
     """Raise NotLoggedOn if `account` has no logon; for None, if no account has one."""
-    if not any(
-        paths.account_file.exists() and account in (None, paths.account) for paths in accounts()
-    ):
+    names = [paths.account for paths in accounts() if paths.account_file.exists()]
+    if account not in names if account else not names:
         raise _not_logged_on(AccountPaths(account or DEFAULT_ACCOUNT))
 
 
@@ -294,15 +295,16 @@ def connect(path: Path, pid: int | None) -> socket.socket:
     Raises OSError if no process listens there, TimeoutError if it does not accept, or
     protocol.ForeignSocketError.
     """
-    for _ in _slices(pid):
+    connection = None
+    slices = _slices(pid)
+    while connection is None:
+        next(slices)
         try:
             connection = protocol.connect(path, SIGN_SECONDS)
         except BlockingIOError:  # the listen queue is full
             time.sleep(SLICE_SECONDS)
-            continue
-        connection.settimeout(WORKING_SECONDS)  # time limit for writing a long request
-        return connection
-    raise AssertionError("the slices end with an error")
+    connection.settimeout(WORKING_SECONDS)  # time limit for writing a long request
+    return connection
 
 
 def _slices(pid: int | None) -> Iterator[None]:

@@ -48,29 +48,26 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be to
     """Text parameter that is sent to the service."""
 
     name = "text"
+    forbidden: tuple[str, ...] = ()  # values without the white space around them
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if any("\ud800" <= char <= "\udfff" for char in value):  # bytes that are not UTF-8
             self.fail(f"{value!r} is not valid Unicode", param, ctx)
+        if value.strip() in self.forbidden:
+            self.fail(f"{value!r} is not allowed" if value.strip() else "it is empty", param, ctx)
         return str(value)
 
 
 class Name(Text):
     """Text parameter that must not be blank."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not value.strip():
-            self.fail("it is empty", param, ctx)
-        return super().convert(value, param, ctx)
+    forbidden = ("",)
 
 
-class Id(Name):
+class Id(Text):
     """Identifier at the service; it becomes a part of a URL path."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value in (".", ".."):
-            self.fail(f"{value!r} is not an id", param, ctx)
-        return super().convert(value, param, ctx)
+    forbidden = ("", ".", "..")
 
 
 class Seconds(click.FloatRange):

@@ -66,26 +66,31 @@ def list_users(account: str, as_json: bool) -> None:
 # ---- groups ----
 
 
-class MemberLevel(Text):
-    """Parameter of the form `ID=LEVEL`."""
-
-    name = "member"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        member, _, wanted = super().convert(value, param, ctx).rpartition("=")
-        level = {each.lower(): each for each in LEVELS}.get(wanted.lower())
-        if not member or level is None:
-            self.fail(
-                f"{value!r}: write ID=LEVEL, the levels being {', '.join(LEVELS)}", param, ctx
+def _levels(
+    ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
+) -> "dict[str, Level]":
+    """Return the level of each member in the values `ID=LEVEL` of an option."""
+    found: dict[str, Level] = {}
+    for value in given:
+        member_id, _, wanted = value.rpartition("=")
+        if not member_id or wanted.title() not in LEVELS:
+            raise click.BadParameter(
+                f"{value!r}: write ID=LEVEL, the levels being {', '.join(LEVELS)}", ctx, param
             )
-        return member, level
+        if member_id in found:
+            raise click.UsageError(f"--member names {member_id!r} twice.")
+        found[member_id] = cast("Level", wanted.title())
+    return found
 
 
 def _members(help_text: str) -> Callable[[Decorated], Decorated]:
     return click.option(
-        "--member", "members", metavar="ID=LEVEL", type=MemberLevel(), multiple=True, help=help_text
+        *("--member", "members"),
+        metavar="ID=LEVEL",
+        type=Text(),
+        multiple=True,
+        callback=_levels,
+        help=help_text,
     )
 
 
@@ -113,28 +118,23 @@ def groups() -> None:
 @_members("Member and its level, Manage or Access; repeatable.")
 @json_option
 def create(
-    name: str, account: str, description: str, members: tuple[tuple[str, str], ...], as_json: bool
+    name: str, account: str, description: str, members: "dict[str, Level]", as_json: bool
 ) -> None:
     """Create a group called NAME."""
-    levels = _levels(members)
-    _show(
-        ask_directory(account, lambda directory: directory.create_group(name, description, levels)),
-        as_json,
+    made = ask_directory(
+        account, lambda directory: directory.create_group(name, description, members)
     )
+    _show(made, as_json)
 
 
 @groups.command()
 @click.argument("group", type=Id())
 @account_option
 @_members("Member and its level, Manage, Access or None; repeatable.")
-@click.option(
-    "--absolute",
-    is_flag=True,
-    help="Remove all members that are not given.",
-)
+@click.option("--absolute", is_flag=True, help="Remove all members that are not given.")
 @json_option
 def update(
-    group: str, account: str, members: tuple[tuple[str, str], ...], absolute: bool, as_json: bool
+    group: str, account: str, members: "dict[str, Level]", absolute: bool, as_json: bool
 ) -> None:
     """Change the members of GROUP (an id), and show the group.
 
@@ -143,9 +143,8 @@ def update(
     """
     if absolute and not members:
         raise click.UsageError("--absolute needs --member: otherwise the group would be empty.")
-    levels = _levels(members)
     found = ask_directory(
-        account, lambda directory: directory.update_group(group, levels, relative=not absolute)
+        account, lambda directory: directory.update_group(group, members, relative=not absolute)
     )
     _show(found, as_json)
 
@@ -183,15 +182,6 @@ def delete(group: str, account: str, yes: bool) -> None:
         raise click.Abort
     ask_directory(account, lambda directory: directory.delete_group(group))
     text_output.line(f"deleted {group}")
-
-
-def _levels(members: tuple[tuple[str, str], ...]) -> "dict[str, Level]":
-    found: dict[str, Level] = {}
-    for member_id, level in members:
-        if member_id in found:
-            raise click.UsageError(f"--member names {member_id!r} twice.")
-        found[member_id] = cast("Level", level)
-    return found
 
 
 def _show(group: "Group", as_json: bool) -> None:

@@ -5,6 +5,7 @@ Knows nothing of zonedrive.
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -21,6 +22,7 @@ class Session:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.environment = dict(
             environment, NO_AT_BRIDGE="0", GTK_USE_PORTAL="0", GDK_BACKEND="x11"
         )
@@ -42,6 +44,7 @@ class Session:
         # Before any program, for one that finds no such interface does without.
         self._interface = connected(accessibility(self.environment))
         self.screen = Item(self._interface, DESKTOP)
+        list(self.screen.children())  # starts the registry, which a program asks only once
 
     def _start(self, *command: str) -> str:
         """Start a server that writes its address to a descriptor, `{}`; the address."""
@@ -58,7 +61,7 @@ class Session:
         self._running.append(
             subprocess.Popen(
                 command, env=self.environment, pass_fds=pass_fds or [],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
             )
         )  # fmt: skip
 
@@ -67,7 +70,12 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self._interface.close()
+        ended = [process.args for process in self._running if process.poll() is not None]
+        print("programs that ended:", ended)  # pytest shows it when a test fails
         for process in reversed(self._running):
             process.terminate()
         for process in self._running:
             process.wait(60)
+        with self._errors:
+            self._errors.seek(0)
+            print(self._errors.read().decode(errors="replace"))

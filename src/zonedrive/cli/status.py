@@ -230,33 +230,61 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def picture(found: Status, *, part: bool, rows: int) -> list["RenderableType"]:
     """Return lines and tables; `part`: only some paths; `rows`: maximum number of uploads shown."""
+    shown = [words(text, style) for text, style in _lines(found, part=part)]
+    return shown + _uploads(found, rows)
+
+
+def _lines(found: Status, *, part: bool) -> Iterator[tuple[str, str]]:
+    """Yield the lines above the uploads, each with its style."""
     outbox, cache = found["outbox"], found["cache"]
-    shown: list[RenderableType] = []
     if since := found.get("unknown_since"):
         text = f"since {text_output.when(since)} it is not known what is on the service"
-        shown = [words(f"{text}: {found['unknown']}", "bold red"), words(""), words("before that:")]
+        yield f"{text}: {found['unknown']}", "bold red"
+        yield "", ""
+        yield "before that:", ""
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
-    shown.append(words(verdict(found, part=part), "bold"))
-    shown.append(words(f"{found['account']}: {place}, {found['state']}"))
-    shown += [words(text, "bold red") for text in _broken(found)]
-    shown += [words(text, "yellow") for text in (*_trouble(found), *_requested(found))]
-    shown.append(words(f"service  {found['base_url']}"))
+    yield verdict(found, part=part), "bold"
+    yield f"{found['account']}: {place}, {found['state']}", ""
+    yield from _notes(found)
+    yield f"service  {found['base_url']}", ""
     names = ("pending", "uploading", "failed")
-    if parts := ", ".join(f"{outbox[name]} {name}" for name in names if outbox[name]):
-        shown.append(words(f"outbox   {parts} ({amount(outbox['bytes'])})"))
-    else:
-        shown.append(words("outbox   empty"))
+    parts = ", ".join(f"{outbox[name]} {name}" for name in names if outbox[name])
+    yield f"outbox   {parts} ({amount(outbox['bytes'])})" if parts else "outbox   empty", ""
     if outbox["conflicts"]:
         copies = count(outbox["conflicts"], "conflict")
-        shown.append(words(f"copies   {copies}; run: {_command('conflicts', found)}"))
+        yield f"copies   {copies}; run: {_command('conflicts', found)}", ""
     if (local := found.get("local")) and local["files"]:
         files = count(local["files"], "file stays", "files stay")
         some = "" if local["files"] == 1 else "among them "
-        shown.append(words(f"local    {files} on this machine (local_only), {some}{local['path']}"))
-    shown.append(words(f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}"))
+        yield f"local    {files} on this machine (local_only), {some}{local['path']}", ""
+    yield f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}", ""
     if found.get("notice"):
-        shown.append(words(found["notice"], "yellow"))
-    return shown + _uploads(found, rows)
+        yield found["notice"], "yellow"
+
+
+def _notes(found: Status) -> Iterator[tuple[str, str]]:
+    """Yield lines about problems, their remedies, and the requested paths, each with its style."""
+    if died := found.get("died"):
+        mount = _command(f"mount {shlex.quote(died['mountpoint'])}", found)
+        yield last_run.line_of(died), "bold red"
+        yield f"run: {mount}", "bold red"
+    for each in found.get("failing", []):
+        times = "" if each["times"] == 1 else f" {each['times']} times"
+        text = f"failing, and retried automatically: {each['task']}{times} ({each['error']})"
+        yield text, "bold red"
+    if not found["pid"] and _waiting(found) and not died:
+        mount = _command("mount DIR", found)
+        yield f"nothing is sent while it is not mounted; run: {mount}", "yellow"
+    if found["pid"] and found["state"] in NOT_SENDING:
+        yield NOT_SENDING[found["state"]], "yellow"
+        for word, name in (("why", "reason"), ("run", "remedy")):
+            if found.get(name):
+                yield f"{word}: {found[name]}", "yellow"
+    staying = _staying(found)
+    is_in_verdict = not _waiting(found) and len(staying) == 1
+    for one in found.get("named", []):
+        if not (is_in_verdict and one["stays"]):
+            yield f"{one['path']}: {one['what']}", "yellow"
 
 
 def verdict(found: Status, *, part: bool) -> str:
@@ -283,41 +311,9 @@ def verdict(found: Status, *, part: bool) -> str:
     return said
 
 
-def _broken(found: Status) -> list[str]:
-    """Return lines about a dead daemon and failing background tasks."""
-    said = []
-    if died := found.get("died"):
-        mount = _command(f"mount {shlex.quote(died['mountpoint'])}", found)
-        said += [last_run.line_of(died), f"run: {mount}"]
-    for each in found.get("failing", []):
-        times = "" if each["times"] == 1 else f" {each['times']} times"
-        said.append(f"failing, and retried automatically: {each['task']}{times} ({each['error']})")
-    return said
-
-
-def _trouble(found: Status) -> list[str]:
-    """Return the reason why nothing is sent, and the remedy."""
-    if not found["pid"]:
-        if not _waiting(found) or "died" in found:  # which says the same
-            return []
-        return ["nothing is sent while it is not mounted; run: " + _command("mount DIR", found)]
-    if found["state"] not in NOT_SENDING:
-        return []
-    said = [NOT_SENDING[found["state"]]]
-    said += [f"why: {found['reason']}"] if found.get("reason") else []
-    return said + ([f"run: {found['remedy']}"] if found.get("remedy") else [])
-
-
 def _staying(found: Status) -> list[dict[str, Any]]:
     """Return the requested paths that are local only."""
     return [one for one in found.get("named", []) if one["stays"]]
-
-
-def _requested(found: Status) -> list[str]:
-    """Return the notes about requested paths that the first line does not contain."""
-    staying = _staying(found)
-    said = staying if not _waiting(found) and len(staying) == 1 else []
-    return [f"{one['path']}: {one['what']}" for one in found.get("named", []) if one not in said]
 
 
 def _waiting(found: Status) -> int:

@@ -10,6 +10,7 @@ import os
 import secrets
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,7 +174,8 @@ class Client:
         self, file: Entry, *, version: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Yield an async iterator over the content, in chunks of some hundred KiB."""
-        _must_be_file(file)
+        if file.folder:
+            raise Rejected(f"{file.name!r} is a folder, not a file")
         transfer = self._service.transfer
 
         download = await abandonable(
@@ -320,11 +322,6 @@ def _folder(place: Place) -> tuple[str, str]:
     return place.zone_id, place.id
 
 
-def _must_be_file(entry: Entry) -> None:
-    if entry.folder:
-        raise Rejected(f"{entry.name!r} is a folder, not a file")
-
-
 def _only(found: list[FoundT], what: str) -> FoundT:
     """Return the only element of `found`; raise an error if it has no or several elements."""
     if not found:
@@ -340,30 +337,28 @@ async def finished(work: Callable[[], ResultT], stop: Callable[[], None]) -> Res
 
     Returns the result of `work`, or raises its error.
     """
-    has_ended = False
-    done: list[ResultT] = []
-    failed: list[Exception] = []
+    ended: Future[ResultT] = Future()
+
+    def run() -> None:
+        try:
+            ended.set_result(work())
+        except Exception as wrong:  # raised outside the nursery, so not in a group
+            ended.set_exception(wrong)
 
     async def stop_when_cancelled() -> None:
         try:
             await trio.sleep_forever()
         finally:
-            if not has_ended:
+            if not ended.done():
                 stop()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stop_when_cancelled)
-        try:
-            with trio.CancelScope(shield=True):
-                done.append(await trio.to_thread.run_sync(work))
-        except Exception as wrong:  # raised outside the nursery, so not in a group
-            failed.append(wrong)
-        has_ended = True
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(run)
         nursery.cancel_scope.cancel()
     await trio.lowlevel.checkpoint_if_cancelled()
-    if failed:
-        raise failed[0]
-    return done[0]
+    return ended.result()
 
 
 async def abandonable(

@@ -1,11 +1,14 @@
-"""HTTP clients of a deployment, for the trio loop and for worker threads.
+"""HTTP clients of a deployment, for the trio loop and for worker threads, with limits on answers.
 
 Knows nothing about endpoints. httpx's own clients are not used: their further features (cookies,
 redirects, decoding) are unwanted here, and took a fifth of the time of a small request.
 
 INVARIANT: every request goes to the client's deployment; no redirect is followed, no cookie kept.
+INVARIANT: at most `most` bytes of a success are held in memory, of an error REFUSAL bytes, and none
+of an encoded error. The transport limits the head of an answer, and refuses an encoded success.
 """
 
+import io
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -14,11 +17,16 @@ import httpx
 
 from zonedrive import __version__
 from zonedrive.errors import Rejected
-from zonedrive.remote.transport.exchange import TARGET
+from zonedrive.remote.transport.exchange import TARGET, is_encoded
 from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
 from zonedrive.remote.wire.multipart import MultipartBody
 
 USER_AGENT: Final = f"zonedrive/{__version__}"
+MIB: Final = 1 << 20
+SMALL: Final = 4 * MIB  # one entry, one step of a logon
+CHANGED: Final = 32 * MIB  # the answer to a change: a group has many members
+LISTING: Final = 192 * MIB  # one list, all of its pages together
+REFUSAL: Final = 64 * 1024  # bytes of an error that are read
 
 
 class _Client:
@@ -134,3 +142,54 @@ class BlockingClient(_Client):
                 response.close()
         finally:
             flow.close()
+
+
+class TooLong(httpx.DecodingError):
+    """Error for an answer that is longer than its limit."""
+
+
+async def read_body(response: httpx.Response, most: int = SMALL) -> bytes:
+    """Return the body of an answer on the trio loop. Raises TooLong, and httpx's errors."""
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    body = _Body(response, most)
+    if not body.is_over:
+        async for part in response.stream:
+            if body.add(part):
+                break
+    return body.received.getvalue()
+
+
+def read_body_blocking(response: httpx.Response, most: int = SMALL) -> bytes:
+    """Return the body of an answer in a thread. Raises TooLong, and httpx's errors."""
+    assert isinstance(response.stream, httpx.SyncByteStream)
+    body = _Body(response, most)
+    if not body.is_over:
+        for part in response.stream:
+            if body.add(part):
+                break
+    return body.received.getvalue()
+
+
+class _Body:
+    """Body of an answer, checked while it is received."""
+
+    def __init__(self, response: httpx.Response, most: int) -> None:
+        self.received = io.BytesIO()
+        self.is_over = is_encoded(response.headers)
+        self._is_refusal = response.status_code >= 300
+        self._most = REFUSAL if self._is_refusal else most
+        length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and not self._is_refusal:
+            self._require(int(length[:20]))
+
+    def add(self, part: bytes) -> bool:
+        """Store a piece, of an error only the first bytes; return True if it is the last one."""
+        size = self.received.tell()
+        if not self._is_refusal:
+            self._require(size + len(part))
+        self.received.write(part[: self._most - size])
+        return self._is_refusal and self.received.tell() == self._most
+
+    def _require(self, size: int) -> None:
+        if size > self._most:
+            raise TooLong(f"it has more than {self._most} bytes")

@@ -23,7 +23,7 @@ from zonedrive.remote.requests import Requests
 from zonedrive.remote.urls import Request, fill_path
 from zonedrive.remote.wire.error_mapping import REMEDIES
 from zonedrive.remote.wire.fields import count, identifier, moment, parse, plain_value, text
-from zonedrive.remote.wire.pagination import Item, Page, identified
+from zonedrive.remote.wire.pagination import Page, identified
 
 TOKENS = "/api/tokens"
 USERS = "/api/users"
@@ -127,11 +127,8 @@ class Directory:
 
     async def _list(self, path: str, doing: str) -> list[dict[str, Any]]:
         def items(body: bytes) -> Page[dict[str, Any]]:
-            page = identified(_records(body, doing))
-            if path == TOKENS:  # whose ids are published
-                page = [Item(identifier(each.value.get("id")) or each.id, each.value)
-                        for each in page]  # fmt: skip
-            return page
+            # The ids of tokens are published, those of users are not.
+            return identified(_records(body, doing), "id" if path == TOKENS else "")
 
         found = await self._requests.listing(Request("GET", path), items, kind=path, doing=doing)
         return [item.value for item in found]

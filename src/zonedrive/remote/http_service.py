@@ -26,7 +26,7 @@ from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, Request, base
 from zonedrive.remote.wire import entries as wire
 from zonedrive.remote.wire.fields import parse
 from zonedrive.remote.wire.multipart import MultipartBody
-from zonedrive.remote.wire.pagination import Item, Page, identified
+from zonedrive.remote.wire.pagination import Page, identified
 
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
@@ -85,7 +85,7 @@ class HttpService(Service):
         doing = "listing the zones"
 
         def items(body: bytes) -> Page[dict[str, Any]]:
-            return [Item(zone.get("id"), zone) for zone in wire.objects(parse(body, doing), doing)]
+            return identified(wire.objects(parse(body, doing), doing), "id")
 
         found = await self._requests.listing(Request("GET", ZONES), items, kind=ZONES, doing=doing)
         return wire.ListedZones([item.value for item in found], doing)
@@ -209,9 +209,7 @@ class HttpService(Service):
 
         def items(body: bytes) -> Page[dict[str, Any]]:
             found = wire.objects(operation.located(parse(body, doing)), doing)
-            if name == "deleted":  # entries, whose ids are published
-                return [Item(item.get("id"), item) for item in found]
-            return identified(found)
+            return identified(found, "id" if name == "deleted" else "")  # ids of entries
 
         found = await self._requests.listing(request, items, kind=name, doing=doing)
         return [item.value for item in found]

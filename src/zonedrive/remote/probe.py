@@ -16,9 +16,8 @@ from typing import Final
 import httpx
 from cryptography import x509
 
-from zonedrive.remote.clients import BlockingClient
+from zonedrive.remote.clients import BlockingClient, read_body_blocking
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation
-from zonedrive.remote.response_limits import read_body_blocking
 from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.connection import CERTIFICATE
 from zonedrive.remote.transport.exchange import WHOLE

@@ -30,10 +30,9 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
-from zonedrive.remote.clients import LoopClient
+from zonedrive.remote.clients import CHANGED, LISTING, SMALL, LoopClient, TooLong, read_body
 from zonedrive.remote.concurrency_limit import ConcurrencyLimit
 from zonedrive.remote.connectivity import Connectivity
-from zonedrive.remote.response_limits import CHANGED, LISTING, SMALL, TooLong, read_body
 from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, EFFECT, SENT
 from zonedrive.remote.urls import ZONES, Request

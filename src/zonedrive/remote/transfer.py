@@ -26,10 +26,9 @@ from zonedrive.errors import (
     Unreachable,
 )
 from zonedrive.model import Entry
-from zonedrive.remote.clients import BlockingClient
+from zonedrive.remote.clients import BlockingClient, read_body_blocking
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.profiles.operations import Profile
-from zonedrive.remote.response_limits import read_body_blocking
 from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
 from zonedrive.remote.transport.transports import BODY, Body

@@ -31,7 +31,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from zonedrive.errors import BadAnswer, NotFound, Rejected
-from zonedrive.remote.response_limits import LISTING
+from zonedrive.remote.clients import LISTING
+from zonedrive.remote.wire.fields import identifier
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +56,18 @@ Fetch = Callable[[Query], Awaitable[Page[ValueT]]]
 """Function that makes one request with the given query."""
 
 
-def identified(values: Iterable[ValueT]) -> Page[ValueT]:
-    """Return the values of one page with ids that are computed from their content.
+def identified(values: Iterable[dict[str, Any]], key: str = "") -> Page[dict[str, Any]]:
+    """Return the objects of one page with their ids: the member `key`, if there is one.
 
-    For items that have no published id. Equal values get different ids, so that none is lost.
+    The other ids are computed from the content. Equal objects get different ids, so that none is
+    lost.
     """
     before: Counter[str] = Counter()
-    found: Page[ValueT] = []
+    found: Page[dict[str, Any]] = []
     for value in values:
+        if (own := identifier(value.get(key))) != "":
+            found.append(Item(own, value))
+            continue
         digest = blake2b(repr(value).encode("utf-8", "replace"), digest_size=16).hexdigest()
         before[digest] += 1
         found.append(Item(f"{before[digest]} {digest}", value))

@@ -3,8 +3,11 @@
 Everything is asked for by the verbs that the rest of zonedrive uses.
 """
 
+import fcntl
 import gzip
 import json
+import os
+import select
 import socket
 import ssl
 import threading
@@ -27,6 +30,7 @@ from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import OPERATIONS
 from zonedrive.remote.transfer import Transfer
 from zonedrive.remote.transport import tls
+from zonedrive.remote.transport.connection import Connection
 from zonedrive.remote.transport.transports import BlockingTransport
 
 MIB = 1 << 20
@@ -199,6 +203,33 @@ def test_a_ready_made_answer_is_not_the_next_content(
             assert json.loads(b"".join(download)) in talk.since(before)
             assert number <= talk.asked <= 2 * number
     service.hang_up()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_bytes_that_arrive_while_they_are_counted_do_not_count_as_read(
+    monkeypatch: pytest.MonkeyPatch, ca_file: Path, when: str
+) -> None:
+    """Else a left-over answer could pass for the next one, which arrives at that moment."""
+    count = fcntl.ioctl
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as ours,
+        listener.accept()[0] as theirs,
+    ):
+        coming = [b"x" * 1000]
+
+        def counted(descriptor: int, request: int, argument: bytes) -> bytes:
+            found = count(descriptor, request, argument) if when == "after" else b""
+            if coming:
+                theirs.sendall(coming.pop())
+                assert select.select([ours], [], [], LONG)[0]
+            return found or count(descriptor, request, argument)
+
+        monkeypatch.setattr(fcntl, "ioctl", counted)
+        connection = Connection(tls.trust(ca_file), httpx.URL("https://localhost"))
+        connection._sockets[ours.fileno()] = os.fstat(ours.fileno()).st_ino
+        assert connection._taken() == 0
+        connection.close()
 
 
 class Early:

@@ -62,7 +62,7 @@ def test_bytes_that_wait_for_a_lost_key(waiting: Mounted) -> None:
     assert f"1 file (5 bytes) not on the service yet: {GONE}" in machine.run("status").stderr
     code, bad = doctor(machine)
     assert code == 1
-    assert "BAD  key: it is gone, and what is kept here cannot be read without it" in bad
+    assert "BAD  key: it is missing, and the local data cannot be read without it" in bad
     assert "BAD  outbox: 1 file (5 bytes) wait, and cannot be sent without the data key" in bad
     assert "zonedrive mount" not in bad and "zonedrive logoff --discard" in bad
     code, said = log_on(machine, waiting)
@@ -115,7 +115,7 @@ def test_another_key(waiting: Mounted) -> None:
     key = kept["key"]
     secrets(machine).write_text(json.dumps(kept | {"key": key[-2::-1] + key[-1]}))
     assert "cannot be read with the key" in machine.run("mount", waiting.path).stderr
-    assert "BAD  key: it is another one than what is kept here was made with" in doctor(machine)[1]
+    assert "BAD  key: it does not fit the local data" in doctor(machine)[1]
     secrets(machine).write_text(before)
 
 

@@ -18,7 +18,7 @@ from zonedrive.doctor import account, folders, machine, mount, profile_check
 from zonedrive.doctor.facts import Check, CheckResult, DoctorFacts, bad, local_remedy
 from zonedrive.errors import ConfigError
 
-UNFORESEEN = "run 'zonedrive status', and look into daemon.log"
+UNFORESEEN = "run 'zonedrive status', and see daemon.log"
 SECONDS = 40.0
 """Maximum duration of one check; its own timeouts are shorter, but a dead disk may block."""
 
@@ -88,7 +88,7 @@ def _in_time(check: Check, facts: DoctorFacts) -> CheckResult | None:
     except queue.Empty:
         return bad(
             f"did not answer within {SECONDS:.0f} s",
-            "look at the disks and network folders of this machine",
+            "check the disks and network folders of this machine",
         )
 
 
@@ -101,4 +101,4 @@ def _looked(check: Check, facts: DoctorFacts) -> CheckResult | None:
         reason = wrong.strerror or type(wrong).__name__
     except Exception as wrong:  # its message may hold names
         reason = type(wrong).__name__
-    return bad(f"cannot be looked at ({reason})", UNFORESEEN)
+    return bad(f"cannot be checked ({reason})", UNFORESEEN)

@@ -31,8 +31,8 @@ from zonedrive.remote.probe import ProbeResult
 from zonedrive.remote.profiles.load import load_profile, packaged
 
 AGAIN = "run 'zonedrive logon URL' again"
-NETWORK = "look at the network, VPN and proxy"
-DAMAGED = "what the logon kept is damaged"
+NETWORK = "check the network, VPN and proxy"
+DAMAGED = "the stored logon is damaged"
 WHERE = {
     "keyring": "in the desktop's keyring",
     "credentials": "given by systemd",
@@ -40,11 +40,11 @@ WHERE = {
 }
 
 LOST = (
-    "was the keyring emptied, or another one opened? put the former one back; if it is lost for"
-    " good, run 'zonedrive logoff --discard', and log on"
+    "restore the former keyring if it was emptied or replaced; if it is lost permanently, run"
+    " 'zonedrive logoff --discard', and log on"
 )
 RUNNING = (
-    "the mount still has it: run 'zonedrive sync', so that nothing waits; then"
+    "the mount still has it: run 'zonedrive sync', so that nothing is pending; then"
     " 'zonedrive logoff', and log on"
 )
 AHEAD = 60.0  # seconds; one-time codes are refused soon beyond that
@@ -62,8 +62,8 @@ def settings(facts: DoctorFacts) -> CheckResult | None:
         detail = f"config.toml cannot be used{where}"
         return bad(detail, "correct that line, or move the file away", here=wrong.line())
     if not config_file().exists():
-        return good("all as it comes: there is no config.toml")
-    return good("config.toml is sound")
+        return good("default settings: there is no config.toml")
+    return good("config.toml is valid")
 
 
 def _line(pattern: str, wrong: ConfigError | ZonedriveError) -> str:
@@ -85,7 +85,7 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
     if isinstance(bearer, StoreError):
         if facts.shut is not None and facts.secrets.kind == "keyring":
             return bad(
-                "its token is in the keyring, which is locked or not there",
+                "its token is in the keyring, which is locked or not available",
                 "unlock the keyring: log in to the desktop, or open its settings",
             )
         if isinstance(bearer, InsecurePermissions):
@@ -96,13 +96,13 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
             )
         return bad(DAMAGED, AGAIN, here=f"{bearer.line()}: run '{facts.logon_command}'")
     if bearer is None:
-        return bad("its token is gone", AGAIN)
+        return bad("its token is missing", AGAIN)
     if bearer.until and bearer.expires_ns < time.time_ns():
         return bad(f"the {bearer.kind} has expired, on {bearer.until}", AGAIN)
     if Account.is_damaged(facts.paths):
         return bad("account.json cannot be read, so a copy of it is in use", AGAIN)
     until = f", valid until {bearer.until}" if bearer.until else ""
-    return good(f"a {bearer.kind} is kept{until}")
+    return good(f"a {bearer.kind} is stored{until}")
 
 
 def profile(facts: DoctorFacts) -> CheckResult | None:
@@ -128,14 +128,14 @@ def encryption(facts: DoctorFacts) -> CheckResult | None:
     sealed = is_sealed(facts.paths)
     if sealed is not None and sealed != on:
         return bad(
-            f"encrypt = {str(on).lower()}, but what is kept here was made with the opposite",
+            f"encrypt = {str(on).lower()}, but the local data was created with the opposite",
             "set it back; to change it, 'zonedrive sync', then 'zonedrive logoff', change it, and"
             " log on",
         )
     if on:
         return good("content and names are encrypted on this disk")
     return good(
-        "off (encrypt = false): content and names lie readable on this disk",
+        "off (encrypt = false): content and names are not encrypted on this disk",
         "to turn it on, log off, remove the setting, and log on again",
     )
 
@@ -154,10 +154,10 @@ def key(facts: DoctorFacts) -> CheckResult | None:
         return bad(f"{where}, and cannot be read", remedy, here=found.line())
     remedy = RUNNING if facts.running else LOST
     if found == "gone":
-        return bad("it is gone, and what is kept here cannot be read without it", remedy)
+        return bad("it is missing, and the local data cannot be read without it", remedy)
     if found == "another":
-        return bad("it is another one than what is kept here was made with", remedy)
-    return good(f"not made yet; it will be {where}" if found == "to come" else where)
+        return bad("it does not fit the local data", remedy)
+    return good(f"not created yet; it will be {where}" if found == "to come" else where)
 
 
 # ---- the service ----
@@ -171,12 +171,12 @@ def reachable(facts: DoctorFacts) -> CheckResult | None:
     if isinstance(seen, ProbeResult):
         return good(f"answers after {seen.seconds * 1000:.0f} ms, with a new connection")
     if isinstance(seen, Untrusted):
-        return good("somebody answers, see certificate")
+        return good("a server answers; see certificate")
     if isinstance(seen, TimedOut):
         return bad("does not answer in time", NETWORK)
     if isinstance(seen, Unavailable):
-        return bad("answers that it cannot serve now", "try again later")
-    return bad(f"cannot be reached ({type(seen).__name__})", f"{NETWORK}; what you write waits")
+        return bad("reports that it is unavailable", "try again later")
+    return bad(f"cannot be reached ({type(seen).__name__})", f"{NETWORK}; pending changes are kept")
 
 
 def certificate(facts: DoctorFacts) -> CheckResult | None:
@@ -184,13 +184,13 @@ def certificate(facts: DoctorFacts) -> CheckResult | None:
     seen = facts.glance
     if isinstance(seen, Untrusted):
         return bad(
-            "is not one that this machine trusts",
-            "run 'zonedrive logon URL' with --ca-file and your authority's certificate; do not go"
-            " on where it was trusted yesterday: ask the administrator",
+            "this machine does not trust it",
+            "run 'zonedrive logon URL' with --ca-file and your authority's certificate; if"
+            " it was trusted before, do not continue, and ask the administrator",
         )
     if not isinstance(seen, ProbeResult) or seen.certificate_days is None:
         return None
-    days = f"trusted, good for {seen.certificate_days:.0f} more days"
+    days = f"trusted, expires in {seen.certificate_days:.0f} days"
     if seen.certificate_days < ENDING:
         return bad(days, "ask the administrator of the service to renew it")
     return good(days)
@@ -202,7 +202,7 @@ def clock(facts: DoctorFacts) -> CheckResult | None:
     if not isinstance(seen, ProbeResult) or seen.ahead is None:
         return None
     if abs(seen.ahead) <= AHEAD:
-        return good("as the service's")
+        return good("agrees with the service's")
     way = "ahead of" if seen.ahead > 0 else "behind"
     detail = f"this machine's clock is {abs(seen.ahead):.0f} s {way} the service's"
     return bad(detail, "run 'timedatectl set-ntp true'")
@@ -218,7 +218,7 @@ def token(facts: DoctorFacts) -> CheckResult | None:
     try:
         trio.run(_check_bearer, facts.account, Secret(bearer.secret))
     except NotLoggedOn:
-        return bad("is not accepted (any more)", AGAIN)
+        return bad("the service does not accept it", AGAIN)
     except ZonedriveError as wrong:
         return bad(f"could not be tried ({type(wrong).__name__})", "try again later")
     return good("accepted by the service")

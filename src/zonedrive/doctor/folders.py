@@ -66,7 +66,7 @@ def state(facts: DoctorFacts) -> CheckResult | None:
     if disk.f_files and not disk.f_favail:
         return bad(
             "its disk has no room for another file (no inodes are left)",
-            "delete small files there that nobody needs",
+            "delete files that you do not need from that disk",
         )
     free = disk.f_bavail * disk.f_frsize - SPOOL_RESERVE
     if free < FIT:
@@ -87,7 +87,7 @@ def _blocked(folder: Path, variable: str) -> CheckResult | None:
         return None
     return bad(
         "it cannot be created: a file is in its place or in the place of a parent folder",
-        f"move that away, or set HOME or {variable} to a folder of yours",
+        f"move that file away, or set HOME or {variable} to a folder of yours",
         here=no_folder(found).line(),
     )
 
@@ -155,7 +155,7 @@ def _foreign(folder: Path, control: Path) -> CheckResult | None:
         return None
     what = "the folder of the control socket" if theirs[0] == folder else "the control socket"
     return bad(
-        f"{what} is another user's, so commands and daemon cannot meet there",
+        f"{what} belongs to another user, so commands cannot reach the daemon",
         "unmount, run 'sudo rm -r PLACE', and mount again; or set XDG_RUNTIME_DIR to a folder of"
         " your own",
         PLACE=quoted(theirs[0]),
@@ -224,7 +224,7 @@ def database(facts: DoctorFacts) -> CheckResult | None:
     except StoreError as wrong:
         return bad(
             "it cannot be read",
-            "run 'zonedrive mount DIR', which repairs a damaged one; what waits is kept",
+            "run 'zonedrive mount DIR', which repairs a damaged one; pending changes are kept",
             here=wrong.line(),
         )
     aside = path.parent.glob(f"{path.name}.damaged-*")
@@ -242,7 +242,7 @@ def _unfit(folder: Path) -> CheckResult | None:
         return bad(
             "it cannot be written: its disk is read-only",
             "a disk that became so by itself has an error: look at 'dmesg', have it checked, and"
-            " make it writable again; what waits is kept",
+            " make it writable again; pending changes are kept",
         )
     if not _is_writable(folder):
         remedy = "run 'sudo chown -R USER FOLDER && chmod -R u+rwX FOLDER'"

@@ -105,7 +105,7 @@ def background(facts: DoctorFacts) -> CheckResult | None:
         return None
     failing = [str(each) for each in facts.vitals.get("failing", ())]
     if not failing:
-        return good("none of them fails")
+        return good("all of them work")
     return bad(
         f"failing, and retried automatically: {', '.join(failing)}",
         "see daemon.log, and send 'zonedrive doctor --report FILE' with a bug report; unmounting"

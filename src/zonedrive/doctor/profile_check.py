@@ -69,7 +69,7 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
     account = facts.account
     if account is None:
         remedy = "run 'zonedrive logon URL --profile FILE'"
-        yield "logon", bad("there is no logon, so nothing was asked", remedy)
+        yield "logon", bad("there is no logon, so nothing was tested", remedy)
         return
     try:
         with Probe(account) as probe:
@@ -80,7 +80,7 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
             }
         found |= trio.run(_read, facts, account, profile)
     except ZonedriveError as wrong:
-        detail = f"could not be asked ({type(wrong).__name__})"
+        detail = f"could not be reached ({type(wrong).__name__})"
         yield "service", bad(detail, "run 'zonedrive doctor' without --profile")
         return
     for name in OPERATIONS:
@@ -219,12 +219,12 @@ async def _tried(operation: Operation, look: Look) -> CheckResult:
     except (NotFound, Rejected) as wrong:
         return bad(f"{what}: there is no such address (HTTP {wrong.status})", ASK)
     except Forbidden:
-        return good(f"{what}: it is there, and not open to you")
+        return good(f"{what}: it exists, but you may not use it")
     except NotLoggedOn:
         return bad("the logon is not accepted", "run 'zonedrive logon URL' again")
     except BadAnswer as wrong:
         if wrong.status:  # the status is wrong, not the content
-            return bad(f"{what}: it leads elsewhere, which is never followed", ASK)
+            return bad(f"{what}: it redirects to another address, which is never followed", ASK)
         detail = f"{what}: the answer is not what this operation gives"
         return bad(detail, "check 'answer': it leads to the array")
     except ZonedriveError as wrong:

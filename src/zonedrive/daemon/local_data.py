@@ -186,10 +186,9 @@ def disk_problem(paths: AccountPaths) -> str:
     """Return the problem of the state folder's disk and its remedy, "" if there is none."""
     if said := read_only(paths.state):
         return said
-    if not paths.state.exists():
-        return ""
     try:
-        require_room(paths.state)
+        if paths.state.exists():
+            require_room(paths.state)
     except OSError as wrong:
         return f"{paths.state}: {FULL}" if wrong.errno in NO_ROOM else ""
     return ""
@@ -221,7 +220,11 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
             died = last_run.recorded(paths)
             found = _stored_status(paths, settings, box, most)
     except StoreError as wrong:
-        raise _with_backlog(paths, wrong) from wrong
+        left = Backlog()
+        with suppress(StoreError):  # pending changes can be counted without the key to their names
+            left = backlog(paths)
+        said = f"{left} not on the service yet: {wrong.message}" if left.files else wrong.message
+        raise StoreError(said, remedy=wrong.remedy) from wrong
     return {
         "account": paths.account,
         "base_url": account.base_url,
@@ -239,18 +242,6 @@ def _no_daemon(paths: AccountPaths) -> Iterator[None]:
         if not is_free:
             raise lock.refusal(paths.account, lock.holder(paths.lock))
         yield
-
-
-def _with_backlog(paths: AccountPaths, wrong: StoreError) -> StoreError:
-    """Return the error `wrong`, extended by the number of pending changes.
-
-    They can be counted even if a missing key hides their names.
-    """
-    left = Backlog()
-    with suppress(StoreError):  # damaged as well
-        left = backlog(paths)
-    said = f"{left} not on the service yet: {wrong.message}" if left.files else wrong.message
-    return StoreError(said, remedy=wrong.remedy)
 
 
 def _stored_status(

@@ -179,15 +179,11 @@ def _expression(pattern: str) -> str:
     """Return an AppArmor path pattern as a regular expression."""
     for name, value in _VARIABLES.items():
         pattern = pattern.replace(name, value)
+    pattern = re.sub(r"@\{\w+\}", "**", pattern.strip('"'))  # another variable
     made, depth = "", 0
-    for part in re.findall(r"\*\*|@\{\w+\}|.", pattern.strip('"')):
+    for part in re.findall(r"\*\*|.", pattern):
         depth += (part == "{") - (part == "}")
-        if part == "," and depth:
-            made += "|"
-        elif part.startswith("@{"):  # another variable
-            made += ".*"
-        else:
-            made += _SIGNS.get(part) or re.escape(part)
+        made += "|" if part == "," and depth else _SIGNS.get(part) or re.escape(part)
     return made.replace("//", "/")
 
 

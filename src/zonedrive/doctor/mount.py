@@ -6,8 +6,6 @@ Does not read the stores of a running daemon; it asks the daemon.
 import contextlib
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from zonedrive import __version__, causes
 from zonedrive.daemon import last_run, local_data
@@ -152,7 +150,11 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
     waiting, failed = int(vitals["waiting"]), int(vitals["failed"])
     see = "see 'zonedrive status'"
     if failed:
-        return bad(f"{failed} of {waiting} change(s) {_why(vitals, failed)}", see)
+        counts = vitals.get("causes") or {}
+        why = f"failed: {causes.summary(counts, failed)}"
+        if counts.get("refused") == failed:
+            why = "were refused"
+        return bad(f"{failed} of {waiting} change(s) {why}", see)
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
         return bad(f"an upload failed {vitals['tries']} times, although the service answers", see)
     since = _oldest(facts) if waiting > int(vitals.get("held", 0)) else 0.0
@@ -168,14 +170,6 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
             "see 'zonedrive conflicts'",
         )
     return good(f"{waiting} change(s) wait" if waiting else "empty")
-
-
-def _why(vitals: Mapping[str, Any], failed: int) -> str:
-    """Return why the failed changes are not on the service."""
-    counts = vitals.get("causes") or {}
-    if counts.get("refused") == failed:
-        return "were refused"
-    return f"failed: {causes.summary(counts, failed)}"
 
 
 def _ownerless(facts: DoctorFacts) -> CheckResult | None:

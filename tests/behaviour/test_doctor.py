@@ -155,7 +155,7 @@ def test_encryption_that_was_switched(mounted: Mounted) -> None:
     config.write_text("encrypt = false\n", "utf-8")
     code, checks = examine(mounted.machine)
     assert code == 1
-    assert "made with the opposite" in checks["encryption"]["detail"]
+    assert "created with the opposite" in checks["encryption"]["detail"]
     config.unlink()
 
 

@@ -136,11 +136,11 @@ def test_a_socket_of_somebody_else(person: Person) -> None:
         assert other.stdout is not None and other.stdout.readline() == b"open\n"
         found = bad(person)
         assert set(found) == {"runtime folder"}
-        assert "the control socket is another user's" in found["runtime folder"]
+        assert "the control socket belongs to another user" in found["runtime folder"]
         assert f"sudo rm -r {folder}/default.sock" in person.run("doctor").stdout
         other.communicate(b"")
     shutil.chown(folder, 0, 0)
-    assert "the folder of the control socket is another user's" in bad(person)["runtime folder"]
+    assert "the folder of the control socket belongs to another user" in bad(person)["runtime folder"]
 
 
 def test_a_disk_of_no_known_kind(shell: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

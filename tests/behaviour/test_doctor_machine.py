@@ -140,7 +140,9 @@ def test_a_socket_of_somebody_else(person: Person) -> None:
         assert f"sudo rm -r {folder}/default.sock" in person.run("doctor").stdout
         other.communicate(b"")
     shutil.chown(folder, 0, 0)
-    assert "the folder of the control socket belongs to another user" in bad(person)["runtime folder"]
+    assert (
+        "the folder of the control socket belongs to another user" in bad(person)["runtime folder"]
+    )
 
 
 def test_a_disk_of_no_known_kind(shell: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

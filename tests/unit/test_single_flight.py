@@ -1,4 +1,4 @@
-"""Single flight: one piece of work per key, and no caller waits for ever."""
+"""Single flight: one piece of work per key, and every caller is woken."""
 
 import pytest
 import trio
@@ -8,7 +8,7 @@ from zonedrive.single_flight import Flight, SingleFlight
 
 
 async def test_later_callers_wait_for_the_same_flight() -> None:
-    """They are woken when it ends, and another key is not held up."""
+    """They are woken when it ends; other keys are independent."""
     flights: SingleFlight[str, Flight] = SingleFlight()
     woken: list[bool] = []
 
@@ -27,7 +27,7 @@ async def test_later_callers_wait_for_the_same_flight() -> None:
     assert (flights.get("a"), len(flights)) == (None, 0)
 
 
-async def test_a_failed_flight_wakes_its_callers_and_makes_room() -> None:
+async def test_a_failed_flight_wakes_its_callers() -> None:
     """The next caller begins a new flight."""
     flights: SingleFlight[str, Flight] = SingleFlight()
     failed = Flight()
@@ -38,8 +38,8 @@ async def test_a_failed_flight_wakes_its_callers_and_makes_room() -> None:
     flights.end("a")
 
 
-def test_a_second_flight_of_one_key_is_a_mistake() -> None:
-    """Both callers would do the same work, and only one of them would be waited for."""
+def test_a_second_flight_of_a_key_is_an_error() -> None:
+    """The callers of only one of them would be woken."""
     flights: SingleFlight[str, Flight] = SingleFlight()
     with flights.flying("a", Flight()), pytest.raises(AssertionError):
         flights.begin("a", Flight())

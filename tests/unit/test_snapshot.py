@@ -1,10 +1,10 @@
-"""Snapshots: a decision is committed only if what it is based on is still the same."""
+"""Snapshots: a decision is committed only if the value it is based on is unchanged."""
 
 from zonedrive.snapshot import Snapshot
 
 
 def test_a_snapshot_is_current_until_the_value_changes() -> None:
-    """A change back to an equal value makes it current again: the decision holds then, too."""
+    """A change back to an equal value makes it current again."""
     values = {"a": 1}
     snapshot = Snapshot(lambda: values["a"])
     assert (snapshot.value, snapshot.is_current) == (1, True)
@@ -15,7 +15,7 @@ def test_a_snapshot_is_current_until_the_value_changes() -> None:
 
 
 def test_a_snapshot_of_an_earlier_value_may_be_stale_from_the_start() -> None:
-    """A plan that is carried out later is compared with what it was made from."""
+    """A plan is compared with the value that it was made from."""
     now = 2
     assert not Snapshot.of(1, lambda: now).is_current
     assert Snapshot.of(2, lambda: now).is_current

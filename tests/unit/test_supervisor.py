@@ -1,4 +1,4 @@
-"""Background tasks that raise: they are restarted, named and logged, and nothing else ends."""
+"""Background tasks that raise: they are restarted, named and logged, and the mount continues."""
 
 import ast
 import re
@@ -45,7 +45,7 @@ WAITED_FOR = {
 
 
 def started() -> Iterator[tuple[str, str]]:
-    """Each start of a task: the file, and what is started."""
+    """Yield each start of a task: the file, and the started function."""
     for path in sorted(each for name in WHERE for each in (SOURCES / name).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if (
@@ -57,29 +57,29 @@ def started() -> Iterator[tuple[str, str]]:
                 yield str(path.relative_to(SOURCES)), ast.unparse(node.args[0])
 
 
-def test_no_task_is_started_past_the_supervisor() -> None:
-    """Whoever starts one without it says here why that is right."""
+def test_every_task_is_supervised() -> None:
+    """Exceptions are in a table, each with its reason."""
     other = {each for each in started() if not re.search(r"(^|[._])(keep|job)$", each[1])}
     assert other == set(WAITED_FOR)
 
 
 @pytest.mark.parametrize("task", Task)
 def test_each_task_is_started_in_one_line(task: Task) -> None:
-    """Its name says where to look."""
+    """A task's name leads to one place in the sources."""
     name = re.compile(rf"\bTask\.{task.name}\b")
     texts = [path.read_text("utf-8") for path in SOURCES.rglob("*.py")]
     assert sum(len(name.findall(text)) for text in texts) == 1
 
 
 class Failing:
-    """Work that fails so many times, and then runs."""
+    """Work that fails a number of times, and then runs."""
 
     def __init__(self, times: int) -> None:
         self.left = times
         self.begun: list[float] = []
 
     async def run(self) -> None:
-        """Once."""
+        """Run the work once."""
         self.begun.append(trio.current_time())
         await trio.lowlevel.checkpoint()
         if self.left:
@@ -88,10 +88,10 @@ class Failing:
         await trio.sleep_forever()
 
 
-async def test_a_kept_task_starts_again_later_each_time(
+async def test_a_kept_task_is_restarted_with_growing_pauses(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is named until it has run for a while; the same error is not told in full twice."""
+    """It counts as failing until it has run for a while."""
     supervisor, work = Supervisor(), Failing(8)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(supervisor.keep, Task.NOTIFICATIONS, work.run)
@@ -108,10 +108,10 @@ async def test_a_kept_task_starts_again_later_each_time(
     caplog.clear()
 
 
-async def test_the_same_error_is_told_in_full_once(
+async def test_a_repeated_error_is_logged_without_a_traceback(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Or a task that fails for a week would fill the log."""
+    """A task that fails for a week would otherwise fill the log."""
     supervisor = Supervisor()
 
     async def fail() -> None:
@@ -124,10 +124,10 @@ async def test_the_same_error_is_told_in_full_once(
     caplog.clear()
 
 
-async def test_a_task_that_ran_long_starts_again_at_once(
+async def test_a_task_that_ran_long_is_restarted_at_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only failures in a row make it wait longer."""
+    """Only failures in a row make the pause longer."""
     supervisor = Supervisor()
     begun = []
 
@@ -143,8 +143,8 @@ async def test_a_task_that_ran_long_starts_again_at_once(
     caplog.clear()
 
 
-async def test_a_task_that_returns_is_over() -> None:
-    """It is not started again."""
+async def test_a_task_that_returns_is_not_restarted() -> None:
+    """Its failure is forgotten."""
     times = 0
 
     async def once() -> None:
@@ -155,10 +155,10 @@ async def test_a_task_that_returns_is_over() -> None:
     assert times == 1
 
 
-async def test_a_job_is_named_until_the_next_one_succeeds(
+async def test_a_failed_job_is_listed_until_another_succeeds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is not repeated, and those beside it go on."""
+    """It is not repeated, and other jobs continue."""
     supervisor = Supervisor()
 
     async def work(number: int) -> None:
@@ -176,10 +176,10 @@ async def test_a_job_is_named_until_the_next_one_succeeds(
     caplog.clear()
 
 
-async def test_a_cancelled_task_ends_also_where_it_fails_in_the_end(
+async def test_a_task_that_fails_while_it_is_cancelled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The cancellation goes on; what failed beside it is in the log."""
+    """The cancellation continues, and the failure is logged."""
 
     async def stubborn() -> None:
         async with trio.open_nursery() as nursery:

@@ -50,6 +50,7 @@ class Exchange:
         self.lines, self.length = _lines(request)  # headers in libcurl's form
         self.unsent = self.length
         self.is_first = True  # on its connection
+        self.is_reused = False  # its shared connection carried another request before
         self.is_sent = False  # a part of it was sent to the service
         self.is_held = True  # its body waits until nothing has come after its head was sent
         self.is_asked = False  # libcurl has asked for the body

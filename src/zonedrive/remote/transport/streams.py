@@ -166,6 +166,7 @@ class Streams(Engine):
     def _finish(self, easy: pycurl.Curl) -> None:
         exchange = self._running.pop(easy)
         exchange.easy, exchange.is_over = None, True
+        exchange.is_reused = not easy.getinfo(pycurl.NUM_CONNECTS)
         self.multi.remove_handle(easy)
         if len(self._free) < KEPT:
             release(easy)

@@ -92,7 +92,8 @@ class LoopTransport(httpx.AsyncBaseTransport):
             if body.exchange.version.startswith(b"HTTP/1"):
                 self._is_shared = False
                 body.streams.retire()
-                if not body.exchange.is_over:  # only a dedicated connection limits chunk extensions
+                # Only a connection of its own limits chunk extensions and finds left-over bytes.
+                if not body.exchange.is_over or body.exchange.is_reused:
                     await body.aclose()
                     return None
             return body.response()

@@ -178,6 +178,30 @@ async def test_a_ready_made_answer_is_not_the_next_listing(
 
 
 @pytest.mark.parametrize("apart", [False, True])
+async def test_a_ready_made_answer_is_no_answer_to_simultaneous_requests(
+    peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
+) -> None:
+    """Also before it is known that the service has no HTTP/2, when libcurl reuses connections."""
+    talk = WithMore(
+        lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), context, apart=apart
+    )
+    service = opened(peer(talk, plain=True), ca_file)
+    found: list[str] = []
+
+    async def ask() -> None:
+        found.extend([zone.id for zone in await service.zones()])
+
+    try:
+        with trio.fail_after(LONG):
+            async with trio.open_nursery() as nursery:
+                for _ in range(8):
+                    nursery.start_soon(ask)
+    finally:
+        await service.aclose()
+    assert len(set(found)) == 8 and set(found) <= set(talk.since(0))
+
+
+@pytest.mark.parametrize("apart", [False, True])
 def test_a_ready_made_answer_is_not_the_next_large_upload(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:

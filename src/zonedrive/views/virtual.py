@@ -162,7 +162,7 @@ class VirtualRoot(Protocol):
 
 
 class VirtualLayer:
-    """POSIX operations on the virtual entries of a mount, as `fuse.protocol` describes them.
+    """POSIX operations on the virtual entries of a mount, as `fuse/operations.py` calls them.
 
     A name is looked up among the virtual roots only if it is not in the tree, so entries of the
     tree have no extra cost.  A virtual entry is only in memory, while the kernel, a listing or an

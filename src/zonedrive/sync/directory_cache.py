@@ -166,11 +166,11 @@ class DirectoryCache:
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
-        A folder that the service no longer has is removed, or becomes a new folder if it holds
+        A listing that was requested before a suspend is as old as the suspend was long.  A folder that the service no longer has is removed, or becomes a new folder if it holds
         local changes; in both cases no listing exists.  Raises the service's error.
         """
         while folder.parent != NOWHERE and not folder.is_new:
-            if folder.listed and self._asked_ns.get(folder.ino, -1) >= newer_than_ns:
+            if folder.listed and self._was_asked_since(folder.ino, newer_than_ns):
                 return
             flight = self._awaited(folder)
             await flight.wait()
@@ -225,6 +225,13 @@ class DirectoryCache:
             " not shown: the service does not say what is there; what is saved here under such a"
             " name is kept beside it"
         )
+
+    def _was_asked_since(self, ino: int, moment_ns: int) -> bool:
+        """Return True if the newest listing was requested since a moment (monotonic clock)."""
+        if self._asked_ns.get(ino, -1) < moment_ns:
+            return False
+        age_ns = _since_boot_ns() - self._aged_from_ns[ino]
+        return age_ns <= time.monotonic_ns() - moment_ns  # false if a suspend came in between
 
     def _age(self, ino: int) -> float:
         if ino not in self._asked_ns:

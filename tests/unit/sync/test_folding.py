@@ -52,6 +52,23 @@ def test_a_new_file_where_an_old_one_was_becomes_its_next_version(away: dict[str
     ]
 
 
+def test_only_an_entry_that_leaves_its_place_is_adopted_there() -> None:
+    """A coworker moved an edited file: a new file at its former place is a file of its own."""
+    edited = intent(2, generation=7), old_file(2, A, B)
+    assert folded(edited, (intent(3, generation=9), new_file(3, A))) == [
+        (Action.UPLOAD, 2, 0),
+        (Action.UPLOAD, 3, 0),
+    ]
+
+
+def test_a_name_waits_for_a_file_that_may_have_arrived_under_it() -> None:
+    """A new file was renamed after a request without an answer: its former name is free later."""
+    renamed = InodeView(2, folder=False, new=True, place=B, origin=A)
+    folder = InodeView(3, folder=True, new=True, place=A, origin=None)
+    steps = fold([intent(2, generation=7), intent(3, place=True)], {2: renamed, 3: folder})
+    assert {step.ino: step.after for step in steps} == {2: frozenset(), 3: frozenset({2})}
+
+
 @pytest.mark.parametrize("reading", [False, True])
 def test_what_was_deleted_as_itself_has_no_heir(reading: bool) -> None:
     """What was put into the trash is there, and the new file of its name has no history."""

@@ -1,0 +1,60 @@
+"""The age of listings."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from tests.unit.state.disk import Disk, zone_of
+from tests.unit.sync.way import Way
+from zonedrive.state.local_state import LocalState
+from zonedrive.sync import directory_cache
+from zonedrive.sync.directory_cache import DirectoryCache
+
+RECENT_NS = 10**15  # longer than any test runs
+SUSPENDED_NS = 10**16
+
+
+class Empty:
+    """Service whose folders are all empty; `asked` counts the listings."""
+
+    def __init__(self) -> None:
+        self.link, self.places, self.underway = Way(), 8, 0
+        self.asked = 0
+
+    async def listed(self, zone: str, folder: str) -> SimpleNamespace:
+        """Return an empty listing."""
+        self.asked += 1
+        return SimpleNamespace(ids=[], complete=True, strangers=())
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[LocalState]:
+    """Return the state of an account."""
+    disk = Disk(tmp_path)
+    yield disk.start()
+    disk.close()
+
+
+@pytest.mark.parametrize(("suspended_ns", "listings"), [(0, 1), (SUSPENDED_NS, 2)])
+async def test_a_listing_from_before_a_suspend_is_not_recent(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, suspended_ns: int, listings: int
+) -> None:
+    """A new file's name is checked in a listing that coworkers' changes during the suspend are in,
+    although the monotonic clock stood still."""
+    service = Empty()
+    folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        await folders.refresh(zone, time.monotonic_ns())
+        since_boot_ns = directory_cache._since_boot_ns
+        monkeypatch.setattr(
+            directory_cache, "_since_boot_ns", lambda: since_boot_ns() + suspended_ns
+        )
+        await folders.refresh(zone, time.monotonic_ns() - RECENT_NS)
+        nursery.cancel_scope.cancel()
+    assert service.asked == listings

@@ -64,6 +64,29 @@ def test_a_file_whose_removal_is_refused_is_here_again(desk: Mounted, status: in
     assert desk.zone.find("notes.txt") is None
 
 
+def test_a_file_that_may_not_even_be_looked_up_is_here_again(desk: Mounted) -> None:
+    """A service that refuses the question has not said that the file is gone."""
+    path = desk.root / "notes.txt"
+    desk.allow("refused")
+    with desk.deployment.faulty(status=403, path="^/api/.*/(entries|files)/"):
+        path.unlink()
+        tell_removals(desk)
+        told_once(desk, "notes.txt: it could not be removed", "HTTP 403")
+    assert path.read_bytes() == NOTES
+
+
+def test_a_refused_removal_of_a_file_that_is_gone_is_done(desk: Mounted) -> None:
+    """A coworker deleted the file as well: nothing comes back, and nothing is reported."""
+    path = desk.root / "notes.txt"
+    with refusing(desk, 403, "DELETE"):
+        path.unlink()
+        desk.zone.delete("notes.txt")
+        tell_removals(desk)
+        assert desk.try_sync(seconds=20) == 0
+    assert "notice" not in desk.status()
+    assert not path.exists()
+
+
 def test_a_tree_whose_removal_is_refused_is_here_again(desk: Mounted) -> None:
     """Entry by entry, as a shell removes it: every file, and every folder that it was in."""
     before = desk.zone.tree("docs")
@@ -95,7 +118,7 @@ def test_what_was_moved_out_of_a_removed_folder_is_back_in_it(desk: Mounted) -> 
     before = desk.zone.tree()
     desk.allow("refused", "a folder that was removed here holds something")
     folder = desk.root / "docs"
-    with desk.deployment.faulty(status=403, path=ENTRIES):
+    with desk.deployment.faulty(status=403, path="^/api/.*/(entries|files)/"):
         (folder / "2026/q1.csv").rename(desk.root / "q1.csv")
         desk.remove_tree(folder)
         assert desk.try_sync(seconds=30) == 1

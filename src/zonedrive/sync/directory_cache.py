@@ -166,7 +166,9 @@ class DirectoryCache:
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
-        A listing that was requested before a suspend is as old as the suspend was long.  A folder that the service no longer has is removed, or becomes a new folder if it holds
+        A listing that was requested before a suspend is as old as the suspend was long.
+
+        A folder that the service no longer has is removed, or becomes a new folder if it holds
         local changes; in both cases no listing exists.  Raises the service's error.
         """
         while folder.parent != NOWHERE and not folder.is_new:

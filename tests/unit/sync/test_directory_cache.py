@@ -58,3 +58,18 @@ async def test_a_listing_from_before_a_suspend_is_not_recent(
         await folders.refresh(zone, time.monotonic_ns() - RECENT_NS)
         nursery.cancel_scope.cancel()
     assert service.asked == listings
+
+
+@pytest.mark.parametrize(("link", "listings"), [("online", 1), ("offline", 0)])
+async def test_nothing_is_prefetched_from_an_unreachable_service(
+    state: LocalState, link: str, listings: int
+) -> None:
+    """A prefetch that nobody waits for adds no load to a service in trouble."""
+    service = Empty()
+    folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        service.link.become(link)
+        assert await folders.list_ahead(zone) == bool(listings)
+        nursery.cancel_scope.cancel()
+    assert service.asked == listings

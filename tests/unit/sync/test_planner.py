@@ -1,6 +1,7 @@
 """Planning: of thousands that wait only some are folded, and the steps are the same."""
 
 from collections.abc import Collection
+from types import SimpleNamespace
 from typing import cast
 
 from hypothesis import given, settings
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from tests.unit.sync.sending import _Memory
 from tests.unit.sync.test_folding import World, intent, new_file, old_file, worlds
 from zonedrive.db import Database
+from zonedrive.state.inode import NOWHERE
 from zonedrive.state.intents import FAR_NS, Intent, IntentTable
+from zonedrive.state.local_state import LocalState
 from zonedrive.sync import planner
 from zonedrive.sync.planner import (
     BATCH,
@@ -17,6 +20,7 @@ from zonedrive.sync.planner import (
     LARGE_ONES,
     Chains,
     InodeView,
+    InodeViews,
     Place,
     Planner,
     Step,
@@ -146,3 +150,27 @@ def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> N
     assert plan.is_current(step)
     subjects._seen[3] = new_file(3, (1, "a"))
     assert not plan.is_current(step)
+
+
+def test_only_new_files_with_a_name_are_being_written() -> None:
+    """A file open for reading, an edited, a removed and a local one stand for no new file, and they
+    hide none that comes after them."""
+
+    def file(**fields: object) -> SimpleNamespace:
+        return SimpleNamespace(**{"is_new": True, "parent": 1, "local": False, **fields})
+
+    files = {
+        2: file(),
+        3: file(is_new=False),
+        4: file(parent=NOWHERE),
+        5: file(local=True),
+        7: file(),
+        8: file(),
+    }
+    opened = [SimpleNamespace(ino=ino, session=object()) for ino in range(3, 9)]
+    state = SimpleNamespace(
+        opened={each.ino: each for each in [SimpleNamespace(ino=2, session=None), *opened]},
+        inodes=SimpleNamespace(find=files.get),
+        remote_name=lambda inode: next(f"{ino}" for ino, each in files.items() if each is inode),
+    )
+    assert InodeViews(cast(LocalState, state)).being_written() == {(1, "7"), (1, "8")}

@@ -1,0 +1,49 @@
+"""Conflict copies."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.state.disk import Disk, zone_of
+from zonedrive.causes import Cause
+from zonedrive.model import Attributes, Entry, Revision
+from zonedrive.state import conflicts
+from zonedrive.state.inode import Kind
+from zonedrive.state.local_state import LocalState
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[LocalState]:
+    """Return the state of an account."""
+    disk = Disk(tmp_path)
+    yield disk.start()
+    disk.close()
+
+
+@pytest.mark.parametrize("kind", [Kind.FILE, Kind.FOLDER])
+def test_the_name_of_a_conflict_copy_is_sent_at_once(state: LocalState, kind: Kind) -> None:
+    """A renamed entry whose name a coworker took is moved to its new name without the pause after
+    the rejected attempt."""
+    zone = zone_of(state)
+    theirs = Entry(
+        id="theirs", zone_id="z", parent_id="root", name="new", folder=False, size=1,
+        modified_ns=1, modified_by="bob", attributes=Attributes(), revision=Revision("1"),
+    )  # fmt: skip
+    with state.transaction():
+        inode = state.inodes.add(
+            zone.ino, "new", kind, zone="z", remote_id="ours", remote_parent="root",
+            remote_name="old", revision=Revision("1"),
+        )  # fmt: skip
+        state.intents.place(inode.ino, 0, inode.revision)
+    intent = state.intents.get(inode.ino)
+    assert intent is not None
+    state.intents.postpone(intent, time.time_ns() + 10**15, "the name is taken", Cause.CHANGED)
+    conflicts.rename_local_aside(state, inode, theirs)
+    assert state.inodes.child(zone.ino, "new") is state.inodes.by_remote("z", "theirs")
+    assert inode.name.startswith("new (conflict, alice on ")
+    moved = state.intents.get(inode.ino)
+    assert moved is not None
+    assert moved.place
+    assert moved.due_ns <= time.time_ns()

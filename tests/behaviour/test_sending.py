@@ -120,8 +120,7 @@ def test_what_a_program_has_not_closed_yet_is_not_called_safe(mounted: Mounted) 
         swap.flush()
         mounted.sync()  # opened, and nothing written
         file.truncate(1)
-        (mounted.root / "gone.txt").touch()
-        with (mounted.root / "gone.txt").open("wb", buffering=0) as gone:
+        with (mounted.root / "gone.txt").open("xb", buffering=0) as gone:  # never sent
             gone.write(b"x")
             (mounted.root / "gone.txt").unlink()
             assert set(left(mounted)) == {"new.txt"}

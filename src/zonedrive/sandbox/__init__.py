@@ -1,5 +1,5 @@
-"""A local deployment of the service, for a first run, for tests and for developing against.
+"""Local deployment of the service, for a first run, for tests and for development.
 
-Must not know the rest of zonedrive: it imports nothing from its siblings, so that client and
-service cannot share a misreading.  `serve.run` is the whole of what others call.
+Must not know the rest of zonedrive: it imports nothing from the other packages, so that client and
+service cannot share a misunderstanding of the protocol.  Other packages call only `serve.run`.
 """

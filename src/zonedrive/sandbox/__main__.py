@@ -9,7 +9,7 @@ from zonedrive.sandbox.serve import run
 
 
 def main() -> int:
-    """Serve; a mistake is one line on stderr and exit code 1."""
+    """Run the sandbox; report an error in one line on stderr with exit code 1."""
     parser = argparse.ArgumentParser(prog="python -m zonedrive.sandbox", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--world", type=Path)

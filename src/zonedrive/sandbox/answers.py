@@ -1,4 +1,4 @@
-"""Answers of the API that are JSON."""
+"""JSON answers of the API."""
 
 from typing import Any
 
@@ -7,5 +7,5 @@ from starlette.responses import Response
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A JSON answer."""
+    """Return a JSON answer."""
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

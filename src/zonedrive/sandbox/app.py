@@ -1,6 +1,6 @@
-"""The table of endpoints, and who may reach which.
+"""Table of endpoints and of the permissions that each one needs.
 
-Must not know what an endpoint does.  INVARIANT: an endpoint in `GUARDED` runs only for an
+Knows nothing about what an endpoint does.  INVARIANT: an endpoint in `GUARDED` runs only for an
 authenticated caller whose scope allows it and who need not change the password first.
 """
 
@@ -94,7 +94,7 @@ GUARDED: list[tuple[str, str, Guarded, str, str]] = [
 
 
 def build(deployment: Deployment) -> Starlette:
-    """The application around a deployment."""
+    """Return the ASGI application of a deployment."""
     doorkeeper = Doorkeeper(deployment)
     endpoints: dict[str, dict[str, Open]] = {}
     for method, path, endpoint in OPEN:

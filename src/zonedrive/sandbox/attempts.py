@@ -1,7 +1,7 @@
-"""Attempts to show a password or a code: kept for a look, and the block after too many failures.
+"""Logon attempts, which tests can read, and blocks after too many failures.
 
-Must not know passwords.  INVARIANT: names that there are not are blocked like those that there
-are, so that a block tells nobody who exists.  A restart forgets everything.
+Knows nothing about passwords.  INVARIANT: unknown names are blocked like known names, so that a
+block does not reveal which users exist.  A restart deletes all attempts and blocks.
 """
 
 import time
@@ -16,7 +16,7 @@ LONGEST_ADDRESS = 100
 
 
 class Attempt(NamedTuple):
-    """One attempt; `outcome` is OK or the error's name."""
+    """Logon attempt; `outcome` is OK or the name of the error."""
 
     at_us: int
     user: str
@@ -25,10 +25,10 @@ class Attempt(NamedTuple):
 
 
 class Attempts:
-    """Counts failures in a row by whom they were meant for."""
+    """Counter of consecutive failures per user name."""
 
     def __init__(self, most: int, seconds: float) -> None:
-        """After `most` failures in a row a name is blocked for so many seconds."""
+        """Block a name for `seconds` after `most` consecutive failures."""
         self._most = most
         self._seconds = seconds
         self._failures: dict[str, int] = {}
@@ -36,7 +36,7 @@ class Attempts:
         self._kept: deque[Attempt] = deque(maxlen=MOST_KEPT)
 
     def blocked(self, user: str) -> bool:
-        """Whether a name is blocked now."""
+        """Return True if a name is blocked now."""
         until = self._blocked.get(user.lower())
         if until is not None and until <= time.monotonic():
             del self._blocked[user.lower()]
@@ -44,7 +44,7 @@ class Attempts:
         return until is not None
 
     def failed(self, user: str) -> None:
-        """One more failure in a row; the last one that is let pass begins the block."""
+        """Count a failure; the last allowed failure begins the block."""
         name = user.lower()
         count = self._failures.pop(name, 0) + 1
         if count >= self._most:
@@ -56,21 +56,21 @@ class Attempts:
                 del names[next(iter(names))]
 
     def succeeded(self, user: str) -> None:
-        """The failures before do not count any more."""
+        """Reset the failure count of a name."""
         self._failures.pop(user.lower(), None)
 
     def unblock(self, user: str) -> bool:
-        """End a block now; False where there is none."""
+        """End a block now; return False if the name was not blocked."""
         there = self.blocked(user)
         self._blocked.pop(user.lower(), None)
         return there
 
     def keep(self, user: str, address: str, outcome: str) -> None:
-        """Note how a request to log on ended."""
+        """Record the outcome of a logon request."""
         self._kept.append(Attempt(now_us(), user, address[:LONGEST_ADDRESS], outcome))
 
     def wire(self, user: str | None) -> list[dict[str, Any]]:
-        """The last attempts of one user, or of all (None), oldest first."""
+        """Return the last attempts of one user, or of all users (None), oldest first."""
         return [
             {"at": iso(one.at_us), "user": one.user, "address": one.address, "outcome": one.outcome}
             for one in self._kept

@@ -1,7 +1,8 @@
-"""Content files below --data: written beside, then published by one rename.
+"""Content files below --data, written to a temporary file and then published by one rename.
 
-Must not know names, zones or users.  INVARIANT: a file in `content/` is whole and never changes.
-What a crash leaves behind (files in `incoming/`, content that no version names) is swept at start.
+Knows nothing about names, zones or users.  INVARIANT: a file in `content/` is complete and never
+changes.  The next start removes the leftovers of a crash: files in `incoming/`, and content without
+a version.
 """
 
 import os
@@ -11,12 +12,12 @@ from pathlib import Path
 
 
 def new_id() -> str:
-    """An identifier for an entry or a version: 32 hexadecimal digits."""
+    """Return a new id for an entry or a version: 32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
 class Blobs:
-    """The folders `content/` and `incoming/`."""
+    """Folders `content/` and `incoming/`."""
 
     def __init__(self, data: Path) -> None:
         self._content = data / "content"
@@ -27,23 +28,23 @@ class Blobs:
             (self._content / f"{number:02x}").mkdir(mode=0o700, exist_ok=True)
 
     def path(self, version_id: str) -> Path:
-        """Where the content of a version lies."""
+        """Return the path of a version's content."""
         return self._content / version_id[:2] / version_id
 
     def incoming(self) -> Path:
-        """A new place to write content to, not yet visible as content."""
+        """Return a new path below `incoming/` to write content to."""
         return self._incoming / new_id()
 
     def publish(self, source: Path, version_id: str) -> None:
-        """Make a whole, synced file the content of a version."""
+        """Make a complete, synced file the content of a version."""
         source.rename(self.path(version_id))
 
     def delete(self, version_id: str) -> None:
-        """Remove content; whoever reads it just now reads on."""
+        """Remove content; readers that have it open can read to the end."""
         self.path(version_id).unlink(missing_ok=True)
 
     def sweep(self, known: Set[str]) -> int:
-        """Remove what no version in `known` names; returns the number of files removed."""
+        """Remove content whose version is not in `known`; return the number of files removed."""
         removed = 0
         for leftover in self._incoming.iterdir():
             leftover.unlink()

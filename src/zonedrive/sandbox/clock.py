@@ -1,4 +1,4 @@
-"""Points in time as the sandbox keeps them, microseconds since the epoch, and as it sends them."""
+"""Timestamps: stored in microseconds since the epoch, and converted for answers."""
 
 import time
 from datetime import UTC, datetime
@@ -6,12 +6,12 @@ from functools import lru_cache
 
 
 def now_us() -> int:
-    """The wall clock, in microseconds since the epoch."""
+    """Return the wall clock time in microseconds since the epoch."""
     return time.time_ns() // 1000
 
 
 def iso(us: int) -> str:
-    """ISO 8601 with microseconds and UTC offset."""
+    """Return the time in ISO 8601 with microseconds and UTC offset."""
     seconds, micros = divmod(us, 1_000_000)
     return f"{_second(seconds)}.{micros:06d}+00:00"
 
@@ -22,5 +22,5 @@ def _second(seconds: int) -> str:
 
 
 def http_date(us: int) -> str:
-    """The form of the Last-Modified header, whole seconds."""
+    """Return the time in the form of the Last-Modified header, in whole seconds."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")

@@ -1,10 +1,10 @@
 """One-time codes: TOTP, HOTP and codes by mail, each of which works once.
 
-Must not know the logon flow.  SHA-1, 6 digits, 30 s steps, HOTP from counter 0.  The codes are
-computed here, as RFC 4226 has them: pyotp refuses secrets below 112 bits, and world files may hold
-shorter ones (80 bits are what many authenticators still get).
+Knows nothing about the logon flow.  SHA-1, 6 digits, 30 s steps, HOTP from counter 0.  The codes
+are computed here according to RFC 4226, because pyotp rejects secrets below 112 bits and world
+files may contain shorter ones (many authenticators still use 80 bits).
 
-INVARIANT: a user without an `otp_secret` has no right code of any kind, and is mailed none.
+INVARIANT: no code is valid for a user without an `otp_secret`, and none is mailed.
 """
 
 import base64
@@ -21,18 +21,19 @@ LOOK_AHEAD = 10  # codes a HOTP device may have shown without using them
 
 
 class Codes:
-    """Checks codes of the organization's kind and remembers which were used."""
+    """Check of the organization's kind of codes, with a record of the used ones."""
 
     def __init__(self, database: Database, kind: str) -> None:
         self._database = database
         self.kind = kind
 
     def required(self) -> bool:
-        """Whether the organization asks for a code at all."""
+        """Return True if the organization requires a code."""
         return self.kind != "None"
 
     def mail(self, user_id: str) -> None:
-        """Send a new code by mail, where that is the kind; an older unused one is void."""
+        """Send a new code by mail if the kind is ServiceMail; this invalidates an older unused
+        code."""
         if self.kind != "ServiceMail":
             return
         self._database.run(
@@ -42,14 +43,14 @@ class Codes:
         )
 
     def mailed(self, user_id: str) -> str | None:
-        """The last code mailed, used or not: what the person would find in the mailbox."""
+        """Return the last mailed code, used or not, as the user finds it in the mailbox."""
         code: str | None = self._database.scalar(
             "SELECT mail_code FROM users WHERE id = ?", user_id
         )
         return code
 
     def accept(self, user_id: str, code: str) -> bool:
-        """Whether the code is right; a right one is used up by this call."""
+        """Return True if the code is valid; this call uses it up."""
         check = {"TOTP": self._totp, "HOTP": self._hotp, "ServiceMail": self._mail}[self.kind]
         return check(user_id, code)
 
@@ -99,9 +100,9 @@ def _equal(expected: str, given: str) -> bool:
 
 
 def hotp(secret: str, counter: int) -> str:
-    """The 6-digit code of a base32 secret (any length, spaces and padding as one likes).
+    """Return the 6-digit code of a base32 secret of any length, with or without spaces and padding.
 
-    RFC 4226 with SHA-1.  Raises ValueError where the secret is not base32 or empty.
+    RFC 4226 with SHA-1.  Raises ValueError if the secret is empty or not base32.
     """
     bare = secret.replace(" ", "").rstrip("=").upper()
     key = base64.b32decode(bare + "=" * (-len(bare) % 8))

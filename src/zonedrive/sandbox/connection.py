@@ -1,6 +1,6 @@
-"""Connections: the HTTP protocol with the error body in its own refusals, and hard resets.
+"""HTTP connections: refusals have the API's error body, and a connection can be reset.
 
-Must not know faults.
+Knows nothing about faults.
 """
 
 import asyncio
@@ -19,46 +19,46 @@ LARGEST_HEAD = 64 * 1024
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol; a request can find its connection in the scope's extensions."""
+    """Protocol of uvicorn; a request finds its connection in the extensions of the scope."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin a connection, its TLS handshake done."""
+        """Initialize the connection after its TLS handshake."""
         super().connection_made(transport)
         self._lost = asyncio.Event()
         self._unread = 0
         self._in_head = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, by whosever doing."""
+        """Record that the connection is closed, by either side."""
         super().connection_lost(exc)
         self._lost.set()
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Prepare for a request."""
         super().on_message_begin()
         self._in_head = True
         self.scope["extensions"] = {"zonedrive.connection": {"itself": self}}
 
     def on_headers_complete(self) -> None:
-        """The head of a request is whole."""
+        """Note that the head of a request is complete."""
         self._unread = 0
         self._in_head = False
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of a body."""
+        """Receive a part of a body."""
         self._unread = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The end of a request."""
+        """Finish a request."""
         self._unread = 0
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in; what is neither a whole head nor body is kept in memory, so not for ever.
+        """Receive bytes; limit the bytes that the parser must keep in memory.
 
-        That is a head without end, and the lines that may follow a chunked body.
+        These are a head without an end, and the trailer lines after a chunked body.
         """
         self._unread += len(data)
         super().data_received(data)
@@ -66,7 +66,7 @@ class Connection(HttpToolsProtocol):
             self.send_400_response(f"The head is larger than {LARGEST_HEAD} bytes")
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, with the error body that every error has."""
+        """Reject input that is not HTTP, with the API's error body."""
         if not self._in_head and self.cycle is not None and self.cycle.response_started:
             self.transport.close()  # this request has its answer
             return
@@ -79,7 +79,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     async def sleep(self, seconds: float, released: asyncio.Event) -> None:
-        """Wait, but not for one who is gone, and not longer than until `released` is set."""
+        """Wait until the time is over, the client disconnects, or `released` is set."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._lost, released)]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -88,7 +88,7 @@ class Connection(HttpToolsProtocol):
                 wait.cancel()
 
     async def reset(self, *, flush: bool) -> None:
-        """End the connection with a TCP reset; with `flush`, what was written arrives first."""
+        """Reset the TCP connection; with `flush`, written bytes arrive first."""
         if self.transport.is_closing():
             return
         handle = self.transport.get_extra_info("socket")
@@ -103,7 +103,7 @@ class Connection(HttpToolsProtocol):
 
 
 async def _drained(transport: asyncio.Transport, raw: socket.socket) -> None:
-    """Wait until the peer's kernel has what was written, or for a while."""
+    """Wait, for a limited time, until the peer's kernel has received the written bytes."""
     deadline = asyncio.get_running_loop().time() + FLUSH_SECONDS
     while asyncio.get_running_loop().time() < deadline and not transport.is_closing():
         (queued,) = struct.unpack("i", fcntl.ioctl(raw, termios.TIOCOUTQ, b"\0" * 4))

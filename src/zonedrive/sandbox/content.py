@@ -1,6 +1,6 @@
-"""Content on its way out: a stretch of a file as the body of an answer, never whole in memory.
+"""Content of answers: a range of a file, never completely in memory.
 
-Must not know which file it is.
+Knows nothing about the file's name or entry.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ CHUNK_BYTES = 512 * 1024
 
 
 class FileContent(Response):
-    """An answer whose body is `length` bytes from `first` on of an open file, which it closes."""
+    """Answer whose body is `length` bytes from `first` on of an open file, which it closes."""
 
     media_type = "application/octet-stream"
 
@@ -27,7 +27,7 @@ class FileContent(Response):
         super().__init__(None, status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer; stops early where the client is gone."""
+        """Send the answer; stop early if the client disconnects."""
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
             start = {"status": self.status_code, "headers": self.raw_headers}
@@ -53,7 +53,7 @@ async def _until_gone(receive: Receive) -> None:
 
 
 async def _read(fd: int, length: int, position: int) -> bytes | bytearray:
-    """Bytes at a position: at once where they are in the page cache, else through a thread."""
+    """Return bytes at a position: directly from the page cache, else through a thread."""
     buffer = bytearray(length)
     try:
         got = os.preadv(fd, [buffer], position, os.RWF_NOWAIT)

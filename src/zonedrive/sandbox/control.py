@@ -1,6 +1,6 @@
-"""The control socket: commands for tests and for showing faults, one JSON object a line each way.
+"""Control socket: commands that inject faults and query the sandbox, one JSON object per line.
 
-Must not know HTTP.  Whoever can open the socket (0600) may do everything.
+Knows nothing about HTTP.  Every process that can open the socket (0600) may use all commands.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ LONGEST_PATH = 107  # bytes that fit into sockaddr_un
 
 
 class Control:
-    """Answers commands."""
+    """Server of the commands."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Control:
         stats: Stats,
         set_down: Callable[[bool], Awaitable[None]],
     ) -> None:
-        """Raises SandboxError where the socket's path is too long for the kernel."""
+        """Prepare the server; raise SandboxError if the socket's path is too long."""
         if len(os.fsencode(path)) > LONGEST_PATH:
             raise SandboxError(
                 f"the path of the control socket, {path}, has more than {LONGEST_PATH} bytes:"
@@ -57,7 +57,7 @@ class Control:
         }
 
     async def open(self) -> None:
-        """Begin to listen; a socket left by a killed run is replaced."""
+        """Start to listen; replace a socket that a killed run left."""
         self._path.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:

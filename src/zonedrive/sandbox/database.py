@@ -1,7 +1,7 @@
-"""The SQLite file below --data: one connection, used inline from the event loop.
+"""SQLite file below --data: one connection, used directly in the event loop.
 
-Must not know any table but through `schema`.  INVARIANT: no `await` inside a transaction, so that
-every transaction is atomic for the other requests too.
+Knows the tables only through `schema`.  INVARIANT: no `await` inside a transaction, so that every
+transaction is atomic for the other requests, too.
 """
 
 import os
@@ -18,10 +18,10 @@ Row = sqlite3.Row
 
 
 class Database:
-    """Rows in and out, and transactions that nest."""
+    """Database connection with nested transactions."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create; raises SandboxError where the file is none of ours."""
+        """Open or create the database; raise SandboxError if the file is something else."""
         try:
             # Made first, for the write-ahead log gets the mode of the database.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -51,7 +51,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; an inner one joins the outer one."""
+        """Run the block in a transaction; an inner transaction joins the outer one."""
         if self._depth == 0:
             self._connection.execute("BEGIN IMMEDIATE")
         self._depth += 1
@@ -67,7 +67,7 @@ class Database:
             self._connection.execute("COMMIT")
 
     def run(self, sql: str, *values: Any) -> int:
-        """Execute one statement; returns the number of rows it changed."""
+        """Execute one statement; return the number of rows it changed."""
         return self._connection.execute(sql, values).rowcount
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
@@ -75,19 +75,19 @@ class Database:
         self._connection.executemany(sql, rows)
 
     def one(self, sql: str, *values: Any) -> Row | None:
-        """The first row, or None."""
+        """Return the first row, or None."""
         row: Row | None = self._connection.execute(sql, values).fetchone()
         return row
 
     def all(self, sql: str, *values: Any) -> list[Row]:
-        """Every row."""
+        """Return all rows."""
         return self._connection.execute(sql, values).fetchall()
 
     def scalar(self, sql: str, *values: Any) -> Any:
-        """The first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         row = self.one(sql, *values)
         return None if row is None else row[0]
 
     def close(self) -> None:
-        """Write the log back and close."""
+        """Checkpoint the write-ahead log and close the database."""
         self._connection.close()

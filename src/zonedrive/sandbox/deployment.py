@@ -1,4 +1,4 @@
-"""The parts of a running deployment, put together: what the endpoints work on."""
+"""Parts of a running deployment, which the endpoints use."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from zonedrive.sandbox.zones import Zones
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """One organization with its people, zones and content."""
+    """Organization with its users, zones and content."""
 
     organization: Organization
     database: Database
@@ -41,7 +41,7 @@ class Deployment:
 
 
 def assemble(data: Path, database: Database, organization: Organization) -> Deployment:
-    """Build the parts around an open database and the folder --data."""
+    """Create the parts for an open database and the folder --data."""
     users, log = Users(database), ZoneLog(database)
     codes = Codes(database, organization.otp)
     attempts = Attempts(organization.block_after, organization.block_seconds)

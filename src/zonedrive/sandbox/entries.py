@@ -1,6 +1,6 @@
 """Files and folders: the tree of each zone, and the versions of each file.
 
-Must not know who may do what.  INVARIANT: a version row never changes; an entry's current version
+Knows nothing about permissions.  INVARIANT: a version row never changes; an entry's current version
 is its newest; `modified_us` of a file strictly increases with each version.  Names are any text.
 """
 
@@ -32,7 +32,7 @@ BELOW = """
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One immutable version of a file."""
+    """Immutable version of a file."""
 
     number: int
     id: str
@@ -41,7 +41,7 @@ class Version:
     modified_by: str
 
     def wire(self) -> dict[str, Any]:
-        """An item of the list of versions."""
+        """Return the version as an item of the API's list of versions."""
         return {
             "version": self.number,
             "id": self.id,
@@ -52,7 +52,7 @@ class Version:
 
 
 def wire(row: Row) -> dict[str, Any]:
-    """An entry as the API answers it."""
+    """Return an entry in the form of the API."""
     name, folder = row["name"], bool(row["folder"])
     stem, _dot, extension = ("", "", "") if folder else name.rpartition(".")
     has_extension = bool(stem and extension)
@@ -81,7 +81,7 @@ def wire(row: Row) -> dict[str, Any]:
 
 
 class Entries:
-    """The entries and versions tables, and the content files behind them."""
+    """Tables of entries and versions, and their content files."""
 
     def __init__(self, database: Database, blobs: Blobs, log: ZoneLog) -> None:
         self._database = database
@@ -91,7 +91,7 @@ class Entries:
     # Looking
 
     def find(self, zone_id: str, entry_id: str) -> Row:
-        """The present entry; raises ApiError 404 UNKNOWN_FILE."""
+        """Return the existing entry; raise ApiError 404 UNKNOWN_FILE."""
         row = self._database.one(
             "SELECT * FROM entries WHERE id = ? AND zone_id = ?", entry_id, zone_id
         )
@@ -100,7 +100,7 @@ class Entries:
         return row
 
     def find_in_trash(self, zone_id: str, entry_id: str) -> Row:
-        """The deleted entry; raises ApiError 404, or 409 WRONG_STATE for a present one."""
+        """Return the deleted entry; raise ApiError 404, or 409 WRONG_STATE if it is not deleted."""
         row = self._database.one(
             "SELECT * FROM entries WHERE id = ? AND zone_id = ?", entry_id, zone_id
         )
@@ -111,27 +111,27 @@ class Entries:
         return row
 
     def folder(self, zone_id: str, folder_id: str) -> Row:
-        """The present folder; raises ApiError 404, or 400 NOT_A_FOLDER."""
+        """Return the existing folder; raise ApiError 404, or 400 NOT_A_FOLDER."""
         row = self.find(zone_id, folder_id)
         if not row["folder"]:
             raise ApiError(400, "NOT_A_FOLDER", "This is a file", folder_id)
         return row
 
     def file(self, zone_id: str, file_id: str) -> Row:
-        """The present file; raises ApiError 404, or 400 NOT_A_FILE."""
+        """Return the existing file; raise ApiError 404, or 400 NOT_A_FILE."""
         row = self.find(zone_id, file_id)
         if row["folder"]:
             raise ApiError(400, "NOT_A_FILE", "This is a folder", file_id)
         return row
 
     def write_protected(self, entry_id: str) -> bool:
-        """Whether an entry, present or not, is write-protected."""
+        """Return True if an entry, deleted or not, is write-protected."""
         return bool(
             self._database.scalar("SELECT write_protected FROM entries WHERE id = ?", entry_id)
         )
 
     def children(self, folder_id: str, limit: int = -1, offset: int = 0) -> list[Row]:
-        """What is present in a folder, in order of creation."""
+        """Return the entries of a folder that are not deleted, in order of creation."""
         return self._database.all(
             "SELECT * FROM entries WHERE parent_id = ? AND trash_id IS NULL"
             " ORDER BY serial LIMIT ? OFFSET ?",
@@ -141,7 +141,7 @@ class Entries:
         )
 
     def child(self, folder_id: str, name: str) -> Row | None:
-        """The present entry of that name in a folder (the oldest, where there are several)."""
+        """Return the entry with that name in a folder, the oldest of several, or None."""
         return self._database.one(
             "SELECT * FROM entries WHERE parent_id = ? AND name = ? AND trash_id IS NULL"
             " ORDER BY serial LIMIT 1",
@@ -150,9 +150,9 @@ class Entries:
         )
 
     def trash(self, zone_id: str) -> list[Row]:
-        """What was deleted, without what went along with a deleted folder.
+        """Return the deleted entries, without those that were deleted as part of a folder.
 
-        `deleted_us`: when, as the zone's log has it.
+        `deleted_us` is the time of the deletion in the zone's log.
         """
         return self._database.all(
             """SELECT entries.*, gone.at_us AS deleted_us FROM entries
@@ -165,7 +165,7 @@ class Entries:
         )
 
     def versions(self, entry_id: str) -> list[Version]:
-        """The versions of a file, newest first."""
+        """Return the versions of a file, newest first."""
         rows = self._database.all(
             "SELECT number, id, size, modified_us, modified_by FROM versions"
             " WHERE entry_id = ? ORDER BY number DESC",
@@ -174,7 +174,7 @@ class Entries:
         return [Version(*row) for row in rows]
 
     def version(self, entry_id: str, wanted: str | None) -> Version:
-        """One version, by number or id; None is the newest.  Raises ApiError 404."""
+        """Return one version, by number or id; None is the newest.  Raises ApiError 404."""
         for version in self.versions(entry_id):
             if wanted is None or wanted in (str(version.number), version.id):
                 return version
@@ -183,11 +183,11 @@ class Entries:
     # Making
 
     def add_root(self, zone_id: str, entry_id: str, name: str, user_id: str) -> None:
-        """The root folder of a new zone."""
+        """Create the root folder of a new zone."""
         self._insert(zone_id, None, name, user_id, entry_id=entry_id, folder=True)
 
     def add_folder(self, zone_id: str, parent_id: str, name: str, user_id: str) -> str:
-        """A new folder, whatever names are there already; returns its id."""
+        """Create a folder, even if the name is taken; return its id."""
         with self._database.transaction():
             entry_id = self._insert(
                 zone_id, parent_id, name, user_id, entry_id=new_id(), folder=True
@@ -196,7 +196,8 @@ class Entries:
         return entry_id
 
     def add_file(self, zone_id: str, parent_id: str, name: str, user_id: str, source: Path) -> str:
-        """A new file with `source` as its first version, whatever names are there already."""
+        """Create a file with `source` as its first version, even if the name is taken; return its
+        id."""
         with self._database.transaction():
             entry_id = self._insert(
                 zone_id, parent_id, name, user_id, entry_id=new_id(), folder=False
@@ -205,10 +206,10 @@ class Entries:
         return entry_id
 
     def add_version(self, entry_id: str, user_id: str, source: Path) -> None:
-        """Publish `source`, a whole and synced file below `incoming/`, as the newest version.
+        """Publish `source`, a complete and synced file below `incoming/`, as the newest version.
 
-        The rename comes before the commit: a crash in between leaves content that no version
-        names, which is swept at the next start.
+        The rename comes before the commit.  A crash between the two leaves content without a
+        version, which the next start removes.
         """
         version_id, size = new_id(), source.stat().st_size
         with self._database.transaction():
@@ -254,9 +255,10 @@ class Entries:
     # Changing
 
     def move(self, row: Row, parent_id: str, name: str, user_id: str) -> None:
-        """Rename, move or both; a file keeps its `lastModified`, which tells of content.
+        """Rename or move an entry, or both; a file keeps its `lastModified`, the time of its
+        content.
 
-        Raises ApiError 409 for a taken name, 400 for a folder moved into itself.
+        Raises ApiError 409 if the name is taken, 400 if a folder would be moved into itself.
         """
         if self.is_inside(parent_id, row["id"]):
             raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])
@@ -281,7 +283,7 @@ class Entries:
                 self._tell(row, user_id, "Moved", f"{name} was moved to another folder")
 
     def delete(self, row: Row, user_id: str) -> None:
-        """To the trash, together with everything present below."""
+        """Move an entry and everything below it to the trash."""
         with self._database.transaction():
             self._database.run(
                 """WITH RECURSIVE below(id) AS (
@@ -294,9 +296,9 @@ class Entries:
             self._tell(row, user_id, "Deleted", f"{row['name']} was deleted")
 
     def restore(self, row: Row, user_id: str) -> None:
-        """Out of the trash, with what went along.
+        """Restore an entry from the trash, with everything that was deleted with it.
 
-        Raises ApiError 409 where the name is taken meanwhile or the folder it lay in is deleted.
+        Raises ApiError 409 if the name is taken by now or the entry's folder is deleted.
         """
         if row["trash_id"] != row["id"]:
             raise ApiError(409, "WRONG_STATE", "It was deleted with its folder", row["trash_id"])
@@ -309,7 +311,7 @@ class Entries:
             self._tell(row, user_id, "Restored", f"{row['name']} was restored")
 
     def purge(self, row: Row, user_id: str) -> None:
-        """Remove a deleted entry and all below it for good."""
+        """Delete an entry in the trash and everything below it permanently."""
         with self._database.transaction():
             versions = self._database.all(
                 BELOW + "SELECT id FROM versions WHERE entry_id IN (SELECT id FROM below)",  # noqa: S608
@@ -324,18 +326,18 @@ class Entries:
             self.blobs.delete(version["id"])
 
     def refuse_taken(self, parent_id: str, name: str, *, but: str | None = None) -> None:
-        """Raise ApiError 409 where the folder has a present entry of that name."""
+        """Raise ApiError 409 if the folder has an entry with that name that is not deleted."""
         there = self.child(parent_id, name)
         if there is not None and there["id"] != but:
             raise ApiError(409, "ALREADY_EXISTS", f"There is a {name!r} already", there["id"])
 
     def sweep(self) -> int:
-        """Remove what a crash left of content; returns the number of files removed."""
+        """Remove content that a crash left; return the number of files removed."""
         known = {row["id"] for row in self._database.all("SELECT id FROM versions")}
         return self.blobs.sweep(known)
 
     def is_inside(self, entry_id: str, folder_id: str) -> bool:
-        """Whether an entry is the folder or lies anywhere below it."""
+        """Return True if an entry is the folder itself or anywhere below it."""
         step: str | None = entry_id
         while step is not None:
             if step == folder_id:

@@ -1,7 +1,7 @@
-"""What can go wrong: mistakes of whoever starts the sandbox, and the service's error answers.
+"""Errors of the sandbox: configuration errors at the start, and error answers of the API.
 
-Must not know any endpoint.  INVARIANT: every error that leaves over HTTP has the one error body,
-the framework's own refusals included.
+Knows nothing about endpoints.  INVARIANT: every error over HTTP has the same kind of body,
+including the errors of the framework.
 """
 
 from http import HTTPStatus
@@ -43,11 +43,11 @@ NAMES = frozenset((
 
 
 class SandboxError(Exception):
-    """The sandbox cannot start; the message is one line that names cause and place."""
+    """Error that prevents the start; the message is one line with the cause and its place."""
 
 
 class ApiError(Exception):
-    """A refusal that the caller of the API gets: status, error name, sentence, optional datum."""
+    """Error answer of the API: status, error name, sentence, optional datum."""
 
     def __init__(self, status: int, code: str, message: str, data: str | None = None) -> None:
         super().__init__(message)
@@ -58,12 +58,12 @@ class ApiError(Exception):
 
 
 def code_of(status: int) -> str:
-    """The error name that fits a bare status."""
+    """Return the error name for a status without a name."""
     return CODE_OF_STATUS.get(status, "FAILED")
 
 
 def error_body(code: str, message: str, data: str | None = None) -> bytes:
-    """The error structure as JSON; `data` is left out where there is none."""
+    """Return the error structure as JSON, without `data` if it is None."""
     body = {"error": code, "message": message}
     if data is not None:
         body["data"] = data
@@ -77,19 +77,19 @@ def error_response(
     data: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """An answer with the error structure."""
+    """Return an answer with the error structure."""
     return Response(error_body(code, message, data), status, headers, media_type="application/json")
 
 
 async def answer_api_error(_request: Request, error: Exception) -> Response:
-    """Starlette's handler for ApiError."""
+    """Answer an ApiError, as a Starlette handler."""
     assert isinstance(error, ApiError)
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
     return error_response(error.status, error.code, error.message, error.data, headers)
 
 
 async def answer_http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's handler for the framework's own refusals (no such path, wrong method)."""
+    """Answer an error of the framework (unknown path, wrong method), as a Starlette handler."""
     assert isinstance(error, HTTPException)
     sentence = {
         404: f"There is nothing at {request.url.path}",
@@ -104,15 +104,15 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def answer_crash(_request: Request, error: Exception) -> Response:
-    """Starlette's handler for anything unforeseen; the traceback goes to the log."""
+    """Answer any unexpected exception, as a Starlette handler; the traceback is logged."""
     return error_response(500, "EXCEPTION", f"{HTTPStatus(500).phrase} ({type(error).__name__})")
 
 
 def bad_argument(message: str) -> ApiError:
-    """The refusal for a parameter or body that does not fit."""
+    """Return the error for an invalid parameter or body."""
     return ApiError(400, "ILLEGAL_ARGUMENT", message)
 
 
 def must_change_password() -> ApiError:
-    """The refusal of everything else for one who has to change the password."""
+    """Return the error for callers who must change the password before any other request."""
     return ApiError(403, "NOT_ALLOWED", "The password must be changed first")

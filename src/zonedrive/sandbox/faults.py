@@ -1,7 +1,7 @@
-"""Faults that a test asks for: what they do, which requests they meet, how often.
+"""Faults that a test requests: their effects, the requests they match, and their number of uses.
 
-Must not know how a fault is carried out.  Each effect of an object is a fault of its own with its
-own count; faults add up until they are cleared.
+Knows nothing about how a fault is carried out.  Each effect in an object is a fault with its own
+count; faults accumulate until they are cleared.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
 
 
 class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The object of a `fault` command."""
+    """Object of a `fault` command."""
 
     latency_ms: float | None = None
     status: int | None = None
@@ -35,7 +35,7 @@ class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class Fault:
-    """One effect on the requests that match, `left` times (None: always)."""
+    """Effect on the requests that match, for `left` requests (None: for all)."""
 
     kind: Kind
     amount: float
@@ -45,7 +45,7 @@ class Fault:
     left: int | None
 
     def meets(self, method: str, path: str) -> bool:
-        """Whether a request is hit, if there is one time left."""
+        """Return True if the fault matches the request and has a use left."""
         return (
             self.left != 0
             and (self.method is None or self.method == method)
@@ -53,7 +53,7 @@ class Fault:
         )
 
     def use(self) -> bool:
-        """Take one time; False where none is left."""
+        """Consume one use; return False if none is left."""
         if self.left == 0:
             return False
         if self.left is not None:
@@ -62,7 +62,7 @@ class Fault:
 
 
 class Faults:
-    """The faults in force."""
+    """Active faults."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
@@ -71,7 +71,7 @@ class Faults:
         self.cleared = asyncio.Event()
 
     def order(self, order: FaultOrder | None) -> None:
-        """Add an order's faults, or clear all (None).  Raises ValueError for one that cannot be."""
+        """Add the faults of an order, or clear all (None).  Raises ValueError if it is invalid."""
         if order is None:
             self._clear()
             return
@@ -89,7 +89,7 @@ class Faults:
             self.down = order.down
 
     def _clear(self) -> None:
-        """End all faults, also for the requests that have met them already."""
+        """End all faults, also for requests that they already affect."""
         for fault in self._faults:
             fault.left = 0
         self._faults.clear()
@@ -98,12 +98,12 @@ class Faults:
         self.cleared = asyncio.Event()
 
     def meeting(self, method: str, path: str) -> list[Fault]:
-        """The faults that a request meets; their times are not taken yet."""
+        """Return the faults that match a request, without consuming a use."""
         return [fault for fault in self._faults if fault.meets(method, path)]
 
 
 def _check(order: FaultOrder, effects: list[tuple[Kind, float]]) -> None:
-    """Raise ValueError for an order whose fields make no sense together."""
+    """Raise ValueError if the fields of an order contradict each other."""
     if not effects and order.down is None:
         raise ValueError("a fault needs latency_ms, status, cut_after, drop_reply, stall or down")
     if order.times is not None and order.times < 1:

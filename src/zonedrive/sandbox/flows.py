@@ -1,7 +1,7 @@
-"""Logon flows under way: what was shown so far by someone who logs on in several steps.
+"""Unfinished logon flows: the credentials that a user has shown in several steps so far.
 
-Must not know passwords.  INVARIANT: a flow that ended, well or badly, is over for good.  Flows do
-not outlive a restart.
+Knows nothing about passwords.  INVARIANT: a flow that has ended, successfully or not, cannot
+continue.  A restart ends all flows.
 """
 
 import secrets
@@ -17,7 +17,7 @@ MOST = 10_000
 
 
 class Wishes(NamedTuple):
-    """What the session is to be like, once there is one; None: whatever is usual."""
+    """Requested properties of the session; None means the default."""
 
     scope: Scope | None = None
     set_cookie: bool | None = None
@@ -26,13 +26,13 @@ class Wishes(NamedTuple):
     timeout_in_seconds: int | None = None
 
     def or_else(self, others: "Wishes") -> "Wishes":
-        """These wishes, and others' where there is none."""
+        """Return these properties, with those of `others` in place of None."""
         mine = {name: wish for name, wish in self._asdict().items() if wish is not None}
         return others._replace(**mine)
 
 
 class Flow(NamedTuple):
-    """Where a logon stands."""
+    """State of a logon."""
 
     username: str
     state: State
@@ -42,7 +42,7 @@ class Flow(NamedTuple):
 
 
 class Flows:
-    """The flows under way, by the session id of their 202 answer."""
+    """Unfinished flows, by the session id of their 202 answer."""
 
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
@@ -56,28 +56,28 @@ class Flows:
         code: str | None = None,
         flow_id: str | None = None,
     ) -> str:
-        """Start a flow, or its next state; returns what the client sends as logonSessionId."""
+        """Start a flow or its next state; return the logonSessionId that the client sends."""
         self._forget_old()
         flow_id = flow_id or secrets.token_urlsafe(24)
         self._flows[flow_id] = Flow(username, state, code, wishes, time.monotonic())
         return flow_id
 
     def find(self, flow_id: str) -> Flow | None:
-        """The flow, if it is still under way."""
+        """Return the flow, or None if it has ended or expired."""
         self._forget_old()
         return self._flows.get(flow_id)
 
     def ended_well(self, flow_id: str) -> bool:
-        """Whether this flow ended in a session, not long ago."""
+        """Return True if this flow ended with a session recently."""
         self._forget_old()
         return flow_id in self._done
 
     def end(self, flow_id: str) -> None:
-        """The flow is over, badly unless `succeed` follows."""
+        """End the flow; it has failed unless `succeed` follows."""
         self._flows.pop(flow_id, None)
 
     def succeed(self, flow_id: str) -> None:
-        """The flow ended in a session."""
+        """Record that the flow ended with a session."""
         self._done[flow_id] = time.monotonic()
 
     def _forget_old(self) -> None:

@@ -1,6 +1,6 @@
-"""Groups: who belongs to them, directly or through other groups, and who may manage them.
+"""Groups: their direct and indirect members, and their managers.
 
-Must not know zones.  INVARIANT: no group contains itself, over any number of steps.
+Knows nothing about zones.  INVARIANT: no group contains itself, over any number of steps.
 """
 
 import uuid
@@ -35,14 +35,14 @@ USERS_OF_GROUP = """
 
 
 class Change(NamedTuple):
-    """One member and the level it is to have; 'None' takes it out."""
+    """Member and its new level; 'None' removes the member."""
 
     member_id: str
     level: str
 
 
 class Groups:
-    """The groups and group_members tables."""
+    """Tables of groups and group_members."""
 
     def __init__(self, database: Database, users: Users, domain: str) -> None:
         self._database = database
@@ -59,11 +59,11 @@ class Groups:
         scim: bool = False,
         creator_manages: bool = True,
     ) -> str:
-        """Make a group and return its id.
+        """Create a group and return its id.
 
-        Its creator manages it where no member does (not through SCIM, and not where
-        `creator_manages` is false).  Raises
-        ApiError 409 for a name that is taken, 400 for an unknown member.
+        The creator manages the group if no member does, but not through SCIM and not if
+        `creator_manages` is false.  Raises ApiError 409 if the name is taken, 400 for an unknown
+        member.
         """
         group_id = f"group.{uuid.uuid4()}@{self._domain}"
         with self._database.transaction():
@@ -87,9 +87,9 @@ class Groups:
     def change(
         self, group_id: str, members: Sequence[Change], *, relative: bool, scim: bool = False
     ) -> None:
-        """Apply members' levels as changes, or (relative False) as the whole list of members.
+        """Apply members' levels as changes, or (relative False) as the complete list of members.
 
-        Through SCIM: from then on administrators alone manage the group.
+        With `scim`, only administrators manage the group from then on.
         """
         with self._database.transaction():
             if scim:
@@ -100,25 +100,26 @@ class Groups:
                 self._apply(group_id, change)
 
     def delete(self, group_id: str) -> None:
-        """Remove the group, its memberships, and the access to zones given through it."""
+        """Delete the group, its memberships, and the zone access that it gives."""
         with self._database.transaction():
             self._database.run("DELETE FROM zone_members WHERE member_id = ?", group_id)
             self._database.run("DELETE FROM group_members WHERE member_id = ?", group_id)
             self._database.run("DELETE FROM groups WHERE id = ?", group_id)
 
     def by_name(self, name: str) -> str | None:
-        """The id of the group of that name."""
+        """Return the id of the group with that name."""
         found: str | None = self._database.scalar("SELECT id FROM groups WHERE name = ?", name)
         return found
 
     def exists(self, group_id: str) -> bool:
-        """Whether there is such a group."""
+        """Return True if the group exists."""
         return self._database.one("SELECT 1 FROM groups WHERE id = ?", group_id) is not None
 
     def may_manage(self, group_id: str, user: User) -> bool:
-        """Whether the user is a manager of it, directly or through a group, or an administrator.
+        """Return True if the user is an administrator or manages the group, directly or through a
+        group.
 
-        What is managed through SCIM is the administrators', whatever levels its members have.
+        Only administrators manage a group of SCIM, whatever levels its members have.
         """
         scim = self._database.scalar("SELECT scim FROM groups WHERE id = ?", group_id)
         if user.administrator or scim:
@@ -134,7 +135,7 @@ class Groups:
         return found is not None
 
     def wire(self, group_id: str, viewer: User) -> dict[str, Any]:
-        """The group as the API answers it; raises ApiError 404."""
+        """Return the group in the form of the API; raise ApiError 404."""
         row = self._database.one("SELECT * FROM groups WHERE id = ?", group_id)
         if row is None:
             raise ApiError(404, "ID_NOT_FOUND", "There is no such group", group_id)

@@ -1,7 +1,7 @@
-"""Who is calling: from the Authorization header or the session cookie to a user and a scope.
+"""Authentication: the user and scope for an Authorization header or a session cookie.
 
-Must not know what the caller wants.  Order: the Authorization header, where there is one, decides
-alone; otherwise the cookie.
+Knows nothing about the request's purpose.  A request with an Authorization header is judged by that
+header alone, otherwise by the cookie.
 """
 
 import base64
@@ -24,19 +24,19 @@ MOST_REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated user and the scope that limits this call."""
+    """Authenticated user, and the scope that limits this call."""
 
     user: User
     scope: Scope | None
 
     @property
     def id(self) -> str:
-        """The user's id."""
+        """Return the user's id."""
         return self.user.id
 
 
 def presented_secret(request: Request) -> str | None:
-    """The session id or token shown with a request: Bearer, bare, or in the cookie."""
+    """Return the session id or token of a request, from a Bearer or bare header or the cookie."""
     header = request.headers.get("authorization")
     if header is None:
         return request.cookies.get(COOKIE)
@@ -50,7 +50,7 @@ def presented_secret(request: Request) -> str | None:
 
 
 class Doorkeeper:
-    """Finds out who is calling; remembers Basic credentials it has checked."""
+    """Authenticator of callers, with a cache of verified Basic credentials."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -58,7 +58,7 @@ class Doorkeeper:
         self._basic: dict[bytes, tuple[str, int]] = {}
 
     async def identify(self, request: Request) -> Caller:
-        """The caller; raises ApiError 401 where nobody, or nobody valid, is shown."""
+        """Return the caller; raise ApiError 401 if the credentials are missing or invalid."""
         header = request.headers.get("authorization", "").strip()
         if header[:6].lower() == "basic ":
             return Caller(await self._by_password(header[6:].strip(), intake.peer(request)), None)
@@ -72,7 +72,10 @@ class Doorkeeper:
         return Caller(user, grant.scope)
 
     async def _by_password(self, encoded: str, peer: str) -> User:
-        """HTTP Basic: a known user part must fit its password; else the password alone decides."""
+        """Return the user of HTTP Basic credentials.
+
+        A known user name must match its password; otherwise the password alone identifies the user.
+        """
         refusal = ApiError(401, "AUTHORIZATION_FAILED", "Unknown user or wrong password")
         if self._deployment.codes.required():
             raise ApiError(401, "AUTHORIZATION_FAILED", "A password alone does not log on here")

@@ -1,7 +1,7 @@
-"""Content on its way in: bytes to a file below `incoming/`, in large writes beside the event loop.
+"""Received content, written to a file below `incoming/` in large blocks by a thread.
 
-Must not know where the bytes come from.  INVARIANT: at most a few MiB are in memory; after
-`finish` the bytes are on the disk, after `discard` nothing is left.
+Knows nothing about the source of the bytes.  INVARIANT: at most a few MiB are in memory; after
+`finish` the bytes are on the disk, after `discard` the file is gone.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ SYNC_BYTES = 64 << 20
 
 
 class Incoming:
-    """One file being received.  `feed` hands bytes over; one write runs while more arrive."""
+    """File being received: `feed` accepts more bytes during one write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,7 +26,7 @@ class Incoming:
         self._running: asyncio.Future[None] | None = None
 
     async def feed(self, pieces: list[bytes]) -> None:
-        """Take bytes over; waits only while the disk is behind."""
+        """Accept bytes; wait only if the disk is slower than the network."""
         for piece in pieces:
             self._waiting.append(piece)
             self._waiting_bytes += len(piece)
@@ -36,7 +36,7 @@ class Incoming:
             self._start()
 
     async def finish(self) -> None:
-        """Write and sync what is left; the file is whole and closed then."""
+        """Write and sync the remaining bytes, and close the complete file."""
         await self._settle()
         self._start()
         await self._settle()
@@ -45,7 +45,7 @@ class Incoming:
         self._fd = -1
 
     async def discard(self) -> None:
-        """Forget the file, unless it was published; never closes it under a running write."""
+        """Delete the file unless it was published; wait for a running write before closing it."""
         if self._running is not None:
             await asyncio.wait([self._running])
         if self._fd >= 0:

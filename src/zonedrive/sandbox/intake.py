@@ -1,6 +1,6 @@
-"""Reading what a caller sends: JSON bodies, query parameters, names; all with the API's errors.
+"""Parsing of requests: JSON bodies, query parameters and names, with the API's errors.
 
-Must not know what the values are for.
+Knows nothing about the use of the values.
 """
 
 import re
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 async def json_body(request: Request, shape: type[T], *, code: str = "ILLEGAL_ARGUMENT") -> T:
-    """The JSON body as `shape`; unknown fields are ignored.
+    """Return the JSON body as `shape`; unknown fields are ignored.
 
-    Raises ApiError 400 with `code` for a body that is too large, malformed or of another shape,
-    and for another Content-Type than application/json.
+    Raises ApiError 400 with `code` for a body that is too large, malformed or of another shape, and
+    for another Content-Type than application/json.
     """
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json":
@@ -38,13 +38,13 @@ async def json_body(request: Request, shape: type[T], *, code: str = "ILLEGAL_AR
 
 
 async def no_body(request: Request) -> None:
-    """Read a body away that nobody asked for."""
+    """Read and discard a body that the endpoint does not need."""
     async for _chunk in request.stream():
         pass
 
 
 def text(request: Request, name: str) -> str:
-    """A query parameter that must be there; raises ApiError 400."""
+    """Return a required query parameter; raise ApiError 400 if it is missing."""
     value = request.query_params.get(name)
     if not value:
         raise bad_argument(f"The query parameter {name} is missing")
@@ -52,7 +52,7 @@ def text(request: Request, name: str) -> str:
 
 
 def boolean(request: Request, name: str, default: bool | None = None) -> bool:
-    """A boolean query parameter; required where there is no default."""
+    """Return a boolean query parameter; it is required if it has no default."""
     value = request.query_params.get(name)
     if value is None and default is not None:
         return default
@@ -63,7 +63,7 @@ def boolean(request: Request, name: str, default: bool | None = None) -> bool:
 
 
 def page(request: Request) -> tuple[int, int]:
-    """(limit, offset) as `page` (default 1) and `pageSize` (default 100) ask for."""
+    """Return (limit, offset) for the parameters `page` (default 1) and `pageSize` (default 100)."""
     size = _positive(request, "pageSize", 100)
     return size, (_positive(request, "page", 1) - 1) * size
 
@@ -78,17 +78,17 @@ def _positive(request: Request, name: str, default: int) -> int:
 
 
 def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:
-    """A value out of a few; raises ApiError 400."""
+    """Return the value if it is allowed; raise ApiError 400 otherwise."""
     if value is None or value not in allowed:
         raise bad_argument(f"{name} must be one of {', '.join(allowed)}")
     return value
 
 
 def entry_name(name: str) -> str:
-    """A name for a new or renamed entry; raises ApiError 400 ILLEGAL_NAME.
+    """Return the name for a new or renamed entry; raise ApiError 400 ILLEGAL_NAME.
 
-    Empty names, '/' and NUL are refused; everything else ('..', control characters) is let
-    through, since a service may do so and clients have to bear it.
+    Empty names, '/' and NUL are rejected.  All other names are accepted ('..', control characters),
+    because a service may do so and clients must handle them.
     """
     if not name or "/" in name or "\0" in name:
         raise ApiError(400, "ILLEGAL_NAME", "A name must not be empty nor contain '/' or NUL")
@@ -96,17 +96,17 @@ def entry_name(name: str) -> str:
 
 
 def address(request: Request) -> str:
-    """Where a request comes from: X-Real-Ip as it is, where a proxy says so, else the peer."""
+    """Return the client's address: X-Real-Ip unchanged if a proxy sets it, else the peer."""
     return request.headers.get("x-real-ip") or peer(request)
 
 
 def peer(request: Request) -> str:
-    """The address at the other end of the connection."""
+    """Return the address of the connection's peer."""
     return request.client.host if request.client is not None else ""
 
 
 def characters(password: list[str] | None, *, code: str = "ILLEGAL_ARGUMENT") -> str | None:
-    """A password out of its array of characters; raises ApiError 400 for longer elements."""
+    """Return the password from its array of characters; raise ApiError 400 for longer elements."""
     if password is None:
         return None
     if any(len(character) != 1 for character in password):

@@ -1,7 +1,8 @@
-"""What the limitations of a scope forbid, beyond its permissions.
+"""Limitations of a scope, beyond its permissions.
 
-Must not know who is calling.  The names and meanings of limitations are the sandbox's own:
-`zones`, only those zones; `entries`, reading those entries and what is below them, nothing else.
+Knows nothing about the caller.  The names and meanings of limitations are the sandbox's own:
+`zones` allows only those zones; `entries` allows only reading those entries and everything below
+them.
 """
 
 from collections.abc import Mapping
@@ -18,10 +19,10 @@ OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # names in the paths of endpo
 
 
 def check(scope: Scope | None) -> None:
-    """Raises ApiError 400 for a scope with a permission or limitation that there is not.
+    """Raise ApiError 400 for a scope with an unknown permission or limitation.
 
-    A limit that nobody understands must not be taken for one that is kept.  Nor may one be nested
-    so deep that it could be read, but not written.
+    A limit that the sandbox does not know must not be accepted as if it were enforced.  A scope
+    that is nested too deeply is rejected, because it could be parsed but not serialized.
     """
     if scope is None:
         return
@@ -40,7 +41,7 @@ def check(scope: Scope | None) -> None:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether containers lie in containers more than so many levels deep."""
+    """Return True if containers are nested more than `levels` deep."""
     layer = [value]
     for _ in range(levels):
         layer = [
@@ -53,14 +54,14 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def zones(scope: Scope | None) -> list[str] | None:
-    """The zones that a scope leaves; None: all."""
+    """Return the zones that a scope allows; None means all."""
     return None if scope is None else scope.limitations.get("zones")
 
 
 def refuse_beyond(
     scope: Scope, resource: str, action: str, place: Mapping[str, Any], entries: Entries
 ) -> None:
-    """Raises ApiError 403 for an endpoint beyond a scope; `place` are the names in its path."""
+    """Raise ApiError 403 if the scope forbids an endpoint; `place` has the names in its path."""
     refusal = ApiError(403, "NOT_ALLOWED", "The scope of this session or token forbids this")
     if not scope.allows(resource, action):
         raise refusal

@@ -1,7 +1,7 @@
-"""The listening socket: its port, kept over restarts where that works, and being down.
+"""Listening socket, which keeps its port over restarts if possible and can refuse connections.
 
-Must not know HTTP.  INVARIANT: the port stays bound by this process while it is down, so that
-nobody else answers there.
+Knows nothing about HTTP.  INVARIANT: while connections are refused, this process keeps the port
+bound, so that no other process can answer there.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ BACKLOG = 1024
 
 
 class Listener:
-    """Accepts connections, or refuses them."""
+    """Socket that accepts or refuses connections."""
 
     def __init__(self, host: str, port: int, memory: Path) -> None:
-        """Bind; port 0 means the port in the file `memory`, else a free one.
+        """Bind the socket; port 0 means the port in the file `memory`, else a free one.
 
         Raises SandboxError.
         """
@@ -36,12 +36,12 @@ class Listener:
     async def open(
         self, make_protocol: Callable[[], asyncio.Protocol], context: ssl.SSLContext
     ) -> None:
-        """Begin to accept."""
+        """Start to accept connections."""
         self._make_protocol, self._context = make_protocol, context
         await self.resume()
 
     async def resume(self) -> None:
-        """Accept again after `refuse`."""
+        """Accept connections again after `refuse`."""
         if self._server is not None or self._make_protocol is None:
             return
         # The server closes the descriptor it was given; the port stays with ours.
@@ -50,7 +50,7 @@ class Listener:
         )
 
     def refuse(self) -> None:
-        """Refuse connections from now on; those that are open are not touched."""
+        """Refuse new connections; open connections stay open."""
         if self._server is None:
             return
         self._server.close()
@@ -59,7 +59,7 @@ class Listener:
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give the port up."""
+        """Release the port."""
         self.refuse()
         self._socket.close()
 

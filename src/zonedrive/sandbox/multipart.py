@@ -1,7 +1,7 @@
-"""The multipart form of an upload, taken apart as it arrives.
+"""Incremental parser for the multipart form of an upload.
 
-Must not know where the file's bytes go.  The parts `file` and `fileName` may come in any order;
-other parts are passed over.
+Knows nothing about the storage of the file's bytes.  The parts `file` and `fileName` may come in
+any order; other parts are ignored.
 """
 
 from python_multipart.exceptions import FormParserError
@@ -14,10 +14,10 @@ LONGEST_HEADERS = 16 * 1024
 
 
 class UploadForm:
-    """Fed with the body piece by piece; knows the name once its part has come."""
+    """Parser of one form; the name is known after its part has arrived."""
 
     def __init__(self, content_type: str) -> None:
-        """Raises ApiError 400 where the header names no boundary."""
+        """Create the parser; raise ApiError 400 if the header has no boundary."""
         _kind, options = parse_options_header(content_type)
         boundary = options.get(b"boundary")
         if not boundary:
@@ -48,7 +48,7 @@ class UploadForm:
             raise _broken(str(wrong)) from wrong
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take a piece of the body; returns the file's bytes in it.  Raises ApiError 400."""
+        """Parse a part of the body; return the file's bytes in it.  Raises ApiError 400."""
         try:
             self._parser.write(data)
         except FormParserError as wrong:
@@ -57,7 +57,8 @@ class UploadForm:
         return pieces
 
     def finish(self) -> str:
-        """The name, after the whole body came.  Raises ApiError 400 where a part is missing."""
+        """Return the name after the whole body has arrived.  Raises ApiError 400 if a part is
+        missing."""
         if not self._ended:
             raise _broken("the body ends before its last boundary")
         if "file" not in self._seen:

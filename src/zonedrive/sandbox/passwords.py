@@ -1,7 +1,7 @@
-"""Passwords: kept as salted scrypt digests, compared in constant time.
+"""Passwords: stored as salted scrypt digests, compared in constant time.
 
-Must not know users.  The cost (about 5 ms) is low for a real service on purpose: tests log on
-hundreds of times.
+Knows nothing about users.  The cost (about 5 ms) is deliberately low compared to a real service,
+because tests log on hundreds of times.
 """
 
 import hashlib
@@ -13,13 +13,13 @@ COST = 2**11
 
 
 def digest(password: str) -> bytes:
-    """Salt and digest of a password, to be stored."""
+    """Return the salt and digest of a password, to be stored."""
     salt = os.urandom(SALT_BYTES)
     return salt + _scrypt(password, salt)
 
 
 def matches(password: str, stored: bytes) -> bool:
-    """Whether `password` is the one that `stored` was made of."""
+    """Return True if `stored` was made from `password`."""
     salt, expected = stored[:SALT_BYTES], stored[SALT_BYTES:]
     return hmac.compare_digest(_scrypt(password, salt), expected)
 

@@ -1,7 +1,6 @@
-"""Entries put in past the interface, and their protection: for tests of names and refusals.
+"""Creation and protection of entries without the API, for tests of names and refusals.
 
-Must not know the control socket.  Nothing is refused here for its name, and a name may be there
-twice.
+Knows nothing about the control socket.  Any name is accepted, even one that is taken.
 """
 
 from typing import Any
@@ -14,7 +13,7 @@ from zonedrive.sandbox.deployment import Deployment
 
 
 class Plant(msgspec.Struct, eq=False, forbid_unknown_fields=True):
-    """An entry to put in; `parent` is a path of names from the zone's root, '' the root itself."""
+    """Entry to create; `parent` is a path from the zone's root, '' is the root itself."""
 
     zone: str
     name: str
@@ -27,7 +26,7 @@ class Plant(msgspec.Struct, eq=False, forbid_unknown_fields=True):
 class Protection(
     msgspec.Struct, eq=False, forbid_unknown_fields=True, rename="camel", omit_defaults=True
 ):
-    """Attributes to set on the entry at a path of names."""
+    """Attributes to set on the entry at a path."""
 
     zone: str
     path: str
@@ -38,7 +37,7 @@ class Protection(
 
 
 def plant(deployment: Deployment, order: Plant) -> dict[str, Any]:
-    """Put an entry in; returns it.  Raises LookupError for an unknown zone or parent."""
+    """Create and return an entry.  Raises LookupError for an unknown zone or parent."""
     zone = _zone(deployment, order.zone)
     parent = _walk(deployment, zone, order.parent)
     user = order.by or zone["created_by"]
@@ -53,7 +52,7 @@ def plant(deployment: Deployment, order: Plant) -> dict[str, Any]:
 
 
 def protect(deployment: Deployment, order: Protection) -> dict[str, Any]:
-    """Set attributes; returns the entry.  Raises LookupError for an unknown zone or path."""
+    """Set attributes; return the entry.  Raises LookupError for an unknown zone or path."""
     zone = _zone(deployment, order.zone)
     row = _walk(deployment, zone, order.path)
     chosen = {

@@ -1,7 +1,7 @@
-"""Filling a sandbox from its world, once: people, groups, zones, and content copied in.
+"""Initial filling of a sandbox from its world: users, groups, zones and copied content.
 
-Must not know TOML.  INVARIANT: all or nothing; a first start that was killed is begun again by the
-next one.
+Knows nothing about TOML.  INVARIANT: all or nothing; after a first start that was killed, the next
+start begins again.
 """
 
 import os
@@ -23,7 +23,7 @@ PACKAGED_WORLD = Path(__file__).parent / "world" / "world.toml"
 
 
 def with_passwords(world: World, file: Path) -> World:
-    """Give each user without a password a random one, and write those to `file`, mode 0600.
+    """Give each user without a password a random one, and write these to `file`, mode 0600.
 
     Raises SandboxError if the file cannot be written.
     """
@@ -47,7 +47,7 @@ def with_passwords(world: World, file: Path) -> World:
 def fill(deployment: Deployment, world: World) -> None:
     """Put a checked world, whose users have passwords, into an empty deployment.
 
-    Raises SandboxError for unusable content.
+    Raises SandboxError if the content cannot be used.
     """
     with deployment.database.transaction():
         settings.save(deployment.database, deployment.organization)
@@ -126,7 +126,7 @@ def _zone(deployment: Deployment, world: World, zone: WorldZone) -> None:
 
 
 class _Copy:
-    """Copies a folder into a zone."""
+    """Copy of a folder into a zone."""
 
     def __init__(self, deployment: Deployment, zone_id: str, user_id: str) -> None:
         self._entries = deployment.entries
@@ -134,7 +134,7 @@ class _Copy:
         self._user_id = user_id
 
     def folder(self, source: Path, folder_id: str) -> None:
-        """Everything in `source`, by name; links to folders are not followed."""
+        """Copy everything in `source`, ordered by name; links to folders are not followed."""
         for item in sorted(os.scandir(source), key=lambda item: item.name):
             path = Path(item.path)
             try:

@@ -1,7 +1,7 @@
-"""The sandbox as a process: its parts built in order, its signals, its ready file.
+"""Process of the sandbox: creation of its parts, signals and the ready file.
 
-The only module that knows all the others.  INVARIANT: the ready file appears once the service
-answers, and never half written.
+The only module that knows all the others.  INVARIANT: the ready file appears only after the service
+can answer, and is always complete.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 names, not a binding
 def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: Path | None) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    `world_file` (None: the packaged one) fills `data` at the first start only.  Port 0 takes the
-    port of the last run, or a free one.  Raises SandboxError for what cannot be started.
+    `world_file` (None: the packaged one) fills `data` at the first start only.  Port 0 means the
+    port of the last run, or a free one.  Raises SandboxError if the sandbox cannot start.
     """
     data = data.absolute()
     if not 0 <= port <= 65535:
@@ -58,7 +58,7 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
 
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
-    """Hold the lock on the folder; a second sandbox is refused."""
+    """Hold the lock on the folder; reject a second sandbox."""
     try:
         fd = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as wrong:
@@ -74,7 +74,7 @@ def _alone(data: Path) -> Iterator[None]:
 
 
 def _open(data: Path, world_file: Path | None) -> Deployment:
-    """The deployment in `data`, filled from the world file if it never was."""
+    """Return the deployment in `data`; fill it from the world file at the first start."""
     database = Database(data / "sandbox.db")
     organization = settings.load(database)
     if organization is not None:
@@ -127,7 +127,7 @@ async def _serve(
 
 
 def _announce(ready_file: Path | None, ready: dict[str, Any], passwords: Path) -> None:
-    """Say where it is: to a person at the terminal, and to programs by the ready file."""
+    """Report the address: on a terminal for a person, in the ready file for programs."""
     if sys.stdout.isatty():
         known = f"; passwords are in {passwords}" if passwords.exists() else ""
         print(

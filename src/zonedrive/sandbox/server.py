@@ -1,6 +1,6 @@
-"""uvicorn with the sandbox's own listener, signals and readiness.
+"""Server of uvicorn with the sandbox's own listener, signals and readiness.
 
-Must not know the application.  SIGTERM and SIGINT end `serve` in order; requests under way get a
+Knows nothing about the application.  SIGTERM and SIGINT end `serve` cleanly; running requests get a
 few seconds.
 """
 
@@ -23,7 +23,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Server(uvicorn.Server):
-    """Serves an application on a listener until a signal comes."""
+    """Server of an application on a listener, until a signal arrives."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Server(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept, then say so."""
+        """Start to accept connections, then report readiness."""
         self.servers = []
         await self._listener.open(self._protocol, self._context)
         self.started = True
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and let what is under way end, but not wait for long.
+        """Stop accepting connections, and wait for running requests for a limited time.
 
-        uvicorn's own way waits for each idle client to answer the end of TLS.
+        uvicorn's own shutdown would wait for each idle client to answer the end of TLS.
         """
         self._listener.close()
         state = self.server_state
@@ -72,12 +72,12 @@ class Server(uvicorn.Server):
         await self._tasks_end(STOP_SECONDS)
 
     async def _tasks_end(self, seconds: float) -> None:
-        """Wait until no request is under way, at most so long."""
+        """Wait until no request is running, up to the given time."""
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=seconds)
 
     async def set_down(self, down: bool) -> None:
-        """Refuse connections and reset those that are open, or serve again."""
+        """Refuse new connections and reset open ones, or accept connections again."""
         if not down:
             await self._listener.resume()
             return
@@ -88,7 +88,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on a signal, with nothing left to raise afterwards."""
+        """Stop the server on a signal, without raising the signal again afterwards."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._stop)

@@ -1,6 +1,6 @@
-"""Sessions and tokens: the secrets a caller shows, and the scopes that limit them.
+"""Sessions and tokens: the secrets that callers send, and the scopes that limit them.
 
-Must not know how one logs on.  Only SHA-256 of a secret is kept.  Sessions and tokens outlive a
+Knows nothing about logging on.  Only SHA-256 of a secret is stored.  Sessions and tokens survive a
 restart.
 """
 
@@ -22,7 +22,7 @@ CLIENT = "ServiceSSI"
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A limit on what a session or token may do."""
+    """Limit on the actions of a session or token."""
 
     name: str = ""
     description: str = ""
@@ -32,7 +32,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     extensions: dict[str, Any] = {}
 
     def unknown_actions(self) -> list[str]:
-        """The permissions that there are not, as 'resource.action', in their order."""
+        """Return the unknown permissions as 'resource.action', in their order."""
         return [
             f"{resource}.{action}"
             for resource, flags in self.permissions.items()
@@ -41,11 +41,11 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
         ]
 
     def allows(self, resource: str, action: str) -> bool:
-        """Whether the scope lets through `action` (create, list, get, …) on a resource.
+        """Return True if the scope allows `action` (create, list, get, …) on a resource.
 
-        Each part limits further.  `clients`, where there are some, must name this interface.
-        SCIM is user management: users and groups, nothing else.  Permissions, where there are
-        some, close every resource they do not name.
+        Each part limits further.  `clients`, if not empty, must name this API. SCIM is user
+        management: only users and groups.  Permissions, if there are any, deny all resources that
+        they do not name.
         """
         if self.clients and CLIENT not in self.clients:
             return False
@@ -58,20 +58,20 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Grant(NamedTuple):
-    """What a secret stands for."""
+    """User and scope of a secret."""
 
     user_id: str
     scope: Scope | None
 
 
 class Sessions:
-    """The sessions and tokens tables."""
+    """Tables of sessions and tokens."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin(self, user_id: str, life_ms: int, scope: Scope | None) -> str:
-        """Start a session; returns the session id, which nothing else keeps."""
+        """Start a session; return the session id, which is stored nowhere else."""
         self._database.run("DELETE FROM sessions WHERE expires_us <= ?", now_us())
         secret = secrets.token_urlsafe(32)
         self._database.run(
@@ -84,7 +84,7 @@ class Sessions:
         return secret
 
     def end(self, secret: str) -> bool:
-        """End a session; False where there is none (a token is none)."""
+        """End a session; return False if no such session exists (a token is not a session)."""
         return (
             self._database.run(
                 "DELETE FROM sessions WHERE secret = ? AND expires_us > ?", _hash(secret), now_us()
@@ -93,13 +93,13 @@ class Sessions:
         )
 
     def expire_all(self) -> None:
-        """End every session; tokens stay."""
+        """End all sessions, but no tokens."""
         self._database.run("DELETE FROM sessions")
 
     def create_token(
         self, user_id: str, name: str, life_seconds: int, scope: Scope | None
     ) -> dict[str, Any]:
-        """Make a token; the answer is the only place where its secret appears."""
+        """Create a token; only the returned value contains its secret."""
         token_id, secret = str(uuid.uuid4()), secrets.token_urlsafe(40)
         created = now_us()
         expires = created + life_seconds * 1_000_000
@@ -117,7 +117,7 @@ class Sessions:
         return {"id": token_id, "token": secret, "expiry": expires // 1000}
 
     def revoke(self, user_id: str, token_id: str) -> bool:
-        """End one of the user's tokens, which stays in the list; False where there is none."""
+        """Expire one of the user's tokens, which stays in the list; return False if not found."""
         now = now_us()
         return (
             self._database.run(
@@ -130,7 +130,7 @@ class Sessions:
         )
 
     def tokens(self, user_id: str) -> list[dict[str, Any]]:
-        """The user's tokens, expired ones too, oldest first, without their secrets."""
+        """Return the user's tokens with the expired ones, oldest first, without their secrets."""
         rows = self._database.all(
             "SELECT tokens.*, users.password_version AS current FROM tokens"
             " JOIN users ON users.id = tokens.user_id WHERE user_id = ? ORDER BY tokens.rowid",
@@ -139,7 +139,7 @@ class Sessions:
         return [_token(row) for row in rows]
 
     def resolve(self, secret: str) -> Grant | None:
-        """Whom a session id or a token stands for; None for an unknown or expired one."""
+        """Return the user and scope of a session id or token; None if unknown or expired."""
         row = self._database.one(
             "SELECT user_id, scope FROM sessions WHERE secret = ?1 AND expires_us > ?2"
             " UNION ALL SELECT user_id, scope FROM tokens JOIN users ON users.id = user_id"

@@ -1,6 +1,6 @@
-"""The organization's settings as the world file gave them and the database keeps them.
+"""Settings of the organization, from the world file and stored in the database.
 
-Must not know TOML.
+Knows nothing about TOML.
 """
 
 import msgspec
@@ -9,14 +9,14 @@ from zonedrive.sandbox.database import Database
 
 
 class Named(msgspec.Struct, frozen=True):
-    """An identity provider, or a kind of personal identification."""
+    """Identity provider, or method of personal identification."""
 
     name: str
     description: str = ""
 
 
 class Organization(msgspec.Struct, frozen=True):
-    """What holds for the whole deployment."""
+    """Settings of the whole deployment."""
 
     name: str
     domain: str
@@ -32,17 +32,17 @@ class Organization(msgspec.Struct, frozen=True):
     idp_users: list[str] = []  # these do
 
     def signs_on_elsewhere(self, user_id: str) -> bool:
-        """Whether a password alone does not log this user on, but a provider does."""
+        """Return True if this user must log on through a provider instead of with a password."""
         return self.idp_required or user_id.lower() in map(str.lower, self.idp_users)
 
 
 def save(database: Database, organization: Organization) -> None:
-    """Keep the settings, once, when the world is filled."""
+    """Store the settings, once, when the world is loaded."""
     text = msgspec.json.encode(organization).decode()
     database.run("INSERT INTO settings (key, value) VALUES ('organization', ?)", text)
 
 
 def load(database: Database) -> Organization | None:
-    """The settings kept, or None in a database that was never filled."""
+    """Return the stored settings, or None if the database was never filled."""
     text = database.scalar("SELECT value FROM settings WHERE key = 'organization'")
     return None if text is None else msgspec.json.decode(text, type=Organization)

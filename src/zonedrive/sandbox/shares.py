@@ -1,7 +1,7 @@
-"""Shares: keys that let somebody outside read one file or folder.
+"""Shares: keys that let an external party read one file or folder.
 
-Must not know HTTP.  Only SHA-256 of a key is kept.  INVARIANT: whoever comes with a key may do no
-more than the user who shared may still do; a share ends with its entry.
+Knows nothing about HTTP.  Only SHA-256 of a key is stored.  INVARIANT: the holder of a key has at
+most the current permissions of the user who shared; a share ends with its entry.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ LIFE_MS = 300_000
 
 
 class Shares:
-    """The shares table."""
+    """Table of shares."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def make(self, zone_id: str, entry_id: str, user_id: str) -> str:
-        """Share an entry; returns the key, which nothing else keeps."""
+        """Share an entry; return the key, which is stored nowhere else."""
         key = secrets.token_urlsafe(24)
         self._database.run(
             "INSERT INTO shares VALUES (?, ?, ?, ?, ?)",
@@ -34,7 +34,7 @@ class Shares:
         return key
 
     def find(self, key: str) -> Row | None:
-        """The share of a present entry with that key."""
+        """Return the share with that key, if its entry is not deleted."""
         return self._database.one(
             "SELECT shares.* FROM shares JOIN entries ON entries.id = entry_id"
             " WHERE secret = ? AND trash_id IS NULL",
@@ -43,7 +43,7 @@ class Shares:
 
 
 def scope_of(share: Row) -> Scope:
-    """What a holder of the key may do: read what was shared, in the name of who shared it."""
+    """Return the scope of a key's holder: reading the shared entry in the name of its sharer."""
     return Scope(
         name="share",
         permissions={"files": {"list": True, "get": True, "access": True}},

@@ -1,7 +1,7 @@
-"""The provider's pages: sign-on form, the way back, and the end of the road.
+"""Pages of the provider: the sign-on form, the redirect to the client, and the final page.
 
-Must not know who may sign on.  INVARIANT: a page loads nothing from anywhere, and runs no script
-but the one line below, which the content security policy names by its digest.
+Knows nothing about users' permissions.  INVARIANT: a page loads no external resource, and runs no
+script except the one line below, which the content security policy names by its digest.
 """
 
 import base64
@@ -43,7 +43,7 @@ def _digest(text: str) -> str:
 def form(
     *, organization: str, title: str, hint: str, username: str, wrong: str, back: str
 ) -> HTMLResponse:
-    """Who are you?  `wrong` says why the last try failed; `back` is the origin to go to then."""
+    """Return the form; `wrong` is the reason of the last failure, `back` the origin to go to."""
     complaint = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
     focus = ("", " autofocus") if username else (" autofocus", "")
     body = f"""<small>{escape(organization)} · sandbox</small><h1>{escape(title)}</h1>{complaint}
@@ -57,7 +57,7 @@ autocomplete="username" autocapitalize="none" spellcheck="false"{focus[0]}></lab
 
 
 def forward(target: str, fields: Mapping[str, str], back: str) -> HTMLResponse:
-    """A form that sends itself back to the client, for one that asked for no fragment."""
+    """Return a form that submits itself to the client, for clients that want no fragment."""
     hidden = "".join(
         f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
         for name, value in fields.items()
@@ -68,7 +68,7 @@ def forward(target: str, fields: Mapping[str, str], back: str) -> HTMLResponse:
 
 
 def end(title: str, text: str, status: int) -> HTMLResponse:
-    """Nothing more to do here."""
+    """Return the final page."""
     return _page(title, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>", status, "")
 
 

@@ -1,10 +1,10 @@
-"""Sign-on in a browser: visits to the provider's page, and the tokens that come out of them.
+"""Sign-on in a browser: visits to the provider's page, and the tokens that they produce.
 
-Must not know pages or passwords.  A visit is one address given out for one sign-on; it lasts ten
-minutes and ends with the sign-on, a refusal to go on, or too many wrong passwords.  A token works
-once, for two minutes.  Neither outlives a restart.
+Knows nothing about pages or passwords.  A visit is one address for one sign-on.  It lasts ten
+minutes, and ends with the sign-on, a cancellation, or too many wrong passwords.  A token works
+once, for two minutes.  A restart ends all visits and tokens.
 
-INVARIANT: where a visit leads back to is checked before it is kept, and never changed afterwards.
+INVARIANT: the return address of a visit is checked before it is stored, and never changes.
 """
 
 import secrets
@@ -22,7 +22,7 @@ MOST_FAILURES = 5
 
 @dataclass(eq=False)
 class Visit:
-    """One sign-on under way."""
+    """Unfinished sign-on."""
 
     kind: Literal["idp", "personal-id"]
     name: str
@@ -34,36 +34,36 @@ class Visit:
 
 
 class SignOns:
-    """Visits under way, and tokens handed out and not yet used."""
+    """Unfinished visits, and issued tokens that are not used yet."""
 
     def __init__(self) -> None:
         self._visits: dict[str, Visit] = {}
         self._waiting: dict[str, tuple[str, float]] = {}
 
     def begin(self, visit: Visit) -> str:
-        """Open the provider's page to one visit; returns the visit's id."""
+        """Start a visit to the provider's page; return its id."""
         self._forget_old()
         visit_id = secrets.token_urlsafe(24)
         self._visits[visit_id] = visit
         return visit_id
 
     def find(self, visit_id: str) -> Visit | None:
-        """The visit, if it is still under way."""
+        """Return the visit, or None if it has ended or expired."""
         self._forget_old()
         return self._visits.get(visit_id)
 
     def end(self, visit_id: str) -> None:
-        """The visit is over."""
+        """End the visit."""
         self._visits.pop(visit_id, None)
 
     def issue(self, user_id: str) -> str:
-        """A token with which the user can log on once."""
+        """Return a token with which the user can log on once."""
         token = secrets.token_urlsafe(24)
         self._waiting[token] = (user_id, time.monotonic() + LIFE_SECONDS)
         return token
 
     def redeem(self, token: str) -> str | None:
-        """The user a token was issued for; the token is used up."""
+        """Return the user of a token, and use the token up."""
         user_id, until = self._waiting.pop(token, ("", 0.0))
         return user_id if until > time.monotonic() else None
 
@@ -79,7 +79,7 @@ class SignOns:
 
 
 def may_return_to(address: str) -> bool:
-    """Whether a browser may be sent there with an answer: https anywhere, http to this machine."""
+    """Return True if a browser may be redirected there: https anywhere, http to this machine."""
     try:
         parts = urlsplit(address)
         host, _port = parts.hostname or "", parts.port
@@ -91,7 +91,7 @@ def may_return_to(address: str) -> bool:
 
 
 def origin(address: str) -> str:
-    """Scheme, host and port of an address."""
+    """Return scheme, host and port of an address."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc}"
 

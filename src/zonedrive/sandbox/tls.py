@@ -1,7 +1,7 @@
-"""Certificates: an authority of the sandbox's own, kept below --data, and a certificate it signs.
+"""Certificates: the sandbox's certificate authority below --data, and a server certificate.
 
-The authority stays the same over restarts, so that clients can keep trusting it; the server's
-certificate is made anew at each start.  TLS 1.2 or later only.
+The authority survives restarts, so that clients can keep trusting it.  Each start creates a new
+server certificate.  TLS 1.2 or later only.
 """
 
 import os
@@ -16,14 +16,14 @@ from zonedrive.sandbox.errors import SandboxError
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What the server needs, and what its clients need."""
+    """TLS context of the server, and the certificate authority for its clients."""
 
     context: ssl.SSLContext
     ca_file: Path
 
 
 def prepare(data: Path, host: str) -> Certificates:
-    """The authority (made at the first start) and a context with a certificate for `host`.
+    """Return the authority (created at the first start) and a context for `host`.
 
     The certificate holds for `host`, localhost and the loopback addresses.  Raises SandboxError.
     """

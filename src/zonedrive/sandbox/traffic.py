@@ -1,7 +1,8 @@
-"""What every request passes first: counting, and the faults in force.
+"""Outermost layer of all requests: counters, and the active faults.
 
-Must not know endpoints.  The order of faults: latency before anything, status instead of the work,
-drop and stall after the work and before the answer's first byte, cut while bytes pass.
+Knows nothing about endpoints.  The order of faults: latency comes first; a status replaces the
+work; drop and stall come after the work and before the first byte of the answer; a cut comes during
+the transfer.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from zonedrive.sandbox.faults import Fault, Faults
 
 
 class Stats:
-    """Requests by method and route, and body bytes."""
+    """Number of requests by method and route, and of body bytes."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -28,12 +29,12 @@ class Stats:
         self.bytes_out = 0
 
     def reset(self) -> None:
-        """Count from nothing."""
+        """Reset all counters."""
         self.requests.clear()
         self.bytes_in = self.bytes_out = 0
 
     def wire(self) -> dict[str, Any]:
-        """The answer to the `stats` command."""
+        """Return the answer to the `stats` command."""
         return {
             "requests": dict(self.requests),
             "bytes_in": self.bytes_in,
@@ -42,7 +43,7 @@ class Stats:
 
 
 class Traffic:
-    """The outermost ASGI application."""
+    """Outermost ASGI application."""
 
     def __init__(
         self, app: ASGIApp, routes: Sequence[BaseRoute], faults: Faults, stats: Stats
@@ -53,7 +54,7 @@ class Traffic:
         self._stats = stats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, as the faults let it."""
+        """Serve one request, subject to the faults."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -85,13 +86,13 @@ class Traffic:
 
 
 def connection_of(scope: Scope) -> Connection:
-    """The connection that a request came over."""
+    """Return the connection of a request."""
     connection: Connection = scope["extensions"]["zonedrive.connection"]["itself"]
     return connection
 
 
 class Passage:
-    """One request on its way through: its bytes are counted, and its faults happen here."""
+    """Single request, with its byte counters and its faults."""
 
     def __init__(
         self,
@@ -114,12 +115,12 @@ class Passage:
         self._over = False
 
     def take_reply_faults(self) -> None:
-        """Decide now whether this reply is dropped or held back."""
+        """Decide whether this reply is dropped or stalled."""
         self._drop = any(fault.kind == "drop" and fault.use() for fault in self._met)
         self._stall = sum(f.amount for f in self._met if f.kind == "stall" and f.use())
 
     async def receive(self) -> Message:
-        """A piece of the request's body, or the end of the connection."""
+        """Return the next part of the request's body, or the end of the connection."""
         message = await self._receive()
         if message["type"] != "http.request":
             return message
@@ -131,7 +132,7 @@ class Passage:
         return message
 
     async def send(self, message: Message) -> None:
-        """A piece of the answer."""
+        """Send a part of the answer."""
         if self._over or self._drop:
             return
         if message["type"] == "http.response.start":
@@ -150,12 +151,12 @@ class Passage:
         await self._send(message)
 
     async def finish(self) -> None:
-        """The work is done: carry a drop out."""
+        """Carry out a drop after the work is done."""
         if self._drop:
             await self._connection.reset(flush=False)
 
     async def _cut(self, passed: int) -> bool:
-        """Reset the connection where more bytes passed than a cut lets; True where it did."""
+        """Reset the connection if more bytes passed than a cut allows; return True in that case."""
         for fault in self._cuts:
             if not self._over and passed > fault.amount and fault.use():
                 self._over = True

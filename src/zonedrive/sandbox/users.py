@@ -1,6 +1,6 @@
-"""Users: their records, passwords and the shape in which they are listed.
+"""Users: their records, passwords and the form of their listing.
 
-Must not know sessions, groups or zones.
+Knows nothing about sessions, groups or zones.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from zonedrive.sandbox.database import Database, Row
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user, as much as the rest of the sandbox needs."""
+    """Data of one user for the rest of the sandbox."""
 
     id: str
     name: str
@@ -24,11 +24,11 @@ class User:
 
     @property
     def authorization(self) -> str:
-        """The authorization field of a group's member entry."""
+        """Return the authorization field of a group's member entry."""
         return "Administrator" if self.administrator else "Internal"
 
     def wire(self) -> dict[str, Any]:
-        """An item of the list of users."""
+        """Return the user as an item of the API's list of users."""
         return {
             "id": self.id,
             "name": self.name,
@@ -38,7 +38,7 @@ class User:
 
 
 class Users:
-    """The users table."""
+    """Table of users."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class Users:
         otp_secret: str | None = None,
         change_required: bool = False,
     ) -> None:
-        """Create a user; the password is kept as a digest."""
+        """Create a user; the password is stored as a digest."""
         self._database.run(
             "INSERT INTO users (id, name, password, administrator, otp_secret, change_required)"
             " VALUES (?, ?, ?, ?, ?, ?)",
@@ -66,16 +66,16 @@ class Users:
         )
 
     def find(self, user_id: str) -> User | None:
-        """The user of that id, in whatever case it is written."""
+        """Return the user with that id; upper and lower case are the same."""
         row = self._database.one("SELECT * FROM users WHERE id = ?", user_id)
         return None if row is None else _user(row)
 
     def all(self) -> list[User]:
-        """Everybody, by id."""
+        """Return all users, ordered by id."""
         return [_user(row) for row in self._database.all("SELECT * FROM users ORDER BY id")]
 
     def change_password(self, user_id: str, password: str) -> None:
-        """Set a password; tokens made under the old one stop working."""
+        """Set a password; tokens created under the old one stop working."""
         self._database.run(
             "UPDATE users SET password = ?, password_version = password_version + 1,"
             " change_required = 0 WHERE id = ?",

@@ -1,7 +1,7 @@
-"""Whether a password or a code is right, with failures counted and blocked names refused.
+"""Verification of passwords and codes; counts failures and rejects blocked names.
 
-Must not know what the credentials are for.  INVARIANT: while a name is blocked nothing shown for
-it is right, also where the check was under way when the block began.
+Knows nothing about the use of the credentials.  INVARIANT: while a name is blocked, no credential
+is accepted for it, even if its check began before the block.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ _NOBODY = passwords.digest("")
 
 
 class Blocked(Exception):
-    """Too many failures for this name lately."""
+    """Error after too many recent failures for this name."""
 
 
 class Verification:
-    """Checks credentials."""
+    """Verifier of credentials."""
 
     def __init__(self, users: Users, codes: Codes, attempts: Attempts) -> None:
         self._users = users
@@ -30,12 +30,12 @@ class Verification:
         self._attempts = attempts
 
     def refuse_blocked(self, name: str) -> None:
-        """Raises Blocked."""
+        """Raise Blocked if the name is blocked."""
         if self._attempts.blocked(name):
             raise Blocked
 
     async def password(self, name: str, password: str) -> User | None:
-        """The user whose password it is, or None.  Raises Blocked."""
+        """Return the user if the password is right, else None.  Raises Blocked."""
         self.refuse_blocked(name)
         user = self._users.find(name)
         stored = _NOBODY if user is None else user.password
@@ -50,10 +50,10 @@ class Verification:
         return user
 
     async def anybodys_password(self, password: str, asker: str) -> User | None:
-        """The one user whose password it is; None where none or several have it.
+        """Return the one user with this password; None if no user or several users have it.
 
-        Failures are counted for `asker`, since nobody was named; blocked users are passed over.
-        Raises Blocked.
+        Failures are counted for `asker`, because the request names no user.  A blocked user is not
+        returned.  Raises Blocked.
         """
         self.refuse_blocked(asker)
         fitting = await self._fitting(password, self._users.all())
@@ -65,7 +65,7 @@ class Verification:
         return fitting[0]
 
     def code(self, name: str, code: str) -> bool:
-        """Whether a one-time code is right; it is used up.  Raises Blocked."""
+        """Return True if a one-time code is right; this uses it up.  Raises Blocked."""
         self.refuse_blocked(name)
         if self._users.find(name) is not None and self._codes.accept(name, code):
             self._attempts.succeeded(name)

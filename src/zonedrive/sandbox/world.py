@@ -1,7 +1,7 @@
-"""The world file: who and what a sandbox is filled with, read and checked.
+"""World file: the initial users, groups, zones and content of a sandbox, read and checked.
 
-Must not know the database.  Every mistake is a SandboxError of one line that names the file and
-the place in it.
+Knows nothing about the database.  Every mistake is a SandboxError of one line that names the file
+and the place in it.
 """
 
 import re
@@ -21,7 +21,7 @@ LONGEST_BLOCK_SECONDS = 86_400
 
 
 class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The table [organization]."""
+    """Table [organization]."""
 
     name: str
     domain: str
@@ -38,7 +38,7 @@ class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
 
 
 class WorldUser(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A table of [[users]]."""
+    """Table of [[users]]."""
 
     id: str
     name: str
@@ -49,7 +49,7 @@ class WorldUser(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class GroupMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A member of a group: a user by id, or a group by name."""
+    """Member of a group: a user by id, or a group by name."""
 
     access: Literal["Manage", "Access", "None"]
     id: str | None = None
@@ -57,7 +57,7 @@ class GroupMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ZoneMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A member of a zone: a user by id, or a group by name."""
+    """Member of a zone: a user by id, or a group by name."""
 
     access: Literal["Manage", "Modify", "Add", "None"]
     id: str | None = None
@@ -65,7 +65,7 @@ class ZoneMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WorldGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A table of [[groups]]."""
+    """Table of [[groups]]."""
 
     name: str
     description: str = ""
@@ -73,7 +73,7 @@ class WorldGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WorldZone(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A table of [[zones]]; `content` is relative to the world file."""
+    """Table of [[zones]]; `content` is relative to the world file."""
 
     name: str
     manager: str
@@ -85,7 +85,7 @@ class WorldZone(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class World(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A whole world file, and the folder it lies in."""
+    """Complete world file, and the folder that contains it."""
 
     organization: WorldOrganization
     users: list[WorldUser]
@@ -104,7 +104,7 @@ TABLES = {
 
 
 def load(path: Path) -> World:
-    """Read and check a world file; raises SandboxError."""
+    """Read and check a world file; raise SandboxError."""
     try:
         text = path.read_text("utf-8")
     except OSError as wrong:
@@ -129,7 +129,7 @@ def load(path: Path) -> World:
 
 
 def _check_tables(path: Path, text: str, tables: dict[str, Any]) -> None:
-    """What there is at the top of the file; raises SandboxError."""
+    """Check the top level of the file; raise SandboxError."""
     for name in tables:
         if name not in TABLES:
             known = ", ".join(TABLES.values())
@@ -141,20 +141,20 @@ def _check_tables(path: Path, text: str, tables: dict[str, Any]) -> None:
 
 
 def _first_line(text: str, name: str) -> str:
-    """', line 12' where a key or table of that name begins, as well as it can be found."""
+    """Return ', line 12' for the first line of a key or table, or "" if not found."""
     quoted = rf"""["']?{re.escape(name)}["']?"""
     head = re.search(rf"^[ \t]*\[*[ \t]*{quoted}[ \t]*[].=]", text, re.MULTILINE)
     return "" if head is None else f", line {text.count(chr(10), 0, head.start()) + 1}"
 
 
 def _plain(sentence: str) -> str:
-    """msgspec's sentence about a field, in words for whoever wrote the file."""
+    """Return a message of msgspec about a field in plainer words."""
     sentence = re.sub(r"^Object missing required field `(.*)`$", r"'\1' is missing", sentence)
     return re.sub(r"^Object contains unknown field `(.*)`$", r"'\1' is not known here", sentence)
 
 
 def _line(text: str, place: str) -> str:
-    """', line 12, users[1].id' for a place like 'users[1].id', as well as it can be found."""
+    """Return ', line 12, users[1].id' for a place like 'users[1].id', without unknown parts."""
     table, number = re.match(r"(\w*)(?:\[(\d+)\])?", place).groups()  # type: ignore[union-attr]
     heads = re.finditer(rf"^[ \t]*\[+[ \t]*{re.escape(table)}[ \t]*\]+", text, re.MULTILINE)
     lines = [text.count("\n", 0, head.start()) + 1 for head in heads] if table else []
@@ -164,7 +164,7 @@ def _line(text: str, place: str) -> str:
 
 
 class _Check:
-    """What the shapes alone do not say."""
+    """Checks that the types alone do not cover."""
 
     def __init__(self, path: Path, text: str, world: World) -> None:
         self._path, self._text, self._world = path, text, world
@@ -172,7 +172,7 @@ class _Check:
         self._groups = {group.name for group in world.groups}
 
     def all(self) -> None:
-        """Every check; raises SandboxError at the first mistake."""
+        """Run all checks; raise SandboxError at the first mistake."""
         organization = self._world.organization
         if organization.session_seconds <= 0:
             self._wrong("organization.session_seconds", "must be more than 0")
@@ -261,5 +261,5 @@ class _Check:
 
 
 def organization(world: World) -> Organization:
-    """The settings out of a world."""
+    """Return the settings in a world."""
     return msgspec.convert(msgspec.to_builtins(world.organization), Organization)

@@ -1,7 +1,8 @@
-"""The log of each zone: a message for everything that happens in it.
+"""Log of each zone, with a message for every event in it.
 
-Must not know who may read it.  INVARIANT: a message is written in the transaction of what it tells
-of, so that neither is ever there without the other.  Kinds and fields are the sandbox's own.
+Knows nothing about readers' permissions.  INVARIANT: a message is written in the transaction of the
+change that it describes, so that neither exists without the other.  Kinds and fields are the
+sandbox's own.
 """
 
 import uuid
@@ -26,7 +27,7 @@ Event = Literal[
 
 
 class ZoneLog:
-    """The zone_log table."""
+    """Table zone_log."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,7 +49,7 @@ class ZoneLog:
         )
 
     def messages(self, zone_id: str, limit: int, offset: int) -> list[dict[str, Any]]:
-        """Some of a zone's messages, newest first."""
+        """Return a page of a zone's messages, newest first."""
         rows = self._database.all(
             "SELECT * FROM zone_log WHERE zone_id = ? ORDER BY serial DESC LIMIT ? OFFSET ?",
             zone_id,

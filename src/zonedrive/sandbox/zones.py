@@ -1,7 +1,8 @@
-"""Zones and who may do what in them.
+"""Zones, and the permissions of their members.
 
-Must not know entries' names or content.  Levels: None < Add < Modify < Manage; a user's own level
-counts before the levels of groups, of which the highest counts; a group never has Manage.
+Knows nothing about entries' names or content.  Levels: None < Add < Modify < Manage.  A user's own
+level takes precedence over the levels of groups, of which the highest counts.  A group never has
+Manage.
 """
 
 import uuid
@@ -19,7 +20,7 @@ ZONE_TYPE_NAME = "Project zone"
 
 
 class Level(IntEnum):
-    """What a member may do: each level includes the ones below."""
+    """Permission of a member: each level includes the lower ones."""
 
     NONE = 0
     ADD = 1  # list, read, add new names
@@ -28,14 +29,14 @@ class Level(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> "Level | None":
-        """The level of that wire name, or None."""
+        """Return the level with that wire name, or None."""
         return {"None": cls.NONE, "Add": cls.ADD, "Modify": cls.MODIFY, "Manage": cls.MANAGE}.get(
             text
         )
 
 
 class Zones:
-    """The zones and zone_members tables."""
+    """Tables of zones and zone_members."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,7 +51,7 @@ class Zones:
         allow_external_sharing: bool,
         accessible: bool,
     ) -> str:
-        """Make a zone with its manager as the only member; returns its id."""
+        """Create a zone with its manager as the only member; return its id."""
         zone_id = str(uuid.uuid4())
         self._database.run(
             "INSERT INTO zones VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -67,9 +68,10 @@ class Zones:
         return zone_id
 
     def set_member(self, zone_id: str, member_id: str, level: Level, *, is_group: bool) -> None:
-        """Give, change or (NONE) take away a member's own level.
+        """Set or (NONE) remove a member's own level.
 
-        Raises ApiError: 400 for a group that would manage; 409 WRONG_STATE where nobody would.
+        Raises ApiError: 400 if a group would become manager; 409 WRONG_STATE if no manager would be
+        left.
         """
         if is_group and level == Level.MANAGE:
             raise bad_argument("A group cannot manage a zone")
@@ -92,11 +94,11 @@ class Zones:
         )
 
     def by_name(self, name: str) -> Row | None:
-        """The zone of that name."""
+        """Return the zone with that name."""
         return self._database.one("SELECT * FROM zones WHERE name = ?", name)
 
     def level(self, zone_id: str, user_id: str) -> Level:
-        """What the user may do in the zone."""
+        """Return the user's level in the zone."""
         own = self._database.scalar(
             "SELECT level FROM zone_members WHERE zone_id = ? AND member_id = ?", zone_id, user_id
         )
@@ -112,10 +114,10 @@ class Zones:
         return Level(through_groups or 0)
 
     def enter(self, zone_id: str, user_id: str, needed: Level) -> Row:
-        """The zone's row, where the user may do what `needed` stands for in its content.
+        """Return the zone's row if the user has at least the level `needed` for its content.
 
-        Raises ApiError: 404 UNKNOWN_ZONE; 403 INVALID_ACCESS for one who is no member and for a
-        zone closed to this API; 403 NOT_ALLOWED for a member whose level is too low.
+        Raises ApiError: 404 UNKNOWN_ZONE; 403 INVALID_ACCESS if the user is not a member or the
+        zone is closed to this API; 403 NOT_ALLOWED if the member's level is too low.
         """
         zone = self._database.one("SELECT * FROM zones WHERE id = ?", zone_id)
         if zone is None:
@@ -136,13 +138,14 @@ class Zones:
         return zone
 
     def shares_outside(self, zone_id: str) -> bool:
-        """Whether the zone's content may be shared with parties outside."""
+        """Return True if the zone's content may be shared with external parties."""
         return bool(
             self._database.scalar("SELECT allow_external_sharing FROM zones WHERE id = ?", zone_id)
         )
 
     def visible(self, user_id: str) -> list[dict[str, Any]]:
-        """The zones a user is a member of, in order of creation, as the API lists them."""
+        """Return the zones of which the user is a member, in order of creation, in the API's
+        form."""
         rows = self._database.all("SELECT * FROM zones ORDER BY rowid")
         return [self._wire(row) for row in rows if self.level(row["id"], user_id) > Level.NONE]
 
@@ -165,7 +168,7 @@ class Zones:
         }
 
     def _size(self, zone_id: str) -> int:
-        """Bytes of the current versions of the files present."""
+        """Return the total size of the current versions of files that are not deleted, in bytes."""
         size: int = self._database.scalar(
             "SELECT coalesce(sum(size), 0) FROM entries WHERE zone_id = ? AND trash_id IS NULL",
             zone_id,
@@ -181,7 +184,7 @@ class Zones:
         return {row["member_id"] for row in rows}
 
     def _people(self, zone_id: str) -> set[str]:
-        """Everybody with access, through groups too."""
+        """Return all users with access, including access through groups."""
         people: set[str] = set()
         for row in self._database.all(
             "SELECT member_id, is_group FROM zone_members WHERE zone_id = ?", zone_id

@@ -1,1 +1,1 @@
-"""The endpoints, a module for each section of the interface."""
+"""Endpoints, one module for each section of the API."""

@@ -1,4 +1,4 @@
-"""Access: what a logon needs, sign-on addresses, logoff, new credentials.  (Logon: `logon`.)"""
+"""Access endpoints except logon: logon requirements, sign-on addresses, logoff, new credentials."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -25,7 +25,7 @@ FORGET_COOKIE = f"{COOKIE}=; Path=/; HttpOnly; Secure; Max-Age=0"
 
 
 class UserId(msgspec.Struct, eq=False):
-    """A user by name, as newcredentials takes it."""
+    """Name of a user, in the form of newcredentials."""
 
     name: str
 
@@ -87,20 +87,20 @@ def _sign_on(request: Request, visit: Visit, known: list[Named]) -> Response:
 
 
 def sign_on_address(request: Request, visit: Visit) -> str:
-    """The address of the provider's page for one visit."""
+    """Return the address of the provider's page for one visit."""
     query = urlencode({"id": deployment(request).signons.begin(visit)})
     return f"{request.url.scheme}://{request.url.netloc}/api/sandbox/signon?{query}"
 
 
 def belongs(given: str, name: str, domain: str) -> bool:
-    """Whether an organization is meant, by its name or domain."""
+    """Return True if `given` is the organization's name or domain."""
     return given.lower() in (name.lower(), domain.lower())
 
 
 async def logoff(request: Request) -> Response:
-    """GET /api/access/logoff: 204, or 404 where there is no session to end.
+    """GET /api/access/logoff: 204, or 404 if no session exists.
 
-    Raises ApiError 403 for one who must change the password first.
+    Raises ApiError 403 if the caller must change the password first.
     """
     secret = presented_secret(request)
     grant = None if secret is None else deployment(request).sessions.resolve(secret)
@@ -131,7 +131,7 @@ async def revalidate(request: Request) -> Response:
 
 
 async def own_password(request: Request, caller: Caller, password: str) -> None:
-    """Raises ApiError 403 unless it is the caller's, also where too many were wrong lately."""
+    """Raise ApiError 403 if the password is not the caller's, or after too many recent failures."""
     try:
         user = await deployment(request).verification.password(caller.id, password)
     except Blocked:
@@ -142,6 +142,6 @@ async def own_password(request: Request, caller: Caller, password: str) -> None:
 
 
 def deployment(request: Request) -> Deployment:
-    """The deployment that answers this request."""
+    """Return the deployment that answers this request."""
     found: Deployment = request.app.state.deployment
     return found

@@ -1,4 +1,4 @@
-"""Groups: creating, changing and deleting them."""
+"""Endpoints that create, change and delete groups."""
 
 import msgspec
 from starlette.requests import Request
@@ -13,14 +13,14 @@ from zonedrive.sandbox.routes.access import deployment
 
 
 class Member(msgspec.Struct, eq=False, rename="camel"):
-    """A member entry of a request."""
+    """Member of a group in a request."""
 
     access_level: str
     member_id: str
 
 
 class NewGroup(msgspec.Struct, eq=False):
-    """The body of a request for a group."""
+    """Body of a request that creates a group."""
 
     name: str
     description: str = ""
@@ -28,7 +28,7 @@ class NewGroup(msgspec.Struct, eq=False):
 
 
 class Members(msgspec.Struct, eq=False):
-    """The body of a change to a group."""
+    """Body of a request that changes a group."""
 
     members: list[Member]
 
@@ -50,7 +50,7 @@ async def create(request: Request, caller: Caller) -> Response:
 
 
 async def change(request: Request, caller: Caller) -> Response:
-    """PUT /api/groups/<group_id>: members as changes, or as the whole list."""
+    """PUT /api/groups/<group_id>: members as changes, or as the complete list."""
     _managed(request, caller)
     relative = intake.boolean(request, "relative", default=True)
     body = await intake.json_body(request, Members)
@@ -85,7 +85,7 @@ def _by_scim(caller: Caller) -> bool:
 
 
 def _managed(request: Request, caller: Caller) -> str:
-    """The id of the group in the path, which the caller may manage."""
+    """Return the id of the group in the path; raise ApiError if the caller may not manage it."""
     groups, group_id = deployment(request).groups, request.path_params["group_id"]
     if not groups.exists(group_id):
         raise ApiError(404, "ID_NOT_FOUND", "There is no such group", group_id)

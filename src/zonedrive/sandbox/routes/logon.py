@@ -1,8 +1,8 @@
-"""Logon: password and one-time code, at once or in a flow of several requests.
+"""Logon: password and one-time code, in one request or in a flow of several.
 
-States of a flow: PASSWORDPENDING until a password came, VERIFICATIONCODEPENDING until a code came.
-INVARIANT: a failed request of a flow ends that flow for good; what the first request asked of the
-session (its scope, its life, a cookie) holds for the whole flow, the later ones only add to it.
+States of a flow: PASSWORDPENDING until a password is received, VERIFICATIONCODEPENDING until a code
+is received. INVARIANT: a failed request ends its flow.  The first request's properties of the
+session (scope, lifetime, cookie) hold for the whole flow; later requests can only add to them.
 """
 
 import msgspec
@@ -25,7 +25,7 @@ SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
 
 
 class LogonRequest(msgspec.Struct, eq=False, rename="camel"):
-    """The body of a logon; fields that change nothing here are only checked for their type."""
+    """Body of a logon; fields without an effect here are only checked for their type."""
 
     username: str | None = None
     password: list[str] | None = None
@@ -64,7 +64,7 @@ async def logon(request: Request) -> Response:
 
 
 def _provider(request: Request, body: LogonRequest) -> Response | None:
-    """Where somebody has to sign on who does not log on by password."""
+    """Return an answer with the provider's address for users who do not log on by password."""
     organization = deployment(request).organization
     username = body.username or ""
     if not organization.signs_on_elsewhere(username):
@@ -75,10 +75,10 @@ def _provider(request: Request, body: LogonRequest) -> Response | None:
 
 
 class Attempt:
-    """One request to log on."""
+    """Single logon request."""
 
     def __init__(self, service: Deployment, body: LogonRequest) -> None:
-        """Raises ApiError 400 for what cannot be meant, before anything is looked up."""
+        """Check the request; raise ApiError 400 for contradictory fields before any lookup."""
         self._service = service
         self._body = body
         self._wishes = Wishes(
@@ -102,11 +102,11 @@ class Attempt:
             raise bad_argument("sameSitePolicy must be Strict, Lax or None")
 
     def keep(self, address: str, outcome: str) -> None:
-        """Note how this ended, for whoever asks over the control socket."""
+        """Record the outcome, which the control socket can report."""
         self._service.attempts.keep(self._user, address, outcome)
 
     async def answer(self) -> Response:
-        """200 with a session, 202 with a pending state.
+        """Return 200 with a session, or 202 with a pending state.
 
         Raises ApiError 400, 401 or 403, and Blocked.
         """
@@ -188,7 +188,7 @@ class Attempt:
             raise ApiError(401, "AUTHORIZATION_FAILED", "This is another organization")
 
     def _life(self) -> int:
-        """Milliseconds: the shortest of what is asked for and what the organization allows."""
+        """Return the shortest of the requested and the allowed lifetimes, in milliseconds."""
         wishes, lives = self._wishes, [self._service.organization.session_seconds * 1000]
         if wishes.timeout is not None:
             lives.append(wishes.timeout)
@@ -223,7 +223,7 @@ class Attempt:
         return json_response(answer, headers=headers)
 
     def _pending(self, state: State, username: str, code: str | None = None) -> Response:
-        """202: the flow waits for what `state` says."""
+        """Return a 202 answer: the flow waits for the input that `state` names."""
         flow_id = self._service.flows.begin(username, state, self._wishes, code, self._flow_id)
         answer = {"state": state, "sessionId": flow_id, "userId": {"name": username}}
         return json_response(answer, 202)

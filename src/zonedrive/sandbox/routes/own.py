@@ -1,6 +1,6 @@
-"""What the sandbox offers on its own paths, below /api/sandbox, because none are published.
+"""Endpoints below /api/sandbox, for operations whose real paths are not published.
 
-Folders, renaming and moving, deleting, restoring, removing for good, attributes, versions, deleted
+Folders, renaming and moving, deleting, restoring, permanent deletion, attributes, versions, deleted
 entries, members of zones and their log, changing a password, revoking a token.
 """
 
@@ -22,21 +22,21 @@ from zonedrive.sandbox.zones import Level
 
 
 class NewFolder(msgspec.Struct, eq=False, rename="camel"):
-    """The body that makes a folder."""
+    """Body of a request that creates a folder."""
 
     parent_id: str
     name: str
 
 
 class Place(msgspec.Struct, eq=False, rename="camel"):
-    """The body that renames or moves an entry."""
+    """Body of a request that renames or moves an entry."""
 
     name: str | None = None
     parent_id: str | None = None
 
 
 class Attributes(msgspec.Struct, eq=False, rename="camel"):
-    """The body that sets attributes; what is not named stays."""
+    """Body of a request that sets attributes; attributes that it does not name are unchanged."""
 
     executable: bool | None = None
     hidden: bool | None = None
@@ -45,14 +45,14 @@ class Attributes(msgspec.Struct, eq=False, rename="camel"):
 
 
 class NewPassword(msgspec.Struct, eq=False, rename="camel"):
-    """The body that changes the caller's password."""
+    """Body of a request that changes the caller's password."""
 
     password: list[str]
     new_password: list[str]
 
 
 async def make_folder(request: Request, caller: Caller) -> Response:
-    """POST …/folders: 201 with the entry; 409 where the name is taken."""
+    """POST …/folders: 201 with the entry; 409 if the name is taken."""
     body = await intake.json_body(request, NewFolder)
     zone_id = enter(request, caller, Level.ADD)
     store = deployment(request).entries
@@ -65,7 +65,7 @@ async def make_folder(request: Request, caller: Caller) -> Response:
 
 
 async def move(request: Request, caller: Caller) -> Response:
-    """PUT …/entries/<id>: rename, move inside the zone, or both; 409 where the name is taken."""
+    """PUT …/entries/<id>: rename, move inside the zone, or both; 409 if the name is taken."""
     body = await intake.json_body(request, Place)
     zone_id = enter(request, caller, Level.MODIFY)
     store = deployment(request).entries
@@ -97,7 +97,7 @@ async def delete(request: Request, caller: Caller) -> Response:
 
 
 async def restore(request: Request, caller: Caller) -> Response:
-    """POST …/entries/<id>/restore: 200 with the entry; 409 where that cannot be."""
+    """POST …/entries/<id>/restore: 200 with the entry; 409 if the entry cannot be restored."""
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
     store = deployment(request).entries
@@ -108,7 +108,7 @@ async def restore(request: Request, caller: Caller) -> Response:
 
 
 async def purge(request: Request, caller: Caller) -> Response:
-    """DELETE …/entries/<id>/purge: remove a deleted entry for good, 204."""
+    """DELETE …/entries/<id>/purge: delete an entry in the trash permanently, 204."""
     zone_id = enter(request, caller, Level.MANAGE)
     store = deployment(request).entries
     entry_id = request.path_params["entry_id"]
@@ -132,14 +132,14 @@ async def set_attributes(request: Request, caller: Caller) -> Response:
 
 
 async def zone_log(request: Request, caller: Caller) -> Response:
-    """GET …/log: what happened in the zone, newest first, in pages."""
+    """GET …/log: events in the zone, newest first, in pages."""
     zone_id = enter(request, caller, Level.ADD)
     limit, offset = intake.page(request)
     return json_response(deployment(request).log.messages(zone_id, limit, offset))
 
 
 async def levels(request: Request, caller: Caller) -> Response:
-    """GET /api/sandbox/levels: what the caller may do in each zone, those through groups too."""
+    """GET /api/sandbox/levels: the caller's level in each zone, including levels through groups."""
     zones, only = deployment(request).zones, limits.zones(caller.scope)
     return json_response(
         [
@@ -168,7 +168,7 @@ async def version_content(request: Request, caller: Caller) -> Response:
 
 
 async def deleted(request: Request, caller: Caller) -> Response:
-    """GET …/deleted: what was deleted, without what went along with a deleted folder."""
+    """GET …/deleted: deleted entries, without those that were deleted as part of a folder."""
     zone_id = enter(request, caller, Level.ADD)
     rows = deployment(request).entries.trash(zone_id)
     return json_response(
@@ -199,13 +199,13 @@ async def set_member(request: Request, caller: Caller) -> Response:
 
 
 def refuse_change(store: Entries, row: Row) -> None:
-    """Raise ApiError 403 where an entry, or the folder it lies in, is write-protected."""
+    """Raise ApiError 403 if an entry or its folder is write-protected."""
     refuse_write(row["write_protected"], row["id"])
     refuse_write(store.write_protected(row["parent_id"]), row["parent_id"])
 
 
 async def change_password(request: Request, caller: Caller) -> Response:
-    """POST /api/sandbox/password: 204; tokens made under the old password stop working."""
+    """POST /api/sandbox/password: 204; tokens created under the old password stop working."""
     body = await intake.json_body(request, NewPassword)
     old, new = intake.characters(body.password), intake.characters(body.new_password)
     await own_password(request, caller, old or "")
@@ -216,7 +216,7 @@ async def change_password(request: Request, caller: Caller) -> Response:
 
 
 async def revoke_token(request: Request, caller: Caller) -> Response:
-    """DELETE /api/sandbox/tokens/<id>: 204; it is expired from now on, and stays in the list."""
+    """DELETE /api/sandbox/tokens/<id>: 204; the token expires now and stays in the list."""
     if not deployment(request).sessions.revoke(caller.id, request.path_params["token_id"]):
         raise ApiError(404, "ID_NOT_FOUND", "There is no such token")
     return Response(status_code=204)

@@ -1,7 +1,7 @@
-"""Sharing with parties outside: making a share (own path), and the token that a share key gives.
+"""Sharing with external parties: creating a share (own path), and tokens for share keys.
 
-The published path shows neither method nor body: GET and POST are answered alike here, and the
-answer's fields are the sandbox's own.
+The published path shows neither method nor body.  Therefore GET and POST get the same answer here,
+and the answer's fields are the sandbox's own.
 """
 
 from starlette.requests import Request
@@ -17,7 +17,7 @@ from zonedrive.sandbox.zones import Level
 
 
 async def share(request: Request, caller: Caller) -> Response:
-    """POST …/entries/<id>/share: 201 with the share key, where the zone allows it."""
+    """POST …/entries/<id>/share: 201 with the share key, if the zone allows sharing."""
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
     service = deployment(request)

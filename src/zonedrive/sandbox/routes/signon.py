@@ -1,8 +1,8 @@
-"""The provider's page behind a sign-on address: stands for identity providers and electronic ids.
+"""Provider's page at a sign-on address; simulates identity providers and electronic ids.
 
-The address is good for one visit.  Whoever shows a user's password there is sent back to the
-client with `token`, which logs on once; whoever gives up, with `error` (an APIError).  These names
-are the sandbox's own, as is all of this page: the interface shows none of it.
+An address is valid for one visit.  A visitor who enters a user's password is redirected to the
+client with `token`, which logs on once; a visitor who gives up, with `error` (an APIError).  These
+names and the whole page are the sandbox's own, because the API does not publish them.
 """
 
 from typing import Literal
@@ -25,7 +25,7 @@ WRONG = "Unknown user or wrong password."
 async def page(request: Request) -> Response:
     """GET /api/sandbox/signon: the form.
 
-    An address that came with the answer to a logon takes the way back as `redirect`, once.
+    An address from the answer to a logon accepts the return address as `redirect`, once.
     """
     visit = deployment(request).signons.find(intake.text(request, "id"))
     if visit is None:
@@ -39,7 +39,7 @@ async def page(request: Request) -> Response:
 
 
 async def sign_on(request: Request) -> Response:
-    """POST /api/sandbox/signon: back to the client, or once more the form."""
+    """POST /api/sandbox/signon: redirect to the client, or the form again."""
     visit_id = intake.text(request, "id")
     service = deployment(request)
     visit = service.signons.find(visit_id)
@@ -84,7 +84,7 @@ def _form(service: Deployment, visit: Visit, username: str, wrong: str) -> Respo
 
 
 def _back(visit: Visit, fields: dict[str, str]) -> Response:
-    """To where the visit came from, in the form that was asked for."""
+    """Return to the origin of the visit, in the requested form."""
     if not visit.redirect:
         return signon_page.end(
             "Nobody waits for this sign-on", "The program named no way back.", 200

@@ -1,4 +1,4 @@
-"""Token management: making tokens and listing them."""
+"""Token management: creating and listing tokens."""
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +15,7 @@ LONGEST_SECONDS = 100 * 365 * 24 * 3600
 
 
 class TokenRequest(msgspec.Struct, eq=False, rename="camel"):
-    """The body of a request for a token."""
+    """Body of a request that creates a token."""
 
     token_name: str
     validity: int

@@ -1,7 +1,7 @@
-"""Uploading: a new file in a folder, or a new version of the file that has the name there.
+"""Uploading of a new file, or of a new version if the folder has a file with that name.
 
-INVARIANT: what a listing shows is whole: bytes go to `incoming/` first, and one transaction makes
-them a version.
+INVARIANT: listings show only complete files: bytes go to `incoming/` first, and one transaction
+makes them a version.
 """
 
 from starlette.requests import Request
@@ -74,7 +74,7 @@ def _publish(
     name: str,
     incoming: Incoming,
 ) -> str:
-    """Make the received bytes a file or a version; returns the entry's id."""
+    """Make the received bytes a file or a version; return the entry's id."""
     folder = service.entries.folder(zone_id, folder_id)
     present = service.entries.child(folder_id, name)
     if present is None:

@@ -1,4 +1,4 @@
-"""Users: everybody in the organization, for everybody in it."""
+"""Users: every user can list all users of the organization."""
 
 from starlette.requests import Request
 from starlette.responses import Response

@@ -1,4 +1,4 @@
-"""Zones and files, reading: zones, folders, entries and content."""
+"""Reading of zones, folders, entries and content."""
 
 import os
 import re
@@ -22,13 +22,13 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def enter(request: Request, caller: Caller, needed: Level) -> str:
-    """The id of the zone in the path, where the caller has the level needed."""
+    """Return the id of the zone in the path; raise ApiError if the caller's level is too low."""
     zone_id = request.path_params["zone_id"]
     return str(deployment(request).zones.enter(zone_id, caller.id, needed)["id"])
 
 
 async def listed(request: Request, caller: Caller) -> Response:
-    """GET /api/zones: the zones the caller is a member of."""
+    """GET /api/zones: the zones of which the caller is a member."""
     service = deployment(request)
     zones = service.zones.visible(caller.id)
     only = limits.zones(caller.scope)
@@ -41,7 +41,7 @@ async def listed(request: Request, caller: Caller) -> Response:
 
 
 async def folder(request: Request, caller: Caller) -> Response:
-    """GET /api/zones/<zone_id>/folder/<folder_id>: what is present in it."""
+    """GET /api/zones/<zone_id>/folder/<folder_id>: the folder's entries."""
     service, zone_id = deployment(request), enter(request, caller, Level.ADD)
     row = service.entries.folder(zone_id, request.path_params["folder_id"])
     refuse_read(row)
@@ -75,9 +75,9 @@ def refuse_read(row: Row) -> None:
 
 
 def content_of(request: Request, version: Version) -> Response:
-    """A version's bytes, whole or the single range asked for: 200, 206 or 416.
+    """Return a version's bytes, complete or the single requested range: 200, 206 or 416.
 
-    The ETag is the version's, so bytes of two versions are never taken for one content.
+    The ETag belongs to the version, so that a client never joins bytes of two versions.
     """
     service = deployment(request)
     headers: dict[str, Any] = {
@@ -102,10 +102,11 @@ def content_of(request: Request, version: Version) -> Response:
 def _range(
     request: Request, version: Version, validators: dict[str, str]
 ) -> tuple[int, int] | None:
-    """(first, length) of the range asked for; length 0: not in the content; None: the whole.
+    """Return (first, length) of the requested range; length 0: outside the content; None:
+    everything.
 
-    Several ranges, other units and malformed ones are ignored, as is a range whose If-Range
-    names another version.
+    Several ranges, other units and malformed ranges are ignored, as is a range whose If-Range names
+    another version.
     """
     wanted = RANGE.fullmatch(request.headers.get("range", "").strip().lower().replace(" ", ""))
     if wanted is None:

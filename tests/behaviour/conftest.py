@@ -1,4 +1,4 @@
-"""Fixtures of some of these tests: a service that is not as it should be, and a mount of it."""
+"""Fixtures: a faulty proxy in front of the service, and a mount through it."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tests.harness.meddler import Meddler
 
 @pytest.fixture
 def meddler(deployment: Deployment) -> Iterator[Meddler]:
-    """What stands between a client and the service."""
+    """Return a proxy between a client and the service."""
     between = Meddler(deployment)
     yield between
     between.close()
@@ -21,8 +21,10 @@ def meddler(deployment: Deployment) -> Iterator[Meddler]:
 def meddled(
     meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
 ) -> Iterator[Mounted]:
-    """Alice's zones, by way of the meddler, who is honest again in the end; what the daemon
-    complains of fails the test."""
+    """Return a mount of Alice's zones through the proxy, which is reset afterwards.
+
+    Unexpected warnings in the daemon's log fail the test.
+    """
     machine.log_on(meddler, profile="sandbox")
     mount = Mounted(machine, deployment, zone, ["settle=0.1", "refresh=0.2"])
     try:

@@ -1,4 +1,4 @@
-"""The page of promises, SEMANTICS.md, read as data; and what each of its rows does on a mount."""
+"""Tables of SEMANTICS.md as data, and an operation on a mount for each of their rows."""
 
 import contextlib
 import errno
@@ -16,11 +16,11 @@ from tests.posix import calls
 PAGE = Path(__file__).parents[2] / "src/zonedrive/docs/SEMANTICS.md"
 
 Operation = Callable[[Path], object]
-"""Does something in a folder that holds a.txt, b.txt and sub/, all of them on the service."""
+"""Operation in a folder with a.txt, b.txt and sub/, all of them on the service."""
 
 
 class Row(NamedTuple):
-    """One line of a table of the page."""
+    """Row of a table of the page."""
 
     operation: str
     does: str
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def table(title: str) -> Iterator[list[str]]:
-    """The cells of each line of the table below the heading `title`."""
+    """Return the cells of each line of the table below the heading `title`."""
     text = PAGE.read_text("utf-8")
     part = text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in part.splitlines() if line.startswith("|")]
@@ -40,18 +40,18 @@ def table(title: str) -> Iterator[list[str]]:
 
 
 def expected(cell: str, *, root: bool) -> str:
-    """What a cell says, `ok` or an errno, where it says something else for root."""
+    """Return the expected result in a cell, `ok` or an errno, which may differ for root."""
     ordinary, _, other = cell.partition(", for root ")
     return other if root and other else ordinary
 
 
 def rows() -> list[Row]:
-    """The table of operations."""
+    """Return the table of operations."""
     return [Row(*cells) for cells in table("Operations")]
 
 
 def outcome(operation: Operation, folder: Path) -> str:
-    """`ok`, or the name of the errno."""
+    """Run the operation; return `ok` or the name of the errno."""
     try:
         operation(folder)
     except OSError as refused:
@@ -62,7 +62,7 @@ def outcome(operation: Operation, folder: Path) -> str:
 
 @contextmanager
 def descriptor(path: Path, flags: int, mode: int = 0o600) -> Iterator[int]:
-    """An open file."""
+    """Yield an open file."""
     number = os.open(path, flags, mode)
     try:
         yield number
@@ -71,7 +71,7 @@ def descriptor(path: Path, flags: int, mode: int = 0o600) -> Iterator[int]:
 
 
 LEFT_OPEN: list[int] = []
-"""Descriptors of programs that are still at work when the daemon dies."""
+"""Descriptors of programs that still run when the daemon is killed."""
 
 
 def _in_place(folder: Path) -> None:
@@ -208,23 +208,23 @@ OPERATIONS: Mapping[str, Operation] = {
         folder / "new\tfile.txt"
     ).write_bytes(b"new\n"),
 }
-"""By the first cell of the row that describes it."""
+"""Operations by the first cell of the row that describes them."""
 
 
 def perform(operation: str, folder: Path) -> str:
-    """The outcome of the operation of a row."""
+    """Return the outcome of the operation of a row."""
     return outcome(OPERATIONS[operation], folder)
 
 
 def let_go() -> None:
-    """The programs that were still at work end."""
+    """Close the files of the programs that still run."""
     while LEFT_OPEN:
         with contextlib.suppress(OSError):
             os.close(LEFT_OPEN.pop())
 
 
 def seen_here(folder: Path) -> dict[str, object]:
-    """What a program sees in a folder: names, content, permissions, times of what was touched."""
+    """Return the names, content, permissions and changed times that a program sees in a folder."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         status = path.stat()
@@ -235,7 +235,7 @@ def seen_here(folder: Path) -> dict[str, object]:
 
 
 class Remote(NamedTuple):
-    """An entry of the service."""
+    """Entry of the service."""
 
     path: str
     folder: bool
@@ -243,7 +243,7 @@ class Remote(NamedTuple):
 
 
 def seen_there(zone: Any, folder: str) -> dict[str, Remote]:
-    """What the service has in a folder, by id."""
+    """Return the entries of a folder on the service, by id."""
     found: dict[str, Remote] = {}
     for name, entry in zone.listing(folder).items():
         path = f"{folder}/{name}"
@@ -255,7 +255,7 @@ def seen_there(zone: Any, folder: str) -> dict[str, Remote]:
 
 
 def difference(before: Mapping[str, Remote], after: Mapping[str, Remote]) -> str:
-    """What happened to the service's entries, in the words of the page."""
+    """Return the changes to the service's entries in the words of the page."""
     said = []
     for each, was in before.items():
         now = after.get(each)
@@ -305,7 +305,7 @@ def _written_cached(folder: Path) -> None:
 
 
 WAITING = {"close with `close=wait`", "`fsync` with `fsync=service`"}
-"""The rows that need a mount of their own."""
+"""Rows that need a mount of their own."""
 
 AWAY: Mapping[str, Operation] = {
     "read what is cached": lambda folder: (folder / "seen/file.txt").read_bytes(),
@@ -324,4 +324,5 @@ AWAY: Mapping[str, Operation] = {
     "close with `close=wait`": lambda folder: (folder / "new.txt").write_bytes(b"new\n"),
     "`fsync` with `fsync=service`": _synced_to_service,
 }
-"""Without the service: in a folder that holds seen/file.txt, unread.txt and unseen/."""
+"""Operations while the service is unreachable, in a folder with seen/file.txt, unread.txt and
+unseen/."""

@@ -1,4 +1,4 @@
-"""In a shell that `su` or `sudo -E` left in another user's session, nothing goes to that user."""
+"""Shells that `su` or `sudo -E` started in another user's session write nothing to that user."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def theirs() -> Iterator[Path]:
-    """The runtime folder of the other user, who lets others in."""
+    """Yield the runtime folder of the other user, which other users can open."""
     folder = Path(tempfile.mkdtemp(prefix="zdsu"))
     os.chown(folder, intruder.UID, intruder.UID)
     folder.chmod(0o755)
@@ -32,7 +32,7 @@ def theirs() -> Iterator[Path]:
 
 @pytest.fixture
 def bus(theirs: Path, request: pytest.FixtureRequest) -> Iterator[Bus]:
-    """The other user's session bus."""
+    """Yield the other user's session bus."""
     found = Bus(theirs, uid=intruder.UID, name="bus", form=request.param)
     yield found
     found.close()
@@ -40,7 +40,7 @@ def bus(theirs: Path, request: pytest.FixtureRequest) -> Iterator[Bus]:
 
 @pytest.fixture
 def ring(bus: Bus, theirs: Path) -> Iterator[Ring]:
-    """The other user's keyring, unlocked."""
+    """Yield the other user's unlocked keyring."""
     environment = {"HOME": str(theirs), "PATH": os.defpath, "XDG_RUNTIME_DIR": str(theirs)}
     found = Ring(bus, environment)
     yield found
@@ -49,12 +49,12 @@ def ring(bus: Bus, theirs: Path) -> Iterator[Ring]:
 
 @pytest.fixture(params=["root", "ordinary"])
 def run(machine: Machine, request: pytest.FixtureRequest) -> Run:
-    """The command, as who came here from the other user's shell."""
+    """Return a function that runs a command as a user who came from the other user's shell."""
     return machine.run if request.param == "root" else Person(machine).run
 
 
 def logon(machine: Machine, service: Deployment) -> list[str]:
-    """The words of a logon."""
+    """Return the arguments of a logon."""
     (machine.folder / "ca.pem").write_bytes(service.ca_file.read_bytes())
     return [
         "logon", service.base_url, "--username", f"alice@{world.DOMAIN}", "--password-stdin",
@@ -68,7 +68,7 @@ def logon(machine: Machine, service: Deployment) -> list[str]:
 def test_no_secret_gets_into_another_users_keyring(
     run: Run, machine: Machine, deployment: Deployment, theirs: Path, bus: Bus, ring: Ring
 ) -> None:
-    """Token, password and key are kept in a file instead, and the logon says why."""
+    """Token, password and key are stored in a file instead, and the logon reports the reason."""
     machine.environment |= {
         "DBUS_SESSION_BUS_ADDRESS": bus.address, "XDG_RUNTIME_DIR": str(theirs),
     }  # fmt: skip
@@ -86,7 +86,7 @@ def test_no_secret_gets_into_another_users_keyring(
 
 @pytest.mark.parametrize("form", ["path", "abstract"])
 def test_a_bus_of_ones_own_is_used(machine: Machine, deployment: Deployment, form: str) -> None:
-    """The same, in a session of one's own: whichever form its address has."""
+    """A session bus of one's own is used, in whichever form its address is given."""
     own = Bus(machine.folder, form=form)
     try:
         mine = Ring(own, machine.environment)
@@ -103,7 +103,8 @@ def test_a_bus_of_ones_own_is_used(machine: Machine, deployment: Deployment, for
 def test_nothing_is_written_where_another_user_rules(
     run: Run, machine: Machine, deployment: Deployment, theirs: Path
 ) -> None:
-    """Folders that the other shell's variables name: one line, and nothing of this user's there."""
+    """Folders from the other shell's variables give a one-line error, and no file is written
+    there."""
     for name in ("CONFIG_HOME", "STATE_HOME", "CACHE_HOME"):
         folder = theirs / name
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""A sign-on in a browser on a machine with other users, who try to take it over."""
+"""Other users of the machine cannot take over a sign-on in a browser."""
 
 import os
 import re
@@ -37,7 +37,7 @@ WAYS = ((IPV4, IPV4), ("127.0.0.2", IPV4), (MAPPED, MAPPED), ("::ffff:127.0.0.3"
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Deployment]:
-    """A service where one may sign on in a browser."""
+    """Yield a service that allows sign-on in a browser."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
     deployment = Deployment(folder, zones=1, organization=PROVIDERS)
     yield deployment
@@ -46,12 +46,12 @@ def service() -> Iterator[Deployment]:
 
 
 def ask(method: str, url: str, **more: Any) -> httpx.Response:
-    """A request of the user who logs on, or one to the provider."""
+    """Send a request to the client or to the provider."""
     return httpx.request(method, url, verify=False, trust_env=False, timeout=SECONDS, **more)
 
 
 def provider_token(service: Deployment, user: str) -> str:
-    """What a sign-on as `user` gives; anybody may begin one."""
+    """Return the token of a sign-on as `user`, which any user may start."""
     query = {"organization": "Acme", "idpName": "corp", "redirectURI": "http://127.0.0.1:9/",
              "fragmentResponse": "true"}  # fmt: skip
     where = ask("GET", f"{service.base_url}/api/access/idpsignonuri", params=query).json()["uri"]
@@ -61,7 +61,7 @@ def provider_token(service: Deployment, user: str) -> str:
 
 
 def redirect_of(start: str, user: str) -> str:
-    """Where a sign-on that is begun at `start` ends."""
+    """Return the final address of a sign-on that starts at `start`."""
     provider = ask("GET", start).headers["location"]
     password = world.PASSWORDS[user.partition("@")[0]]
     page = ask("POST", provider, data={"username": user, "password": password, "do": "sign-on"})
@@ -73,8 +73,10 @@ def redirect_of(start: str, user: str) -> str:
 def test_another_user_is_hung_up_on_whatever_they_know(
     machine: Machine, service: Deployment
 ) -> None:
-    """From each address, over IPv4 and IPv6, and where they close at once; the user's own browser
-    is answered beside them."""
+    """Connections of another user are closed, while the user's own browser is answered.
+
+    The other user connects from each address, over IPv4 and IPv6, and may close at once.
+    """
     desk = Desk(machine, service, "--idp", "corp")
     start = desk.start()
     port, path = urlsplit(start).port or 0, urlsplit(start).path
@@ -102,8 +104,11 @@ def test_another_user_is_hung_up_on_whatever_they_know(
 
 
 def test_the_address_of_a_sign_on_is_in_no_arguments(machine: Machine, service: Deployment) -> None:
-    """Another user who reads the arguments of all processes, while a script of the user's and then
-    a real browser run, finds nothing to go to, and cannot read the page that leads there."""
+    """Process arguments do not contain the address of a sign-on.
+
+    Another user reads the arguments of all processes while a script and then a real browser run,
+    and cannot read the page that leads to the address.
+    """
     folder, go = machine.folder / "chromium", machine.folder / "go"
     script = machine.folder / "browser"
     script.write_text(
@@ -118,14 +123,14 @@ def test_the_address_of_a_sign_on_is_in_no_arguments(machine: Machine, service: 
     seen = b""
 
     def given() -> Path | None:
-        """The page that the script was started with."""
+        """Return the page that the script was started with."""
         nonlocal seen
         seen += intruder.arguments()
         found = pages.search(seen)
         return found and Path(os.fsdecode(found[1]))
 
     def visits() -> int:
-        """The number of requests for the provider's page."""
+        """Return the number of requests for the provider's page."""
         requests = service.stats()["requests"]
         return sum(requests[route] for route in requests if "/api/sandbox/signon" in route)
 
@@ -159,7 +164,7 @@ def test_the_address_of_a_sign_on_is_in_no_arguments(machine: Machine, service: 
 
 
 def end_processes(folder: Path) -> None:
-    """End the processes whose arguments name something in that folder: the script, the browser."""
+    """End the processes whose arguments contain the folder: the script and the browser."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if bytes(folder) + b"/" in (process / "cmdline").read_bytes():

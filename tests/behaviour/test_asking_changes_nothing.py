@@ -1,7 +1,7 @@
-"""Commands that only ask, without a daemon: every file of the account stays as it was.
+"""Read-only commands without a daemon change no file of the account.
 
-The states are those that a daemon, a disk or a former version leaves behind: a full outbox of a
-daemon that was killed, the same at the edge of what can be read, and one after an orderly end.
+The states are those that a daemon, a disk or an earlier version leaves: a full outbox of a killed
+daemon, the same with almost unreadable data, and the state after an orderly end.
 """
 
 import json
@@ -34,13 +34,14 @@ ASKED = (
     ("logoff", "--timeout", "0"),
 )
 BRIEFLY = (("status",), ("status", "--json"), ("doctor", "--json"), ("logoff", "--timeout", "0"))
-"""Those of them that read what is in the database."""
+"""Those of the commands that read the database."""
 
 EDITED = b"Alice's version\n"
 
 
 def snapshot(folders: list[Path]) -> dict[str, tuple[object, ...]]:
-    """Every file and folder below, with all that a change of it would show."""
+    """Return all files and folders below `folder`, with all attributes that a change would
+    affect."""
     found: dict[str, tuple[object, ...]] = {}
     for folder in folders:
         for parent, _, names in os.walk(folder):
@@ -64,7 +65,7 @@ def unchanged(mounted: Mounted) -> Iterator[None]:
 
 
 def ask_all(mounted: Mounted, commands: tuple[tuple[str, ...], ...]) -> dict[str, Any]:
-    """Run the commands; the object of `status --json`, where that could be told."""
+    """Run the commands; return the object of `status --json` if it was printed."""
     found: dict[str, Any] = {}
     for command in commands:
         with unchanged(mounted):
@@ -80,14 +81,14 @@ def ask_all(mounted: Mounted, commands: tuple[tuple[str, ...], ...]) -> dict[str
 
 
 def kill(mounted: Mounted) -> None:
-    """End the daemon without a word, and clear its mount."""
+    """Kill the daemon and detach its mount."""
     mounted.kill()
     subprocess.run(["fusermount3", "-uz", mounted.path], check=True)
     assert has_ended(mounted.pid)
 
 
 def fill(mounted: Mounted) -> None:
-    """Leave a conflict, a pin, and a bit of every kind of change that waits."""
+    """Create a conflict, a pin, and a pending change of each kind."""
     root, deployment = mounted.root, mounted.deployment
     mounted.allow("in between", "offline", "reach", "reply", "answer", "upload", "stays on")
     mounted.machine.done("pin", root / "docs")
@@ -111,7 +112,7 @@ def fill(mounted: Mounted) -> None:
 
 @contextmanager
 def another_state(mounted: Mounted) -> Iterator[Path]:
-    """The state folder, to be changed in the block, and as it was afterwards."""
+    """Yield the state folder for changes, and restore it afterwards."""
     state = mounted.machine.state
     kept = state.with_name("kept")
     subprocess.run(["cp", "-a", state, kept], check=True)
@@ -124,7 +125,7 @@ def another_state(mounted: Mounted) -> Iterator[Path]:
 
 @pytest.mark.mount("settle=0.1")
 def test_asking_changes_no_file(mounted: Mounted) -> None:
-    """Whatever was left behind: nothing is written, removed, renamed or only touched."""
+    """Whatever the state, the commands write, remove, rename and touch no file."""
     fill(mounted)
     seen = mounted.status()
     with (mounted.root / "open.txt").open("wb", buffering=0) as file:
@@ -167,7 +168,7 @@ def test_asking_changes_no_file(mounted: Mounted) -> None:
 
 
 def test_status_is_the_same_with_and_without_a_daemon(mounted: Mounted) -> None:
-    """The facts of a mount that has ended in order are those that its daemon told."""
+    """After an orderly end, `status` reports the same facts as the daemon did."""
     (mounted.root / "docs/report.md").read_bytes()
     (mounted.root / "big.bin").read_bytes()
     mounted.allow("offline", "reach")

@@ -1,4 +1,4 @@
-"""What the commands answer about a path: is it on the service, and if it never will be, why."""
+"""For a path, the commands report if it is on the service, and if it never will be, the reason."""
 
 import json
 import os
@@ -14,19 +14,20 @@ pytestmark = pytest.mark.mount("settle=0", "refresh=0.2")
 
 
 def first_line(mounted: Mounted, *paths: Path) -> str:
-    """What `status` answers to whoever reads no further."""
+    """Return the first line of `status`."""
     return mounted.machine.done("status", *paths).splitlines()[0]
 
 
 def refused(mounted: Mounted, *words: str | Path) -> str:
-    """The one line of a command that ends with 1."""
+    """Return the single error line of a command that exits with 1."""
     ended = mounted.machine.run(*words)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1), ended
     return ended.stderr
 
 
 def test_a_file_that_never_leaves_is_not_called_safe(mounted: Mounted) -> None:
-    """`status` and `sync` of a file of this machine only say so, and which name is the cause."""
+    """For a local-only file, `status` and `sync` report that it stays local, and because of
+    which name."""
     zone, folder = mounted.root.name, mounted.root / ".Trash-5"
     (mounted.root / "y.swp").write_bytes(b"edits\n")
     folder.mkdir()
@@ -43,7 +44,7 @@ def test_a_file_that_never_leaves_is_not_called_safe(mounted: Mounted) -> None:
 
 
 def test_a_file_renamed_aside_is_told_with_the_name_the_service_has(mounted: Mounted) -> None:
-    """Its bytes are there under their former name; what is written into it now is not."""
+    """The service has the bytes under the former name, but not what is written afterwards."""
     aside = mounted.root / "notes.txt~"
     (mounted.root / "notes.txt").rename(aside)
     said = refused(mounted, "sync", aside)
@@ -54,7 +55,7 @@ def test_a_file_renamed_aside_is_told_with_the_name_the_service_has(mounted: Mou
 
 
 def test_a_folder_is_safe_whatever_editors_leave_in_it(mounted: Mounted) -> None:
-    """Swap files come and go: a script's `sync` of their folder is 0, and a person sees them."""
+    """A folder counts as synced although it has swap files; `sync` exits with 0 and lists them."""
     (mounted.root / "docs/y.swp").write_bytes(b"edits\n")
     (mounted.root / "notes.txt~").write_bytes(b"former\n")
     mounted.sync()
@@ -73,7 +74,8 @@ def test_a_folder_is_safe_whatever_editors_leave_in_it(mounted: Mounted) -> None
 
 @pytest.mark.mount("settle=600")
 def test_without_a_mount_the_answer_is_the_same(mounted: Mounted) -> None:
-    """A removal that waits is no file that is only here; what stays here is still counted."""
+    """A pending removal is not reported as a local-only file; local-only files are still
+    counted."""
     (mounted.root / "notes.txt").unlink()
     (mounted.root / "y.swp").write_bytes(b"edits\n")
     mounted.unmount("--now")
@@ -88,7 +90,8 @@ def test_without_a_mount_the_answer_is_the_same(mounted: Mounted) -> None:
 
 @pytest.mark.mount("settle=600")
 def test_a_file_without_versions_says_why(mounted: Mounted) -> None:
-    """Not uploaded yet, or never: no empty table."""
+    """For a file that is not uploaded yet, or never will be, `versions` gives the reason, not a
+    table."""
     new = mounted.root / "new.txt"
     new.write_bytes(b"mine\n")
     said = mounted.machine.done("versions", new)
@@ -101,7 +104,7 @@ def test_a_file_without_versions_says_why(mounted: Mounted) -> None:
 
 @pytest.mark.mount("settle=600")
 def test_who_looks_at_versions_hears_that_the_newest_is_not_among_them(mounted: Mounted) -> None:
-    """What was changed here and not sent is no version yet; a list alone would not show that."""
+    """`versions` reports that the newest content is a local change, which is not a version yet."""
     path = mounted.root / "notes.txt"
     before = mounted.machine.run("versions", path)
     assert (before.returncode, before.stderr) == (0, "")
@@ -114,7 +117,8 @@ def test_who_looks_at_versions_hears_that_the_newest_is_not_among_them(mounted: 
 
 
 def test_former_versions_are_answered_for_as_what_they_are(mounted: Mounted) -> None:
-    """What `ls` shows exists for the commands, too: it is on the service, and is read only."""
+    """Files in the versions folder can be named in commands: they are on the service and
+    read-only."""
     folder = mounted.root / ".versions"
     history = folder / "notes.txt"
     (one,) = history.iterdir()
@@ -132,7 +136,7 @@ def test_former_versions_are_answered_for_as_what_they_are(mounted: Mounted) -> 
 
 @pytest.mark.mount("settle=600")
 def test_what_is_in_the_trash_folder_is_safe_once_the_service_deleted_it(mounted: Mounted) -> None:
-    """Until then it waits as any other change; what a file manager notes there stays here."""
+    """A trashed file is pending until the service deleted it; a file manager's notes stay local."""
     trash = mounted.path / TRASH
     thing, note = trash / "files/notes.txt", trash / "info/notes.txt.trashinfo"
     note.write_bytes(b"[Trash Info]\n")

@@ -1,4 +1,5 @@
-"""What lies on the disk tells nobody who has not the key what people work on, and with whom."""
+"""Data on the disk reveal neither the work nor the coworkers of a user to readers without the
+key."""
 
 import shutil
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ SECRETS = {
 
 
 def work(mounted: Mounted) -> None:
-    """Read, write, rename, remove; conflicts, refusals, and something that waits."""
+    """Read, write, rename and remove files; cause conflicts, refusals and a pending change."""
     root = mounted.root
     for path in root.rglob("*"):
         if path.is_file():
@@ -54,7 +55,7 @@ def work(mounted: Mounted) -> None:
 
 
 def files(machine: Machine) -> Iterator[tuple[Path, bytes]]:
-    """Everything that zonedrive keeps, but the logon itself."""
+    """Yield all files that zonedrive stores, except the logon."""
     for folder in machine.folders.values():
         for path, data in files_below(folder):
             if not path.name.startswith(("account.", "secrets.")):
@@ -62,7 +63,7 @@ def files(machine: Machine) -> Iterator[tuple[Path, bytes]]:
 
 
 def told(machine: Machine) -> list[str]:
-    """What can be read in the raw bytes, or the names, of files."""
+    """Return the searched words that appear in the raw bytes or in the names of files."""
     found = []
     for path, content in files(machine):
         data = content + str(path.relative_to(machine.folder)).encode()
@@ -72,7 +73,8 @@ def told(machine: Machine) -> list[str]:
 
 @pytest.mark.mount("refresh=0.2")
 def test_the_disk_tells_nothing(mounted: Mounted) -> None:
-    """Neither content nor names of files nor those of coworkers, the databases' logs included."""
+    """Neither content nor names of files or coworkers can be read, not even in the databases'
+    logs."""
     mounted.allow("in between", "refused")
     work(mounted)
     assert told(mounted.machine) == []
@@ -86,7 +88,7 @@ def test_the_disk_tells_nothing(mounted: Mounted) -> None:
 
 @pytest.mark.mount("encrypt=false")
 def test_it_would_be_found(mounted: Mounted) -> None:
-    """The search is able to find what is not encrypted."""
+    """The search finds data that are not encrypted."""
     (mounted.root / "merger plan.txt").write_bytes(b"we buy them all\n")
     (mounted.root / "notes.txt").read_bytes()
     mounted.sync()
@@ -99,7 +101,8 @@ def test_it_would_be_found(mounted: Mounted) -> None:
 
 
 def test_a_copy_of_the_disk_is_of_no_use_after_a_logoff(mounted: Mounted, tmp_path: Path) -> None:
-    """The key is gone: who has the folders, and even the same logon, cannot open them."""
+    """After a logoff the key is gone: a copy of the folders cannot be opened, even with the same
+    logon."""
     (mounted.root / "merger plan.txt").write_bytes(b"we buy them all\n")
     (mounted.root / "notes.txt").read_bytes()
     mounted.sync()
@@ -120,7 +123,7 @@ def test_a_copy_of_the_disk_is_of_no_use_after_a_logoff(mounted: Mounted, tmp_pa
 
 
 def test_a_changed_setting_is_no_damage(mounted: Mounted) -> None:
-    """Switched on a used account, `encrypt` is refused with what to do, and nothing is touched."""
+    """Changing `encrypt` for a used account is refused with a remedy, and no data are changed."""
     (mounted.root / "notes.txt").read_bytes()
     mounted.deployment.fault(status=503, path="^/api/zones/.*/files", method="POST")
     (mounted.root / "waiting.txt").write_bytes(b"12345")

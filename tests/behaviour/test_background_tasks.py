@@ -1,4 +1,4 @@
-"""Nothing that works beside a mount ends it, whatever goes wrong there."""
+"""A failing background task does not end the mount."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.harness.waiting import eventually
 from zonedrive.supervisor import Task
 
 KEPT = [*Task][: [*Task].index(Task.IDLE_MEMORY)]
-"""Those that run from the start."""
+"""Tasks that run from the start."""
 
 SMALL_STEPS = """
 def first():
@@ -28,7 +28,7 @@ def first():
 
 
 def conflict(mounted: Mounted, name: str) -> str:
-    """Make a conflict copy of a file that a coworker has saved meanwhile; the name of the copy."""
+    """Create a conflict copy of a file that a coworker has saved; return the name of the copy."""
     before = set(os.listdir(mounted.root))
     with (mounted.root / name).open("wb", buffering=0) as file:
         mounted.zone.write(name, b"by bob\n")
@@ -39,7 +39,7 @@ def conflict(mounted: Mounted, name: str) -> str:
 
 
 def test_a_conflict_copy_that_a_coworker_removes_ends_nothing(mounted: Mounted) -> None:
-    """The conflict is over with its copy; this mount goes on, and so does the next one."""
+    """Removing a conflict copy ends the conflict; this mount and the next one work."""
     mounted.allow("in between")
     assert (mounted.root / "notes.txt").read_bytes()
     copy = conflict(mounted, "notes.txt")
@@ -56,8 +56,10 @@ def test_a_conflict_copy_that_a_coworker_removes_ends_nothing(mounted: Mounted) 
 
 
 def test_tasks_that_fail_are_named_and_come_back(mounted: Mounted) -> None:
-    """As long as they fail, status and doctor name them, and files are read and written; then all
-    goes on by itself."""
+    """Failing tasks are named by status and doctor, and restart by themselves.
+
+    Files can be read and written in the meantime.
+    """
     mounted.allow("planted in", "could not be")
     mounted.unmount()
     plant = Plant(mounted.machine)
@@ -95,7 +97,8 @@ def test_tasks_that_fail_are_named_and_come_back(mounted: Mounted) -> None:
 
 
 def tried(work: Callable[[], object]) -> bool:
-    """Whether it succeeded; a program whose request met the fault sees an error, once."""
+    """Return True if the operation succeeds; the program whose request met the fault gets an
+    error."""
     try:
         work()
     except OSError:
@@ -105,8 +108,10 @@ def tried(work: Callable[[], object]) -> bool:
 
 @pytest.mark.mount("connections=6", "cache_size=40000000")
 def test_any_task_may_fail_at_any_time(mounted: Mounted) -> None:
-    """Each of them fails once while the mount is used: who asked may see an error, nobody else
-    does, and nothing is lost."""
+    """Each task fails once while the mount is used, and no data are lost.
+
+    Only the program that made the request may see an error.
+    """
     mounted.allow("planted in", "ended without", "cached", "cannot be", "refused")
     zone, root = mounted.zone, mounted.root
     for folder in ("small", "large"):
@@ -133,7 +138,7 @@ def test_any_task_may_fail_at_any_time(mounted: Mounted) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def reread(path: Path) -> bool:
-        """Read from the daemon, not from the kernel's memory."""
+        """Read from the daemon instead of the kernel's page cache."""
         return tried(partial(drop_pages, path)) and read(path)
 
     eventually(lambda: tried(lambda: os.listdir(root)))

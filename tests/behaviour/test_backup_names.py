@@ -1,4 +1,4 @@
-"""A folder that a program wants to give a name of this machine only."""
+"""Folders that a program renames to a local-only name."""
 
 import errno
 import subprocess
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.mount("settle=0", "refresh=0.2")
 
 
 def test_a_folder_cannot_have_such_a_name(mounted: Mounted) -> None:
-    """Whole folders are not hidden from others by a rename: programs copy and remove instead."""
+    """A rename must not hide a whole folder from other users: programs copy and remove it
+    instead."""
     with pytest.raises(OSError) as refused:
         (mounted.root / "docs").rename(mounted.root / "docs~")
     assert refused.value.errno == errno.EXDEV

@@ -1,4 +1,4 @@
-"""A service that answers oddly, sends elsewhere, has another time: one line, nothing lost."""
+"""Malformed answers, redirects or a wrong clock of the service cause one line, and no data loss."""
 
 import json
 import os
@@ -20,7 +20,7 @@ DAY = 86_400
 
 
 def seen(root: Path) -> dict[str, tuple[int, bool, bytes]]:
-    """Inode, kind and content of everything below a folder."""
+    """Return inode, kind and content of everything below a folder."""
     found: dict[str, tuple[int, bool, bytes]] = {}
     for folder, _, names in os.walk(root):
         for path in (Path(folder), *(Path(folder, name) for name in names)):
@@ -30,7 +30,7 @@ def seen(root: Path) -> dict[str, tuple[int, bool, bytes]]:
 
 
 def listed_anew(meddled: Mounted, meddler: Meddler, path: str) -> None:
-    """A listing that was asked for after now has come, and been looked at."""
+    """Wait until a listing that is requested from now on has arrived and been merged."""
     asked = len([each for each in meddler.came if each.path == path])
 
     def again() -> bool:
@@ -52,7 +52,8 @@ HALF: dict[str, Any] = {
 def test_a_listing_that_says_little_makes_nothing_vanish(
     meddled: Mounted, meddler: Meddler
 ) -> None:
-    """Whatever of an entry is missing or odd, files and folders are there, with their bytes."""
+    """If attributes of entries are missing or malformed, files and folders stay, with their
+    bytes."""
     meddled.allow("have no id", "does not say what they are")
     before = seen(meddled.root)
     path = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
@@ -78,7 +79,8 @@ def test_a_listing_that_says_little_makes_nothing_vanish(
 
 
 def test_a_listing_that_is_none_leaves_what_is_known(meddled: Mounted, meddler: Meddler) -> None:
-    """Zones and folders stay as they are, and one that was never listed is an error."""
+    """After a malformed listing, known zones and folders are unchanged; unknown ones give an
+    error."""
     meddled.zone.make_folder("new")
     new = meddled.root / "new"
     eventually(new.exists, what="it shows here")
@@ -119,7 +121,8 @@ UPLOADED: dict[str, Callable[[Any], object]] = {
 def test_an_upload_that_is_answered_oddly_is_one_version(
     meddled: Mounted, meddler: Meddler
 ) -> None:
-    """It is on the service once, new files and versions alike, and nobody is in conflict."""
+    """After a malformed answer to an upload, the service has one version and there is no
+    conflict."""
     meddled.allow("unknown", "is looked for")
     current = [UPLOADED["nothing"]]
     meddler.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
@@ -146,7 +149,7 @@ FOREIGN: dict[str, dict[str, str]] = {
 def test_an_upload_that_is_answered_with_a_foreign_id_is_nobodys_conflict(
     meddled: Mounted, meddler: Meddler
 ) -> None:
-    """The next save is its next version: what has the name there is looked for."""
+    """The next save becomes the next version, because the file is looked up by its name."""
     meddled.allow("unknown", "under another id", "another folder")
     meddler.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
     lies: list[dict[str, str]] = []
@@ -168,7 +171,7 @@ def test_an_upload_that_is_answered_with_a_foreign_id_is_nobodys_conflict(
 
 @pytest.fixture
 def trap() -> Iterator[socket.socket]:
-    """Another host, over which nothing should ever come."""
+    """Yield another host, to which no request must be sent."""
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
     yield listening
@@ -176,7 +179,7 @@ def trap() -> Iterator[socket.socket]:
 
 
 def send_elsewhere(meddler: Meddler, trap: socket.socket, status: int, scheme: str) -> None:
-    """From now on, every answer."""
+    """Redirect all answers from now on."""
 
     def mood(answer: Answer) -> None:
         host, port = trap.getsockname()
@@ -188,7 +191,7 @@ def send_elsewhere(meddler: Meddler, trap: socket.socket, status: int, scheme: s
 
 
 def assert_untouched(trap: socket.socket) -> None:
-    """Nobody ever connected."""
+    """Check that no connection was made."""
     with pytest.raises(BlockingIOError):
         trap.accept()
 
@@ -196,7 +199,7 @@ def assert_untouched(trap: socket.socket) -> None:
 def test_a_redirect_is_never_followed(
     machine: Machine, meddler: Meddler, trap: socket.socket
 ) -> None:
-    """Neither a password nor a token goes to another host, or over plain HTTP."""
+    """Neither a password nor a token is sent to another host, or over plain HTTP."""
     machine.log_on(meddler, profile="sandbox")
     password = ("--username", "alice@acme.example", "--password-stdin", "--ca-file")
     for status, scheme in ((302, "https"), (307, "https"), (308, "http")):
@@ -220,7 +223,8 @@ def test_a_redirect_is_never_followed(
 def test_redirects_in_the_middle_of_work(
     meddled: Mounted, meddler: Meddler, trap: socket.socket
 ) -> None:
-    """Listings, content and uploads fail with an errno, what was written waits, and arrives."""
+    """Listings, content and uploads fail with an errno; written files wait and are uploaded
+    later."""
     meddled.allow("redirects", "elsewhere", "is looked for", "unknown")
     os.listdir(meddled.root)
     send_elsewhere(meddler, trap, 307, "http")
@@ -246,7 +250,8 @@ CODES = [
 
 
 def test_codes_of_any_kind_are_one_line(machine: Machine, meddler: Meddler) -> None:
-    """Known or not, at logon and later: the line names it, and the exit code is 1."""
+    """An unknown or known error status, at logon and later, is named in one line with exit code
+    1."""
     machine.log_on(meddler, profile="sandbox")
     current = [CODES[0]]
 
@@ -268,7 +273,7 @@ def test_codes_of_any_kind_are_one_line(machine: Machine, meddler: Meddler) -> N
 
 
 def test_a_clock_that_is_wrong_by_a_day(meddled: Mounted, meddler: Meddler) -> None:
-    """Work goes on as ever, and doctor says whose clock is off and by how much."""
+    """Work continues as usual, and doctor reports whose clock is wrong and by how much."""
     ahead = [0]
 
     def mood(answer: Answer) -> None:
@@ -289,7 +294,7 @@ def test_a_clock_that_is_wrong_by_a_day(meddled: Mounted, meddler: Meddler) -> N
 
 
 def test_an_endless_refusal_is_not_read_to_its_end(meddled: Mounted, meddler: Meddler) -> None:
-    """Megabytes of HTML with an error are one line, too."""
+    """Even megabytes of HTML in an error answer give only one line."""
     meddled.allow("HTTP 500", "cannot do it now")
 
     def mood(answer: Answer) -> None:

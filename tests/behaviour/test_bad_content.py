@@ -1,4 +1,4 @@
-"""A service that answers requests for content in a wrong way: right bytes, or an error."""
+"""Wrong answers to requests for content: the reader gets the right bytes or an error."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ BIG = world.SEED["big.bin"]
 
 
 def pieces(path: Path, offsets: list[int], size: int = 4096) -> list[bytes]:
-    """Some pieces of a file, read in that order without what the kernel reads ahead."""
+    """Read parts of a file in the given order, without the kernel's readahead."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -29,7 +29,7 @@ def pieces(path: Path, offsets: list[int], size: int = 4096) -> list[bytes]:
 
 
 def test_a_service_that_ignores_ranges(meddled: Mounted, meddler: Meddler) -> None:
-    """Asked for parts it sends everything: one download serves all reads, in any order."""
+    """A service that always sends the whole file: one download serves all reads, in any order."""
     meddler.ranges = False
     offsets = [2_900_000, 1_000_000, 5, 2_000_000, len(BIG) - 10]
     assert pieces(meddled.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
@@ -38,7 +38,7 @@ def test_a_service_that_ignores_ranges(meddled: Mounted, meddler: Meddler) -> No
 
 
 def shifted(answer: Answer) -> None:
-    """Another part than the one that was asked for, and it says so."""
+    """Send another range than the requested one, with its correct header."""
     if answer.status == 206:
         first, rest = answer.headers["content-range"].removeprefix("bytes ").split("-", 1)
         last, total = rest.split("/")
@@ -46,37 +46,37 @@ def shifted(answer: Answer) -> None:
 
 
 def beginning(answer: Answer) -> None:
-    """The beginning for every part, and it says so."""
+    """Send the beginning of the file for each range, with its correct header."""
     if answer.status == 206:
         total = answer.headers["content-range"].split("/")[1]
         answer.headers["content-range"] = f"bytes 0-{len(answer.body) - 1}/{total}"
 
 
 def without_range(answer: Answer) -> None:
-    """A part without a word about which one it is."""
+    """Send a range without the Content-Range header."""
     answer.headers.pop("content-range", None)
 
 
 def too_long(answer: Answer) -> None:
-    """More is announced than comes."""
+    """Announce more bytes than are sent."""
     answer.length += 1000
     answer.cut = True
 
 
 def too_short(answer: Answer) -> None:
-    """Less is announced than comes."""
+    """Announce fewer bytes than are sent."""
     answer.length = max(0, answer.length - 1000)
     answer.cut = True
 
 
 def other_total(answer: Answer) -> None:
-    """The content is said to have another size than the file."""
+    """Announce a different size of the file."""
     if answer.status == 206:
         answer.headers["content-range"] = answer.headers["content-range"].split("/")[0] + "/99"
 
 
 def planted(meddled: Mounted, name: str) -> Path:
-    """Another file with the bytes of `BIG`: what is known of one helps with no other."""
+    """Create another file with the bytes of `BIG`, of which nothing is cached."""
     meddled.zone.write(name, BIG)
     path = meddled.root / name
     eventually(path.exists, what="it shows here")
@@ -84,7 +84,8 @@ def planted(meddled: Mounted, name: str) -> Path:
 
 
 def test_a_service_that_lies_about_what_it_sends(meddled: Mounted, meddler: Meddler) -> None:
-    """Wrong ranges and lengths are never taken for the file; told the truth, it is read."""
+    """Content with wrong ranges or lengths is never accepted; once the answers are right, it is
+    read."""
     meddled.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
     for mood in (shifted, beginning, without_range, too_long, too_short, other_total):
         path = planted(meddled, f"{mood.__name__}.bin")
@@ -102,7 +103,7 @@ def test_a_service_that_lies_about_what_it_sends(meddled: Mounted, meddler: Medd
 
 
 def longer(answer: Answer) -> None:
-    """The content is said to be longer than the file."""
+    """Announce that the content is longer than the file."""
     if answer.status == 206:
         span, total = answer.headers["content-range"].split("/")
         answer.headers["content-range"] = f"{span}/{int(total) + 5}"
@@ -112,7 +113,7 @@ def longer(answer: Answer) -> None:
 
 
 def test_a_lie_is_asked_again_by_whoever_opens_anew(meddled: Mounted, meddler: Meddler) -> None:
-    """Also while a program that was refused keeps the file open: nobody is refused from memory."""
+    """Opening a file again repeats the request, even if another program keeps the file open."""
     meddled.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
     path = planted(meddled, "open.bin")
     meddler.mood = longer
@@ -136,7 +137,7 @@ def test_a_lie_is_asked_again_by_whoever_opens_anew(meddled: Mounted, meddler: M
 
 
 def await_content(path: Path, content: bytes) -> None:
-    """It can be read, as a whole."""
+    """Wait until the whole content can be read."""
 
     def there() -> bool:
         try:
@@ -148,7 +149,7 @@ def await_content(path: Path, content: bytes) -> None:
 
 
 def test_a_service_that_drips(meddled: Mounted, meddler: Meddler) -> None:
-    """Who reads a file that comes a byte at a time holds up nobody else, and can be ended."""
+    """A file that arrives byte by byte delays no other reader, and its reader can be killed."""
     meddled.allow("in time|reached|broke|in between")
 
     def drip(answer: Answer) -> None:
@@ -177,19 +178,20 @@ def test_a_service_that_drips(meddled: Mounted, meddler: Meddler) -> None:
 
 
 def honest(answer: Answer) -> None:
-    """Everything as it should be."""
+    """Leave all answers unchanged."""
 
 
 def anonymous(answer: Answer) -> None:
-    """Nothing tells versions apart."""
+    """Remove the headers that distinguish versions."""
     for name in ("etag", "last-modified"):
         answer.headers.pop(name, None)
 
 
 def test_a_file_that_changes_while_it_is_read(meddled: Mounted, meddler: Meddler) -> None:
-    """Who has it open reads the old version or ESTALE, never parts of two; a new open the new.
+    """A reader that has the file open gets the old version or ESTALE, never parts of two versions.
 
-    Of the same size or longer, with and without anything that tells versions apart.
+    A new open gets the new version.  The new version has the same size or is longer, with and
+    without validators.
     """
     meddled.allow("changed|another version|in between")
     for number, (mood, more) in enumerate(product((honest, anonymous), (b"", b"x" * 5000))):
@@ -202,7 +204,7 @@ def test_a_file_that_changes_while_it_is_read(meddled: Mounted, meddler: Meddler
 
 
 def read_while_it_changes(path: Path, change: Callable[[], object]) -> None:
-    """Pieces of one open file, two of them before the change."""
+    """Read parts of an open file, two of them before the change."""
     offsets = [2_900_000, 0, 1_500_000, 600_000, 2_200_000]
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -222,7 +224,7 @@ def read_while_it_changes(path: Path, change: Callable[[], object]) -> None:
 
 
 def test_without_validators_everything_can_be_read(meddled: Mounted, meddler: Meddler) -> None:
-    """A service that sends neither ETag nor date is served as well."""
+    """A service that sends neither ETag nor date can be used, too."""
     meddler.mood = anonymous
     offsets = [2_900_000, 0, 1_500_000]
     assert pieces(meddled.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]

@@ -1,4 +1,4 @@
-"""A service that refuses, fails, breaks off or loses its memory: a clear error, nothing lost."""
+"""A service that refuses, fails, disconnects or loses its state: a clear error, no data loss."""
 
 import contextlib
 import errno
@@ -32,7 +32,7 @@ WARNED = r"refused|logon|log on|not reached|cannot be reached|in between|deleted
 
 
 def refusal(mounted: Mounted, relative: str) -> int | None:
-    """The errno of reading a file or listing a folder."""
+    """Return the errno of reading a file or listing a folder, or None."""
     path = mounted.root / relative
     try:
         if relative.endswith("/"):
@@ -46,7 +46,7 @@ def refusal(mounted: Mounted, relative: str) -> int | None:
 
 @NOTHING_AHEAD
 def test_a_refused_download_is_an_error_and_passes(mounted: Mounted) -> None:
-    """What cannot be read says so with a fitting errno, and can be read once it is granted."""
+    """A refused download gives a fitting errno, and works once access is granted."""
     mounted.allow(WARNED)
     for status in READ_ERRNO:
         mounted.zone.write(f"{status}.txt", b"theirs\n")
@@ -61,7 +61,7 @@ def test_a_refused_download_is_an_error_and_passes(mounted: Mounted) -> None:
 
 @NOTHING_AHEAD
 def test_a_refused_listing_is_an_error_and_passes(mounted: Mounted) -> None:
-    """A folder that cannot be listed is never shown as an empty one."""
+    """A folder that cannot be listed is never shown as an empty folder."""
     mounted.allow(WARNED)
     for status in READ_ERRNO:
         mounted.zone.make_folder(f"{status}")
@@ -75,13 +75,13 @@ def test_a_refused_listing_is_an_error_and_passes(mounted: Mounted) -> None:
 
 
 def await_no_refusal(mounted: Mounted, relative: str) -> None:
-    """It can be read or listed, and the service is known to be there."""
+    """Wait until the path can be read or listed and the service counts as online."""
     eventually(lambda: refusal(mounted, relative) is None, what=f"{relative} can be read")
     eventually(lambda: mounted.status()["state"] == "online", what="the service is back")
 
 
 def test_a_refused_upload_is_kept_shown_and_sent_later(mounted: Mounted) -> None:
-    """Whatever the service says to an upload: the file stays readable and arrives in the end."""
+    """After any error of an upload, the file stays readable and is uploaded in the end."""
     mounted.allow(WARNED)
     refusals = (400, 401, 403, 404, 409, 500, 502, 503)
     for status in refusals:
@@ -105,7 +105,8 @@ def test_a_refused_upload_is_kept_shown_and_sent_later(mounted: Mounted) -> None
 
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_change_of_names_arrives_after_a_failure(mounted: Mounted, status: int) -> None:
-    """Folders made and entries renamed or removed while the service fails arrive afterwards."""
+    """Folders that are created and entries that are renamed or removed during a failure are sent
+    later."""
     mounted.allow(WARNED)
     mounted.zone.make_folder("void")
     mounted.zone.write("old", b"theirs\n")
@@ -125,13 +126,13 @@ def test_a_change_of_names_arrives_after_a_failure(mounted: Mounted, status: int
 
 
 def test_a_download_that_breaks_off_is_completed(mounted: Mounted) -> None:
-    """A connection reset in the middle of a download does not reach the reader."""
+    """The reader does not notice a connection reset in the middle of a download."""
     with mounted.deployment.faulty(cut_after=1_000_000, times=1, method="GET", path="/content$"):
         assert (mounted.root / "big.bin").read_bytes() == mounted.zone.read("big.bin")
 
 
 def test_a_file_comes_over_connections_that_bring_little_each(mounted: Mounted) -> None:
-    """A proxy that lets few bytes through at a time makes a file slow, not unreadable."""
+    """A proxy that ends each connection after a few bytes makes a file slow, but not unreadable."""
     theirs = os.urandom(1 << 20)
     mounted.zone.write("theirs.bin", theirs)
     eventually((mounted.root / "theirs.bin").exists, what="the file shows up")
@@ -141,7 +142,7 @@ def test_a_file_comes_over_connections_that_bring_little_each(mounted: Mounted) 
 
 @NOTHING_AHEAD
 def test_a_download_that_always_breaks_off_is_an_error(mounted: Mounted) -> None:
-    """A file that cannot be had whole is an error, never a short file, and people can find why."""
+    """An incomplete download is an error, never a short file, and the reason can be found."""
     mounted.allow(WARNED)
     run, place = mounted.machine.run, f"{mounted.root.name}/notes.txt"
 
@@ -165,7 +166,7 @@ def test_a_download_that_always_breaks_off_is_an_error(mounted: Mounted) -> None
 
 
 def test_a_listing_that_breaks_off_is_never_shown_in_part(mounted: Mounted) -> None:
-    """An answer cut in the middle is asked for again, or an error; no entry is missing."""
+    """A truncated listing is requested again or gives an error; no entry is missing."""
     mounted.allow(WARNED)
     with mounted.deployment.faulty(cut_after=100, times=2, method="GET", path="/folder/"):
         found = refusal(mounted, "docs/")
@@ -175,7 +176,7 @@ def test_a_listing_that_breaks_off_is_never_shown_in_part(mounted: Mounted) -> N
 
 @pytest.mark.mount("refresh=0.2")
 def test_a_slow_service_does_not_freeze_what_is_known(mounted: Mounted) -> None:
-    """A folder that was listed before answers within seconds, however slow the service is."""
+    """A folder that was listed before is listed within seconds, however slow the service is."""
     names = os.listdir(mounted.root)
     mounted.allow(WARNED)
     with mounted.deployment.faulty(stall=300):
@@ -185,7 +186,7 @@ def test_a_slow_service_does_not_freeze_what_is_known(mounted: Mounted) -> None:
 
 
 def test_a_lost_reply_to_a_new_file_makes_one_file(mounted: Mounted) -> None:
-    """The service took a new file and its answer was lost: there is one file, of one version."""
+    """A new file whose reply was lost exists once, with one version."""
     with mounted.deployment.faulty(drop_reply=True, times=1, method="POST", path="^/api/zones/"):
         (mounted.root / "new.txt").write_bytes(b"new\n")
         mounted.sync()
@@ -196,7 +197,7 @@ def test_a_lost_reply_to_a_new_file_makes_one_file(mounted: Mounted) -> None:
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE"])
 def test_a_lost_reply_to_a_change_of_names_is_looked_into(mounted: Mounted, verb: str) -> None:
-    """Made, renamed or deleted, and the answer lost: it happened once, and nothing is stuck."""
+    """A creation, rename or deletion whose reply was lost happens once, and blocks nothing."""
     with mounted.deployment.faulty(drop_reply=True, times=1, method=verb, path="^/api/sandbox/"):
         match verb:
             case "POST":
@@ -211,7 +212,7 @@ def test_a_lost_reply_to_a_change_of_names_is_looked_into(mounted: Mounted, verb
 
 @pytest.mark.mount("refresh=0.2")
 def test_a_file_deleted_on_the_service_can_be_read_to_its_end(mounted: Mounted) -> None:
-    """Who has a file open when a coworker deletes it keeps what was read, or gets an error."""
+    """A reader of a file that a coworker deletes keeps the bytes read so far, or gets an error."""
     with (mounted.root / "notes.txt").open("rb") as file:
         assert file.read(5) == b"first"
         mounted.zone.delete("notes.txt")
@@ -224,7 +225,7 @@ def test_a_file_deleted_on_the_service_can_be_read_to_its_end(mounted: Mounted) 
 
 @pytest.mark.mount("refresh=0.2")
 def test_a_file_deleted_on_the_service_while_edited_is_kept(mounted: Mounted) -> None:
-    """An edit of a file that a coworker deleted meanwhile arrives as a file, and is listed."""
+    """An edit of a file that a coworker deleted is uploaded as a new file, and reported."""
     mounted.allow(WARNED)
     with (mounted.root / "notes.txt").open("ab", buffering=0) as file:
         file.write(b"third line\n")
@@ -238,7 +239,7 @@ def test_a_file_deleted_on_the_service_while_edited_is_kept(mounted: Mounted) ->
 
 @pytest.mark.mount("refresh=0.2")
 def test_a_folder_deleted_on_the_service_vanishes_here(mounted: Mounted) -> None:
-    """A folder that a coworker deletes goes, with an error for who is inside of it."""
+    """A folder that a coworker deletes disappears; programs inside it get an error."""
     docs = mounted.root / "docs"
     assert os.listdir(docs)
     mounted.zone.delete("docs")
@@ -249,7 +250,7 @@ def test_a_folder_deleted_on_the_service_vanishes_here(mounted: Mounted) -> None
 
 @pytest.mark.mount("refresh=0.2")
 def test_a_deleted_folder_does_not_take_unsent_files_along(mounted: Mounted) -> None:
-    """What waits in a folder that a coworker deletes stays readable and is not forgotten."""
+    """Pending files in a folder that a coworker deletes stay readable and stay pending."""
     mounted.allow(WARNED)
     with mounted.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         (mounted.root / "docs/mine.txt").write_bytes(b"mine\n")
@@ -261,7 +262,8 @@ def test_a_deleted_folder_does_not_take_unsent_files_along(mounted: Mounted) -> 
 
 
 def test_the_service_comes_back_and_everything_goes_on(mounted: Mounted) -> None:
-    """Down, files are saved and known ones read; back, everything arrives by itself."""
+    """While offline, files are saved and cached ones read; back online, all changes are
+    uploaded."""
     mounted.allow(WARNED)
     known = (mounted.root / "notes.txt").read_bytes()
     with mounted.deployment.faulty(down=True):
@@ -281,7 +283,7 @@ def test_the_service_comes_back_and_everything_goes_on(mounted: Mounted) -> None
 
 @pytest.fixture
 def as_carol(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """The zones as a member sees them who can be removed from one."""
+    """Return a mount of a member who can be removed from a zone."""
     machine.log_on(deployment, name="carol", profile="sandbox")
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
     try:
@@ -292,7 +294,7 @@ def as_carol(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mo
 
 
 def test_a_zone_that_is_taken_away_vanishes(as_carol: Mounted) -> None:
-    """Who loses the access to a zone sees it go; what is open is an error, other zones stay."""
+    """A zone that the user loses disappears; its open files give an error, other zones stay."""
     root = as_carol.root
     zones = set(os.listdir(as_carol.path))
     with (root / "big.bin").open("rb") as file:
@@ -310,5 +312,5 @@ def test_a_zone_that_is_taken_away_vanishes(as_carol: Mounted) -> None:
 
 
 def alice_reads(mounted: Mounted) -> bytes:
-    """The big file, as the service has it."""
+    """Return the big file of the service."""
     return mounted.zone.read("big.bin")

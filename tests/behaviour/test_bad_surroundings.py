@@ -1,4 +1,4 @@
-"""Whatever a machine gives its users: one line that says what to do, or it works."""
+"""On any machine, zonedrive works or reports in one line how to fix the problem."""
 
 import json
 import os
@@ -29,7 +29,7 @@ FILL = "head -c 8m /dev/zero >{}/fill 2>&- || :\n"
 
 @pytest.fixture
 def person(shell: Machine) -> Iterator[Person]:
-    """Somebody who is logged on, whose mounts end with the test."""
+    """Yield a logged-on user whose mounts end with the test."""
     yield Person(shell)
     for line in Path("/proc/self/mounts").read_bytes().splitlines():
         path = line.split(b" ")[1].decode("unicode_escape", "surrogateescape")
@@ -39,12 +39,12 @@ def person(shell: Machine) -> Iterator[Person]:
 
 @pytest.fixture
 def stranger(machine: Machine) -> Person:
-    """Somebody who is not."""
+    """Return a user who is not logged on."""
     return Person(machine)
 
 
 def refused(person: Person, *arguments: str | Path, code: int = 1, **how: Any) -> str:
-    """The one line that a command fails with."""
+    """Return the single error line of a failing command."""
     ended = person.run(*arguments, **how)
     assert (ended.returncode, ended.stdout) == (code, ""), (arguments, ended)
     assert ended.stderr.startswith("zonedrive: ") and ended.stderr.count("\n") == 1, ended.stderr
@@ -53,14 +53,14 @@ def refused(person: Person, *arguments: str | Path, code: int = 1, **how: Any) -
 
 
 def done(person: Person, *arguments: str | Path, **how: Any) -> str:
-    """What a command says that succeeds."""
+    """Return the output of a successful command."""
     ended = person.run(*arguments, **how)
     assert (ended.returncode, ended.stderr) == (0, ""), (arguments, ended)
     return ended.stdout
 
 
 def logon(deployment: Deployment, machine: Machine) -> list[str | Path]:
-    """The words of a logon with a password on the standard input."""
+    """Return the arguments of a logon with a password on the standard input."""
     authority = machine.folder / "ca.pem"
     shutil.copy(deployment.ca_file, authority)
     user = ["--username", f"alice@{world.DOMAIN}", "--password-stdin"]
@@ -75,14 +75,14 @@ PASSWORD = world.PASSWORDS["alice"] + "\n"
                 "pin x", "versions x", "tokens list", "logon https://service.example"]
 )  # fmt: skip
 def test_no_home(machine: Machine, command: str) -> None:
-    """Neither HOME nor an entry of the user: where should things be kept?"""
+    """Without HOME and without a home folder of the user, the error asks for a place."""
     nameless = Person(machine, NAMELESS)
     said = refused(nameless, *command.split(), environment=XDG | {"HOME": None}, text="x\n")
     assert "set HOME" in said
 
 
 def test_no_home_for_the_doctor(machine: Machine) -> None:
-    """It looks at what there is, and names that, too."""
+    """Doctor checks what exists, and reports the missing home folder, too."""
     nameless = Person(machine, NAMELESS)
     ended = nameless.run("doctor", environment=XDG | {"HOME": None})
     assert (ended.returncode, ended.stderr) == (1, "")
@@ -95,7 +95,7 @@ def test_no_home_for_the_doctor(machine: Machine) -> None:
 
 
 def test_a_home_that_is_no_folder(stranger: Person, deployment: Deployment) -> None:
-    """Neither a logon nor the doctor wants it to be made writable."""
+    """Neither logon nor doctor recommends making such a home folder writable."""
     none = XDG | {"HOME": "/dev/null"}
     words = logon(deployment, stranger.machine)
     said = refused(stranger, *words, environment=none, text=PASSWORD)
@@ -106,7 +106,7 @@ def test_a_home_that_is_no_folder(stranger: Person, deployment: Deployment) -> N
 
 
 def test_xdg_variables_that_are_no_paths(person: Person) -> None:
-    """Empty or relative, they count for nothing: what they would name depends on who reads them."""
+    """Empty or relative XDG variables are ignored, because their meaning depends on the program."""
     home = person.machine.folder / "home"
     shutil.copytree(person.machine.folders["STATE_HOME"], home / ".local/state")
     person.give(home)
@@ -122,7 +122,7 @@ def test_xdg_variables_that_are_no_paths(person: Person) -> None:
 
 
 def test_a_locale_without_utf_8(person: Person, deployment: Deployment) -> None:
-    """Names with umlauts are found by command and mount, and bytes that are no text are told."""
+    """Commands and mount find names with umlauts, and report bytes that are not text."""
     folder = person.machine.folder / "Zönes"
     folder.mkdir()
     person.give(folder)
@@ -140,7 +140,7 @@ def test_a_locale_without_utf_8(person: Person, deployment: Deployment) -> None:
 
 
 def test_a_full_disk_below_the_home_folder(person: Person, deployment: Deployment) -> None:
-    """Each command says what is full, and the doctor which folder it is."""
+    """Each command reports the full disk, and doctor the folder on it."""
     state = person.machine.folders["STATE_HOME"]
     full = f"cp -a {state} kept\n" + SMALL.format("1m", state, state) + f"cp -a kept/. {state}\n"
     full += FILL.format(state)
@@ -160,7 +160,7 @@ def test_a_full_disk_below_the_home_folder(person: Person, deployment: Deploymen
 
 
 def test_a_home_folder_that_cannot_be_written(stranger: Person, deployment: Deployment) -> None:
-    """The folder is named, and what to set instead; a logon for nothing leaves no token behind."""
+    """The error names the folder and the variable to set; a failed logon leaves no token behind."""
     home = stranger.machine.folder / "home"
     home.mkdir()
     read_only = f"mount --bind {home} {home}\nmount -o remount,bind,ro {home}\n"
@@ -175,7 +175,8 @@ def test_a_home_folder_that_cannot_be_written(stranger: Person, deployment: Depl
 
 
 def test_a_disk_that_became_read_only(person: Person) -> None:
-    """As after an error: nobody is told to take folders from each other, or that all were lost."""
+    """No remedy recommends changing the owner of folders, and no message claims that data are
+    lost."""
     state = person.machine.folders["STATE_HOME"]
     read_only = f"mount --bind {state} {state}\nmount -o remount,bind,ro {state}\n"
     said = person.run("doctor", lacking=read_only).stdout
@@ -191,7 +192,7 @@ def test_a_disk_that_became_read_only(person: Person) -> None:
 
 
 def test_a_full_runtime_folder(person: Person) -> None:
-    """That one is named, and not the disk of the state folder, which has room."""
+    """The error names the runtime folder, not the state folder, whose disk has room."""
     run = person.machine.folders["RUNTIME_DIR"]
     (person.machine.folder / "Zones").mkdir()
     person.give(person.machine.folder / "Zones")
@@ -209,7 +210,7 @@ int bind(int fd, const void *address, unsigned length) { errno = EPERM; return -
 
 
 def test_a_home_folder_without_locks_and_sockets(person: Person) -> None:
-    """As on some network file systems: no mount that a second one could spoil."""
+    """As on some network file systems: no mount, because a second one could damage its data."""
     machine = person.machine
     (machine.folder / "shim.c").write_text(SHIM)
     library = machine.folder / "shim.so"
@@ -231,7 +232,8 @@ def test_a_home_folder_without_locks_and_sockets(person: Person) -> None:
 
 @pytest.mark.parametrize("umask", ["0", "777"])
 def test_any_umask(stranger: Person, deployment: Deployment, umask: str) -> None:
-    """With one that hides nothing others see nothing; one that hides all hides it not from us."""
+    """Files are private with a permissive umask, and usable by their owner with a restrictive
+    one."""
     machine = stranger.machine
     shell = f'umask {umask}; exec "$@"'
     folder = machine.folder / "Zones"
@@ -249,7 +251,7 @@ def test_any_umask(stranger: Person, deployment: Deployment, umask: str) -> None
 
 
 def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
-    """As `su` leaves it; commands and daemon meet in the state folder."""
+    """With a runtime folder that `su` left, commands and daemon meet in the state folder."""
     theirs = {"XDG_RUNTIME_DIR": "/root"}
     folder = person.machine.folder / "Zones"
     folder.mkdir()
@@ -263,7 +265,7 @@ def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
 
 
 def test_no_place_for_the_socket_leaves_no_mount(person: Person) -> None:
-    """A daemon that nobody could talk to is none."""
+    """A daemon that commands could not reach does not start."""
     (person.machine.folders["RUNTIME_DIR"] / "zonedrive").touch()
     folder = person.machine.folder / "Zones"
     folder.mkdir()
@@ -274,14 +276,14 @@ def test_no_place_for_the_socket_leaves_no_mount(person: Person) -> None:
 
 @pytest.mark.parametrize("command", ["status", "status --json", "zones", "--help", "doctor"])
 def test_output_that_cannot_be_written(person: Person, command: str) -> None:
-    """A full disk below a redirection is an error, which is said."""
+    """Output to a full disk gives an error message."""
     ended = person.run(*command.split(), shell='exec "$@" >/dev/full')
     assert ended.returncode == 1
     assert ended.stderr == ("zonedrive: the output cannot be written (No space left on device)\n")
 
 
 def test_a_path_without_anything(person: Person) -> None:
-    """The programs of the system are found nevertheless."""
+    """The system's programs are found without a usable PATH."""
     nothing = {"PATH": "/nowhere"}
     folder = person.machine.folder / "Zones"
     folder.mkdir()
@@ -295,7 +297,7 @@ def test_a_path_without_anything(person: Person) -> None:
 def test_a_session_bus_that_is_not_there(
     stranger: Person, deployment: Deployment, bus: str
 ) -> None:
-    """The secrets go into a file, which is said, and everything else works."""
+    """The secrets are stored in a file, which is reported, and everything else works."""
     broken = {"DBUS_SESSION_BUS_ADDRESS": bus}
     words = logon(deployment, stranger.machine)
     ended = stranger.run(*words, text=PASSWORD, environment=broken)
@@ -306,7 +308,7 @@ def test_a_session_bus_that_is_not_there(
 
 
 def waiting(person: Person, deployment: Deployment, *, killed: bool = False) -> Path:
-    """The folder of a mount that has ended, and has left a file that is not on the service."""
+    """Return the folder of a mount that ended with a file that is not uploaded."""
     folder = person.machine.folder / "Zones"
     folder.mkdir()
     person.give(folder)
@@ -336,7 +338,7 @@ READ_ONLY = "mount --bind {0} {0}\nmount -o remount,bind,ro {0}\n"
 def test_what_waits_on_a_disk_that_became_read_only(
     person: Person, deployment: Deployment, killed: bool
 ) -> None:
-    """Is it safe? That is answered, and no remedy takes what waits out of sight."""
+    """Commands report what is pending, and no remedy hides the pending files."""
     folder = waiting(person, deployment, killed=killed)
     ro = READ_ONLY.format(person.machine.folders["STATE_HOME"])
     found = json.loads(done(person, "status", "--json", lacking=ro))
@@ -358,7 +360,7 @@ def test_what_waits_on_a_disk_that_became_read_only(
 
 
 def test_what_waits_on_a_full_disk(person: Person, deployment: Deployment) -> None:
-    """It is counted as ever, and an account that nobody needs any more can be destroyed."""
+    """Pending files are counted as usual, and an unused account can be destroyed."""
     waiting(person, deployment)
     state = person.machine.folders["STATE_HOME"]
     full = f"cp -a {state} kept\n" + SMALL.format("1m", state, state) + f"cp -a kept/. {state}\n"

@@ -1,4 +1,4 @@
-"""A file, or a link to nothing, is where one of zonedrive's folders belongs."""
+"""A file or a dangling link at the path of one of zonedrive's folders."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ TAKEN = [
 def test_what_is_in_the_way_is_named(
     shell: Machine, deployment: Deployment, place: str, what: str, variable: str, check: str
 ) -> None:
-    """One line says what it is, where, and what to do; the doctor tells the same as its finding."""
+    """One line names the obstacle, its path and the remedy; doctor reports the same."""
     taken = shell.folder / place
     if taken.exists():
         shutil.rmtree(taken)

@@ -1,4 +1,4 @@
-"""The cache folder is somebody else's, too: filled, read-only or damaged, reads go on rightly."""
+"""With a filled, read-only or damaged cache folder, reads return the right bytes."""
 
 import json
 import os
@@ -18,7 +18,7 @@ BIG = world.SEED["big.bin"]
 
 
 def content_files(mounted: Mounted) -> list[Path]:
-    """The files with cached content."""
+    """Return the files with cached content."""
     return [path for path in (mounted.machine.cache / "content").glob("[0-9]*") if path.is_file()]
 
 
@@ -32,13 +32,14 @@ def flip(path: Path, at: int) -> None:
 
 
 def fetched(mounted: Mounted) -> int:
-    """Requests for content so far."""
+    """Return the number of requests for content so far."""
     requests = mounted.deployment.stats()["requests"]
     return sum(count for route, count in requests.items() if route.endswith("/content"))
 
 
 def test_what_was_sent_is_read_from_here(mounted: Mounted) -> None:
-    """After an upload no byte of it is fetched again; only what is not small has a file."""
+    """Uploaded bytes are not downloaded again; only content above the small-file limit has a
+    file."""
     sent = {f"{size}.bin": os.urandom(size) for size in (1, 4096, LARGEST, LARGEST + 1, 200_000)}
     (mounted.root / "sent").mkdir()
     for name, data in sent.items():
@@ -54,7 +55,7 @@ def test_what_was_sent_is_read_from_here(mounted: Mounted) -> None:
 
 @pytest.mark.parametrize("at", [0.001, 0.4, 0.999])
 def test_a_flipped_bit_is_never_read(mounted: Mounted, at: float) -> None:
-    """One byte of a cached file turns on the disk: it is noticed, and only that part fetched."""
+    """A flipped bit in a cached file is detected, and only that part is downloaded again."""
     mounted.allow("damaged|lost|fetched again|check")
     assert (mounted.root / "big.bin").read_bytes() == BIG
     mounted.unmount()
@@ -71,7 +72,7 @@ def test_a_flipped_bit_is_never_read(mounted: Mounted, at: float) -> None:
 
 
 def test_a_cache_that_is_damaged_under_the_running_daemon(mounted: Mounted) -> None:
-    """Whatever somebody does to the files of the cache, programs read the service's bytes."""
+    """After any change to the cache files, programs read the service's bytes."""
     mounted.allow("damaged|lost|fetched again|check|cache|index|wrong size")
     path = mounted.root / "big.bin"
     descriptor = os.open(path, os.O_RDONLY)
@@ -92,7 +93,7 @@ def test_a_cache_that_is_damaged_under_the_running_daemon(mounted: Mounted) -> N
 
 
 def test_a_cache_that_became_read_only(mounted: Mounted) -> None:
-    """The disk of the cache is read-only after an error: reading and writing go on without."""
+    """On a cache disk that became read-only, reading and writing continue without the cache."""
     mounted.allow("cache|Read-only|read-only|index|removed")
     mounted.unmount()
     with small_disk(mounted.machine.folders["CACHE_HOME"], 64 * MIB) as disk:
@@ -110,7 +111,7 @@ def test_a_cache_that_became_read_only(mounted: Mounted) -> None:
 
 
 def test_a_cache_whose_disk_somebody_else_fills(mounted: Mounted) -> None:
-    """Others take the room while a file is read: it comes whole, and the cache gives way."""
+    """If other programs fill the disk during a read, the file is complete and the cache shrinks."""
     mounted.allow("cache|No space")
     mounted.unmount()
     with small_disk(mounted.machine.folders["CACHE_HOME"], 8 * MIB) as disk:
@@ -136,7 +137,7 @@ def test_a_cache_whose_disk_somebody_else_fills(mounted: Mounted) -> None:
 
 
 def test_status_tells_the_limit_in_force(mounted: Mounted) -> None:
-    """Less than `cache_size` where the disk is smaller, mounted or not; else that."""
+    """`status` reports the lower of `cache_size` and the disk's limit, mounted or not."""
 
     def told() -> int:
         return int(json.loads(mounted.machine.done("status", "--json"))["cache"]["limit"])

@@ -1,4 +1,5 @@
-"""A coworker moves, renames or saves the file that is saved here: decided again, not refused."""
+"""A coworker moves, renames or saves a file that is saved here: the client plans the change
+again."""
 
 import json
 from pathlib import Path
@@ -15,7 +16,7 @@ DECIDED = ("in between", "came", "decided again")
 
 
 def names(folder: Path) -> set[str]:
-    """The names that a folder shows."""
+    """Return the names that a folder shows."""
     return {each.name for each in folder.iterdir()}
 
 
@@ -24,7 +25,7 @@ def names(folder: Path) -> set[str]:
 def test_an_edited_file_that_a_coworker_moves_and_whose_name_another_file_gets(
     mounted: Mounted, known: str
 ) -> None:
-    """The edit is the next version of the file, where it is now; nothing has a marked name."""
+    """The edit becomes the next version of the file at its new place, without a conflict name."""
     zone, docs = mounted.zone, mounted.root / "docs"
     there = "docs/2026" if known == "known" else "docs/new/below"
     if known == "unknown":
@@ -62,7 +63,7 @@ def test_an_edited_file_that_a_coworker_moves_and_whose_name_another_file_gets(
 def test_a_file_that_was_never_read_here_is_moved_aside_after_a_coworkers_save(
     mounted: Mounted, profile_content: bytes
 ) -> None:
-    """Everybody's words are kept, at the first try, and nothing is called a refusal."""
+    """Both contents are kept at the first try, and no refusal is reported."""
     mounted.allow(*DECIDED)
     zone, root = mounted.zone, mounted.root
     names(root)
@@ -83,7 +84,7 @@ def test_a_file_that_was_never_read_here_is_moved_aside_after_a_coworkers_save(
 def test_a_file_that_is_moved_here_and_removed_by_a_coworker_leaves_nothing_behind(
     mounted: Mounted,
 ) -> None:
-    """There is no entry that cannot be read, and nothing is called a refusal."""
+    """No unreadable entry is left, and no refusal is reported."""
     docs = mounted.root / "docs"
     names(docs)
     with mounted.deployment.faulty(status=503, method="PUT", path="^/api/sandbox/"):
@@ -96,7 +97,7 @@ def test_a_file_that_is_moved_here_and_removed_by_a_coworker_leaves_nothing_behi
 
 @pytest.mark.mount("refresh=0.2")
 def test_a_file_that_is_moved_to_a_folder_which_a_coworker_removes(mounted: Mounted) -> None:
-    """It is the same file on the service, in the folder that is made again for it."""
+    """The file keeps its identity on the service; its folder is created again."""
     mounted.allow("deleted on the service")
     there = mounted.root / "docs" / "2026"
     names(there)
@@ -116,7 +117,7 @@ def test_a_file_that_is_moved_to_a_folder_which_a_coworker_removes(mounted: Moun
 def test_one_of_two_files_that_exchange_their_names_is_removed_by_a_coworker(
     mounted: Mounted, removed: int, left: int
 ) -> None:
-    """The other one gets its name all the same, and nothing is called a refusal."""
+    """The other file gets its name, and no refusal is reported."""
     root, paths = mounted.root, ("notes.txt", "docs/report.md")
     names(root / "docs")
     known, content = mounted.zone.entry_id(paths[left]), mounted.zone.read(paths[left])
@@ -134,7 +135,7 @@ def test_one_of_two_files_that_exchange_their_names_is_removed_by_a_coworker(
 def test_a_version_that_reaches_another_file_of_the_name(
     meddler: Meddler, meddled: Mounted, reply: str
 ) -> None:
-    """It is on the service once, and listed, where a coworker renames at the very last moment."""
+    """If a coworker renames the file during the upload, the version exists once and is reported."""
     meddled.allow("renamed the file while it was sent", "reply")
     zone, root = meddled.zone, meddled.root
     before = (root / "notes.txt").read_bytes()
@@ -167,7 +168,7 @@ def test_a_version_that_reaches_another_file_of_the_name(
 def test_a_version_whose_file_is_removed_at_the_very_last_moment(
     meddler: Meddler, meddled: Mounted
 ) -> None:
-    """It is a new file on the service, and the only one of its name here."""
+    """The version becomes a new file on the service, and the only one with its name here."""
     meddled.allow("deleted on the service while it was sent")
     zone, root = meddled.zone, meddled.root
     assert (root / "notes.txt").read_bytes()
@@ -195,7 +196,8 @@ def test_a_version_whose_file_is_removed_at_the_very_last_moment(
 def test_what_stepped_aside_and_then_stays_on_the_service_has_its_name_again(
     meddler: Meddler, meddled: Mounted
 ) -> None:
-    """No name of ours is left there, when a coworker saves what is exchanged and removed here."""
+    """No temporary name stays on the service if a coworker saves during an exchange and a
+    removal."""
     meddled.allow("newer version on the service", "answer", "offline", "reach")
     zone, root = meddled.zone, meddled.root
     paths = {zone.entry_id(path): path for path in ("notes.txt", "docs/report.md")}
@@ -236,7 +238,7 @@ def test_what_stepped_aside_and_then_stays_on_the_service_has_its_name_again(
 def test_a_version_is_not_sent_under_the_name_of_a_moment(
     meddler: Meddler, meddled: Mounted
 ) -> None:
-    """Where another machine exchanges the names of two files, the upload waits for the new one."""
+    """If another machine exchanges the names of two files, the upload waits for the new name."""
     zone, root = meddled.zone, meddled.root
     assert (root / "notes.txt").read_bytes()
     moved: list[str] = []

@@ -1,4 +1,4 @@
-"""A unit of systemd that hands over a token or a password, in a folder as systemd makes it."""
+"""Tokens and passwords from a systemd unit, in a folder as systemd creates it."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ Give = Callable[[str, str], None]
 
 @pytest.fixture
 def give(machine: Machine) -> Give:
-    """Hand a credential to every program of the machine from now on: 0400, in a 0500 folder."""
+    """Pass a credential to every program of the machine from now on: 0400, in a 0500 folder."""
     folder = machine.folder / "credentials"
     folder.mkdir(mode=0o700)
 
@@ -35,7 +35,7 @@ def give(machine: Machine) -> Give:
 
 @pytest.fixture
 def unit(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Logged on by hand once, with a session; not mounted yet."""
+    """Return a machine that was logged on by hand once, with a session; not mounted yet."""
     machine.log_on(deployment, profile="sandbox", options=["--session-only"])
     mount = Mounted(machine, deployment, zone, ["settle=0.2"])
     yield mount
@@ -47,7 +47,7 @@ def unit(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounte
 def test_a_token_may_be_given(
     unit: Mounted, give: Give, machine: Machine, deployment: Deployment
 ) -> None:
-    """As such, without anything around it; nothing of ours replaces or destroys it."""
+    """A bare token is accepted; zonedrive neither replaces nor deletes it."""
     path = machine.state / "secrets.json"
     machine.log_on(deployment, profile="sandbox")
     token = json.loads(json.loads(path.read_text())["bearer"])["secret"]
@@ -69,7 +69,7 @@ def test_a_token_may_be_given(
 
 
 def test_a_password_may_be_given_that_renews_the_session(unit: Mounted, give: Give) -> None:
-    """Also where nothing is left of the logon but the account."""
+    """A password renews the session even if only the account is left of the logon."""
     give("password", f"{world.PASSWORDS['alice']}\n")
     unit.mount()
     list(unit.root.iterdir())
@@ -89,7 +89,7 @@ def test_a_password_may_be_given_that_renews_the_session(unit: Mounted, give: Gi
 def test_a_wrong_password_of_a_unit_is_sent_once(
     unit: Mounted, give: Give, deployment: Deployment
 ) -> None:
-    """However often the unit is started; another one in its place is tried."""
+    """However often the unit starts, a wrong password is sent once; a different one is tried."""
     give("password", "wrong")
     deployment.person("bob")
     before = logons(deployment)

@@ -1,4 +1,4 @@
-"""Rows that name something gone, in every table: a mount takes them away, and loses no bytes."""
+"""A mount removes rows of any table whose inode is gone, and loses no bytes."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from zonedrive.logon.secrets import FileStore
 from zonedrive.state.intents import sealed
 
 GONE = 900_000
-"""Numbers from here on belong to no inode."""
+"""First number that no inode has."""
 
 AT_ONCE = """
 def first():
@@ -31,19 +31,19 @@ def first():
 """
 
 UNSENT = (GONE + 1, GONE + 2, GONE + 7)
-"""Bytes of these are in the spool: of an intent, of a request in doubt, of a file in a folder that
-is gone."""
+"""Inodes with bytes in the spool: of an intent, of a pending request, of a file in a deleted
+folder."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A database, to be changed."""
+    """Yield a database that the block may change."""
     with closing(sqlite3.connect(path)) as database, database:
         yield database
 
 
 def tables(path: Path) -> set[str]:
-    """The tables of a database that are not SQLite's own."""
+    """Return the tables of a database, except SQLite's own."""
     with opened(path) as database:
         rows = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
     return {name for (name,) in rows if not name.startswith("sqlite_")}
@@ -52,7 +52,7 @@ def tables(path: Path) -> set[str]:
 def put(
     database: sqlite3.Connection, table: str, like: str, box: Box | None = None, **changes: object
 ) -> None:
-    """A copy of a row, with other values; with `box` that of an inode is sealed anew."""
+    """Insert a copy of a row with other values; with `box`, encrypt an inode's row again."""
     database.row_factory = sqlite3.Row
     row = dict(database.execute(f"SELECT * FROM {table} WHERE {like}").fetchone())
     if box is not None:
@@ -65,7 +65,7 @@ def put(
 
 
 def dangling(path: Path, inos: set[int]) -> set[tuple[str, int]]:
-    """Rows by table and number that are about no inode that there is."""
+    """Return the rows whose inode does not exist, by table and number."""
     with opened(path) as database:
         return {
             (table, ino)
@@ -76,7 +76,7 @@ def dangling(path: Path, inos: set[int]) -> set[tuple[str, int]]:
 
 
 def numbers(path: Path) -> set[int]:
-    """Of the inodes that have a row, and a folder."""
+    """Return the numbers of inodes with a row, and of a folder."""
     with opened(path) as database:
         found = dict(database.execute("SELECT ino, parent FROM inodes").fetchall())
     return {ino for ino, parent in found.items() if parent == 0 or parent in found}
@@ -86,7 +86,7 @@ def numbers(path: Path) -> set[int]:
     "encrypted", [pytest.param(False, marks=pytest.mark.mount("encrypt=false")), True]
 )
 def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None:
-    """The mount comes up and is used; what only such a row named is in lost+found."""
+    """The mount starts and works; files that only such a row names are in lost+found."""
     mounted.allow("refused", "belong to no file", "lost their names")
     notes = (mounted.root / "notes.txt").read_bytes()
     with mounted.deployment.faulty(status=403, method="POST", path="/files/"):

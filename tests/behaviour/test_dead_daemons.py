@@ -1,4 +1,4 @@
-"""A daemon that died: who asks is told that, when and why, until the next mount or unmount."""
+"""After a daemon died, commands report the time and reason until the next mount or unmount."""
 
 import errno
 import json
@@ -46,24 +46,25 @@ def first():
 
 
 def check(mounted: Mounted, name: str) -> dict[str, Any]:
-    """What doctor says of it."""
+    """Return doctor's finding about the daemon."""
     ended = mounted.machine.run("doctor", "--json")
     found = [each for each in json.loads(ended.stdout)["checks"] if each["name"] == name]
     return dict(found[0]) if found else {}
 
 
 def top(mounted: Mounted) -> str:
-    """The first lines of what a person reads."""
+    """Return the first lines of `status`."""
     return "\n".join(mounted.machine.done("status").splitlines()[:4])
 
 
 def forgotten(mounted: Mounted) -> bool:
-    """Whether nobody speaks of a death any more."""
+    """Return True if no command mentions the death any more."""
     return "died" not in top(mounted) and "died" not in mounted.status()
 
 
 def test_a_killed_daemon_is_told_of(mounted: Mounted) -> None:
-    """By status, doctor and the log of the next one, with the time; a mount ends that."""
+    """Status, doctor and the next daemon's log report the kill with its time, until the next
+    mount."""
     (mounted.root / "new.txt").write_bytes(b"x")
     mounted.sync()
     assert forgotten(mounted)
@@ -101,7 +102,7 @@ def test_a_killed_daemon_is_told_of(mounted: Mounted) -> None:
     [(signal.SIGSEGV, "Segmentation fault"), (signal.SIGABRT, "Aborted")],
 )
 def test_a_crash_is_not_told_as_a_kill(mounted: Mounted, number: signal.Signals, name: str) -> None:
-    """The stack is in the log, and the log is where status leads to."""
+    """The log contains the stack trace, and `status` refers to the log."""
     mounted.allow("Fatal Python error")
     pid = mounted.pid
     os.kill(pid, number)
@@ -115,7 +116,8 @@ def test_a_crash_is_not_told_as_a_kill(mounted: Mounted, number: signal.Signals,
 
 
 def test_a_daemon_that_fails_says_why(mounted: Mounted) -> None:
-    """The path errs as that of a killed one does; the reason is in status, doctor and the log."""
+    """The path gives the same errno as after a kill; status, doctor and the log report the
+    reason."""
     mounted.allow("the loop", "the daemon failed")
     mounted.unmount()
     Plant(mounted.machine, BREAKING)
@@ -141,7 +143,7 @@ def test_a_daemon_that_fails_says_why(mounted: Mounted) -> None:
 
 
 def test_an_end_of_the_machine_is_told_as_that(mounted: Mounted) -> None:
-    """After a power cut nobody killed it: the machine runs anew."""
+    """After a power cut, the restart of the machine is reported, not a kill."""
     mounted.kill()
     record = mounted.machine.state / "daemon.run"
     said = json.loads(record.read_bytes())
@@ -153,7 +155,7 @@ def test_an_end_of_the_machine_is_told_as_that(mounted: Mounted) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, None])
 def test_an_orderly_end_is_no_death(mounted: Mounted, number: signal.Signals | None) -> None:
-    """By a signal or by unmount: nothing is left that says otherwise."""
+    """After a signal or `unmount`, no command reports a death."""
     pid = mounted.pid
     if number is None:
         mounted.unmount()
@@ -165,7 +167,7 @@ def test_an_orderly_end_is_no_death(mounted: Mounted, number: signal.Signals | N
 
 
 def test_mount_fails_with_a_daemon_that_dies_at_once(mounted: Mounted) -> None:
-    """It had said that it is ready; whoever mounts is told in one line, with exit status 1."""
+    """The daemon was ready before it died: `mount` prints one line and exits with status 1."""
     mounted.unmount()
     Plant(mounted.machine, DYING)
     ended = mounted.machine.run("mount", mounted.path)

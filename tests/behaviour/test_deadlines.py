@@ -1,6 +1,6 @@
-"""Whatever the service does, every operation ends: the known ones at once, the others in seconds.
+"""Every operation ends, whatever the service does: with cached data at once, otherwise in seconds.
 
-And whatever was saved meanwhile arrives when the service is well again.
+Files that are saved meanwhile are uploaded when the service works again.
 """
 
 import errno
@@ -22,13 +22,13 @@ FAULTS: dict[str, dict[str, object]] = {
 }
 AWAY = {"ENETUNREACH", "ETIMEDOUT", "EREMOTEIO"}
 LONGEST_SECONDS = 60.0
-"""A listing has 15 seconds with all its repetitions, content 10 without a byte."""
+"""Longest duration: 15 seconds for a listing with retries, 10 seconds without a byte of content."""
 
 Work = Callable[[], object]
 
 
 def outcome(work: Work) -> tuple[str, float]:
-    """`ok` or the name of the errno, and how long it took."""
+    """Return `ok` or the name of the errno, and the duration."""
     begin = time.monotonic()
     try:
         work()
@@ -39,7 +39,7 @@ def outcome(work: Work) -> tuple[str, float]:
 
 
 def at_once(works: dict[str, Work]) -> dict[str, tuple[str, float]]:
-    """The outcomes of works that are done side by side."""
+    """Run operations at the same time; return their outcomes."""
     found: dict[str, tuple[str, float]] = {}
 
     def do(name: str, work: Work) -> None:
@@ -60,7 +60,7 @@ def overwrite(path: Path) -> None:
 
 
 def saved(path: Path) -> None:
-    """Write, fsync, close."""
+    """Write, fsync and close a file."""
     with path.open("wb") as file:
         file.write(b"saved\n")
         file.flush()
@@ -68,7 +68,7 @@ def saved(path: Path) -> None:
 
 
 def known(mounted: Mounted) -> dict[str, Work]:
-    """What needs nothing that is not here."""
+    """Return operations that need only local data."""
     here, run = mounted.root / "known", mounted.machine.run
     return {
         "stat": (mounted.root / "notes.txt").stat,
@@ -91,7 +91,7 @@ def known(mounted: Mounted) -> dict[str, Work]:
 
 
 def unknown(mounted: Mounted) -> dict[str, Work]:
-    """What only the service has."""
+    """Return operations that need the service."""
     return {
         "list": lambda: os.listdir(mounted.root / "docs"),
         "stat": (mounted.root / "docs/report.md").stat,
@@ -104,7 +104,7 @@ def unknown(mounted: Mounted) -> dict[str, Work]:
 @pytest.mark.mount("refresh=0.3")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_operation_ends_and_nothing_is_lost(mounted: Mounted, fault: str) -> None:
-    """The service stalls, is down or cuts: what is known works, the rest fails soon."""
+    """If the service stalls, is down or disconnects, cached data work and the rest fails soon."""
     mounted.allow(r"WARNING (?![^\n]*\n.)")
     here = mounted.root / "known"
     mounted.zone.make_folder("known")
@@ -159,7 +159,8 @@ WAITING: list[tuple[dict[str, object], set[str]]] = [
 
 @pytest.mark.mount("close=wait", "fsync=service", "refresh=60")
 def test_who_waits_for_the_service_hears_what_became_of_it(mounted: Mounted) -> None:
-    """close=wait and fsync=service in each state: done, or the errno, never a wait without end."""
+    """close=wait and fsync=service succeed or give an errno in each state, and never wait for
+    ever."""
     mounted.allow(r"WARNING (?![^\n]*\n.)")
     assert os.listdir(mounted.root)
     for number, (fault, expected) in enumerate(WAITING):
@@ -186,7 +187,7 @@ def test_who_waits_for_the_service_hears_what_became_of_it(mounted: Mounted) -> 
 def test_connections_that_break_in_a_row_are_not_noticed(
     mounted: Mounted, request_path: str
 ) -> None:
-    """Two answers cut at their first bytes: asked for again, on a new connection."""
+    """Two consecutive answers that break off at once are requested again on a new connection."""
     expected = mounted.zone.read("docs/report.md")
     assert (mounted.root / "docs").is_dir()
     with mounted.deployment.faulty(cut_after=1, times=2, method="GET", path=request_path):

@@ -1,4 +1,4 @@
-"""`zonedrive doctor` finds what is wrong, says what to do, and tells nobody's names."""
+"""`zonedrive doctor` finds problems, gives remedies, and reveals no names."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.harness.waiting import eventually
 
 
 def examine(machine: Machine) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Exit code, and the checks by name."""
+    """Return the exit code, and the checks by name."""
     ended = machine.run("doctor", "--json")
     assert ended.stderr == ""
     said = json.loads(ended.stdout)
@@ -30,14 +30,14 @@ def examine(machine: Machine) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 def bad(machine: Machine) -> set[str]:
-    """The checks that are not in order; there are some."""
+    """Return the names of the failed checks; at least one must fail."""
     code, checks = examine(machine)
     assert code == 1
     return {name for name, check in checks.items() if not check["ok"]}
 
 
 def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
-    """Every check is there, and people read the same."""
+    """All checks pass, and the text output agrees with JSON."""
     (mounted.root / "notes.txt").write_bytes(b"new\n")
     (mounted.root / "big.bin").read_bytes()
     code, checks = examine(mounted.machine)
@@ -54,8 +54,10 @@ def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
 
 
 def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
-    """No name of a person, a zone, a file, a folder or a host is in the JSON or in the report of
-    an account that was used, and no secret; the log, which is in the report, is full of them.
+    """JSON and report of a used account contain no secret and no name.
+
+    Names are those of persons, zones, files, folders and hosts; the log in the report would contain
+    many of them.
     """
     machine = mounted.machine
     mounted.allow("no right", "refused", "403", "offline", "reach", "took", "Meeres")
@@ -107,7 +109,8 @@ def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
 
 
 def test_its_remedies_for_others_name_nobody(machine: Machine, deployment: Deployment) -> None:
-    """Whatever is wrong: neither the account nor a folder nor a profile of the person's own."""
+    """Whatever the problem, the shared remedies contain no account, folder or profile of the
+    user."""
     case, client = "bigco-case4711", "Meier-GmbH"
     machine.folders["STATE_HOME"] = machine.folder / "Clients" / client
     machine.environment["XDG_STATE_HOME"] = str(machine.folders["STATE_HOME"])
@@ -131,7 +134,7 @@ def test_its_remedies_for_others_name_nobody(machine: Machine, deployment: Deplo
     ("file", "words"), [("/dev/full", "cannot be written to /dev/full"), ("", "needs the name")]
 )
 def test_a_report_that_cannot_be_written(machine: Machine, file: str, words: str) -> None:
-    """The file is named, and no other disk than its own is blamed."""
+    """The error names the report file, and blames no other disk."""
     refused = machine.run("doctor", "--report", file)
     assert refused.stderr.count("\n") == 1
     assert words in refused.stderr and "XDG_STATE_HOME" not in refused.stderr
@@ -139,7 +142,7 @@ def test_a_report_that_cannot_be_written(machine: Machine, file: str, words: str
 
 @pytest.mark.mount("encrypt=false")
 def test_encryption_that_is_off_is_said(mounted: Mounted) -> None:
-    """It is a choice, so it is in order; but nobody shall believe it were on."""
+    """Disabled encryption is no failed check, but is reported."""
     (mounted.root / "notes.txt").read_bytes()
     code, checks = examine(mounted.machine)
     assert code == 0
@@ -147,7 +150,7 @@ def test_encryption_that_is_off_is_said(mounted: Mounted) -> None:
 
 
 def test_encryption_that_was_switched(mounted: Mounted) -> None:
-    """What is kept stays as it was made: that is said, not what the setting would like."""
+    """Existing files stay as they were written; doctor reports that, not the setting."""
     (mounted.root / "notes.txt").read_bytes()
     mounted.unmount()
     config = mounted.machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
@@ -160,7 +163,7 @@ def test_encryption_that_was_switched(mounted: Mounted) -> None:
 
 
 def test_without_a_logon(machine: Machine) -> None:
-    """It says what to do first, and leaves out what cannot be looked at."""
+    """Doctor reports the first step, and skips the checks that need a logon."""
     assert bad(machine) == {"logon"}
     _, checks = examine(machine)
     assert checks["logon"]["remedy"] == "run 'zonedrive logon URL'"
@@ -171,7 +174,7 @@ def test_without_a_logon(machine: Machine) -> None:
 
 
 def test_a_service_that_is_away(mounted: Mounted) -> None:
-    """The way there is what is wrong, and nothing else."""
+    """Only the connection check fails."""
     mounted.allow("offline", "reach")
     with mounted.deployment.faulty(down=True):
         assert bad(mounted.machine) == {"service"}
@@ -180,14 +183,14 @@ def test_a_service_that_is_away(mounted: Mounted) -> None:
 
 
 def test_a_certificate_of_somebody_else(machine: Machine, deployment: Deployment) -> None:
-    """Whoever answers is not whom the account trusts."""
+    """The account does not trust the service's certificate."""
     machine.log_on(deployment, profile="sandbox")
     (machine.state / "ca.pem").write_bytes(trustme.CA().cert_pem.bytes())
     assert bad(machine) == {"certificate"}
 
 
 def test_a_logon_that_has_ended(machine: Machine, deployment: Deployment) -> None:
-    """The service is asked whether it accepts what is kept here."""
+    """Doctor asks the service if it accepts the stored logon."""
     machine.log_on(deployment, profile="sandbox", options=("--session-only",))
     assert examine(machine)[0] == 0
     deployment.tell({"expire_sessions": True})
@@ -196,7 +199,7 @@ def test_a_logon_that_has_ended(machine: Machine, deployment: Deployment) -> Non
 
 
 def test_a_mount_whose_daemon_died(mounted: Mounted) -> None:
-    """It is named before a program stumbles over it; a new mount makes it good."""
+    """Doctor reports the dead mount before a program fails on it; a new mount repairs it."""
     mounted.kill()
     assert bad(mounted.machine) == {"mount", "last daemon"}
     mounted.mount()
@@ -204,14 +207,14 @@ def test_a_mount_whose_daemon_died(mounted: Mounted) -> None:
 
 
 def test_files_that_others_can_read(mounted: Mounted) -> None:
-    """Whatever made them so, what is kept here is for its owner alone."""
+    """Stored files must be private to their owner, whoever changed their mode."""
     (mounted.machine.state / "daemon.log").chmod(0o644)
     mounted.machine.cache.chmod(0o755)
     assert bad(mounted.machine) == {"state folder", "cache folder"}
 
 
 def test_secrets_that_others_can_read(machine: Machine, deployment: Deployment) -> None:
-    """One cause, one command that helps, with the file in it; nobody has to log on again."""
+    """One cause and one command that names the file; a new logon is not needed."""
     machine.log_on(deployment, profile="sandbox")
     file = machine.state / "secrets.json"
     file.chmod(0o644)
@@ -227,7 +230,7 @@ def test_secrets_that_others_can_read(machine: Machine, deployment: Deployment) 
 def test_settings_and_a_profile_that_cannot_be_used(
     machine: Machine, deployment: Deployment
 ) -> None:
-    """Both are found before the next mount fails."""
+    """Doctor reports both before the next mount fails."""
     machine.log_on(deployment, profile="sandbox")
     config = machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
     config.parent.mkdir(exist_ok=True)
@@ -238,7 +241,7 @@ def test_settings_and_a_profile_that_cannot_be_used(
 
 
 def test_what_waits_for_a_mount_is_counted(mounted: Mounted) -> None:
-    """Not mounted is in order, but what is in the outbox is said."""
+    """Not being mounted is no failed check, but doctor reports the number of pending changes."""
     mounted.allow("offline", "reach")
     list(mounted.root.iterdir())
     with mounted.deployment.faulty(down=True):

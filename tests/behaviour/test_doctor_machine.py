@@ -1,4 +1,4 @@
-"""`zonedrive doctor` on machines that lack something: each really does, and the remedy is named."""
+"""`zonedrive doctor` on machines with a real defect names the remedy."""
 
 import json
 import shutil
@@ -22,12 +22,12 @@ from zonedrive.paths import AccountPaths
 
 @pytest.fixture
 def person(shell: Machine) -> Person:
-    """Somebody who is logged on and not root."""
+    """Return a logged-on user other than root."""
     return Person(shell)
 
 
 def bad(person: Person, **how: Any) -> dict[str, str]:
-    """What is wrong, by name, with what to do about it."""
+    """Return the failed checks by name, each with its remedy."""
     ended = person.run("doctor", "--json", **how)
     assert ended.stderr == ""
     found = {
@@ -40,12 +40,12 @@ def bad(person: Person, **how: Any) -> dict[str, str]:
 
 
 def test_an_ordinary_user_is_in_order(person: Person) -> None:
-    """What follows is wrong only because it was made so."""
+    """On an ordinary machine all checks pass, so that the failures below have the tested cause."""
     assert bad(person) == {}
 
 
 def test_no_device(person: Person) -> None:
-    """Without /dev/fuse, with one that is not open to users, or with something else there."""
+    """Without /dev/fuse, without permission for users, or with another file in its place."""
     found = bad(person, lacking=WITHOUT_DEVICE)
     assert set(found) == {"fuse device"}
     assert "no /dev/fuse; run 'modprobe fuse' as root" in found["fuse device"]
@@ -60,7 +60,7 @@ def test_no_device(person: Person) -> None:
 
 
 def test_a_container_that_may_not_mount(person: Person) -> None:
-    """The device is there and opens, and the mount would be refused: for users and for root."""
+    """The device can be opened, but a mount would be refused, for users and for root."""
     fewer = ("--bounding-set=-sys_admin",)
     assert "--cap-add SYS_ADMIN" in bad(person, how=fewer)["fusermount3"]
     ended = subprocess.run(
@@ -79,7 +79,7 @@ def test_no_helper(person: Person) -> None:
 
 
 def test_a_helper_without_its_bit(person: Person) -> None:
-    """It is there, and may not mount; the person reads the very command."""
+    """fusermount3 exists without its setuid bit; the user sees the exact command to run."""
     copy = stand_in(person.machine, "fusermount3")
     copy.chmod(0o755)
     assert "not setuid root" in bad(person)["fusermount3"]
@@ -98,14 +98,16 @@ def test_a_helper_that_gains_nothing(person: Person) -> None:
 
 
 def test_a_user_without_a_name(shell: Machine) -> None:
-    """fusermount3 would say that it cannot determine the user; here the remedy is said."""
+    """Doctor gives the remedy, where fusermount3 would only say that it cannot determine the
+    user."""
     nameless = Person(shell, NAMELESS)
     assert "useradd --uid NUMBER" in bad(nameless)["user"]
     assert f"useradd --uid {NAMELESS}" in nameless.run("doctor").stdout
 
 
 def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
-    """As `su` leaves it: said, but in order, as another folder stands in for it."""
+    """A runtime folder that `su` left is reported, but passes, because another folder replaces
+    it."""
     theirs = person.machine.folders["RUNTIME_DIR"]
     shutil.chown(theirs, 0, 0)
     assert bad(person) == {}
@@ -123,7 +125,7 @@ sys.stdin.read()
 
 
 def test_a_socket_of_somebody_else(person: Person) -> None:
-    """Where commands look for the daemon another user listens: said before a mount is missed."""
+    """Doctor reports that another user listens on the socket path before the mount is missed."""
     folder = person.machine.folders["RUNTIME_DIR"] / "zonedrive"
     folder.mkdir()
     folder.chmod(0o777)
@@ -146,7 +148,7 @@ def test_a_socket_of_somebody_else(person: Person) -> None:
 
 
 def test_a_disk_of_no_known_kind(shell: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a chroot the table of mounts does not have it: then no kind is named."""
+    """In a chroot without the disk in the mount table, doctor names no file system type."""
     monkeypatch.setenv("XDG_STATE_HOME", str(shell.folders["STATE_HOME"]))
     facts = DoctorFacts(AccountPaths("default"), dict)
     found = folders.state(facts)
@@ -157,8 +159,10 @@ def test_a_disk_of_no_known_kind(shell: Machine, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_state_folder_that_cannot_be_written(person: Person) -> None:
-    """On a disk that became read-only, or where another user's files are; files cannot be locked
-    or made there, and what to do names the folder."""
+    """The remedy names the state folder in which files cannot be locked or created.
+
+    The disk became read-only, or the files there belong to another user.
+    """
     state = person.machine.folders["STATE_HOME"]
     read_only = f"mount --bind {state} {state}; mount -o remount,bind,ro {state}"
     assert "cannot be written" in bad(person, lacking=read_only)["state folder"]
@@ -171,7 +175,7 @@ def test_a_state_folder_that_cannot_be_written(person: Person) -> None:
 
 
 def test_a_full_disk(person: Person) -> None:
-    """Below what must not be lost, and below the cache."""
+    """Doctor reports full disks of the state folder and of the cache."""
     state, cache = (person.machine.folders[name] for name in ("STATE_HOME", "CACHE_HOME"))
     (cache / "zonedrive/default/content").mkdir(parents=True, mode=0o700)
     for each in (cache / "zonedrive/default/content").parents[:2]:
@@ -187,7 +191,7 @@ def test_a_full_disk(person: Person) -> None:
 
 
 def test_a_mount_of_somebody_else_is_not_ours(mounted: Mounted) -> None:
-    """Another user's mount of the same service, alive or dead, says nothing of ours."""
+    """Another user's mount of the same service, alive or dead, does not affect our checks."""
     other = Machine(mounted.machine.folder / "other")
     other.copy_account(mounted.machine)
     mounted.machine.folder.chmod(0o755)
@@ -198,7 +202,7 @@ def test_a_mount_of_somebody_else_is_not_ours(mounted: Mounted) -> None:
 
 
 def test_a_folder_to_mount_on(person: Person) -> None:
-    """What `mount` would refuse is said before, and nothing is named to others."""
+    """Doctor reports beforehand why `mount` would refuse, and reveals no names."""
     folder = person.machine.folder / "Zones"
     assert "does not exist; run 'mkdir -p" in person.run("doctor", folder).stdout
     folder.mkdir()
@@ -212,7 +216,7 @@ def test_a_folder_to_mount_on(person: Person) -> None:
 
 
 def test_a_clock_that_is_wrong(meddler: Meddler, machine: Machine) -> None:
-    """By the date in the service's answers, in both directions."""
+    """The date in the service's answers reveals a wrong clock, in both directions."""
     machine.log_on(meddler, profile="published")
     said = ["Sat, 01 Jan 2000 00:00:00 GMT"]
 
@@ -230,14 +234,15 @@ def test_a_clock_that_is_wrong(meddler: Meddler, machine: Machine) -> None:
 
 @pytest.fixture
 def settings(shell: Machine) -> Iterator[Path]:
-    """Where the settings file belongs."""
+    """Return the path of the settings file."""
     path = shell.folders["CONFIG_HOME"] / "zonedrive/config.toml"
     path.parent.mkdir(exist_ok=True)
     yield path
 
 
 def test_mistakes_in_files_are_named_by_line(shell: Machine, settings: Path) -> None:
-    """For others the line; for the person the file, the mistake and what would be right."""
+    """The shared report has only the line; the user sees the file, the mistake and the
+    correction."""
     settings.write_text("settle = 2\nrefesh = 5\n")
     ended = shell.run("doctor")
     assert f"{settings}:2: there is no setting 'refesh'; did you mean refresh?" in ended.stdout
@@ -251,7 +256,7 @@ def test_mistakes_in_files_are_named_by_line(shell: Machine, settings: Path) -> 
 
 
 def test_an_expired_token(machine: Machine, deployment: Deployment) -> None:
-    """It is seen without asking anybody, and the command to run is shown whole."""
+    """An expired token is detected without a request, and the full command is shown."""
     machine.log_on(deployment, profile="sandbox")
     kept = machine.state / "secrets.json"
     secrets = json.loads(kept.read_bytes())

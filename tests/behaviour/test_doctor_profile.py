@@ -1,4 +1,4 @@
-"""`zonedrive doctor --profile` says what a deployment has of a profile, and changes nothing."""
+"""`zonedrive doctor --profile` reports which operations a deployment has, and changes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ DELETE = '[delete]\nmethod = "{}"\npath = "{}"\nanswer = "none"\n'
 
 @pytest.fixture
 def logged_on(meddler: Meddler, machine: Machine) -> Iterator[Machine]:
-    """Alice, by way of the meddler."""
+    """Return Alice's machine, logged on through the proxy."""
     machine.log_on(meddler, profile="published")
     meddler.came.clear()
     yield machine
 
 
 def examine(machine: Machine, text: str) -> dict[str, dict[str, Any]]:
-    """The checks by name."""
+    """Return the checks by name."""
     file = machine.folder / "ours.toml"
     file.write_text(text, "utf-8")
     ended = machine.run("doctor", "--json", "--profile", file)
@@ -38,7 +38,7 @@ def examine(machine: Machine, text: str) -> dict[str, dict[str, Any]]:
 def test_the_sandbox_has_all_of_its_profile(
     logged_on: Machine, meddler: Meddler, deployment: Deployment, zone: str
 ) -> None:
-    """Each operation is found, and the service is as it was: no request could change anything."""
+    """Doctor finds each operation, and no request changes the service's data."""
     remote = deployment.person("bob").zone(zone)
     before = remote.tree()
     found = examine(logged_on, SANDBOX)
@@ -51,7 +51,7 @@ def test_the_sandbox_has_all_of_its_profile(
 
 
 def test_addresses_that_are_not_there(logged_on: Machine) -> None:
-    """A wrong path, a wrong method and a wrong place in the answer are told apart."""
+    """Doctor distinguishes a wrong path, a wrong method and a wrong place in the answer."""
     text = SANDBOX.replace("/zones/{zone}/folders", "/zones/{zone}/directories")
     text = text.replace('method = "PUT"', 'method = "PATCH"')
     text += '\n[versions]\npath = "/api/sandbox/zones/{zone}/files/{file}/versions"\nanswer = "a"\n'
@@ -67,7 +67,7 @@ def test_addresses_that_are_not_there(logged_on: Machine) -> None:
 
 
 def test_a_version_without_its_time_or_size_is_noticed(logged_on: Machine) -> None:
-    """Where the members have other names, `fields` is what is missing."""
+    """If the members have other names, doctor recommends `fields`."""
     table = '[versions]\npath = "/api/sandbox/zones/{zone}/files/{file}/versions"\n'
     found = examine(logged_on, table + 'fields = { modified = "changed" }\n')
     assert "fields.modified" in found["versions"]["remedy"]
@@ -89,7 +89,7 @@ ALIKE = [
 
 
 def test_a_service_that_answers_everything_alike(logged_on: Machine, meddler: Meddler) -> None:
-    """What an answer cannot tell is said to be open; and nobody's data is at stake."""
+    """If answers cannot be distinguished, the check is reported as open; no data are at risk."""
     said: list[tuple[int, dict[str, str]]] = []
 
     def mood(answer: Answer) -> None:
@@ -112,7 +112,7 @@ def _bare(asked: Asked) -> bool:
 def test_what_needs_no_logon_is_only_asked_with_options(
     logged_on: Machine, meddler: Meddler
 ) -> None:
-    """Where the service may do things for anybody, nothing is tried."""
+    """If the service may act without a logon, doctor sends only OPTIONS."""
     for path in ("/api/access/newcredentials/{entry}", "elsewhere/{entry}/x"):
         found = examine(logged_on, DELETE.format("POST", path))
         assert "POST" not in {asked.method for asked in meddler.came}
@@ -129,7 +129,7 @@ ENDS = ["/api/access/logoff", "/api/Access/logoff", "/api/access;x/logoff", "sha
 
 
 def test_reading_never_ends_the_session_that_it_needs(meddler: Meddler, machine: Machine) -> None:
-    """A table that reads where sessions end is not read, and the user is still logged on."""
+    """A table that reads from the logoff address is not checked, and the user stays logged on."""
     machine.log_on(meddler, profile="published", options=["--session-only"])
     meddler.came.clear()
     names = {"zone_log": "{zone}", "deleted": "{zone}"}
@@ -154,7 +154,7 @@ UNREADABLE = [
 
 
 def test_a_table_that_cannot_be_read_is_a_problem(logged_on: Machine, meddler: Meddler) -> None:
-    """Nobody is told that everything is in order where nothing was seen to be."""
+    """Doctor does not report success for a table that it could not check."""
     said: list[tuple[int, dict[str, str]]] = []
 
     def mood(answer: Answer) -> None:
@@ -171,7 +171,7 @@ def test_a_table_that_cannot_be_read_is_a_problem(logged_on: Machine, meddler: M
 
 
 def test_mistakes_in_the_file_come_first(machine: Machine) -> None:
-    """File and line, before any service is asked; without a logon that is said."""
+    """Mistakes are reported with file and line before any request; a missing logon is reported."""
     found = examine(machine, DELETE.format("DELETE", "https://evil.example/{entry}"))
     assert set(found) == {"profile"}
     assert found["profile"]["detail"].startswith("the file, line 3: ")
@@ -180,7 +180,7 @@ def test_mistakes_in_the_file_come_first(machine: Machine) -> None:
 
 
 def test_its_words_can_be_sent_to_others(logged_on: Machine, deployment: Deployment) -> None:
-    """No zone, file, person or host is named."""
+    """The output contains no zone, file, person or host."""
     file = logged_on.folder / "ours.toml"
     file.write_text(SANDBOX, "utf-8")
     shown = logged_on.done("doctor", "--profile", file)
@@ -189,7 +189,7 @@ def test_its_words_can_be_sent_to_others(logged_on: Machine, deployment: Deploym
 
 
 def test_a_service_that_is_away(logged_on: Machine, deployment: Deployment) -> None:
-    """One line, and where to look further."""
+    """One line, with a reference to further help."""
     with deployment.faulty(down=True):
         found = examine(logged_on, DELETE.format("DELETE", "/api/{entry}"))
     bad = {name: check["remedy"] for name, check in found.items() if not check["ok"]}

@@ -1,4 +1,4 @@
-"""A tree that is copied in."""
+"""Copies of whole folder trees."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from tests.harness.machine import Mounted
 
 
 def test_a_tree_comes_back_identical(mounted: Mounted, tmp_path: Path) -> None:
-    """What `cp -r` put in is read back byte for byte by a machine that has never seen it."""
+    """Another machine reads the tree that `cp -r` stored byte for byte."""
     source = tmp_path / "papers"
     for number in range(40):
         path = source / f"year {number % 4}" / f"month {number % 3}" / f"paper {number}.bin"

@@ -1,4 +1,4 @@
-"""A full disk, below what is waiting and below the cache: refused in time, and nothing lost."""
+"""On a full disk of the outbox or the cache, writes fail in time, and no data are lost."""
 
 import errno
 import os
@@ -19,13 +19,13 @@ RESERVED = 8 * MIB // RESERVE_PART // PAGE  # pages, of the disk of `tiny`
 
 
 class Filler:
-    """A file that takes all room of a disk but some pages."""
+    """File that takes all space of a disk except some pages."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "filler"
 
     def leave(self, pages: int) -> None:
-        """Let so many pages be free."""
+        """Leave the given number of pages free."""
         while True:  # until nobody has taken some of the room in between
             self.go()
             found = os.statvfs(self._path.parent)
@@ -38,13 +38,13 @@ class Filler:
                     raise
 
     def go(self) -> None:
-        """Give all room back."""
+        """Release all space."""
         self._path.unlink(missing_ok=True)
 
 
 @contextmanager
 def small_disk(path: Path, size: int) -> Iterator[Path]:
-    """A disk of `size` bytes at `path`, with what is in the folder moved onto it."""
+    """Yield a disk of `size` bytes at `path`, with the content of the folder moved to it."""
     kept = path.with_name(path.name + "-kept")
     path.mkdir(parents=True, exist_ok=True)
     path.rename(kept)
@@ -61,7 +61,7 @@ def small_disk(path: Path, size: int) -> Iterator[Path]:
 
 @pytest.fixture
 def tiny(mounted: Mounted) -> Iterator[Mounted]:
-    """The mount again, with 8 MiB for everything that must not be lost."""
+    """Return the mount with 8 MiB for the state folder."""
     mounted.unmount()
     with small_disk(mounted.machine.folders["STATE_HOME"], 8 * MIB):
         mounted.mount()
@@ -70,19 +70,19 @@ def tiny(mounted: Mounted) -> Iterator[Mounted]:
 
 
 def fill(path: Path) -> OSError:
-    """Write into a new file until it is refused."""
+    """Write into a new file until an error; return the error."""
     with pytest.raises(OSError, match="No space") as refused:
         path.write_bytes(os.urandom(32 * MIB))
     return refused.value
 
 
 def test_a_write_that_cannot_be_kept_is_refused(tiny: Mounted) -> None:
-    """Without room for the outbox a write fails with ENOSPC before close says it is kept."""
+    """Without space in the outbox, a write fails with ENOSPC before close reports success."""
     assert fill(tiny.root / "huge.bin").errno == errno.ENOSPC
 
 
 def test_what_was_saved_before_the_disk_was_full_arrives(tiny: Mounted) -> None:
-    """A refused file takes nothing along: earlier saves arrive, later ones work again."""
+    """A failed write does not affect other files: earlier saves arrive, later ones work again."""
     tiny.allow("No space|could not be noted")
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         (tiny.root / "before.txt").write_bytes(b"before\n")
@@ -96,7 +96,7 @@ def test_what_was_saved_before_the_disk_was_full_arrives(tiny: Mounted) -> None:
 
 
 def test_an_existing_file_keeps_its_content_when_the_disk_is_full(tiny: Mounted) -> None:
-    """A save that failed leaves the version that was there, here and on the service."""
+    """After a failed save, the previous version stays, locally and on the service."""
     before = tiny.zone.read("notes.txt")
     fill(tiny.root / "notes.txt")
     tiny.sync()
@@ -105,7 +105,7 @@ def test_an_existing_file_keeps_its_content_when_the_disk_is_full(tiny: Mounted)
 
 
 def test_an_edit_in_place_that_was_refused_is_not_shown(tiny: Mounted) -> None:
-    """What a program wrote before the disk was full is not the file's, in no cache either."""
+    """Bytes of a failed edit are not part of the file, and are in no cache."""
     path = tiny.root / "notes.txt"
     before = path.read_bytes()
     with pytest.raises(OSError, match="No space"), path.open("r+b", buffering=0) as file:
@@ -120,7 +120,8 @@ def test_an_edit_in_place_that_was_refused_is_not_shown(tiny: Mounted) -> None:
 
 
 def test_a_new_file_that_could_not_be_written_is_an_empty_file(tiny: Mounted) -> None:
-    """Its name stays, as on any disk, with nothing in it: it waits, over a crash, and is sent."""
+    """The new file stays with no content, as on any disk; it is pending, survives a crash, and
+    is sent."""
     tiny.allow("could not be noted")
     path = tiny.root / "huge.bin"
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
@@ -143,7 +144,7 @@ def test_a_new_file_that_could_not_be_written_is_an_empty_file(tiny: Mounted) ->
 
 
 def test_what_was_made_safe_before_the_disk_was_full_stays_and_is_sent(tiny: Mounted) -> None:
-    """Bytes that fsync has promised are the file's content, and not held back after the close."""
+    """Bytes that fsync confirmed are the file's content, and are uploaded after the close."""
     path = tiny.root / "log.txt"
     with pytest.raises(OSError, match="No space"), path.open("wb", buffering=0) as file:
         file.write(b"safe\n" * 50_000)
@@ -157,7 +158,7 @@ def test_what_was_made_safe_before_the_disk_was_full_stays_and_is_sent(tiny: Mou
 
 
 def test_a_full_disk_of_this_machine_is_no_refusal(tiny: Mounted) -> None:
-    """A delivery that needs room here says so, with the remedy, and goes on once there is room."""
+    """An upload that needs local space reports the remedy, and continues once there is space."""
     tiny.allow("disk", "No space", "could not be")
     path, former = tiny.root / "notes.txt", os.urandom(MIB)
     tiny.zone.write("notes.txt", former)
@@ -189,8 +190,11 @@ def test_a_full_disk_of_this_machine_is_no_refusal(tiny: Mounted) -> None:
 
 
 def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:
-    """Also with files that wait, one that is being written, and no room for a record: in order, in
-    one line that says what waits, and nothing confirmed is lost."""
+    """A full disk is unmounted cleanly, and no confirmed data are lost.
+
+    There are pending files, a file that is being written, and no space for a record; one line
+    reports what is pending.
+    """
     tiny.allow("No space|could not be|not kept|cannot be|disk is full|full")
     disk = tiny.machine.folders["STATE_HOME"]
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
@@ -215,7 +219,7 @@ def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:
 
 
 def test_a_full_cache_disk_slows_reading_but_does_not_stop_it(mounted: Mounted) -> None:
-    """Without room for the cache files are still read, byte for byte."""
+    """Without space for the cache, files are still read, byte for byte."""
     mounted.allow("cache|No space")
     mounted.unmount()
     with small_disk(mounted.machine.folders["CACHE_HOME"], 256 * 1024):
@@ -228,7 +232,7 @@ def test_a_full_cache_disk_slows_reading_but_does_not_stop_it(mounted: Mounted) 
 
 
 def test_a_cache_folder_may_be_deleted_at_any_time(mounted: Mounted) -> None:
-    """The cache can be removed under the running daemon: files are fetched again."""
+    """If the cache is deleted while the daemon runs, files are downloaded again."""
     mounted.allow("cache")
     path = mounted.root / "big.bin"
     content = path.read_bytes()
@@ -240,7 +244,7 @@ def test_a_cache_folder_may_be_deleted_at_any_time(mounted: Mounted) -> None:
 
 
 def test_an_outbox_that_fills_its_disk_empties_itself(tiny: Mounted) -> None:
-    """Records keep a reserve: what waits can be renamed, removed and sent all the same."""
+    """The records' reserve lets pending changes be renamed, removed and sent."""
     tiny.allow("No space|could not be noted")
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         saved = {}

@@ -18,23 +18,24 @@ _numbers = itertools.count()
 
 
 def changed(shell: Machine, *arguments: str) -> dict[str, Any]:
-    """A group after a command, for programs."""
+    """Return the JSON of a group after a command."""
     found: dict[str, Any] = json.loads(shell.done("groups", *arguments, "--json"))
     return found
 
 
 def made(shell: Machine, *arguments: str) -> str:
-    """The id of a new group."""
+    """Create a group; return its id."""
     return str(changed(shell, "create", f"Group {next(_numbers)}", *arguments)["id"])
 
 
 def levels(group: dict[str, Any]) -> dict[str, str]:
-    """Who has which level."""
+    """Return the level of each member."""
     return {member["id"]: member["level"] for member in group["members"]}
 
 
 def test_a_group_from_its_making_to_its_end(shell: Machine) -> None:
-    """Members come, change and go, by one command or by another; then it is gone."""
+    """Members are added, changed and removed, by one command or several; then the group is
+    deleted."""
     group = changed(
         shell, "create", "Night shift", "--description", "by night", "--member", f"{BOB}=Manage",
         "--member", f"{CAROL}=access",
@@ -62,7 +63,7 @@ def test_a_group_from_its_making_to_its_end(shell: Machine) -> None:
 
 
 def test_a_group_in_a_group(shell: Machine) -> None:
-    """A group's id is a member like another; a circle is the service's to refuse."""
+    """A group's id can be a member; the service rejects a cycle."""
     inner = made(shell)
     outer = changed(shell, "create", f"Group {next(_numbers)}", "--member", f"{inner}=Access")
     assert {one["id"]: one["type"] for one in outer["members"]}[inner] == "Group"
@@ -71,7 +72,7 @@ def test_a_group_in_a_group(shell: Machine) -> None:
 
 
 def test_a_person_is_asked_before_a_group_is_deleted(shell: Machine) -> None:
-    """Anything but yes leaves it; a script must say --yes."""
+    """Any answer except yes leaves the group; a script must use --yes."""
     group = made(shell)
     for answer, code in (("n", 130), ("", 130), ("y", 0)):
         terminal = Terminal(shell, "groups", "delete", group)
@@ -86,7 +87,7 @@ def test_a_person_is_asked_before_a_group_is_deleted(shell: Machine) -> None:
 
 
 def test_a_name_cannot_steer_the_terminal(shell: Machine) -> None:
-    """What a group is called, and described by, is text."""
+    """Names and descriptions of groups are printed as plain text."""
     name, words = f"\x1b[31mred {next(_numbers)}", "a\nb\u202e"
     group = changed(shell, "create", name, "--description", words)
     assert (group["name"], group["description"]) == (f"\ufffd{name[1:]}", "a b\ufffd")
@@ -97,7 +98,7 @@ def test_a_name_cannot_steer_the_terminal(shell: Machine) -> None:
 def test_who_may_not_is_told_whom_to_ask(
     shell: Machine, machine: Machine, deployment: Deployment
 ) -> None:
-    """Somebody else's group cannot be changed, and an id that there is not is explained."""
+    """Another manager's group cannot be changed, and an unknown id is explained."""
     group = made(shell, "--member", f"{ALICE}=Manage")
     machine.log_on(deployment, name="bob", profile="published", options=["--account", "bob"])
     refused = shell.run("groups", "update", group, "--member", f"{BOB}=Manage", "--account", "bob")
@@ -125,7 +126,7 @@ def test_who_may_not_is_told_whom_to_ask(
     ],
 )
 def test_a_wrong_use_is_one_line(shell: Machine, arguments: list[str], word: str) -> None:
-    """And 2, before anything is sent."""
+    """A wrong use gives one line and exit code 2, before a request is sent."""
     wrong = shell.run("groups", *arguments)
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.count("\n") == 1 and word in wrong.stderr

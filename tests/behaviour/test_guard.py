@@ -1,4 +1,4 @@
-"""Thumbnailers and indexers see names, sizes and what is here, and never cause a download."""
+"""Thumbnailers and indexers see names, sizes and cached content, and never cause a download."""
 
 import mmap
 import os
@@ -20,20 +20,20 @@ BIG = world.SEED["big.bin"]
 
 @pytest.fixture
 def thumbnailer(tmp_path: Path) -> Path:
-    """A program of the default list that copies a file to its standard output."""
+    """Return a program of the default list that copies a file to its standard output."""
     path = tmp_path / "tumblerd"
     shutil.copy("/bin/cat", path)
     return path
 
 
 def read_by(program: Path, file: Path) -> "subprocess.CompletedProcess[bytes]":
-    """Let a program read a file."""
+    """Read a file with a program; return the finished process."""
     environment = dict(os.environ, LC_ALL="C")
     return subprocess.run([program, file], capture_output=True, check=False, env=environment)
 
 
 def downloads(deployment: Deployment) -> int:
-    """Requests for content so far."""
+    """Return the number of requests for content so far."""
     requests: dict[str, int] = deployment.stats()["requests"]
     return sum(count for route, count in requests.items() if "content" in route)
 
@@ -51,7 +51,7 @@ ROWS = {
 
 @pytest.mark.mount("settle=60")
 def test_the_page_says_what_happens(mounted: Mounted, tmp_path: Path) -> None:
-    """Each row of the page of promises is true."""
+    """Each row of the table in SEMANTICS.md is true."""
     program = tmp_path / "tumblerd"
     shutil.copy("/bin/sh", program)
     (mounted.root / "notes.txt").read_bytes()
@@ -69,7 +69,7 @@ def test_the_page_says_what_happens(mounted: Mounted, tmp_path: Path) -> None:
 
 
 def test_a_guarded_program_causes_no_download(mounted: Mounted, thumbnailer: Path) -> None:
-    """It is told at once that it may not read; names, sizes and times it sees as ever."""
+    """Reading is refused at once; names, sizes and times are visible as usual."""
     before = downloads(mounted.deployment)
     ended = read_by(thumbnailer, mounted.root / "big.bin")
     assert ended.returncode == 1
@@ -83,7 +83,7 @@ def test_a_guarded_program_causes_no_download(mounted: Mounted, thumbnailer: Pat
 
 
 def test_what_is_here_is_read_by_anybody(mounted: Mounted, thumbnailer: Path) -> None:
-    """What others have read, or what waits to be uploaded, needs no download."""
+    """Cached files and pending uploads can be read, because they need no download."""
     assert (mounted.root / "big.bin").read_bytes() == BIG
     (mounted.root / "new.bin").write_bytes(b"not uploaded yet")
     before = downloads(mounted.deployment)
@@ -96,7 +96,7 @@ def test_what_is_here_is_read_by_anybody(mounted: Mounted, thumbnailer: Path) ->
 
 
 def test_nothing_is_fetched_ahead_of_a_guarded_program(mounted: Mounted, thumbnailer: Path) -> None:
-    """It may walk through the files of a folder that are here; the others stay where they are."""
+    """The program reads the cached files of a folder; the other ones are not downloaded."""
     names = [f"{number:02}.bin" for number in range(30)]
     for name in names:
         mounted.zone.write(name, BIG[:10_000])
@@ -110,7 +110,7 @@ def test_nothing_is_fetched_ahead_of_a_guarded_program(mounted: Mounted, thumbna
 
 
 def test_others_are_not_hindered_by_a_refusal(mounted: Mounted, thumbnailer: Path) -> None:
-    """The same file is read by other programs before, during and after; then it is here."""
+    """Other programs can read the same file before, during and after; then it is cached."""
     notes = mounted.root / "notes.txt"
     with notes.open("rb") as file:
         assert read_by(thumbnailer, notes).returncode == 1
@@ -119,9 +119,9 @@ def test_others_are_not_hindered_by_a_refusal(mounted: Mounted, thumbnailer: Pat
 
 
 def test_a_part_is_not_enough(mounted: Mounted, thumbnailer: Path) -> None:
-    """A file of which only some bytes are here is refused when it is opened.
+    """Opening a file is refused if only some of its bytes are cached.
 
-    A program that maps it into its memory would die of a page that does not come.
+    A program that maps the file would be killed by a page that cannot be read.
     """
     mounted.zone.write("huge.bin", BIG * 6)
     huge = mounted.root / "huge.bin"
@@ -137,7 +137,7 @@ def test_a_part_is_not_enough(mounted: Mounted, thumbnailer: Path) -> None:
 def test_a_new_version_is_not_fetched_for_who_has_the_file_open(
     mounted: Mounted, tmp_path: Path
 ) -> None:
-    """What was here as a whole can be read on; of the version after it nothing is fetched."""
+    """A version that was cached completely stays readable; the next version is not downloaded."""
     notes = mounted.root / "notes.txt"
     assert notes.read_bytes() == world.SEED["notes.txt"]
     program = tmp_path / "tumblerd"
@@ -160,7 +160,8 @@ def test_a_new_version_is_not_fetched_for_who_has_the_file_open(
 
 
 def test_a_guarded_program_may_write(mounted: Mounted, tmp_path: Path) -> None:
-    """Only reading is held back: a file that it truncates, or makes, is uploaded as any other."""
+    """Only reading is restricted: a file that the program truncates or creates is uploaded as
+    usual."""
     writer = tmp_path / "tumblerd"
     shutil.copy("/bin/cp", writer)
     mine = tmp_path / "mine"
@@ -175,7 +176,7 @@ def test_a_guarded_program_may_write(mounted: Mounted, tmp_path: Path) -> None:
 
 @pytest.mark.mount("guard=nosy:curious")
 def test_the_list_can_be_replaced(mounted: Mounted, tmp_path: Path, thumbnailer: Path) -> None:
-    """`guard` names whom it holds back, instead of the usual ones."""
+    """`guard` replaces the default list."""
     nosy = tmp_path / "curious"
     shutil.copy("/bin/cat", nosy)
     assert read_by(nosy, mounted.root / "big.bin").returncode == 1
@@ -184,7 +185,7 @@ def test_the_list_can_be_replaced(mounted: Mounted, tmp_path: Path, thumbnailer:
 
 @pytest.mark.mount("guard=")
 def test_nobody_is_held_back_by_an_empty_list(mounted: Mounted, thumbnailer: Path) -> None:
-    """Then every program reads everything, a mapping included."""
+    """With an empty list, every program reads every file, also through a mapping."""
     assert read_by(thumbnailer, mounted.root / "notes.txt").stdout == world.SEED["notes.txt"]
     with (
         (mounted.root / "big.bin").open("rb") as file,
@@ -196,7 +197,7 @@ def test_nobody_is_held_back_by_an_empty_list(mounted: Mounted, thumbnailer: Pat
 def test_a_file_managers_look_at_the_kind_of_a_file_causes_no_download(
     mounted: Mounted, tmp_path: Path
 ) -> None:
-    """What its name leaves open is not fetched for that; what a person copies there is."""
+    """A file manager's content type detection causes no download; copying the file does."""
     manager = tmp_path / "thunar"
     shutil.copy(sys.executable, manager)
     file = mounted.root / "big.bin"

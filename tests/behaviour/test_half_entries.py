@@ -1,4 +1,4 @@
-"""Entries of which the service does not say what they are: not shown, and never written over."""
+"""Entries of unknown type are not shown, and never overwritten."""
 
 import json
 import os
@@ -25,7 +25,7 @@ THEIRS, MINE = b"theirs", b"mine, "  # of one length
 
 
 def odd(answer: Answer) -> None:
-    """The listing is odd about what has an odd name."""
+    """Remove data from the entries with special names in the listing."""
     items = json.loads(answer.body)
     answer.say([ODD[item["name"]](item) if item["name"] in ODD else item for item in items])
 
@@ -33,7 +33,8 @@ def odd(answer: Answer) -> None:
 def test_a_name_that_cannot_be_shown_is_not_written_over(
     meddled: Mounted, meddler: Meddler
 ) -> None:
-    """What is saved under it is kept beside it, the person is told; later it is there as it was."""
+    """A file saved under the name is kept as a conflict copy and reported; later both are
+    visible."""
     meddled.allow("no id", "do(es)? not say what they are", "took a name in between")
     meddler.about = lambda asked: asked.method == "GET" and "/folder/" in asked.path
     meddler.mood = odd
@@ -70,7 +71,7 @@ def test_a_name_that_cannot_be_shown_is_not_written_over(
 def test_a_listing_of_no_entries_at_all_is_an_error(
     meddled: Mounted, meddler: Meddler, items: list[object]
 ) -> None:
-    """A folder whose listing is nonsense cannot be read; it is not an empty one."""
+    """A folder with an invalid listing cannot be read, rather than being shown as empty."""
     meddled.zone.make_folder("new")
     meddled.zone.write("new/file", b"there\n")
     folder = meddled.root / "new"

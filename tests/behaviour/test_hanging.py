@@ -1,4 +1,4 @@
-"""A daemon that hangs, or cannot be reached: every command ends, and the remedy it names works."""
+"""If a daemon hangs or is unreachable, every command ends, and the remedy that it names works."""
 
 import json
 import os
@@ -19,7 +19,8 @@ HUNG = "the daemon of account default does not answer"
 
 
 def test_each_command_ends_and_says_what_helps(mounted: Mounted) -> None:
-    """Also about a path in the mount; what was saved waits, is counted, and is sent afterwards."""
+    """The same for paths in the mount; saved files stay pending, are counted, and are sent
+    later."""
     mounted.allow("offline", "reach", "upload")
     assert (mounted.root / "notes.txt").exists()
     with mounted.deployment.faulty(down=True):
@@ -50,7 +51,7 @@ def test_each_command_ends_and_says_what_helps(mounted: Mounted) -> None:
 
 
 def view(watching: Terminal, wanted: Callable[[str], bool]) -> str:
-    """The first view that is such, as far as it is shown."""
+    """Return the first screen that satisfies the condition."""
     while True:
         for each in watching.shown.split("\x1b[H")[1:]:
             if wanted(text := CONTROLS.sub("", each)):
@@ -59,7 +60,7 @@ def view(watching: Terminal, wanted: Callable[[str], bool]) -> str:
 
 
 def test_who_watches_sees_first_that_nothing_is_known(mounted: Mounted) -> None:
-    """And since when; when the daemon goes on, so does the view."""
+    """`status --watch` shows since when the state is unknown, and recovers with the daemon."""
     watching = Terminal(mounted.machine, "status", "--watch", size=(100, 30))
     watching.until("everything is on the service")
     os.kill(mounted.pid, signal.SIGSTOP)
@@ -78,7 +79,8 @@ def test_who_watches_sees_first_that_nothing_is_known(mounted: Mounted) -> None:
 
 
 def test_a_socket_whose_folder_was_removed_is_made_anew(mounted: Mounted) -> None:
-    """As at the end of a desktop session; with another XDG_RUNTIME_DIR it is found as well."""
+    """The daemon creates the socket again, as after a desktop session; commands also find it
+    with another XDG_RUNTIME_DIR."""
     folder = mounted.machine.folders["RUNTIME_DIR"]
     shutil.rmtree(folder)
     folder.mkdir(mode=0o700)
@@ -94,7 +96,7 @@ def test_a_socket_whose_folder_was_removed_is_made_anew(mounted: Mounted) -> Non
 
 
 def test_an_unmount_needs_no_socket(mounted: Mounted) -> None:
-    """`unmount --now` also ends a daemon that hangs and cannot be asked; the next mount works."""
+    """`unmount --now` also ends a daemon that hangs; the next mount works."""
     pid = mounted.pid
     os.kill(pid, signal.SIGSTOP)
     shutil.rmtree(mounted.machine.folders["RUNTIME_DIR"])
@@ -106,7 +108,7 @@ def test_an_unmount_needs_no_socket(mounted: Mounted) -> None:
 
 
 def test_an_unmount_that_waits_notices_that_nobody_sends(mounted: Mounted) -> None:
-    """In the middle of an upload: it ends, and what was under way is sent once, by the next one."""
+    """`unmount` ends in the middle of an upload; the next mount sends the file once."""
     mounted.allow("broke", "upload")
     data = b"\xaa" * 3_000_000
     with mounted.deployment.faulty(stall=300, method="POST", path="^/api/zones/"):
@@ -127,7 +129,7 @@ def test_an_unmount_that_waits_notices_that_nobody_sends(mounted: Mounted) -> No
 
 
 def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> None:
-    """It is not mounted any more, says the status; `unmount` ends it, and the next mount works."""
+    """`status` reports no mount, `unmount` ends the daemon, and the next mount works."""
     apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 300"]
     with subprocess.Popen(apart, stdout=subprocess.PIPE) as container:
         assert container.stdout is not None and container.stdout.readline()
@@ -145,7 +147,8 @@ def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> No
 
 
 def test_a_shell_that_stands_in_what_was_unmounted(mounted: Mounted) -> None:
-    """Every command works there; a path that begins nowhere is said to, with what to do."""
+    """All commands work in such a shell; for a relative path they report the problem and a
+    remedy."""
     run = f"cd '{mounted.root}' || exit; exec 2>&1\n"
     run += f"'{COMMAND}' unmount --timeout 0 '{mounted.path}'\n"
     run += f"'{COMMAND}' status && '{COMMAND}' status --json && '{COMMAND}' doctor\n"
@@ -166,7 +169,8 @@ def test_a_shell_that_stands_in_what_was_unmounted(mounted: Mounted) -> None:
 
 
 def test_daemons_of_two_state_folders_are_not_mistaken(mounted: Mounted) -> None:
-    """They may share a runtime folder; each command reaches the one that keeps its own work."""
+    """Daemons may share a runtime folder; each command reaches the daemon of its own state
+    folder."""
     other = Machine(mounted.machine.folder / "other")
     other.copy_account(mounted.machine)
     other.environment["XDG_RUNTIME_DIR"] = mounted.machine.environment["XDG_RUNTIME_DIR"]

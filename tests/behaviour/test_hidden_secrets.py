@@ -1,4 +1,4 @@
-"""No password, token or key where anybody else could come by it."""
+"""No other user or program can read a password, token or key."""
 
 import contextlib
 import hashlib
@@ -31,11 +31,11 @@ FORMS = tuple(
         ", ".join(f'"{char}"' for char in PASSWORD),
     )
 )
-"""The password as text, and as the array of characters that a request carries."""
+"""Password as text, and as the array of characters that a request carries."""
 
 
 def memory(pid: int) -> Iterator[bytes]:
-    """What a process has in memory, as root can read it."""
+    """Yield the memory of a process, as root can read it."""
     with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", 0) as whole:
         for line in maps:
             found = re.match(r"([0-9a-f]+)-([0-9a-f]+) r\S+ \S+ \S+ \S+\s*(.*)", line)
@@ -50,7 +50,7 @@ def memory(pid: int) -> Iterator[bytes]:
 
 
 def holds(pid: int, *secrets: bytes) -> list[bytes]:
-    """Which of the secrets are in a process's memory."""
+    """Return the secrets that are in a process's memory."""
     found = set()
     for part in memory(pid):
         found |= {secret for secret in secrets if secret in part}
@@ -59,14 +59,14 @@ def holds(pid: int, *secrets: bytes) -> list[bytes]:
 
 @pytest.fixture
 def machine(machine: Machine) -> Machine:
-    """Private folders, and commands in processes of their own, as a user starts them."""
+    """Return a machine with private folders, and commands in processes of their own."""
     machine.starts_programs = True
     return machine
 
 
 @pytest.fixture
 def renewed(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """A mount in the background whose logon was renewed with a kept password."""
+    """Return a mount in the background whose logon was renewed with a stored password."""
     machine.log_on(deployment, profile="sandbox", options=["--session-only", "--save-password"])
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "debug"])
     try:
@@ -82,9 +82,10 @@ def renewed(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mou
 
 
 def test_no_trace_of_a_password_is_left(renewed: Mounted) -> None:
-    """Not in the daemon's memory, arguments, environment or log, nor on the disk beside its file.
+    """The password is not in the daemon's memory, arguments, environment or log, nor elsewhere on
+    disk.
 
-    The daemon had it renewed by a process that has ended.
+    A process that has ended renewed the logon.
     """
     pid, machine = renewed.pid, renewed.machine
     bearer = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
@@ -109,14 +110,15 @@ def test_no_trace_of_a_password_is_left(renewed: Mounted) -> None:
 
 
 def test_a_daemon_writes_no_core(renewed: Mounted) -> None:
-    """Whatever it dies of."""
+    """The daemon writes no core dump, whatever kills it."""
     limits = Path(f"/proc/{renewed.pid}/limits").read_text()
     assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
 
 
 @pytest.mark.parametrize("hidden", [True, False])
 def test_other_programs_of_the_same_user_cannot_look_in(hidden: bool) -> None:
-    """Neither into the memory nor at the environment; of an ordinary process they can."""
+    """Programs of the user can read neither memory nor environment, unlike those of other
+    processes."""
     user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
     prepare = Path(process_setup.__file__).read_text() + ("\nforbid_dumps()" if hidden else "")
     look = "import sys; [open(f'/proc/{sys.argv[1]}/{name}', 'rb') for name in ('environ', 'mem')]"
@@ -136,7 +138,7 @@ def test_other_programs_of_the_same_user_cannot_look_in(hidden: bool) -> None:
 
 
 def cores_wanted() -> None:
-    """As `ulimit -c unlimited`, where that is allowed; called in a child."""
+    """Set `ulimit -c unlimited` if allowed; called in a child process."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
 
@@ -147,7 +149,7 @@ def cores_wanted() -> None:
 def test_a_command_with_the_logon_leaves_no_core(
     machine: Machine, deployment: Deployment, command: list[str]
 ) -> None:
-    """Killed while it waits for the service, with the token in its memory."""
+    """A command that is killed while it waits for the service leaves no token in a core dump."""
     machine.log_on(deployment, profile="sandbox")
     deployment.fault(stall=300)
     before = sum(deployment.stats()["requests"].values())
@@ -176,7 +178,8 @@ def test_a_command_with_the_logon_leaves_no_core(
 def test_a_process_with_a_password_hides_it(
     machine: Machine, deployment: Deployment, command: str
 ) -> None:
-    """While it works: nothing in its arguments or environment, and no core of it."""
+    """A running process has no password in its arguments or environment, and writes no core
+    dump."""
     machine.log_on(deployment, profile="sandbox", options=["--save-password"])
     deployment.fault(stall=300, path="^/api/access/authorizationrequirements")
     if command == "logon":
@@ -217,7 +220,7 @@ def test_a_process_with_a_password_hides_it(
 
 
 def test_an_unforeseen_failure_quotes_no_secret(machine: Machine, deployment: Deployment) -> None:
-    """What is kept of it for a report holds types and places, no values."""
+    """The stored report of a failure has types and places, but no values."""
     poison = machine.folder / "sitecustomize.py"
     poison.write_text(
         "from zonedrive.logon.api import LogonApi\n"

@@ -1,4 +1,4 @@
-"""Former versions and deleted entries from the shell: listed, read, brought back, removed."""
+"""Former versions and deleted entries in the shell: list, read, restore, remove."""
 
 import json
 import os
@@ -16,13 +16,14 @@ FIRST, SECOND = b"first line\nsecond line\n", b"another text\n" * 50_000
 
 
 def versions(mounted: Mounted, path: Path) -> list[dict[str, object]]:
-    """What the command lists."""
+    """Return the output of `versions --json`."""
     found: list[dict[str, object]] = json.loads(mounted.machine.done("versions", path, "--json"))
     return found
 
 
 def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
-    """Its bytes come to a file or to standard output; written over the file it is the newest."""
+    """A former version goes to a file or to standard output; written to the file it is the
+    newest."""
     path = mounted.root / "notes.txt"
     path.write_bytes(SECOND)
     mounted.sync()
@@ -44,7 +45,7 @@ def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
 
 
 def test_a_version_that_is_not_there_leaves_no_file(mounted: Mounted) -> None:
-    """One line that names those there are; what FILE held stays, also when the service fails."""
+    """One line names the existing versions; FILE is unchanged, also if the service fails."""
     path, target = mounted.root / "notes.txt", mounted.machine.folder / "kept.txt"
     target.write_bytes(b"kept")
     ended = mounted.machine.run("versions", path, "--get", "7", "-o", target)
@@ -62,7 +63,7 @@ def test_a_version_that_is_not_there_leaves_no_file(mounted: Mounted) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_called_as_it_was_given(mounted: Mounted) -> None:
-    """One line with the person's own path, never that of a file they know nothing of."""
+    """One line names the path as the user gave it, never that of an internal file."""
     path, folder = mounted.root / "notes.txt", mounted.machine.folder
     for output, said in (
         (f"{folder}/none/x", "No such file or directory; give a file in an existing folder"),
@@ -79,7 +80,7 @@ def test_a_file_that_cannot_be_written_is_called_as_it_was_given(mounted: Mounte
 
 
 def test_the_trash_without_a_mount(mounted: Mounted) -> None:
-    """Listed, restored and removed for good, by the service alone."""
+    """Entries are listed, restored and purged without a mount."""
     zone, run = mounted.root.name, mounted.machine
     for name in ("notes.txt", "empty", "docs"):
         mounted.zone.delete(name)
@@ -105,7 +106,7 @@ def test_the_trash_without_a_mount(mounted: Mounted) -> None:
 
 
 def test_what_was_deleted_last_is_listed_first(mounted: Mounted) -> None:
-    """Whenever it was changed: who looks into the trash has just deleted something."""
+    """The latest deletion is listed first, whenever the entry was changed."""
     zone = mounted.root.name
     for name in ("notes.txt", "empty", "big.bin"):
         mounted.zone.delete(name)
@@ -119,7 +120,7 @@ def test_what_was_deleted_last_is_listed_first(mounted: Mounted) -> None:
 
 
 def test_a_zone_that_does_not_show_its_trash_is_named(shell: Machine, meddler: Meddler) -> None:
-    """The others do all the same; where the service fails, it is a failure, of that zone."""
+    """Other zones are listed; a failure of the service is reported for its zone."""
     every = json.loads(shell.done("zones", "--json"))
     zones = {zone["name"]: zone["id"] for zone in every if zone["accessible"]}
     hidden = min(zones)
@@ -146,7 +147,7 @@ def test_a_zone_that_does_not_show_its_trash_is_named(shell: Machine, meddler: M
 
 
 def test_what_was_restored_before_a_failure_is_said(mounted: Mounted) -> None:
-    """The name of the second is taken: the first one is back, and the line says so."""
+    """The second name is taken: one line reports it, and that the first entry is restored."""
     mounted.zone.delete("empty")
     mounted.zone.delete("notes.txt")
     mounted.zone.write("notes.txt", b"somebody else's")
@@ -162,7 +163,7 @@ def test_what_was_restored_before_a_failure_is_said(mounted: Mounted) -> None:
 
 
 def test_one_entry_of_several_is_purged_in_the_mount(mounted: Mounted) -> None:
-    """A mount goes on as if nothing had been; what is not clear is not touched."""
+    """The mount stays usable; an ambiguous name purges nothing."""
     zone = mounted.root.name
     for _ in range(2):
         (mounted.root / "twice.txt").write_bytes(b"x")
@@ -185,7 +186,7 @@ def test_one_entry_of_several_is_purged_in_the_mount(mounted: Mounted) -> None:
 
 
 def test_a_folder_is_restored_before_what_lay_in_it(mounted: Mounted) -> None:
-    """Whatever the order they are named in; who forgets the folder is told to restore it first."""
+    """The order of the arguments does not matter; without the folder, the error recommends it."""
     folder, zone, run = mounted.root / "docs/2026", mounted.root.name, mounted.machine
     shutil.rmtree(folder)
     mounted.sync()
@@ -203,7 +204,7 @@ def test_a_folder_is_restored_before_what_lay_in_it(mounted: Mounted) -> None:
 def test_a_folder_that_was_removed_piece_by_piece_says_that_it_comes_back_empty(
     mounted: Mounted,
 ) -> None:
-    """`rm -r` deletes one thing after the other: each is listed with the folder it was in."""
+    """`rm -r` deletes entries one by one, so each is listed with its folder."""
     zone, run = mounted.root.name, mounted.machine
     shutil.rmtree(mounted.root / "docs")
     listed = json.loads(run.done("trash", "--zone", zone, "--json"))  # at once: it is sent first
@@ -224,7 +225,7 @@ def test_a_folder_that_was_removed_piece_by_piece_says_that_it_comes_back_empty(
 
 @pytest.mark.mount("settle=600")
 def test_what_is_restored_pushes_nothing_aside_that_is_only_here(mounted: Mounted) -> None:
-    """A new file of that name, not sent yet, keeps it: refused as the service itself would."""
+    """A new, pending file keeps its name: the restore is refused, as the service itself would."""
     path, zone = mounted.root / "notes.txt", mounted.root.name
     path.unlink()
     mounted.sync()
@@ -241,7 +242,7 @@ def test_what_is_restored_pushes_nothing_aside_that_is_only_here(mounted: Mounte
 
 
 def test_nothing_is_removed_for_good_by_who_says_no(mounted: Mounted) -> None:
-    """An answer is no interruption."""
+    """The answer no ends the command without the exit code of an interruption."""
     zone = mounted.root.name
     mounted.zone.delete("notes.txt")
     terminal = Terminal(mounted.machine, "trash", "--zone", zone, "--purge", "notes.txt")

@@ -1,4 +1,4 @@
-"""A service that wants this machine's memory or time: every answer ends, and costs little."""
+"""Answers meant to exhaust memory or time: every request ends with little cost."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ DAEMON_MIB = 400  # peak memory of a daemon; it needs about 80
 
 @cache
 def bomb(size: int = FLOOD) -> bytes:
-    """Zeros, compressed twice: a few kilobytes."""
+    """Return zeros, compressed twice: a few kilobytes."""
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
     once = b"".join(packer.compress(bytes(MIB)) for _ in range(size // MIB)) + packer.flush()
     return gzip.compress(once, 9)
@@ -40,12 +40,12 @@ def packed(answer: Answer) -> None:
 
 
 def endless(answer: Answer) -> None:
-    """An answer of 200 whose body does not end."""
+    """Send an answer of 200 whose body does not end."""
     answer.raw, answer.cut = flood(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), True
 
 
 def flood(head: bytes) -> Iterator[bytes]:
-    """`head`, then chunks of spaces."""
+    """Yield `head`, then chunks of spaces."""
     yield head
     piece = b"%x\r\n" % MIB + b" " * MIB + b"\r\n"
     for _ in range(FLOOD // MIB):
@@ -63,7 +63,7 @@ sys.exit(code)
 
 
 def run(machine: Machine, *arguments: str | Path, text: str = "") -> tuple[int, str, float]:
-    """Run a command: exit code, standard error and peak memory in MiB."""
+    """Run a command; return exit code, standard error and peak memory in MiB."""
     measured = machine.folder / "peak"
     ended = subprocess.run(
         [sys.executable, "-ISc", MEASURE, measured, COMMAND, *arguments],
@@ -74,14 +74,14 @@ def run(machine: Machine, *arguments: str | Path, text: str = "") -> tuple[int, 
 
 
 def peak(pid: int) -> float:
-    """Peak memory of a running process in MiB."""
+    """Return the peak memory of a running process in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     (line,) = [each for each in lines if each.startswith("VmHWM:")]
     return int(line.split()[1]) / 1024
 
 
 def many_headers(answer: Answer) -> None:
-    """More headers than any service sends."""
+    """Add more headers than any service sends."""
     answer.headers |= {f"X-{number}": "x" for number in range(2000)}
 
 
@@ -96,7 +96,8 @@ REFUSED_BEFORE_LOGON: dict[str, tuple[Callable[[Answer], None], str]] = {
 def test_whoever_answers_before_a_logon_gets_no_memory(
     machine: Machine, meddler: Meddler, name: str
 ) -> None:
-    """One line and exit code 1; an answer is refused before it is unpacked or read to its end."""
+    """One line and exit code 1; an answer is rejected before it is decompressed or completely
+    read."""
     meddler.about = lambda asked: asked.path.endswith("authorizationrequirements")
     meddler.mood, words = REFUSED_BEFORE_LOGON[name]
     code, said, mib = run(
@@ -110,7 +111,7 @@ def test_whoever_answers_before_a_logon_gets_no_memory(
 
 
 def zones_for_ever(answer: Answer) -> None:
-    """Another full page of zones, whichever is asked for."""
+    """Return another full page of zones, whatever page is requested."""
     query = answer.asked.path.partition("?")[2]
     asked = dict(each.split("=") for each in query.split("&") if each)
     page, size = int(asked.get("page", 1)), int(asked.get("pageSize", 100))
@@ -123,7 +124,7 @@ def zones_for_ever(answer: Answer) -> None:
 
 
 def test_a_list_that_does_not_end_is_given_up(machine: Machine, meddler: Meddler) -> None:
-    """Zones that come for ever, page after page, are one line."""
+    """An endless list of zones gives one line."""
     machine.log_on(meddler, profile="sandbox")
     meddler.about = lambda asked: asked.path.startswith("/api/zones")
     meddler.mood = zones_for_ever
@@ -134,12 +135,12 @@ def test_a_list_that_does_not_end_is_given_up(machine: Machine, meddler: Meddler
 
 
 def is_upload(asked: Asked) -> bool:
-    """Whether a file is sent."""
+    """Return True if the request uploads a file."""
     return asked.method == "POST" and "/files/" in asked.path
 
 
 def items(piece: bytes) -> Callable[[Answer], None]:
-    """A JSON array of very many very short things."""
+    """Return a JSON array of very many short items."""
     body = b"[" + piece * (48 * MIB // len(piece)) + piece.rstrip(b",") + b"]"
 
     def mood(answer: Answer) -> None:
@@ -149,7 +150,7 @@ def items(piece: bytes) -> Callable[[Answer], None]:
 
 
 def test_a_mount_pays_for_no_answer_with_its_memory(meddled: Mounted, meddler: Meddler) -> None:
-    """Listings, content and uploads of any size; what was written arrives once afterwards."""
+    """Listings, content and uploads of any size cost little memory; written files arrive once."""
     meddled.allow("")
     os.listdir(meddled.root)
     listing = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
@@ -186,7 +187,7 @@ def test_a_mount_pays_for_no_answer_with_its_memory(meddled: Mounted, meddler: M
 
 
 def _is_known(meddled: Mounted, name: str) -> bool:
-    """Whether an upload is no longer under way."""
+    """Return True if an upload has ended."""
     states = {each["path"]: each["state"] for each in meddled.status()["uploads"]}
     return not any(path.endswith(name) and state == "uploading" for path, state in states.items())
 
@@ -198,7 +199,7 @@ ZONE_NUMBERS = ("currentSize", "numberOfUsers", "createdAt")
 
 
 def test_odd_times_and_numbers_stop_nothing(meddled: Mounted, meddler: Meddler) -> None:
-    """Mount, status, doctor and the lists go on, whatever number or moment comes."""
+    """Mount, status, doctor and the lists work with any number or time in the answers."""
     meddled.allow("does not say what they are")
     names = set(os.listdir(meddled.root))
     odd: dict[str, object] = {}
@@ -237,7 +238,7 @@ def test_odd_times_and_numbers_stop_nothing(meddled: Mounted, meddler: Meddler) 
 def test_a_session_of_any_life_can_be_used(
     machine: Machine, meddler: Meddler, life: object
 ) -> None:
-    """A logon keeps it, and status and the next command go on."""
+    """Logon stores a session of any lifetime, and status and the next command work."""
 
     def mood(answer: Answer) -> None:
         answer.headers["Date"] = "Fri, 31 Dec 9999 23:59:59 GMT"

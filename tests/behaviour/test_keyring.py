@@ -18,7 +18,7 @@ EVERY = {"default/bearer", "default/key"}
 
 @pytest.fixture
 def bus(machine: Machine) -> Iterator[Bus]:
-    """A session bus that the machine's programs use."""
+    """Yield a session bus that the machine's programs use."""
     found = Bus(machine.folder)
     machine.environment["DBUS_SESSION_BUS_ADDRESS"] = found.address
     yield found
@@ -27,7 +27,7 @@ def bus(machine: Machine) -> Iterator[Bus]:
 
 @pytest.fixture
 def ring(bus: Bus, machine: Machine) -> Iterator[Ring]:
-    """An unlocked keyring."""
+    """Yield an unlocked keyring."""
     found = Ring(bus, machine.environment)
     yield found
     found.stop()
@@ -35,7 +35,7 @@ def ring(bus: Bus, machine: Machine) -> Iterator[Ring]:
 
 @pytest.fixture
 def desk(ring: Ring, machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Logged on with the keyring, not mounted."""
+    """Return a mount that is logged on with the keyring, and not mounted."""
     machine.log_on(deployment, profile="sandbox")
     mount = Mounted(machine, deployment, zone, ["settle=0.2"])
     yield mount
@@ -43,7 +43,7 @@ def desk(ring: Ring, machine: Machine, deployment: Deployment, zone: str) -> Ite
 
 
 def test_a_keyring_holds_all_secrets(desk: Mounted, ring: Ring) -> None:
-    """Token and data key are in it and nowhere on the disk; a logoff takes them out again."""
+    """Token and data key are only in the keyring, not on the disk; a logoff removes them."""
     assert not (desk.machine.state / "secrets.json").exists()
     desk.mount()
     (desk.root / "new.txt").write_bytes(b"kept by a keyring")
@@ -58,7 +58,7 @@ def test_a_keyring_holds_all_secrets(desk: Mounted, ring: Ring) -> None:
 
 
 def test_the_doctor_knows_a_keyring_that_gives_nothing(desk: Mounted, ring: Ring) -> None:
-    """Locked, or gone: the token is not there, and nobody is told to log on again for it."""
+    """For a locked or missing keyring, doctor does not recommend a new logon."""
     assert desk.machine.run("doctor").returncode == 0
     ring.lock()
     for remedy in ("unlock the keyring", "unlock the keyring"):
@@ -73,7 +73,7 @@ def test_the_doctor_knows_a_keyring_that_gives_nothing(desk: Mounted, ring: Ring
 def test_a_password_that_shall_be_kept_is_in_the_keyring(
     ring: Ring, machine: Machine, deployment: Deployment
 ) -> None:
-    """And gone with the next logon that does not ask for it."""
+    """A saved password is in the keyring, until the next logon without --save-password."""
     machine.log_on(deployment, profile="sandbox", options=["--save-password"])
     assert ring.text("default/password") == world.PASSWORDS["alice"]
     machine.log_on(deployment, profile="sandbox")
@@ -82,7 +82,8 @@ def test_a_password_that_shall_be_kept_is_in_the_keyring(
 
 
 def test_a_locked_keyring_is_said_at_once(desk: Mounted, ring: Ring) -> None:
-    """In one line, without a new key beside the old one; unlocked, all is as before."""
+    """One line reports the locked keyring, and no second key is created; unlocked, all works
+    again."""
     desk.mount()
     (desk.root / "new.txt").write_bytes(b"from before")
     desk.unmount()
@@ -100,7 +101,7 @@ def test_a_locked_keyring_is_said_at_once(desk: Mounted, ring: Ring) -> None:
 
 
 def test_a_unit_waits_for_a_keyring_without_asking_again(desk: Mounted, ring: Ring) -> None:
-    """Started before anybody unlocks it: the manager hears why, and then of the mount."""
+    """The service manager gets the reason until the keyring is unlocked, and then the mount."""
     ring.lock()
     desk.path.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -131,7 +132,7 @@ def test_a_unit_waits_for_a_keyring_without_asking_again(desk: Mounted, ring: Ri
 
 
 def test_a_mount_outlives_its_keyring(desk: Mounted, ring: Ring) -> None:
-    """Locked or gone, whoever is mounted goes on: bearer and key were read at the start."""
+    """The mount continues without its keyring, because it read token and key at its start."""
     desk.mount()
     ring.lock()
     (desk.root / "a.txt").write_bytes(b"a")
@@ -145,7 +146,7 @@ def test_a_mount_outlives_its_keyring(desk: Mounted, ring: Ring) -> None:
 
 
 def test_a_keyring_that_has_gone_is_not_replaced_by_a_file(desk: Mounted, ring: Ring) -> None:
-    """From a shell without the desktop nothing is made anew, which would lose what is kept."""
+    """A shell outside the desktop creates no new secrets, which would replace the stored ones."""
     desk.mount()
     desk.unmount()
     address = desk.machine.environment.pop("DBUS_SESSION_BUS_ADDRESS")
@@ -162,7 +163,7 @@ def test_a_keyring_that_has_gone_is_not_replaced_by_a_file(desk: Mounted, ring: 
 
 
 def test_what_a_lost_keyring_protected_can_be_discarded(desk: Mounted, ring: Ring) -> None:
-    """Said plainly: what stayed in that keyring is to be removed there."""
+    """The output tells the user to delete the entries that are left in the lost keyring."""
     ring.stop()
     ended = desk.machine.run("logoff", "--discard")
     ring.start()
@@ -174,7 +175,7 @@ def test_what_a_lost_keyring_protected_can_be_discarded(desk: Mounted, ring: Rin
 def test_a_keyring_that_appears_later_changes_nothing(
     bus: Bus, machine: Machine, deployment: Deployment
 ) -> None:
-    """An account finds its secrets where its logon put them: in the file that was announced."""
+    """An account uses the secrets in the file that its logon reported, not a later keyring."""
     machine.log_on(deployment, profile="sandbox")
     assert (machine.state / "secrets.json").stat().st_mode & 0o777 == 0o600
     ring = Ring(bus, machine.environment)

@@ -1,4 +1,4 @@
-"""An unmount always works: whatever the service and other programs are doing meanwhile."""
+"""An unmount always works, whatever the service and other programs do meanwhile."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
 QUICK_SECONDS = 40.0
-"""An end that waits for a stalled service takes a minute and more."""
+"""Limit far below the minute or more that waiting for a stalled service takes."""
 
 
 def _uploading(mounted: Mounted) -> bool:
@@ -20,7 +20,7 @@ def _uploading(mounted: Mounted) -> bool:
 
 
 def test_an_upload_that_hangs_does_not_hold_up_an_unmount(mounted: Mounted) -> None:
-    """The service took the bytes and says nothing: what it got is found out at the next mount."""
+    """The service has the bytes but does not answer: the next mount finds out what was stored."""
     mounted.allow("upload", "broke")
     with mounted.deployment.faulty(stall=300, method="POST"):
         (mounted.root / "big.bin").write_bytes(b"\xaa" * 3_000_000)
@@ -36,7 +36,7 @@ def test_an_upload_that_hangs_does_not_hold_up_an_unmount(mounted: Mounted) -> N
 
 
 def test_readers_that_wait_for_the_service_are_let_go(mounted: Mounted) -> None:
-    """SIGTERM while downloads hang: the programs get an error at once, none stays stuck."""
+    """After SIGTERM, programs that wait for a stalled download get an error at once."""
     mounted.allow("broke", "ending")
     paths = [path for path in mounted.root.rglob("*") if path.is_file() and path.stat().st_size][:4]
     errors: list[OSError] = []
@@ -62,7 +62,7 @@ def test_readers_that_wait_for_the_service_are_let_go(mounted: Mounted) -> None:
 
 
 def test_a_program_inside_is_waited_for_and_then_named(mounted: Mounted) -> None:
-    """A shell in the mount delays the unmount, and is said by name when it goes nevertheless."""
+    """A shell in the mount delays the unmount, which finally names it."""
     with subprocess.Popen(["sleep", "60"], cwd=mounted.root) as inside:
         ended = mounted.machine.run("unmount", mounted.path, "--timeout", "1")
         inside.kill()
@@ -72,7 +72,7 @@ def test_a_program_inside_is_waited_for_and_then_named(mounted: Mounted) -> None
 
 
 def test_mounting_again_at_once_works(mounted: Mounted) -> None:
-    """After `fusermount3 -u` the next mount waits until the old daemon has closed its stores."""
+    """After `fusermount3 -u` the next mount waits until the old daemon has closed its databases."""
     for number in range(3):
         (mounted.root / f"{number}.txt").write_text("x")
         subprocess.run(["fusermount3", "-u", mounted.path], check=True)
@@ -82,7 +82,7 @@ def test_mounting_again_at_once_works(mounted: Mounted) -> None:
 
 
 def test_bytes_of_a_file_that_is_still_open_are_kept(mounted: Mounted) -> None:
-    """What a program has written and not closed at the unmount is uploaded after all."""
+    """Bytes in a file that is still open at the unmount are uploaded."""
     descriptor = os.open(mounted.root / "open.txt", os.O_WRONLY | os.O_CREAT)
     os.write(descriptor, b"half a sentence")
     ended = mounted.machine.run("unmount", mounted.path, "--now")

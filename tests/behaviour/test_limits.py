@@ -1,6 +1,6 @@
-"""`upload_limit` and `download_limit` hold for all transfers together, and for nothing else.
+"""`upload_limit` and `download_limit` limit the sum of all transfers, and nothing else.
 
-A limit is a lower bound of time, so that no slow machine makes these tests fail.
+A limit gives a minimum duration, so that slow machines cannot make these tests fail.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ BURST = RATE  # at most one second's worth passes at once
 
 @contextmanager
 def at_least_for(size: int) -> Iterator[None]:
-    """What happens inside moves `size` bytes, and may not be quicker than the limit."""
+    """Check that the block, which transfers `size` bytes, is not faster than the limit."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began > 0.95 * (size - BURST) / RATE
@@ -29,7 +29,7 @@ def at_least_for(size: int) -> Iterator[None]:
 
 @pytest.mark.mount(f"download_limit={RATE}")
 def test_readers_share_the_download_limit(mounted: Mounted) -> None:
-    """Two at once are not twice as fast, and each gets all of its bytes."""
+    """Two readers together are not faster than one, and each gets all of its bytes."""
     mounted.zone.write("other.bin", BIG)
     eventually((mounted.root / "other.bin").exists)
     with at_least_for(2 * len(BIG)):
@@ -44,7 +44,7 @@ def test_readers_share_the_download_limit(mounted: Mounted) -> None:
 
 @pytest.mark.mount(f"download_limit={RATE}")
 def test_small_files_share_it_too(mounted: Mounted) -> None:
-    """Also those that are fetched ahead of a program that walks through a folder."""
+    """The limit includes files that are prefetched for a program that walks through a folder."""
     for number in range(60):
         mounted.zone.write(f"{number:02}.bin", BIG[: 80_000 + number])
     eventually((mounted.root / "59.bin").exists)
@@ -55,7 +55,7 @@ def test_small_files_share_it_too(mounted: Mounted) -> None:
 
 @pytest.mark.mount(f"download_limit={RATE}")
 def test_what_is_fetched_in_the_background_keeps_to_it(mounted: Mounted) -> None:
-    """Pinning a zone takes no more than reading it."""
+    """Pinning a zone is not faster than reading it."""
     mounted.zone.write("other.bin", BIG)
     eventually((mounted.root / "other.bin").exists)
     with at_least_for(2 * len(BIG)):
@@ -64,7 +64,8 @@ def test_what_is_fetched_in_the_background_keeps_to_it(mounted: Mounted) -> None
 
 @pytest.mark.mount("download_limit=50000", "upload_limit=50000")
 def test_metadata_goes_past_full_limits(mounted: Mounted) -> None:
-    """While transfers crawl in both directions, folders are listed and made as ever."""
+    """While transfers run at the limit in both directions, folders are listed and created as
+    usual."""
     mounted.zone.write("other.bin", BIG)
     eventually((mounted.root / "other.bin").exists)
     readers = [
@@ -88,7 +89,7 @@ def test_metadata_goes_past_full_limits(mounted: Mounted) -> None:
 @pytest.mark.mount(f"upload_limit={RATE}", "settle=0")
 @pytest.mark.parametrize("sizes", [[len(BIG)] * 2, [80_000] * 60], ids=["large", "small"])
 def test_uploads_share_the_upload_limit(mounted: Mounted, sizes: list[int]) -> None:
-    """However many there are at once, and however small they are."""
+    """All uploads together stay within the limit, however many and however small they are."""
     files = {f"{number}.new": BIG[:size] for number, size in enumerate(sizes)}
     with at_least_for(sum(sizes)):
         for name, data in files.items():

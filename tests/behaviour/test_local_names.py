@@ -1,7 +1,7 @@
-"""Names that never leave this machine: what programs keep beside a file while they work on it.
+"""Local-only names: files that programs create next to a file while they edit it.
 
-The list is a matter of safety: a name that could be a person's document must not be on it, for
-nobody would notice that the document is missing on the service.
+The list must be safe: a name that could be a person's document must not be on it, because nobody
+would notice that the document is missing on the service.
 """
 
 import fcntl
@@ -36,13 +36,13 @@ PEOPLES_NAMES = (
 
 
 def test_every_default_glob_has_a_name_here() -> None:
-    """No name is kept back from the service without a test that says which program makes it."""
+    """Each default glob has a test name, with the program that creates it."""
     assert {glob for glob in LOCAL_ONLY if not any(fnmatch(n, glob) for n in LOCAL_NAMES)} == set()
 
 
 @both_profiles
 def test_lock_swap_and_probe_files_come_and_go(mounted: Mounted, _profile: str) -> None:
-    """They can be made, locked, renamed and removed in any profile; the service never hears it."""
+    """Such files can be created, locked, renamed and removed in any profile, without a request."""
     before = mounted.zone.listing()
     for name in LOCAL_NAMES:
         path = mounted.root / name
@@ -63,7 +63,7 @@ def test_lock_swap_and_probe_files_come_and_go(mounted: Mounted, _profile: str) 
 
 @pytest.mark.mount("settle=60", profile="published")
 def test_a_persons_document_is_not_taken_for_one(mounted: Mounted) -> None:
-    """What only looks like such a file goes to the service as any other."""
+    """Files with merely similar names are uploaded as usual."""
     for name in PEOPLES_NAMES:
         (mounted.root / name).write_bytes(b"mine\n")
     mounted.sync()

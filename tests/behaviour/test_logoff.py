@@ -1,4 +1,4 @@
-"""A logoff while the zones are mounted."""
+"""Logoff while the zones are mounted."""
 
 import json
 import ssl
@@ -19,7 +19,7 @@ from zonedrive.paths import AccountPaths
 
 
 def test_a_logoff_sends_what_waits_and_unmounts(mounted: Mounted) -> None:
-    """What was just saved is on the service; the mount and the folders are gone."""
+    """Pending changes are uploaded; the mount and the folders are gone."""
     (mounted.root / "last.txt").write_bytes(b"last words")
     mounted.machine.done("logoff")
     assert mounted.zone.read("last.txt") == b"last words"
@@ -29,7 +29,7 @@ def test_a_logoff_sends_what_waits_and_unmounts(mounted: Mounted) -> None:
 
 
 def test_a_logoff_says_what_was_on_this_machine_alone(mounted: Mounted) -> None:
-    """By a name of `local_only`: it goes with the account, and not without a word."""
+    """A `local_only` file is deleted with the account, and the output says so."""
     (mounted.root / "notes.txt~").write_bytes(b"never sent")
     said = mounted.machine.done("logoff")
     assert said.endswith("; dropped 1 file of local_only\n")
@@ -37,7 +37,7 @@ def test_a_logoff_says_what_was_on_this_machine_alone(mounted: Mounted) -> None:
 
 @pytest.mark.mount("local_only=*.private:*~")
 def test_a_logoff_keeps_what_a_person_has_on_this_machine_alone(mounted: Mounted) -> None:
-    """By names in `local_only` that they chose, or in a folder with such a name; as a takeover."""
+    """Logoff and takeover refuse to delete files that match the user's own `local_only` names."""
     machine, root = mounted.machine, mounted.root
     (root / "a.private").write_bytes(b"mine")
     (root / "notes.txt~").write_bytes(b"a backup")
@@ -74,14 +74,15 @@ def test_a_logoff_keeps_what_a_person_has_on_this_machine_alone(mounted: Mounted
 
 @pytest.mark.mount("local_only=*.private")
 def test_a_logoff_drops_it_on_purpose(mounted: Mounted) -> None:
-    """And says how much it was."""
+    """With the option, logoff deletes them and reports how many."""
     (mounted.root / "a.private").write_bytes(b"mine")
     said = mounted.machine.done("logoff", "--discard")
     assert said.endswith("; dropped 1 file of local_only\n")
 
 
 def test_a_logoff_refuses_to_lose_what_cannot_be_sent(mounted: Mounted) -> None:
-    """It ends within its timeout, says how much there is, and leaves the mount working."""
+    """Logoff ends within its timeout, reports the number of changes, and leaves the mount
+    working."""
     with mounted.deployment.faulty(status=503, method="POST"):
         (mounted.root / "stuck.txt").write_bytes(b"12345")
         began = time.monotonic()
@@ -95,7 +96,7 @@ def test_a_logoff_refuses_to_lose_what_cannot_be_sent(mounted: Mounted) -> None:
 
 
 def test_a_logoff_calls_a_removal_no_file(mounted: Mounted) -> None:
-    """As `status` and `unmount` do, mounted or not; so does `sync` once nothing is mounted."""
+    """A pending removal is reported as a change, by `status`, `unmount`, `logoff` and `sync`."""
     change = "1 change (new folders, renames, removals)"
     with mounted.deployment.faulty(status=503, method="DELETE"):
         (mounted.root / "notes.txt").unlink()
@@ -114,7 +115,7 @@ def test_a_logoff_calls_a_removal_no_file(mounted: Mounted) -> None:
 
 
 def test_a_logoff_may_discard_it(mounted: Mounted) -> None:
-    """On purpose only; the service never gets it."""
+    """With the option, logoff discards pending changes, which the service never gets."""
     with mounted.deployment.faulty(status=503, method="POST"):
         (mounted.root / "gone.txt").write_bytes(b"12345")
         mounted.machine.done("logoff", "--discard", "--timeout", "0")
@@ -126,7 +127,7 @@ def test_a_logoff_may_discard_it(mounted: Mounted) -> None:
 def test_a_logoff_revokes_the_token_where_the_profile_knows_how(
     machine: Machine, deployment: Deployment
 ) -> None:
-    """Then it is worth nothing to whoever may have copied it."""
+    """A copy of the token is useless afterwards."""
     machine.log_on(deployment, profile="sandbox")
     token = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
     ended = machine.run("logoff")
@@ -135,7 +136,7 @@ def test_a_logoff_revokes_the_token_where_the_profile_knows_how(
 
 
 def test_a_logoff_says_which_token_stays_valid(machine: Machine, deployment: Deployment) -> None:
-    """The published interface shows no way to revoke one; until when is said, too."""
+    """The published API cannot revoke a token; the output says until when it is valid."""
     machine.log_on(deployment, profile="published")
     token = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
     ended = machine.run("logoff")
@@ -145,7 +146,7 @@ def test_a_logoff_says_which_token_stays_valid(machine: Machine, deployment: Dep
 
 
 def test_a_logoff_ends_the_session(machine: Machine, deployment: Deployment) -> None:
-    """At the service, not only here."""
+    """Logoff also ends the session at the service."""
     machine.log_on(deployment, profile="published", options=["--session-only"])
     session = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
     assert works(deployment, session["secret"]) is True
@@ -155,7 +156,7 @@ def test_a_logoff_ends_the_session(machine: Machine, deployment: Deployment) -> 
 
 
 def works(deployment: Deployment, bearer: str) -> bool:
-    """Whether the service lets a bearer in."""
+    """Return True if the service accepts a token or session."""
     trust = ssl.create_default_context(cafile=deployment.ca_file)
     answer = httpx.get(
         f"{deployment.base_url}/api/zones",
@@ -170,7 +171,7 @@ def works(deployment: Deployment, bearer: str) -> bool:
 def test_what_is_saved_during_a_logoff_is_not_lost(
     mounted: Mounted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the last look and the end of the mount a program may save: then the logon stays."""
+    """If a program saves a file just before the mount ends, the logon is kept."""
     stop = logoff._stop_daemon
 
     def save_and_stop(paths: AccountPaths) -> None:
@@ -192,7 +193,7 @@ def test_what_is_saved_during_a_logoff_is_not_lost(
 
 
 def test_no_mount_begins_during_a_logoff(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is saved in it would be destroyed."""
+    """A mount is refused, because its new files would be deleted."""
     said: list[str] = []
 
     async def mount_meanwhile(account: Account, store: SecretStore) -> None:

@@ -1,4 +1,4 @@
-"""A logon that ends under a mount, and the next one."""
+"""Logon that ends during a mount, and the next logon."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ ALICE = f"alice@{world.DOMAIN}"
 
 @pytest.fixture
 def with_session(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """A mount that lives on a session, which the service can end."""
+    """Return a mount with a session, which the service can end."""
     log_on(machine, deployment)
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
     try:
@@ -35,7 +35,8 @@ def log_on(machine: Machine, deployment: Deployment) -> None:
 
 
 def test_an_ended_session_is_a_state_and_a_new_logon_ends_it(with_session: Mounted) -> None:
-    """The session ends: files are kept and known ones readable; one logon later all is sent."""
+    """Without a session, files are saved and cached ones readable; after a logon all is
+    uploaded."""
     path = with_session.root / "notes.txt"
     known = path.read_bytes()
     with_session.deployment.tell({"expire_sessions": True})
@@ -59,7 +60,7 @@ def test_an_ended_session_is_a_state_and_a_new_logon_ends_it(with_session: Mount
 
 
 def test_a_mount_with_an_ended_logon_says_so_by_itself(with_session: Mounted) -> None:
-    """Mounted again after the session ended, the state shows before anybody touches a file."""
+    """After a remount, the state shows the ended logon before any file is used."""
     with_session.unmount()
     with_session.deployment.tell({"expire_sessions": True})
     with_session.mount()
@@ -77,7 +78,7 @@ COMMANDS = [
 
 
 def test_whatever_wants_a_logon_names_the_whole_command(with_session: Mounted) -> None:
-    """In one line, which can be pasted: the service, the user, and how it was before."""
+    """The command in the message is complete: with the service, the user and the former options."""
     mounted = with_session
     machine = mounted.machine
     wanted = f"run 'zonedrive logon {mounted.deployment.base_url} --username {ALICE} --session-only"
@@ -101,7 +102,7 @@ def test_whatever_wants_a_logon_names_the_whole_command(with_session: Mounted) -
 
 
 def test_a_service_that_is_away_is_named_once(mounted: Mounted) -> None:
-    """What cannot be reached, why, and what to do, in one line that a person reads."""
+    """One line reports which service is unreachable, why, and the remedy."""
     machine = mounted.machine
     mounted.allow("offline", "reach")
     known = mounted.root / "notes.txt"

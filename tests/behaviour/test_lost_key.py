@@ -1,4 +1,4 @@
-"""The data key is gone, as when a keyring was emptied: all say so, and nothing gets worse."""
+"""Lost data key, as in an emptied keyring: every command reports it, and no data get worse."""
 
 import json
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ GONE = "the account's data key is gone"
 
 
 def secrets(machine: Machine) -> Path:
-    """Where token and key are, as no keyring is in use."""
+    """Return the file with token and key, because no keyring is in use."""
     return machine.state / "secrets.json"
 
 
 def take_key(machine: Machine) -> str:
-    """The secrets with the key; from now on they are without."""
+    """Remove the key from the secrets; return the former secrets."""
     before = secrets(machine).read_text()
     kept = json.loads(before)
     del kept["key"]
@@ -27,14 +27,14 @@ def take_key(machine: Machine) -> str:
 
 
 def doctor(machine: Machine) -> tuple[int, str]:
-    """Exit code, and what is bad."""
+    """Return the exit code and the failed checks."""
     ended = machine.run("doctor")
     lines = ended.stdout.splitlines()
     return ended.returncode, "\n".join(line for line in lines if line.startswith(("BAD", "     ")))
 
 
 def log_on(machine: Machine, mounted: Mounted) -> tuple[int, str]:
-    """As Alice, once more."""
+    """Log on as Alice again."""
     ended = machine.run(
         "logon", mounted.deployment.base_url, "--username", f"alice@{world.DOMAIN}",
         "--password-stdin", text=f"{world.PASSWORDS['alice']}\n",
@@ -44,7 +44,7 @@ def log_on(machine: Machine, mounted: Mounted) -> tuple[int, str]:
 
 @pytest.fixture
 def waiting(mounted: Mounted) -> Iterator[Mounted]:
-    """Unmounted, with a file that the service does not have."""
+    """Return an unmounted account with a pending file."""
     mounted.allow("offline", "reach")
     list(mounted.root.iterdir())
     with mounted.deployment.faulty(down=True):
@@ -55,7 +55,8 @@ def waiting(mounted: Mounted) -> Iterator[Mounted]:
 
 
 def test_bytes_that_wait_for_a_lost_key(waiting: Mounted) -> None:
-    """The doctor names it, a logon refuses to look well, and with the key back all is sent."""
+    """Doctor reports the lost key and a logon fails; with the key restored, all files are
+    uploaded."""
     machine = waiting.machine
     before = take_key(machine)
     assert GONE in machine.run("mount", waiting.path).stderr
@@ -80,7 +81,8 @@ def test_bytes_that_wait_for_a_lost_key(waiting: Mounted) -> None:
 
 @pytest.mark.parametrize("broken", ["tree.db", "nothing"])
 def test_no_new_key_for_what_has_one(waiting: Mounted, broken: str) -> None:
-    """Not even where the database is damaged or away: the bytes beside it still need the old."""
+    """No key is created even for a damaged or missing database, because its files need the old
+    key."""
     machine = waiting.machine
     before = take_key(machine)
     for each in machine.state.glob("tree.db*"):
@@ -98,7 +100,7 @@ def test_no_new_key_for_what_has_one(waiting: Mounted, broken: str) -> None:
 
 
 def test_beginning_anew_without_key_and_database(waiting: Mounted) -> None:
-    """Where both are lost for good, what the remedy says does work."""
+    """If both are lost, the given remedy works."""
     machine = waiting.machine
     take_key(machine)
     (machine.state / "tree.db").write_bytes(b"no database" * 500)
@@ -108,7 +110,7 @@ def test_beginning_anew_without_key_and_database(waiting: Mounted) -> None:
 
 
 def test_another_key(waiting: Mounted) -> None:
-    """As of another keyring: the doctor says that it is not the one."""
+    """Doctor reports a wrong key, as from another keyring."""
     machine = waiting.machine
     before = secrets(machine).read_text()
     kept = json.loads(before)
@@ -120,7 +122,8 @@ def test_another_key(waiting: Mounted) -> None:
 
 
 def test_a_mount_that_outlives_its_key(mounted: Mounted) -> None:
-    """It has the key still: a logon goes on, doctor and logon say how to begin anew safely."""
+    """A running mount still has the key; doctor and logon say how to start again without data
+    loss."""
     machine = mounted.machine
     list(mounted.root.iterdir())
     take_key(machine)

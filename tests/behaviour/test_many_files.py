@@ -1,4 +1,4 @@
-"""Many small files at once: few requests, each once, and nobody is overwritten on the way."""
+"""Many small files at once need few requests, are sent once, and overwrite no other file."""
 
 from pathlib import Path
 
@@ -13,18 +13,18 @@ FILES = 120
 
 
 def requests(mounted: Mounted) -> dict[str, int]:
-    """How many the service has had so far."""
+    """Return the service's request counts so far."""
     return dict(mounted.deployment.stats()["requests"])
 
 
 def asked(mounted: Mounted, before: dict[str, int]) -> dict[str, int]:
-    """How many of each kind came since."""
+    """Return the number of requests of each kind since then."""
     now = requests(mounted)
     return {kind: now[kind] - before.get(kind, 0) for kind in now}
 
 
 def fill(folder: Path) -> dict[str, bytes]:
-    """Small files of every length; gives their bytes by name."""
+    """Create small files of every length; return their bytes by name."""
     files = {f"f{number:03}": b"%d\n" % number * number for number in range(FILES)}
     for name, data in files.items():
         (folder / name).write_bytes(data)
@@ -33,7 +33,7 @@ def fill(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.mount("settle=600")
 def test_new_files_cost_one_request_each(mounted: Mounted) -> None:
-    """Whether their names are free is asked once for many; every one is sent once."""
+    """One listing checks the names of many files; each file is uploaded once."""
     before = requests(mounted)
     files = fill(mounted.root)
     mounted.sync()
@@ -45,7 +45,7 @@ def test_new_files_cost_one_request_each(mounted: Mounted) -> None:
 
 
 def test_new_folders_are_not_asked_what_is_in_them(mounted: Mounted) -> None:
-    """A tree that was unpacked here: a request for each folder and for each file."""
+    """Unpacking a tree needs one request for each folder and each file."""
     before = requests(mounted)
     trees = [mounted.root / f"d{number}/e/f" for number in range(5)]
     for tree in trees:
@@ -61,7 +61,7 @@ def test_new_folders_are_not_asked_what_is_in_them(mounted: Mounted) -> None:
 
 @pytest.mark.mount("settle=600")
 def test_a_coworkers_file_among_many_is_not_overwritten(mounted: Mounted) -> None:
-    """Of many new files those whose names somebody took meanwhile are kept beside theirs."""
+    """New files whose names a coworker took meanwhile are stored as conflict copies."""
     mounted.allow("took a name in between")
     fill(mounted.root)
     taken = ["f003", "f070", "f119"]

@@ -1,4 +1,4 @@
-"""Mounting and unmounting: what is wrong is one line, and a mount can always be ended."""
+"""Mounting and unmounting: errors are one line, and a mount can always be ended."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from tests.harness.waiting import eventually
 
 
 def refused(machine: Machine, *arguments: str | Path, code: int = 1) -> str:
-    """The one line on stderr of a command that fails."""
+    """Return the single stderr line of a failing command."""
     ended = machine.run(*arguments)
     assert ended.returncode == code, (ended.stdout, ended.stderr)
     assert ended.stderr.count("\n") == 1, ended.stderr
@@ -36,7 +36,7 @@ def test_a_mount_point_must_be_an_empty_folder(mounted: Mounted) -> None:
 
 
 def test_an_account_is_mounted_once(mounted: Mounted) -> None:
-    """A second mount of the account is refused and says where the first one is."""
+    """A second mount of the account is refused with the path of the first."""
     second = mounted.machine.folder / "second"
     second.mkdir()
     assert str(mounted.path) in refused(mounted.machine, "mount", second)
@@ -44,13 +44,13 @@ def test_an_account_is_mounted_once(mounted: Mounted) -> None:
 
 
 def test_mounting_needs_a_logon(machine: Machine) -> None:
-    """Without a logon, exit code 3 and what to do."""
+    """Without a logon, exit code 3 and a remedy."""
     (machine.folder / "Zones").mkdir()
     assert "zonedrive logon" in refused(machine, "mount", machine.folder / "Zones", code=3)
 
 
 def test_findmnt_finds_it(mounted: Mounted) -> None:
-    """The type is fuse.zonedrive and the source the address of the service."""
+    """The type is fuse.zonedrive and the source is the address of the service."""
     found = subprocess.check_output(
         ["findmnt", "-n", "-o", "SOURCE", "-t", "fuse.zonedrive", mounted.path], text=True
     )
@@ -67,7 +67,7 @@ def test_a_signal_unmounts(mounted: Mounted, number: signal.Signals) -> None:
 
 
 def test_a_dead_mount_errs_and_is_replaced(mounted: Mounted) -> None:
-    """After SIGKILL the path errs, rather than look empty; the next mount works."""
+    """After SIGKILL the path gives an error instead of an empty folder; the next mount works."""
     mounted.kill()
     with pytest.raises(OSError, match="connect") as refusal:
         os.listdir(mounted.path)
@@ -77,7 +77,7 @@ def test_a_dead_mount_errs_and_is_replaced(mounted: Mounted) -> None:
 
 
 def test_inode_numbers_stay(mounted: Mounted) -> None:
-    """Backups and editors rely on inode numbers: they are the same after a remount."""
+    """Inode numbers are the same after a remount, because backups and editors rely on them."""
     paths = [mounted.root, *sorted(mounted.root.rglob("*"))]
     before = {path: path.stat().st_ino for path in paths}
     assert len(set(before.values())) == len(paths)
@@ -86,14 +86,14 @@ def test_inode_numbers_stay(mounted: Mounted) -> None:
 
 
 def test_unmounting_waits_for_uploads(mounted: Mounted) -> None:
-    """When unmount has returned without a word, everything is on the service."""
+    """After a successful unmount, everything is on the service."""
     (mounted.root / "last.txt").write_bytes(b"just in time")
     mounted.unmount()
     assert mounted.zone.read("last.txt") == b"just in time"
 
 
 def test_what_cannot_be_sent_waits_for_the_next_mount(mounted: Mounted) -> None:
-    """Unmounting without the service says what is left; the next mount sends it."""
+    """Without the service, unmount reports the pending changes; the next mount sends them."""
     mounted.allow("offline", "reach", "upload")
     assert "notes.txt" in os.listdir(mounted.root)
     with mounted.deployment.faulty(down=True):
@@ -107,7 +107,7 @@ def test_what_cannot_be_sent_waits_for_the_next_mount(mounted: Mounted) -> None:
 
 
 def test_a_service_that_is_down_refuses_a_logon(machine: Machine, deployment: Deployment) -> None:
-    """A host that does not answer is exit code 4."""
+    """A host that does not answer gives exit code 4."""
     line = refused(
         machine, "logon", "https://127.0.0.1:9", "--username", "alice@acme.example",
         "--password-stdin", code=4,
@@ -128,13 +128,13 @@ def test_a_wrong_password_is_refused_once(machine: Machine, deployment: Deployme
 
 
 def logons(deployment: Deployment) -> int:
-    """How often the service was asked to log somebody on."""
+    """Return the number of logon requests at the service."""
     text = deployment.stats()["requests"]
     return sum(count for route, count in text.items() if route.endswith("/api/access/logon"))
 
 
 def test_another_authority_is_not_trusted(machine: Machine, deployment: Deployment) -> None:
-    """A certificate that nobody vouched for is refused, and says so."""
+    """A certificate of an unknown authority is rejected with a message."""
     line = refused(
         machine, "logon", deployment.base_url, "--username", "alice@acme.example",
         "--password-stdin", code=4,
@@ -143,7 +143,7 @@ def test_another_authority_is_not_trusted(machine: Machine, deployment: Deployme
 
 
 def test_plain_http_is_refused(machine: Machine) -> None:
-    """The service is spoken to over HTTPS or not at all."""
+    """Only HTTPS addresses are accepted."""
     ended = machine.run("logon", "http://127.0.0.1:9", "--username", "a", "--password-stdin")
     assert ended.returncode in (1, 2)
     assert "https" in ended.stderr

@@ -1,4 +1,4 @@
-"""`zonedrive new-credentials`: somebody who cannot log on asks the service for help."""
+"""`zonedrive new-credentials`: a user who cannot log on asks the service for help."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ ALICE, BOB = f"alice@{world.DOMAIN}", f"bob@{world.DOMAIN}"
 
 
 def kept(machine: Machine) -> set[Path]:
-    """Every file on the machine."""
+    """Return all files on the machine."""
     return {path for path in machine.folder.rglob("*") if path.is_file()}
 
 
 def test_without_any_logon(machine: Machine, deployment: Deployment) -> None:
-    """It takes an address and a user; the service's words are shown, nothing is kept."""
+    """The command needs an address and a user, shows the service's message, and stores nothing."""
     asked = ["new-credentials", deployment.base_url, "--ca-file", str(deployment.ca_file)]
     said = machine.done(*asked, "--username", BOB)
     assert said.count(BOB) == 2 and "the service says: New credentials were requested" in said
@@ -35,7 +35,7 @@ def test_without_any_logon(machine: Machine, deployment: Deployment) -> None:
 
 
 def test_with_the_account_that_there_is(shell: Machine, deployment: Deployment) -> None:
-    """Service, user and trust are those of the logon, which stays as it is."""
+    """Service, user and certificate come from the logon, which is unchanged."""
     before = {path: path.read_bytes() for path in kept(shell)}
     assert ALICE in shell.done("new-credentials")
     assert BOB in shell.done("new-credentials", "--username", BOB)

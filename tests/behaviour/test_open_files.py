@@ -1,4 +1,4 @@
-"""Files that programs have open while somebody saves them, here or on the service."""
+"""Open files that are saved meanwhile, locally or on the service."""
 
 import contextlib
 import mmap
@@ -22,20 +22,22 @@ PAGE = 4096
 
 
 def uncached(opened: int, size: int, offset: int) -> bytes:
-    """Read past the kernel's pages."""
+    """Read without the page cache."""
     os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
     return os.pread(opened, size, offset)
 
 
 def mapped(path: Path) -> bytes:
-    """The file through a shared map, as Python and many programs map it."""
+    """Return the file's content through a shared mapping, as Python and many programs do."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
         return view[:]
 
 
 def test_a_reader_goes_on_over_an_edit_made_here(mounted: Mounted) -> None:
-    """A program reads while another one begins to write into the file in place: it sees the edit,
-    before and after the upload, and new opens can be mapped meanwhile."""
+    """A reader sees an edit in place, before and after the upload.
+
+    New opens can be mapped meanwhile.
+    """
     path = mounted.root / "big.bin"
     with descriptor(path, os.O_RDONLY) as reader:
         assert os.pread(reader, PAGE, 0) == BIG[:PAGE]
@@ -65,8 +67,10 @@ def test_a_reader_goes_on_over_an_edit_made_here(mounted: Mounted) -> None:
 def test_a_newer_version_is_cached_while_the_former_one_is_open(
     mounted: Mounted, flags: int
 ) -> None:
-    """A coworker saves a file that a program has open: others map the new version at once, and
-    edit it; the program reads on in the former one, and is told where it would write into it."""
+    """A coworker's version can be mapped and edited while a program has the former one open.
+
+    The program continues to read the former version, and gets an error if it writes into it.
+    """
     path, new = mounted.root / "big.bin", bytes(byte ^ 0xFF for byte in BIG) + b"longer"
     with (
         descriptor(path, flags) as old,
@@ -95,7 +99,7 @@ def test_a_newer_version_is_cached_while_the_former_one_is_open(
 
 @QUICK
 def test_many_versions_are_open_at_once(mounted: Mounted) -> None:
-    """Each program reads the version that it has opened, and the name leads to the newest."""
+    """Each program reads the version that it opened; the name gives the newest version."""
     path = mounted.root / "notes.txt"
     with contextlib.ExitStack() as stack:
         held = []
@@ -115,7 +119,7 @@ def test_many_versions_are_open_at_once(mounted: Mounted) -> None:
 
 
 def reads(path: Path, content: bytes) -> bool:
-    """Whether a program that opens the file now reads that; not where it changes just then."""
+    """Return True if opening the file now gives these bytes, or if it changes at the moment."""
     try:
         return path.read_bytes() == content
     except OSError:
@@ -124,8 +128,10 @@ def reads(path: Path, content: bytes) -> bool:
 
 @QUICK
 def test_an_append_follows_the_file_that_others_read(mounted: Mounted) -> None:
-    """A shell has a file open to append to, another program to read: the line goes behind what a
-    coworker saved since, and whoever opens the file sees it."""
+    """A line that a shell appends comes after what a coworker saved, and new readers see it.
+
+    Another program has the file open to read.
+    """
     path = mounted.root / "notes.txt"
     with (
         descriptor(path, os.O_RDONLY) as reader,
@@ -146,8 +152,10 @@ ROUNDS, SIZE = 5, 64 * PAGE
 
 
 def test_readers_and_a_writer_in_place_over_several_uploads(mounted: Mounted) -> None:
-    """Programs that read and map a file all the time, and one that rewrites it in place again and
-    again, with an upload after each round: no error, and the right bytes, whoever looks when."""
+    """Readers get the right bytes at any time while a program rewrites the file in place.
+
+    Programs read and map the file all the time, and each round ends with an upload.
+    """
     path, over, wrong = mounted.root / "shared.bin", threading.Event(), list[object]()
     possible = set(range(ROUNDS + 1))
     path.write_bytes(bytes(SIZE))
@@ -196,7 +204,7 @@ def test_readers_and_a_writer_in_place_over_several_uploads(mounted: Mounted) ->
 @pytest.mark.mount("refresh=60")
 @pytest.mark.parametrize("how", [">>", ">"])
 def test_a_file_that_was_just_taken_away_is_made_again(mounted: Mounted, how: str) -> None:
-    """A shell writes into a file that a coworker has deleted since the folder was looked at."""
+    """If a coworker deletes a file that a shell then writes into, the file is created again."""
     mounted.allow("deleted on the service while it was edited")
     path = mounted.root / "notes.txt"
     assert path.stat().st_size == 23
@@ -209,7 +217,7 @@ def test_a_file_that_was_just_taken_away_is_made_again(mounted: Mounted, how: st
 
 @pytest.mark.mount("refresh=60")
 def test_an_append_to_what_was_just_moved_away_goes_along(mounted: Mounted) -> None:
-    """A coworker has moved the file to another folder: the line is in it there."""
+    """An appended line is in the file at the place to which a coworker has moved it."""
     path = mounted.root / "notes.txt"
     assert path.stat().st_size == 23
     mounted.zone.move("notes.txt", "docs/notes.txt")
@@ -221,8 +229,11 @@ def test_an_append_to_what_was_just_moved_away_goes_along(mounted: Mounted) -> N
 @QUICK
 @pytest.mark.parametrize("how", [">>", ">"])
 def test_no_line_is_lost_while_others_take_the_file_away(mounted: Mounted, how: str) -> None:
-    """A coworker deletes, moves or renames a file as a shell writes into it, with another program
-    reading it: each line is in one file of the service then."""
+    """Each line is in one file of the service in the end.
+
+    A coworker deletes, moves or renames the file while a shell writes into it and another program
+    reads it.
+    """
     mounted.allow("deleted on the service while it was edited", "in between")
     path = mounted.root / "race.txt"
     shell = ["sh", "-c", f'echo "$2" {how} "$1"', "sh", str(path)]

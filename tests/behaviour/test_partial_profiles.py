@@ -1,4 +1,4 @@
-"""A profile that lacks something: that fails at once with EPERM, and all else works."""
+"""Profiles without some operations: these fail at once with EPERM, and all others work."""
 
 import errno
 import os
@@ -78,7 +78,7 @@ PROFILES: Mapping[str, tuple[str, set[str]]] = {
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_each_missing_operation_degrades_alone(mounted: Mounted, profile: str) -> None:
-    """What has no table is EPERM and changes nothing; everything else arrives on the service."""
+    """Operations without a table give EPERM and change nothing; all other changes arrive."""
     text, refused = PROFILES[profile]
     file = mounted.machine.folder / "ours.toml"
     file.write_text(text, "utf-8")
@@ -120,7 +120,7 @@ def test_each_missing_operation_degrades_alone(mounted: Mounted, profile: str) -
 def test_of_two_requests_for_a_new_place_the_second_is_refused(
     meddled: Mounted, meddler: Meddler, unanswered: bool
 ) -> None:
-    """Here the file is where the service has it then, unless it got through nevertheless."""
+    """The file ends up at the place that the service has for it."""
     file = meddled.machine.folder / "ours.toml"
     file.write_text(RENAME + MOVE, "utf-8")
     meddled.restart(f"profile={file}")
@@ -149,7 +149,7 @@ def test_of_two_requests_for_a_new_place_the_second_is_refused(
 
 
 def test_commands_say_what_the_profile_lacks(mounted: Mounted) -> None:
-    """versions, trash and restore are one line with a remedy each, and the mount goes on."""
+    """versions, trash and restore give one line with a remedy each, and the mount stays usable."""
     mounted.restart("profile=published")
     for command in (
         ("versions", mounted.root / "notes.txt"),
@@ -165,7 +165,8 @@ def test_commands_say_what_the_profile_lacks(mounted: Mounted) -> None:
 
 
 def test_what_is_restored_is_in_the_mount_at_once(mounted: Mounted) -> None:
-    """The command has returned, so the file is there, also for who saw that it was not."""
+    """When `restore` returns, the file exists in the mount, even for programs that saw it
+    missing."""
     (mounted.root / "notes.txt").unlink()
     mounted.sync()
     assert not (mounted.root / "notes.txt").exists()
@@ -174,7 +175,7 @@ def test_what_is_restored_is_in_the_mount_at_once(mounted: Mounted) -> None:
 
 
 def test_a_profile_may_be_named_from_where_one_is(mounted: Mounted) -> None:
-    """A relative path works at logon, at a mount in the background, and with a comma in it."""
+    """A relative path works at logon, for a mount in the background, and with a comma in it."""
     folder = mounted.machine.folder
     (folder / "a, b").mkdir()
     (folder / "a, b/ours.toml").write_text(MKDIR, "utf-8")

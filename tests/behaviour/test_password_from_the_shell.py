@@ -17,7 +17,7 @@ OLD, NEW = world.PASSWORDS["alice"], "pas\u00b7à·pas"
 
 @pytest.fixture(scope="module")
 def changing() -> Iterator[Deployment]:
-    """A deployment of one's own, since passwords change there."""
+    """Yield a separate deployment, because the tests change passwords."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
     deployment = Deployment(folder, zones=1)
     yield deployment
@@ -26,7 +26,8 @@ def changing() -> Iterator[Deployment]:
 
 
 def test_a_password_is_changed(machine: Machine, changing: Deployment) -> None:
-    """By a script, then back by a person; a wrong one changes nothing, and none is kept here."""
+    """A script and then a person change the password; a wrong one changes nothing; none is
+    stored."""
     machine.log_on(changing, profile="sandbox", options=["--save-password"])
     wrong = machine.run("password", "--password-stdin", text=f"not {OLD}\n{NEW}\n")
     assert (wrong.returncode, wrong.stdout) == (3, "")
@@ -56,7 +57,7 @@ def test_a_password_is_changed(machine: Machine, changing: Deployment) -> None:
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Deployment]:
-    """A deployment where Alice must change her password before anything else."""
+    """Yield a deployment where Alice must change her password before any other request."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
     file = world.write(folder, zones=1)
     text = file.read_text("utf-8")
@@ -70,7 +71,8 @@ def strict(tmp_path: Path) -> Iterator[Deployment]:
 def test_a_logon_changes_a_password_that_must_be_changed(
     machine: Machine, strict: Deployment
 ) -> None:
-    """Where the profile knows how; else, and without a new one, a line says what to do."""
+    """Logon changes the password if the profile can; otherwise, or without a new one, one line
+    has the remedy."""
     logon = [
         "logon", strict.base_url, "--username", f"alice@{world.DOMAIN}",
         "--ca-file", str(strict.ca_file),
@@ -96,7 +98,7 @@ def test_a_logon_changes_a_password_that_must_be_changed(
 
 
 def test_without_a_profile_nobody_is_asked(shell: Machine) -> None:
-    """What is not published is refused at once, in one line that names the remedy."""
+    """An operation that the profile lacks is refused at once, in one line with the remedy."""
     refused = shell.run("password", "--password-stdin", text="")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.count("\n") == 1 and "--profile" in refused.stderr

@@ -1,4 +1,4 @@
-"""What a person pins is kept on this machine, whatever happens to it on the service."""
+"""Pinned files stay on this machine, whatever happens to them on the service."""
 
 import json
 import os
@@ -19,7 +19,7 @@ OFFLINE = ("offline", "reach", "refresh")
 
 
 def state(path: Path) -> str:
-    """As `getfattr` shows it; a file that is not there has none."""
+    """Return the state as `getfattr` shows it, or nothing for a missing file."""
     done = subprocess.run(
         ["getfattr", "--only-values", "-n", "user.zonedrive.state", path],
         capture_output=True, text=True, check=False,
@@ -28,18 +28,18 @@ def state(path: Path) -> str:
 
 
 def downloads(mounted: Mounted) -> int:
-    """Requests for content so far."""
+    """Return the number of requests for content so far."""
     requests: dict[str, int] = mounted.deployment.stats()["requests"]
     return sum(count for route, count in requests.items() if "content" in route)
 
 
 def pinned(mounted: Mounted) -> str:
-    """What `zonedrive pin` lists."""
+    """Return the output of `zonedrive pin`."""
     return mounted.machine.done("pin")
 
 
 def test_a_pinned_folder_is_here_as_a_whole(mounted: Mounted) -> None:
-    """The command says how much there is, and without the service everything can be read."""
+    """The command reports the size, and afterwards everything can be read without the service."""
     mounted.allow(*OFFLINE)
     said = mounted.machine.done("pin", mounted.root / "docs")
     assert "docs: 3 files here" in said
@@ -54,7 +54,7 @@ def test_a_pinned_folder_is_here_as_a_whole(mounted: Mounted) -> None:
 
 
 def test_a_pin_outlives_the_daemon(mounted: Mounted) -> None:
-    """Also one that is killed while it fetches: the next one goes on."""
+    """If the daemon is killed while it downloads, the next daemon continues."""
     with mounted.deployment.faulty(stall=300, path="content"):
         waiting = subprocess.Popen(
             [COMMAND, "pin", mounted.root / "big.bin"], env=mounted.machine.environment,
@@ -68,7 +68,7 @@ def test_a_pin_outlives_the_daemon(mounted: Mounted) -> None:
 
 
 def test_ctrl_c_ends_the_waiting_only(mounted: Mounted) -> None:
-    """The pin stays, and what is missing is fetched in the background."""
+    """The pin stays, and the daemon downloads the rest in the background."""
     mounted.deployment.fault(stall=300, path="content")
     waiting = subprocess.Popen(
         [COMMAND, "pin", mounted.root / "docs"], env=mounted.machine.environment,
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_the_waiting_only(mounted: Mounted) -> None:
 
 @pytest.mark.mount("refresh=0.2")
 def test_what_appears_in_a_pinned_folder_is_fetched(mounted: Mounted) -> None:
-    """New files, new versions and whole new folders, once somebody has looked into the folder."""
+    """New files, new versions and new folders are downloaded once the folder is listed."""
     mounted.machine.done("pin", mounted.root / "docs")
     mounted.zone.write("docs/new.txt", b"new\n")
     mounted.zone.make_folder("docs/more")
@@ -104,7 +104,7 @@ def test_what_appears_in_a_pinned_folder_is_fetched(mounted: Mounted) -> None:
 
 
 def test_a_coworkers_version_of_a_pinned_file_is_fetched(mounted: Mounted) -> None:
-    """As soon as it is seen, without anybody reading it, also where its folder is not pinned."""
+    """A new version is downloaded as soon as it is listed, even if only the file is pinned."""
     mounted.allow(*OFFLINE)
     path = mounted.root / "docs/report.md"
     mounted.machine.done("pin", path)
@@ -120,7 +120,8 @@ def test_a_coworkers_version_of_a_pinned_file_is_fetched(mounted: Mounted) -> No
 
 
 def test_what_came_while_nothing_was_mounted_is_fetched(mounted: Mounted) -> None:
-    """A new file, a new version, a new folder: without anybody looking into the pinned folder."""
+    """New files, versions and folders are downloaded after a remount without an access to the
+    folder."""
     mounted.machine.done("pin", mounted.root / "docs", mounted.root / "notes.txt")
     mounted.unmount()
     mounted.zone.write("docs/new.txt", b"new\n")
@@ -139,7 +140,7 @@ def test_what_came_while_nothing_was_mounted_is_fetched(mounted: Mounted) -> Non
 
 
 def test_a_save_by_renaming_keeps_the_pin(mounted: Mounted) -> None:
-    """Programs write a new file over the pinned one: it is still the same entry."""
+    """If a program renames a new file over the pinned one, the pin stays."""
     notes = mounted.root / "notes.txt"
     mounted.machine.done("pin", notes)
     (mounted.root / "notes.new").write_bytes(b"saved by renaming\n")
@@ -153,7 +154,7 @@ def test_a_save_by_renaming_keeps_the_pin(mounted: Mounted) -> None:
 
 
 def test_what_is_made_here_can_be_pinned(mounted: Mounted) -> None:
-    """A folder that the service does not have yet; the pin follows it there, and its new name."""
+    """A folder that is not uploaded yet can be pinned; the pin survives the upload and a rename."""
     (mounted.root / "mine").mkdir()
     (mounted.root / "mine/a.txt").write_bytes(b"mine\n")
     mounted.machine.done("pin", mounted.root / "mine")
@@ -167,7 +168,7 @@ def test_what_is_made_here_can_be_pinned(mounted: Mounted) -> None:
 
 @pytest.mark.mount("cache_size=4000000")
 def test_a_pinned_file_is_never_evicted(mounted: Mounted) -> None:
-    """However much else is read; let go of, it makes room as any other."""
+    """A pinned file stays cached however much else is read; once unpinned, it can be evicted."""
     mounted.allow("no room left to cache")
     mounted.zone.write("other.bin", BIG)
     mounted.zone.write("third.bin", BIG)
@@ -188,7 +189,7 @@ def test_a_pinned_file_is_never_evicted(mounted: Mounted) -> None:
 
 @pytest.mark.mount("cache_size=1000000")
 def test_what_does_not_fit_is_said(mounted: Mounted) -> None:
-    """One line names the file, and all others are brought."""
+    """One line names the file that does not fit, and all others are downloaded."""
     mounted.allow("no room left to cache")
     before = mounted.deployment.stats()["bytes_out"]
     ended = mounted.machine.run("pin", mounted.root)
@@ -201,7 +202,8 @@ def test_what_does_not_fit_is_said(mounted: Mounted) -> None:
 
 
 def test_offline_a_pin_is_remembered(mounted: Mounted) -> None:
-    """The command says so and ends with 4; once the service is back, it is fulfilled."""
+    """Offline, the command says so and exits with 4; the pin is fulfilled once the service is
+    back."""
     mounted.allow(*OFFLINE)
     list((mounted.root / "docs").iterdir())
     mounted.deployment.fault(down=True)
@@ -221,7 +223,8 @@ def test_offline_a_pin_is_remembered(mounted: Mounted) -> None:
 
 
 def test_mistakes_are_one_line(mounted: Mounted, tmp_path: Path) -> None:
-    """A path of no mount, one that is not there, one that is not pinned, one pinned with others."""
+    """A path outside a mount, a missing path, and one that is not or not alone pinned give one
+    line."""
     for arguments, reason in (
         (("pin", tmp_path), "is not in one of your zones; they are mounted at"),
         (("pin", mounted.root / "nowhere"), "does not exist"),
@@ -238,7 +241,7 @@ def test_mistakes_are_one_line(mounted: Mounted, tmp_path: Path) -> None:
 
 
 def test_a_removed_entry_that_comes_back_is_pinned_again(mounted: Mounted) -> None:
-    """Restored from the trash it has its id, and so its pin."""
+    """A restored entry has its former id, and therefore its pin."""
     mounted.machine.done("pin", mounted.root / "docs/report.md")
     (mounted.root / "docs/report.md").unlink()
     mounted.sync()
@@ -250,7 +253,7 @@ def test_a_removed_entry_that_comes_back_is_pinned_again(mounted: Mounted) -> No
 
 @pytest.mark.mount("refresh=1")
 def test_what_a_coworker_restores_is_fetched_again(mounted: Mounted) -> None:
-    """It is here once its folder has been listed, without another look at it or below it."""
+    """A restored entry is cached once its folder is listed, without another access."""
     names = ("notes.txt", "docs")
     mounted.machine.done("pin", *(mounted.root / name for name in names))
     ids = [mounted.zone.entry_id(name) for name in names]
@@ -270,7 +273,7 @@ def test_what_a_coworker_restores_is_fetched_again(mounted: Mounted) -> None:
 
 
 def test_a_logoff_forgets_the_pins(mounted: Mounted) -> None:
-    """They belonged to the account."""
+    """A logoff deletes the pins with the account."""
     mounted.machine.done("pin", mounted.root / "docs")
     mounted.machine.done("logoff")
     mounted.machine.log_on(mounted.deployment, profile="sandbox")

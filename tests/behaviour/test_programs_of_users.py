@@ -1,4 +1,4 @@
-"""The page about `zonedrive.remote`: its examples are programs that run, it names everything."""
+"""Documentation of `zonedrive.remote`: its examples run, and it describes every name."""
 
 import ast
 import hashlib
@@ -27,7 +27,7 @@ MEETING = seed.PACKAGED_WORLD.parent / "board/2026-09-15 Meeting"
 
 @pytest.fixture(scope="module")
 def example_world() -> Iterator[Deployment]:
-    """The sandbox as everybody has it at first."""
+    """Yield a sandbox with the packaged world."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
     deployment = Deployment(folder, world_file=world.example(folder, seed.PACKAGED_WORLD))
     yield deployment
@@ -37,7 +37,7 @@ def example_world() -> Iterator[Deployment]:
 
 @pytest.fixture
 def home(machine: Machine, example_world: Deployment) -> Machine:
-    """Alice's machine: logged on, with a file to upload, a token, and the authority."""
+    """Return Alice's machine: logged on, with a file to upload, a token, and the CA certificate."""
     machine.log_on(example_world, profile="sandbox")
     made = machine.done("tokens", "create", "t", "--password-stdin", text="correct horse\n")
     (machine.folder / "token").write_text(made)
@@ -47,7 +47,7 @@ def home(machine: Machine, example_world: Deployment) -> Machine:
 
 
 def run(example: str, home: Machine, deployment: Deployment) -> str:
-    """What a program prints; its password comes from the standard input."""
+    """Run an example with the password on standard input; return its output."""
     program = example.replace("https://service.example", deployment.base_url)
     done = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", "-c", program],
@@ -59,7 +59,7 @@ def run(example: str, home: Machine, deployment: Deployment) -> str:
 
 
 def test_upload_takes_ten_lines(home: Machine, example_world: Deployment) -> None:
-    """A file reaches a folder of a zone; the same again is its next version."""
+    """Ten lines upload a file to a folder; running them again makes its next version."""
     lines = [line for line in EXAMPLES[0].splitlines() if line.strip()]
     assert len(lines) <= 10
     for _ in range(2):
@@ -70,7 +70,7 @@ def test_upload_takes_ten_lines(home: Machine, example_world: Deployment) -> Non
 
 
 def test_a_folder_is_fetched_whole(home: Machine, example_world: Deployment) -> None:
-    """Zones are listed, every file below a folder arrives, and no name leads out of it."""
+    """All files below a folder are downloaded, and no name leads outside the target."""
     example_world.plant("Board", "../out", "x", parent=MEETING.name)
     said = run(EXAMPLES[1], home, example_world)
     assert "'Project X'" in said and "left out: '../out'" in said
@@ -80,13 +80,14 @@ def test_a_folder_is_fetched_whole(home: Machine, example_world: Deployment) -> 
 
 
 def test_a_token_is_enough(home: Machine, example_world: Deployment) -> None:
-    """Without an account, a file is read in pieces."""
+    """With only a token, a program reads ranges of a file."""
     said = run(EXAMPLES[2], home, example_world)
     assert said.strip() == hashlib.sha256(PICTURE.read_bytes()).hexdigest()
 
 
 def test_what_a_profile_describes(home: Machine, example_world: Deployment) -> None:
-    """Folders, versions, names and the trash, and a line where the profile has none of it."""
+    """Folders, versions, names and the trash work, or one line reports that the profile lacks
+    them."""
     said = run(EXAMPLES[3], home, example_world)
     assert said.splitlines() == [r"b'Dear all,\n' alice@acme.example", "['Letter to all.txt']"]
     zone = example_world.person("alice").zone("Project X")
@@ -97,7 +98,7 @@ def test_what_a_profile_describes(home: Machine, example_world: Deployment) -> N
 
 
 def test_users_groups_and_tokens(home: Machine, example_world: Deployment) -> None:
-    """The organization from a program."""
+    """A program manages users, groups and tokens."""
     users, group, made, tokens = run(EXAMPLES[4], home, example_world).splitlines()
     assert users == "6 users"
     assert re.fullmatch(

@@ -1,4 +1,4 @@
-"""Settings and attributes that people and scripts count on."""
+"""Settings and attributes that people and scripts rely on."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ def attribute(path: Path, name: str) -> str:
 
 
 def test_the_extended_attributes_tell_about_an_entry(mounted: Mounted) -> None:
-    """id, zone, state, author and type of a file can be read with getfattr."""
+    """getfattr shows id, zone, state, author and type of a file."""
     path = mounted.root / "notes.txt"
     entry = mounted.zone.find("notes.txt")
     assert entry is not None
@@ -36,7 +36,8 @@ def test_the_extended_attributes_tell_about_an_entry(mounted: Mounted) -> None:
 
 
 def test_the_state_follows_a_file_to_the_service(mounted: Mounted) -> None:
-    """pending while it waits, cached when it is there, local if it never goes."""
+    """The state is pending before the upload, cached after it, and local if the file stays
+    local."""
     path = mounted.root / "new.txt"
     with mounted.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         path.write_bytes(b"new\n")
@@ -52,7 +53,7 @@ def test_the_state_follows_a_file_to_the_service(mounted: Mounted) -> None:
 
 @pytest.mark.mount("close=wait")
 def test_close_can_wait_for_the_service(mounted: Mounted) -> None:
-    """With close=wait a file that was closed is on the service."""
+    """With close=wait a closed file is on the service."""
     (mounted.root / "waited.txt").write_bytes(b"there\n")
     assert mounted.zone.read("waited.txt") == b"there\n"
     with (mounted.root / "waited.txt").open("ab") as file:
@@ -63,7 +64,7 @@ def test_close_can_wait_for_the_service(mounted: Mounted) -> None:
 
 @pytest.mark.mount("close=wait")
 def test_close_tells_what_the_service_refused(mounted: Mounted) -> None:
-    """With close=wait a refusal is the errno of close, and the file is kept all the same."""
+    """With close=wait close fails with the errno of the refusal, and the file is kept."""
     mounted.allow("refused")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         with pytest.raises(PermissionError):
@@ -75,7 +76,8 @@ def test_close_tells_what_the_service_refused(mounted: Mounted) -> None:
 
 @pytest.mark.mount("fsync=service")
 def test_fsync_can_wait_for_the_service(mounted: Mounted) -> None:
-    """With fsync=service what was fsynced is on the service, though the file is still open."""
+    """With fsync=service the content is on the service after fsync, while the file is still
+    open."""
     with (mounted.root / "log.txt").open("wb", buffering=0) as file:
         file.write(b"one\n")
         os.fsync(file.fileno())
@@ -88,7 +90,7 @@ def test_fsync_can_wait_for_the_service(mounted: Mounted) -> None:
 
 
 def test_what_was_fsynced_survives_a_kill_while_it_is_open(mounted: Mounted) -> None:
-    """A log that is open for hours keeps every line that was fsynced, whatever happens."""
+    """A file that is open for hours keeps every line that was fsynced, even after a kill."""
     log = os.open(mounted.root / "log.txt", os.O_WRONLY | os.O_CREAT)
     os.write(log, b"one\n")
     os.fsync(log)
@@ -104,7 +106,7 @@ def test_what_was_fsynced_survives_a_kill_while_it_is_open(mounted: Mounted) -> 
 
 
 def test_times_and_modes_stay(mounted: Mounted) -> None:
-    """cp -p, touch and chmod hold over the upload and a restart; nothing jumps."""
+    """Times and modes from cp -p, touch and chmod survive the upload and a restart."""
     path = mounted.root / "kept.sh"
     path.write_bytes(b"#!/bin/sh\n")
     os.utime(path, ns=(1_600_000_000_123_456_789, 1_600_000_000_123_456_789))
@@ -123,7 +125,7 @@ def test_times_and_modes_stay(mounted: Mounted) -> None:
 
 
 def test_a_deleted_file_that_is_open_can_be_read_and_written(mounted: Mounted) -> None:
-    """unlink while open, as temporary files are used: the bytes live as long as the handle."""
+    """As for temporary files, the bytes of a deleted file exist as long as it is open."""
     with (mounted.root / "temporary").open("w+b", buffering=0) as file:
         file.write(b"scratch")
         (mounted.root / "temporary").unlink()
@@ -140,7 +142,7 @@ def test_a_deleted_file_that_is_open_can_be_read_and_written(mounted: Mounted) -
 
 
 def test_a_replaced_file_that_is_open_keeps_its_content_for_the_reader(mounted: Mounted) -> None:
-    """Who reads a file while another is renamed over it reads the old one to its end."""
+    """A reader reads the old file to its end after another file was renamed over it."""
     with (mounted.root / "notes.txt").open("rb", buffering=0) as file:
         (mounted.root / "new").write_bytes(b"replaced\n")
         (mounted.root / "new").rename(mounted.root / "notes.txt")
@@ -149,7 +151,7 @@ def test_a_replaced_file_that_is_open_keeps_its_content_for_the_reader(mounted: 
 
 
 def test_files_and_folders_that_are_protected_refuse(mounted: Mounted) -> None:
-    """writeProtected and readProtected on the service are permissions here."""
+    """writeProtected and readProtected on the service become permissions in the mount."""
     mounted.deployment.tell(
         {"protect": {"zone": mounted.root.name, "path": "notes.txt", "writeProtected": True}}
     )
@@ -161,12 +163,12 @@ def test_files_and_folders_that_are_protected_refuse(mounted: Mounted) -> None:
 
 
 def run(words: list[str | Path]) -> str:
-    """What a command prints; it must succeed."""
+    """Return the output of a command that must succeed."""
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 def test_common_tools_work(mounted: Mounted, tmp_path: Path) -> None:
-    """rsync, tar and git do on the mount what they do on a local disk."""
+    """rsync, tar and git work on the mount as on a local disk."""
     source = tmp_path / "source"
     for number in range(20):
         path = source / f"d{number % 3}" / f"file {number}.txt"

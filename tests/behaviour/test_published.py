@@ -1,4 +1,4 @@
-"""With the profile `published`, what the interface does not show fails at once and harmlessly."""
+"""With the profile `published`, unpublished operations fail at once and change nothing."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.mount(profile="published")
 
 
 def test_what_has_no_endpoint_is_not_permitted(mounted: Mounted) -> None:
-    """mkdir, rmdir, unlink and rename of what is on the service are EPERM; nothing changes."""
+    """mkdir, rmdir, unlink and rename of entries on the service give EPERM and change nothing."""
     root = mounted.root
     for refused in (
         lambda: (root / "new folder").mkdir(),
@@ -36,7 +36,7 @@ def rewrite(path: Path) -> None:
 
 
 def rename_over(path: Path) -> None:
-    """A temporary file takes its place."""
+    """Replace the file by a temporary file."""
     new = path.with_name("tmp123")
     new.write_bytes(b"mended\n")
     new.replace(path)
@@ -45,7 +45,7 @@ def rename_over(path: Path) -> None:
 @pytest.mark.mount("settle=600", profile="published")
 @pytest.mark.parametrize("save", [rewrite, rename_over], ids=lambda way: way.__name__)
 def test_editing_works(mounted: Mounted, save: Callable[[Path], None]) -> None:
-    """Writing in place, and a new file renamed over an old one, make its next version."""
+    """Writing in place, and renaming a new file over an old one, make the next version."""
     before = mounted.zone.entry_id("notes.txt")
     save(mounted.root / "notes.txt")
     mounted.sync()
@@ -57,7 +57,7 @@ def test_editing_works(mounted: Mounted, save: Callable[[Path], None]) -> None:
 
 @pytest.mark.mount("settle=600", profile="published")
 def test_a_file_that_is_not_uploaded_yet_is_free(mounted: Mounted) -> None:
-    """What only this machine knows can be renamed, removed and moved."""
+    """A file that is not uploaded yet can be renamed, removed and moved."""
     root = mounted.root
     (root / "draft").write_bytes(b"1")
     (root / "draft").rename(root / "docs/draft 2")

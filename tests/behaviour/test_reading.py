@@ -1,4 +1,4 @@
-"""What is on the service can be read below the mount with ordinary tools."""
+"""Ordinary tools can read the service's files below the mount."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from tests.harness.waiting import eventually
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    """The files below a folder of this machine."""
+    """Return the content of the files below a local folder."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -22,7 +22,7 @@ def tree(root: Path) -> dict[str, bytes]:
 
 
 def test_zones_are_folders(mounted: Mounted) -> None:
-    """Every zone that the API reaches is a folder; one that it does not reach is not there."""
+    """Every accessible zone is a folder; an inaccessible one is missing."""
     names = set(os.listdir(mounted.path))
     assert mounted.root.name in names
     assert "Closed" not in names
@@ -30,7 +30,7 @@ def test_zones_are_folders(mounted: Mounted) -> None:
 
 
 def test_a_zone_has_its_files(mounted: Mounted) -> None:
-    """All files of a zone are there, with the very bytes that the service has."""
+    """A zone's folder has all files, with the same bytes as on the service."""
     assert tree(mounted.root) == dict(world.SEED)
 
 
@@ -48,14 +48,14 @@ def test_sizes_and_times_are_those_of_the_service(mounted: Mounted) -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 131071, 131072, 3 * 1024 * 1024, 3 * 1024 * 1024 + 17])
 def test_a_piece_of_a_file_can_be_read(mounted: Mounted, start: int) -> None:
-    """A program may read anywhere in a file; behind its end there is nothing."""
+    """A program can read at any offset; past the end there are no bytes."""
     with (mounted.root / "big.bin").open("rb") as file:
         file.seek(start)
         assert file.read(200_000) == world.SEED["big.bin"][start : start + 200_000]
 
 
 def test_what_was_read_stays_readable_without_the_service(mounted: Mounted) -> None:
-    """A file that was read before can be read while the service is down, also after a remount."""
+    """A cached file can be read while the service is down, also after a remount."""
     mounted.allow("offline", "reach", "refresh")
     assert (mounted.root / "big.bin").read_bytes() == world.SEED["big.bin"]
     with mounted.deployment.faulty(down=True):
@@ -65,7 +65,7 @@ def test_what_was_read_stays_readable_without_the_service(mounted: Mounted) -> N
 
 @pytest.mark.mount("refresh=0.3")
 def test_what_others_change_shows_up(mounted: Mounted) -> None:
-    """New files, new versions and deletions of coworkers show within the refresh time."""
+    """New files, new versions and deletions by coworkers are visible within the refresh time."""
     notes = mounted.root / "notes.txt"
     assert notes.read_bytes() == world.SEED["notes.txt"]
     mounted.zone.write("notes.txt", b"rewritten by bob, and longer than before\n")
@@ -86,7 +86,7 @@ def test_df_answers(mounted: Mounted) -> None:
 
 
 def test_a_missing_file_is_missing(mounted: Mounted) -> None:
-    """What is not there says so at once."""
+    """A missing file gives an error at once."""
     with pytest.raises(FileNotFoundError):
         (mounted.root / "nowhere.txt").read_bytes()
     with pytest.raises(FileNotFoundError):
@@ -96,7 +96,7 @@ def test_a_missing_file_is_missing(mounted: Mounted) -> None:
 
 
 def read_anew(path: Path) -> bytes:
-    """What a program gets that opens the file now; nothing if it changes just then."""
+    """Return the content for a program that opens the file now; nothing if it changes just then."""
     try:
         return path.read_bytes()
     except OSError:
@@ -105,8 +105,10 @@ def read_anew(path: Path) -> bytes:
 
 @pytest.mark.parametrize("grown", [-5000, 0, 5000])
 def test_a_new_reader_brings_no_old_one_other_bytes(mounted: Mounted, grown: int) -> None:
-    """A coworker saves while a program reads: it gets the rest of its own version or ESTALE, also
-    when somebody else reads the new version whole meanwhile."""
+    """A reader gets the rest of its own version or ESTALE after a coworker's save.
+
+    Another program may read the new version completely meanwhile.
+    """
     path, size = mounted.root / "changing.bin", 2 << 20
     mounted.zone.write("changing.bin", b"A" * size)
     eventually(path.exists)
@@ -123,7 +125,7 @@ def test_a_new_reader_brings_no_old_one_other_bytes(mounted: Mounted, grown: int
 
 
 def test_a_reader_of_what_the_kernel_had_gets_one_version(mounted: Mounted) -> None:
-    """A file was read before, and is read again in two halves, with a coworker's save between."""
+    """A cached file is read again in two halves, with a coworker's save between them."""
     path, size = mounted.root / "changing.bin", 1 << 20
     mounted.zone.write("changing.bin", b"A" * size)
     eventually(lambda: read_anew(path) == b"A" * size)
@@ -138,8 +140,7 @@ def test_a_reader_of_what_the_kernel_had_gets_one_version(mounted: Mounted) -> N
 
 
 def test_own_saves_reach_who_has_the_file_open(mounted: Mounted) -> None:
-    """What a program here saves is read by one that has the file open, before and after it is on
-    the service."""
+    """A save is visible to a program that has the file open, before and after the upload."""
     path = mounted.root / "notes.txt"
     with path.open("rb", buffering=0) as reader:
         assert reader.read(1)

@@ -1,4 +1,4 @@
-"""What others change on the service shows within `refresh` seconds, and disturbs nobody's work."""
+"""Changes on the service are visible within `refresh` seconds, and disturb no running program."""
 
 import json
 import mmap
@@ -19,14 +19,14 @@ QUICK = pytest.mark.mount("refresh=0.3")
 
 
 def listings(mounted: Mounted) -> int:
-    """How many listings of folders the service was asked for so far."""
+    """Return the number of listing requests at the service so far."""
     requests: dict[str, int] = mounted.deployment.stats()["requests"]
     return sum(number for route, number in requests.items() if "/folder/" in route)
 
 
 @contextmanager
 def inside(folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A shell whose working directory is `folder`; it runs the lines it gets."""
+    """Yield a shell whose working directory is `folder`; it runs the lines it gets."""
     with subprocess.Popen(
         ["sh"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, bufsize=1,
@@ -38,7 +38,7 @@ def inside(folder: Path) -> Iterator["subprocess.Popen[str]"]:
 
 
 def says(shell: "subprocess.Popen[str]", command: str) -> str:
-    """The one line that a command in that shell prints."""
+    """Return the single line that a command in that shell prints."""
     assert shell.stdin is not None
     assert shell.stdout is not None
     shell.stdin.write(command + "\n")
@@ -46,7 +46,7 @@ def says(shell: "subprocess.Popen[str]", command: str) -> str:
 
 
 def shown(root: Path) -> dict[str, bytes | None]:
-    """Everything below a folder of the mount: content by path, None for folders."""
+    """Return everything below a folder of the mount: content by path, None for folders."""
     try:
         return {
             str(path.relative_to(root)): None if path.is_dir() else path.read_bytes()
@@ -58,7 +58,8 @@ def shown(root: Path) -> dict[str, bytes | None]:
 
 @QUICK
 def test_everything_a_coworker_does_shows(mounted: Mounted) -> None:
-    """New files and folders, contents, renames, moves and deletions, in names and in stat."""
+    """New files and folders, contents, renames, moves and deletions are visible in names and in
+    stat."""
     root, zone = mounted.root, mounted.zone
     assert not (root / "new.txt").exists()  # a name that was missed is not remembered as missing
     assert {path.name for path in root.rglob("*")} >= {"notes.txt", "report.md", "q1.csv"}
@@ -80,8 +81,10 @@ def test_everything_a_coworker_does_shows(mounted: Mounted) -> None:
 
 @QUICK
 def test_open_and_mapped_files_keep_their_version(mounted: Mounted) -> None:
-    """Who has a file open, or mapped, goes on with the version it has read of, never a mixture;
-    a new open shows a coworker's version.  Who has read nothing yet gets the new one."""
+    """A program with an open or mapped file keeps its version, never a mixture.
+
+    A new open gets a coworker's version, as does an open file of which nothing was read yet.
+    """
     path, other = mounted.root / "notes.txt", mounted.root / "docs" / "report.md"
     old, new, longer = path.read_bytes(), b"SECOND LINE, first line", b"longer" * 1000
     assert len(old) == len(new)
@@ -120,7 +123,7 @@ def test_a_program_in_a_folder_that_is_renamed_goes_on(mounted: Mounted) -> None
 
 @QUICK
 def test_a_program_in_a_folder_that_is_deleted_is_told(mounted: Mounted) -> None:
-    """A shell in a folder that a coworker deletes gets errors, and nobody else is disturbed."""
+    """A shell in a folder that a coworker deletes gets errors; no other program is disturbed."""
     with inside(mounted.root / "docs/2026") as shell:
         assert says(shell, "head -1 q1.csv") == "month,amount"
         mounted.zone.delete("docs")
@@ -131,7 +134,7 @@ def test_a_program_in_a_folder_that_is_deleted_is_told(mounted: Mounted) -> None
 
 
 def test_the_first_program_may_be_inside_at_once(mounted: Mounted) -> None:
-    """`cd` as the very first access: the folder stays where it is while its listing arrives."""
+    """If `cd` is the first access, the folder keeps its place when its listing arrives."""
     with inside(mounted.root / "docs") as shell:
         assert says(shell, "cat report.md | tail -1") == "All is well."
         for _ in range(3):
@@ -140,7 +143,7 @@ def test_the_first_program_may_be_inside_at_once(mounted: Mounted) -> None:
 
 @QUICK
 def test_a_dirty_file_wins_here(mounted: Mounted) -> None:
-    """While a file is edited here, a coworker's version does not show in it; both are kept."""
+    """While a file is edited here, a coworker's version is not visible in it; both are kept."""
     mounted.allow("in between")
     path = mounted.root / "notes.txt"
     with path.open("r+b", buffering=0) as file:
@@ -174,7 +177,7 @@ def test_a_name_that_changes_its_kind(mounted: Mounted) -> None:
 @QUICK
 @pytest.mark.parametrize("unsent", ["edited", "new"])
 def test_a_folder_is_deleted_over_unsent_work(mounted: Mounted, unsent: str) -> None:
-    """What is edited or new in a folder that a coworker deletes arrives, in a folder made anew."""
+    """Edited and new files in a folder that a coworker deletes are uploaded to a new folder."""
     mounted.allow("deleted on the service")
     name = "report.md" if unsent == "edited" else "mine.txt"
     path = mounted.root / "docs/2026" / name
@@ -195,7 +198,8 @@ def test_a_folder_is_deleted_over_unsent_work(mounted: Mounted, unsent: str) -> 
 
 @QUICK
 def test_two_people_rename_to_one_name(mounted: Mounted) -> None:
-    """Alice and Bob give different files the same new name: both files are there, and told."""
+    """If Alice and Bob rename different files to the same name, both files exist and are
+    reported."""
     mounted.allow("in between")
     mine = (mounted.root / "notes.txt").read_bytes()
     hers = f"/entries/{mounted.zone.entry_id('notes.txt')}$"
@@ -214,7 +218,7 @@ def test_two_people_rename_to_one_name(mounted: Mounted) -> None:
 
 @pytest.mark.mount("refresh=600")
 def test_a_listing_is_never_asked_for_twice_at_once(mounted: Mounted) -> None:
-    """Twenty programs in one folder of a slow service cost one listing."""
+    """Twenty programs in one folder of a slow service cause one listing."""
     before = listings(mounted)
     with mounted.deployment.faulty(latency_ms=1000, path="/folder/"):
         readers = [
@@ -230,7 +234,8 @@ def test_a_listing_is_never_asked_for_twice_at_once(mounted: Mounted) -> None:
 
 @QUICK
 def test_deleted_there_and_edited_here_is_said_truly(mounted: Mounted) -> None:
-    """`zonedrive conflicts` says that the file was deleted, not that another is beside it."""
+    """`zonedrive conflicts` reports that the file was deleted, not that there is a conflict
+    copy."""
     mounted.allow("deleted on the service")
     with (mounted.root / "notes.txt").open("ab", buffering=0) as file:
         file.write(b"third line\n")
@@ -244,7 +249,7 @@ def test_deleted_there_and_edited_here_is_said_truly(mounted: Mounted) -> None:
 
 
 def on_the_service(mounted: Mounted, change: str, value: object) -> None:
-    """What an administrator changes about the test's zone."""
+    """Change the test's zone as an administrator."""
     path = mounted.deployment.folder / "data/sandbox.db"
     with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as database:
         done = database.execute(
@@ -255,7 +260,7 @@ def on_the_service(mounted: Mounted, change: str, value: object) -> None:
 
 @QUICK
 def test_zones_come_and_go_and_get_other_names(mounted: Mounted) -> None:
-    """A renamed zone keeps those who work in it; a closed one vanishes, and comes back."""
+    """Programs continue in a renamed zone; a closed zone disappears, and can come back."""
     old, new = mounted.root, mounted.path / f"{mounted.root.name} renamed"
     others = set(os.listdir(mounted.path)) - {old.name}
     with inside(old / "docs") as shell:
@@ -278,7 +283,8 @@ def test_zones_come_and_go_and_get_other_names(mounted: Mounted) -> None:
 
 @QUICK
 def test_unsent_work_in_a_zone_that_is_closed_is_kept(mounted: Mounted) -> None:
-    """What waits for a zone that is taken away stays readable, is shown, and goes when it can."""
+    """Pending files for a closed zone stay readable, are reported, and are sent once it is open
+    again."""
     mounted.allow("refused")
     assert (mounted.root / "docs/report.md").exists()
     with (mounted.root / "docs/mine.txt").open("wb", buffering=0) as file:
@@ -300,7 +306,7 @@ def test_unsent_work_in_a_zone_that_is_closed_is_kept(mounted: Mounted) -> None:
 
 @pytest.mark.mount("refresh=0.3", profile="published")
 def test_a_folder_deleted_there_that_cannot_be_made_here(mounted: Mounted) -> None:
-    """Where no folder can be made, the edit in a deleted one waits, is shown, and can be moved."""
+    """If no folder can be created, the edit stays pending, is reported, and can be moved."""
     mounted.allow("deleted on the service", "refused")
     path = mounted.root / "docs/report.md"
     with path.open("ab", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""What the service refuses to remove; the other cases are in tests/in_process."""
+"""Removals that the service refuses; the other cases are in tests/in_process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.mount("settle=600")
 
 @contextmanager
 def refusing(mounted: Mounted, status: int, method: str, entry: str = "") -> Iterator[None]:
-    """The service refuses removals (DELETE) or renames (PUT), of one entry or all."""
+    """Let the service refuse removals (DELETE) or renames (PUT), of one entry or all."""
     mounted.allow("refused")
     with mounted.deployment.faulty(status=status, method=method, path=ENTRIES + entry):
         yield
@@ -28,7 +28,7 @@ def refusing(mounted: Mounted, status: int, method: str, entry: str = "") -> Ite
 def test_a_removal_that_got_through_is_not_said_to_be_refused(
     meddled: Mounted, meddler: Meddler, name: str
 ) -> None:
-    """Its answer was lost, and to be asked again makes no sense to the service."""
+    """The reply was lost, and the service answers the repeated request with an error."""
 
     def nonsense(answer: Answer) -> None:
         answer.status = 400
@@ -46,7 +46,8 @@ def test_a_removal_that_got_through_is_not_said_to_be_refused(
 
 @pytest.mark.parametrize("command", ["logoff", "unmount"])
 def test_a_refused_removal_hinders_no_end_but_is_said_there(mounted: Mounted, command: str) -> None:
-    """There is nothing left that would have to be sent; and nobody else would hear of it."""
+    """A refused removal does not delay the unmount, because nothing is pending, but is reported
+    there."""
     with refusing(mounted, 403, "DELETE"):
         (mounted.root / "notes.txt").unlink()
         where = [mounted.path] if command == "unmount" else []

@@ -9,7 +9,7 @@ from tests.harness import world
 from tests.harness.machine import Mounted
 
 SLOWLY = pytest.mark.mount("settle=600")
-"""However long a program takes for its steps, nothing is sent between them."""
+"""Mark for a mount that sends nothing between a program's steps, however long they take."""
 
 
 @SLOWLY
@@ -28,7 +28,7 @@ def test_sed_makes_one_version(mounted: Mounted) -> None:
 
 @SLOWLY
 def test_vim_makes_one_version(mounted: Mounted) -> None:
-    """A save in vim, with its swap, probe and backup files, is one version of the same file."""
+    """A save in vim, with its swap, probe and backup files, makes one version of the same file."""
     vim = shutil.which("vim") or shutil.which("vim.tiny") or shutil.which("vi")
     assert vim, "the tests need vim.tiny, which every Debian has"
     path = mounted.root / "docs/report.md"
@@ -46,7 +46,7 @@ def test_vim_makes_one_version(mounted: Mounted) -> None:
 
 @pytest.mark.mount("close=wait")
 def test_a_shell_redirection_that_waits_makes_one_version(mounted: Mounted) -> None:
-    """With close=wait nobody sees the file empty in between; the version is there at the end."""
+    """With close=wait the file is never visible as empty, and the version exists at the end."""
     subprocess.run(["sh", "-c", "echo redirected > notes.txt"], cwd=mounted.root, check=True)
     assert mounted.zone.read("notes.txt") == b"redirected\n"
     assert [version["size"] for version in mounted.zone.versions("notes.txt")] == [

@@ -1,4 +1,4 @@
-"""The page of promises says what really happens."""
+"""SEMANTICS.md describes the real behaviour."""
 
 import os
 import time
@@ -29,7 +29,7 @@ from zonedrive.config import LOCAL_ONLY
 
 
 def test_every_row_is_executed() -> None:
-    """No promise on the page is without its proof, and no proof without its promise."""
+    """Every row of the page has a test, and every test has a row."""
     assert [row.operation for row in rows()] == list(OPERATIONS)
 
 
@@ -41,13 +41,15 @@ def test_every_row_is_executed() -> None:
     ],
 )
 def test_operations(mounted: Mounted, profile: str) -> None:
-    """Each operation ends as its row says, outlives a kill, and the service gets just that."""
+    """Each operation ends as its row says, survives a kill, and the service gets exactly that
+    change."""
     require_the_page(mounted, profile, Worker(None))
 
 
 @pytest.mark.parametrize("profile", ["published", "sandbox"])
 def test_operations_of_an_ordinary_user(deployment: Deployment, zone: str, profile: str) -> None:
-    """The same for who is not root, whom the kernel refuses what the permission bits forbid."""
+    """The rows are also true for ordinary users, whom the kernel refuses what the mode bits
+    forbid."""
     with short_folder() as folder, working("tests.behaviour.semantics") as worker:
         machine = OrdinaryMachine(folder)
         machine.log_on(deployment, profile=profile)
@@ -61,7 +63,7 @@ def test_operations_of_an_ordinary_user(deployment: Deployment, zone: str, profi
 
 
 def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
-    """Perform every row."""
+    """Perform the operation of every row, and compare it with the page."""
     every = {f"row {number}": row for number, row in enumerate(rows())}
     for name in every:
         mounted.zone.make_folder(name)
@@ -100,19 +102,19 @@ def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
 
 
 def test_the_local_names_are_those_of_the_program() -> None:
-    """The page lists every name that stays on this machine by default, and no other."""
+    """The page lists exactly the default local-only names."""
     cells = (row[0] for row in table("Names of this machine only"))
     assert sorted(" ".join(cells).replace("`", "").split()) == sorted(LOCAL_ONLY)
 
 
 def test_every_row_without_the_service_is_executed() -> None:
-    """The same for the table of what happens when the service is away."""
+    """Every row about an unreachable service has a test, and every test has a row."""
     assert [cells[0] for cells in table("When the service is away")] == list(AWAY)
 
 
 @pytest.fixture(params=["offline", "logon-required"])
 def away(request: pytest.FixtureRequest) -> str:
-    """The state that the service is brought into."""
+    """Return the state into which the service is brought."""
     return str(request.param)
 
 
@@ -120,7 +122,8 @@ def away(request: pytest.FixtureRequest) -> str:
 def test_without_the_service(
     machine: Machine, deployment: Deployment, zone: str, away: str, settings: tuple[str, ...]
 ) -> None:
-    """Each operation ends within seconds as its row says, and later the service has it all."""
+    """Without the service, each operation ends within seconds as its row says, and is sent
+    later."""
     chosen = {
         f"row {number}": cells
         for number, cells in enumerate(table("When the service is away"))
@@ -163,7 +166,8 @@ def test_without_the_service(
 
 
 def seen_names(folder: Path) -> set[str]:
-    """The paths of what is in a folder, from the zone's root, known without the service."""
+    """Return the paths of a folder's entries that are known without the service, from the zone's
+    root."""
     unseen = folder / "unseen"
     return {
         str(path.relative_to(folder.parent))
@@ -172,7 +176,7 @@ def seen_names(folder: Path) -> set[str]:
 
 
 def _bring(mounted: Mounted, state: str) -> None:
-    """Let the daemon notice that the service is away."""
+    """Let the daemon notice that the service is unreachable."""
     if state == "offline":
         mounted.deployment.fault(down=True)
     else:

@@ -1,4 +1,4 @@
-"""Uploads as people see them: how far they are, why they wait, and what to do about it."""
+"""Uploads as users see them: their progress, the reason why they wait, and the remedy."""
 
 import os
 import re
@@ -20,17 +20,17 @@ BIG = os.urandom(6_000_000)
 
 
 def upload(mounted: Mounted, name: str) -> dict[str, object]:
-    """What `status --json` says of one file."""
+    """Return the upload of one file in `status --json`."""
     found = {each["path"].rpartition("/")[2]: each for each in mounted.status()["uploads"]}
     return dict(found.get(name, {}))
 
 
 @pytest.mark.mount("upload_limit=150000", "connections=2")
 def test_a_small_file_passes_a_big_one_and_progress_is_shown(mounted: Mounted) -> None:
-    """A note need not wait for a film; of the film the bytes sent so far are told.
+    """A small file is uploaded before a big one, whose progress is reported.
 
-    The film would take most of a minute: whatever else the machine does, it is not faster than
-    who looks.  The next mount has no limit.
+    The big one would take most of a minute, so that it cannot be finished before the check on any
+    machine. The next mount has no limit.
     """
     (mounted.root / "film.bin").write_bytes(BIG)
     eventually(lambda: upload(mounted, "film.bin").get("sent"), what="it is on its way")
@@ -54,7 +54,7 @@ def test_a_small_file_passes_a_big_one_and_progress_is_shown(mounted: Mounted) -
 
 @pytest.mark.mount("upload_limit=4096")
 def test_what_a_limit_holds_back_is_not_called_sent(mounted: Mounted) -> None:
-    """Of a file that takes most of a minute not all is told as sent in its first seconds."""
+    """In its first seconds, an upload of most of a minute is not reported as completely sent."""
     (mounted.root / "slow.bin").write_bytes(BIG[:200_000])
 
     def going() -> dict[str, object]:
@@ -72,7 +72,7 @@ def test_what_a_limit_holds_back_is_not_called_sent(mounted: Mounted) -> None:
 
 @pytest.mark.mount("upload_limit=1500000")
 def test_a_change_during_the_upload_starts_it_anew(mounted: Mounted) -> None:
-    """Saved again while it is being sent: the old bytes are not finished, one version arrives."""
+    """If a file is saved during its upload, the upload is cancelled, and one version arrives."""
     path = mounted.root / "notes.txt"
     path.write_bytes(BIG)
     eventually(lambda: upload(mounted, "notes.txt").get("sent"), what="it is on its way")
@@ -85,9 +85,9 @@ def test_a_change_during_the_upload_starts_it_anew(mounted: Mounted) -> None:
 
 @pytest.mark.mount("settle=600")
 def test_a_sync_does_not_wait_for_what_was_closed_to_settle(mounted: Mounted) -> None:
-    """Neither for what it finds closed, nor for what a program closes while it waits for that.
+    """`sync` does not wait for the settle time of files that are or become closed.
 
-    The kernel tells of the last close some time after it: there is no telling which came first.
+    The kernel reports the last close some time after it, so that the order of the two is not known.
     """
     answers = mounted.answers(command="sync", timeout=60)
     with (mounted.root / "new.txt").open("xb") as file:
@@ -101,7 +101,7 @@ def test_a_sync_does_not_wait_for_what_was_closed_to_settle(mounted: Mounted) ->
 
 @pytest.mark.mount("settle=0")
 def test_what_a_program_has_not_closed_yet_is_not_called_safe(mounted: Mounted) -> None:
-    """`status` counts it and says why it waits; `sync` waits for the close, as for an upload."""
+    """`status` counts an open file and names the reason; `sync` waits for its close."""
     path = mounted.root / "new.txt"
     with path.open("xb", buffering=0) as file:
         file.write(b"mine\n")
@@ -127,7 +127,7 @@ def test_what_a_program_has_not_closed_yet_is_not_called_safe(mounted: Mounted) 
 
 
 def test_sync_says_which_program_it_waits_for(mounted: Mounted) -> None:
-    """Once, with the file; and it goes on by itself when that is closed, to the end."""
+    """`sync` names the program and the file once, and continues after the file is closed."""
     path = mounted.root / "letter.txt"
     with path.open("xb", buffering=0) as file:
         file.write(b"Dear Sir\n")
@@ -145,7 +145,7 @@ def test_sync_says_which_program_it_waits_for(mounted: Mounted) -> None:
 
 
 def left(mounted: Mounted) -> list[str]:
-    """The names of what is told as not on the service, once removals are."""
+    """Return the names that are reported as not uploaded, once the removals are."""
     eventually(lambda: not upload(mounted, "gone.txt"), what="the removal is told")
     return [each["path"].rpartition("/")[2] for each in mounted.status()["uploads"]]
 
@@ -160,7 +160,8 @@ REFUSALS = {
 
 @pytest.mark.parametrize("status", REFUSALS)
 def test_a_refusal_stops_that_file_only_and_says_what_to_do(mounted: Mounted, status: int) -> None:
-    """Cause and remedy stand in `status` and `sync`; others arrive; it goes when the cause goes."""
+    """`status` and `sync` name cause and remedy; other files arrive, and the file once the cause
+    is gone."""
     mounted.allow("refused")
     code, cause, remedy = REFUSALS[status]
     folder = mounted.zone.entry_id("docs")
@@ -185,7 +186,8 @@ def test_a_refusal_stops_that_file_only_and_says_what_to_do(mounted: Mounted, st
 
 
 def test_a_busy_service_gets_every_file_once(mounted: Mounted) -> None:
-    """Rejections for overload cost one attempt each; nothing is lost, doubled or called offline."""
+    """An overload rejection costs one attempt; no file is lost, sent twice or reported as
+    offline."""
     mounted.allow("too much to do")
     names = [f"{number}.txt" for number in range(40)]
     for status in (429, 503):
@@ -214,7 +216,7 @@ def uploads(mounted: Mounted) -> int:
 def test_sync_says_why_a_failing_service_has_nothing(
     mounted: Mounted, status: int, code: int
 ) -> None:
-    """A service that fails on and on: not only how many files wait, but the cause."""
+    """`sync` reports not only the number of pending files, but the cause."""
     mounted.allow("offline")
     assert os.listdir(mounted.root)
     with mounted.deployment.faulty(status=status, path="^/api/"):
@@ -231,7 +233,8 @@ def test_sync_says_why_a_failing_service_has_nothing(
 @pytest.mark.mount("refresh=60")
 @pytest.mark.parametrize("size", [5, 3_000_000], ids=["small", "big"])
 def test_sync_says_that_the_service_gave_no_answer(mounted: Mounted, size: int) -> None:
-    """4 within its time, also before it is sure that the service is away."""
+    """`sync` exits with 4 within its timeout, even before the service is known to be
+    unreachable."""
     mounted.allow(r"WARNING (?![^\n]*\n.)")
     assert os.listdir(mounted.root)
     with mounted.deployment.faulty(stall=300):
@@ -246,7 +249,7 @@ def test_sync_says_that_the_service_gave_no_answer(mounted: Mounted, size: int) 
 
 @pytest.mark.mount("refresh=600")
 def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
-    """A conflict copy that waits is one, and what was removed here has the path it had."""
+    """A pending conflict copy is reported as one, and a removed file with its former path."""
     mounted.allow("in between")
     assert (mounted.root / "notes.txt").read_bytes()
     assert (mounted.root / "docs/report.md").exists()
@@ -276,8 +279,10 @@ def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
 
 
 def test_changes_without_bytes_are_told_from_files(mounted: Mounted) -> None:
-    """A file that is only here is not mixed up with a folder, a rename or a removal, and each has
-    its path, also in a folder that was removed with it."""
+    """A local-only file is not confused with a folder, a rename or a removal.
+
+    Each has its path, also in a folder that was removed with it.
+    """
     os.listdir(mounted.root / "docs/2026")
     with mounted.deployment.faulty(down=True):
         (mounted.root / "new").mkdir()
@@ -301,7 +306,7 @@ def test_changes_without_bytes_are_told_from_files(mounted: Mounted) -> None:
 
 
 def test_many_refusals_are_a_few_lines(mounted: Mounted) -> None:
-    """Twenty refused files do not fill the screen."""
+    """Twenty refused files give only a few lines."""
     mounted.allow("refused")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         for number in range(20):
@@ -314,7 +319,7 @@ def test_many_refusals_are_a_few_lines(mounted: Mounted) -> None:
 
 
 def test_names_cannot_steer_the_terminal(mounted: Mounted) -> None:
-    """No command writes control characters or turned writing of a name as they are."""
+    """No command prints control characters or direction overrides in names."""
     mounted.allow("refused")
     evil = "a\x1b[2Jb\u202egpj.exe"
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
@@ -332,7 +337,7 @@ def test_names_cannot_steer_the_terminal(mounted: Mounted) -> None:
 
 
 def test_after_a_suspend_everything_goes_on(mounted: Mounted) -> None:
-    """The machine slept, every kept connection died: reads and uploads simply work."""
+    """After a suspend all connections are dead; reads and uploads still work."""
     paths = [path for path in mounted.root.rglob("*") if path.is_file()]
     assert paths
     pid = mounted.pid
@@ -351,14 +356,15 @@ def test_after_a_suspend_everything_goes_on(mounted: Mounted) -> None:
 
 
 def tried_in_vain(mounted: Mounted) -> None:
-    """As if every upload had failed for a week; only while unmounted."""
+    """Change the database as if every upload had failed for a week; only while unmounted."""
     later = time.time_ns() + 300 * 1_000_000_000
     with closing(sqlite3.connect(mounted.machine.state / "tree.db")) as database, database:
         database.execute("UPDATE intents SET attempts = 9000, due_ns = ?", (later,))
 
 
 def test_sync_does_not_wait_for_ever_on_a_service_that_fails(mounted: Mounted) -> None:
-    """Without a timeout, too, it ends when all has failed again and again, and says with what."""
+    """Even without a timeout `sync` ends after repeated failures of all uploads, and names the
+    error."""
     assert os.listdir(mounted.root)
     with mounted.deployment.faulty(status=500, method="POST"):
         (mounted.root / "new").mkdir()
@@ -376,7 +382,8 @@ def test_sync_does_not_wait_for_ever_on_a_service_that_fails(mounted: Mounted) -
 
 
 def test_after_a_week_offline_everything_is_sent(mounted: Mounted) -> None:
-    """After many vain attempts, the next one far off: sent within seconds of a way being there."""
+    """Despite many failed attempts and a distant next one, files are sent within seconds once
+    online."""
     mounted.allow("offline")
     assert os.listdir(mounted.root)
     with mounted.deployment.faulty(down=True):

@@ -1,4 +1,4 @@
-"""Sessions that end under a mount whose password was kept, and what happens to a refused one."""
+"""Sessions that end during a mount with a stored password, and rejected passwords."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ SESSION = ("--session-only", "--save-password")
 
 @pytest.fixture
 def screen(machine: Machine) -> Iterator[Screen]:
-    """A desktop that shows what the machine's programs have to say."""
+    """Yield a desktop that shows notifications of the machine's programs."""
     bus = Bus(machine.folder)
     machine.environment["DBUS_SESSION_BUS_ADDRESS"] = bus.address
     shown = Screen(bus)
@@ -34,7 +34,7 @@ def screen(machine: Machine) -> Iterator[Screen]:
 
 @pytest.fixture
 def kept(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Mounted with a session, and with the password that can renew it."""
+    """Return a mount with a session, and a stored password that can renew it."""
     machine.log_on(deployment, profile="sandbox", options=SESSION)
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
     try:
@@ -47,17 +47,17 @@ def kept(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounte
 
 
 def logons(deployment: Deployment) -> int:
-    """How often anybody tried to log on so far."""
+    """Return the number of logon requests so far."""
     return int(deployment.stats()["requests"].get(LOGON, 0))
 
 
 def end_sessions(mount: Mounted) -> None:
-    """All of them, as when the service is started anew."""
+    """End all sessions, as a restart of the service does."""
     mount.deployment.tell({"expire_sessions": True})
 
 
 def bearer(machine: Machine) -> str:
-    """What the account proves itself with."""
+    """Return the stored session or token."""
     return str(json.loads((machine.state / "secrets.json").read_text())["bearer"])
 
 
@@ -66,12 +66,12 @@ def listing(mount: Mounted) -> None:
 
 
 def reading(mount: Mounted) -> None:
-    """Not from the cache."""
+    """Read a file that is not cached."""
     assert (mount.root / "docs" / "report.md").read_bytes() == world.SEED["docs/report.md"]
 
 
 def reading_on(mount: Mounted) -> None:
-    """The stream breaks; what is missing is asked for as a range."""
+    """Read a file whose download breaks off, so that the rest is requested as a range."""
     mount.deployment.fault(cut_after=10, path="/content$", times=1)
     assert (mount.root / "docs" / "2026" / "q1.csv").read_bytes() == world.SEED["docs/2026/q1.csv"]
 
@@ -114,7 +114,7 @@ WORK = (listing, reading, reading_on, a_range, saving, saving_much, a_folder, ev
 def test_a_session_that_was_never_accepted_is_no_logon(
     machine: Machine, meddler: Meddler, options: list[str]
 ) -> None:
-    """Credentials were right, and what came of them opens nothing: said so, and nothing is kept."""
+    """If the service rejects a new session, logon reports that, and stores nothing."""
 
     def another(answer: Answer) -> None:
         answer.say({**json.loads(answer.body), "sessionId": 5})
@@ -131,7 +131,8 @@ def test_a_session_that_was_never_accepted_is_no_logon(
 
 
 def test_a_session_that_ends_in_the_middle_of_anything_is_renewed_once(kept: Mounted) -> None:
-    """No program notices; one logon is made for it, and nothing is done twice."""
+    """No program notices the end of a session; there is one new logon, and no request has effect
+    twice."""
     for work in WORK:
         before = logons(kept.deployment)
         end_sessions(kept)
@@ -148,7 +149,8 @@ def test_a_session_that_ends_in_the_middle_of_anything_is_renewed_once(kept: Mou
 def test_a_session_is_renewed_before_it_ends(
     machine: Machine, deployment: Deployment, zone: str
 ) -> None:
-    """By itself, and the former one is ended: a request is never refused."""
+    """The daemon renews a session before its end and ends the former one; no request is
+    rejected."""
     machine.log_on(deployment, profile="sandbox", options=SESSION)
     secrets = machine.state / "secrets.json"
     kept = json.loads(secrets.read_text())
@@ -176,7 +178,7 @@ def test_a_session_is_renewed_before_it_ends(
 
 
 def test_a_token_is_renewed_with_itself(machine: Machine, deployment: Deployment) -> None:
-    """The next one works, lives as long, and takes no logon; the former one is revoked."""
+    """A new token is created with the old one, without a logon; the former token is revoked."""
     machine.log_on(deployment, profile="sandbox", options=["--token-days", "7", "--save-password"])
     before, former = logons(deployment), json.loads(bearer(machine))
     order = {"instead_of": _digest(former["secret"]), "ended": False}
@@ -192,7 +194,7 @@ def test_a_token_is_renewed_with_itself(machine: Machine, deployment: Deployment
 
 
 def test_commands_renew_a_session_as_well(machine: Machine, deployment: Deployment) -> None:
-    """Nothing has to be mounted for that."""
+    """Commands renew a session even without a mount."""
     machine.log_on(deployment, profile="sandbox", options=SESSION)
     for command in (["zones"], ["users", "list"]):
         before = logons(deployment)
@@ -218,9 +220,10 @@ def _renew(machine: Machine, order: dict[str, object]) -> object:
 def test_a_refused_password_is_tried_once_and_a_person_told_once(
     screen: Screen, kept: Mounted
 ) -> None:
-    """Also by the next daemon; the command that helps is in the notification, the log and status.
+    """A rejected password is tried once, also by the next daemon, and the user is told once.
 
-    What is here can be read and written meanwhile, and the next logon ends it all.
+    The notification, the log and status have the remedy.  Files can be read and written meanwhile,
+    and the next logon ends the problem.
     """
     machine, deployment = kept.machine, kept.deployment
     known = (kept.root / "notes.txt").read_bytes()
@@ -257,7 +260,8 @@ def test_a_refused_password_is_tried_once_and_a_person_told_once(
 
 
 def test_a_blocked_user_is_left_alone_and_told(screen: Screen, kept: Mounted) -> None:
-    """One try, and none for a quarter of an hour, over a restart too; the time is said."""
+    """One attempt, and none for a quarter of an hour, even after a restart; the time is
+    reported."""
     deployment = kept.deployment
     deployment.fault(
         status=401, error="TEMPORARY_BLOCKED", method="POST", path="^/api/access/logon"
@@ -286,7 +290,7 @@ def test_a_blocked_user_is_left_alone_and_told(screen: Screen, kept: Mounted) ->
 def test_without_a_kept_password_a_refused_session_is_not_shown_on_and_on(
     screen: Screen, machine: Machine, deployment: Deployment, zone: str
 ) -> None:
-    """Programs that go on asking make no requests; the person hears once."""
+    """Without a stored password, later accesses send no requests, and the user is notified once."""
     machine.log_on(deployment, profile="sandbox", options=["--session-only"])
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.1"])
     try:

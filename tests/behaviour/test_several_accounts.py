@@ -1,4 +1,4 @@
-"""Two people's accounts on one machine, at the same time."""
+"""Accounts of two users on one machine, at the same time."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ ACCOUNTS = {"work": "alice", "home-2": "bob"}
 
 @pytest.fixture
 def both(machine: Machine, deployment: Deployment) -> Iterator[dict[str, Path]]:
-    """Alice's and Bob's mounts, by account."""
+    """Return Alice's and Bob's mounts, by account."""
     mounts = {}
     try:
         for account, name in ACCOUNTS.items():
@@ -30,7 +30,7 @@ def both(machine: Machine, deployment: Deployment) -> Iterator[dict[str, Path]]:
 
 
 def status(machine: Machine, account: str) -> dict[str, object]:
-    """As the account's daemon tells it."""
+    """Return the status of an account's daemon."""
     found: dict[str, object] = json.loads(machine.done("status", "--json", "--account", account))
     return found
 
@@ -38,7 +38,7 @@ def status(machine: Machine, account: str) -> dict[str, object]:
 def test_two_accounts_live_side_by_side(
     machine: Machine, deployment: Deployment, zone: str, both: dict[str, Path]
 ) -> None:
-    """Two daemons and two mounts; each acts as its own user, and shares no file with the other."""
+    """Two daemons and two mounts: each acts as its own user, and they share no file."""
     for account, name in ACCOUNTS.items():
         (both[account] / zone / f"by {name}.txt").write_text(name)
         machine.done("sync", both[account])
@@ -61,7 +61,7 @@ def test_two_accounts_live_side_by_side(
 def test_one_account_ends_without_the_other(
     machine: Machine, deployment: Deployment, zone: str, both: dict[str, Path]
 ) -> None:
-    """A logoff of one takes nothing of the other's, neither here nor at the service."""
+    """A logoff leaves everything of the other account, locally and at the service."""
     machine.done("logoff", "--account", "work")
     assert not (machine.folders["STATE_HOME"] / "zonedrive" / "work").exists()
     assert not (machine.folders["CACHE_HOME"] / "zonedrive" / "work").exists()
@@ -75,7 +75,7 @@ def test_one_account_ends_without_the_other(
 
 
 def test_what_to_do_names_the_account(machine: Machine, deployment: Deployment) -> None:
-    """A command that is pasted is about the same account again, and no other one."""
+    """The command in a remedy names the same account."""
     for command in (["status"], ["zones"], ["sync"], ["logoff"], ["mount", "."]):
         said = machine.run(*command, "--account", "work").stderr
         assert "run zonedrive logon URL --account work" in said, command
@@ -88,7 +88,7 @@ def test_what_to_do_names_the_account(machine: Machine, deployment: Deployment) 
 
 @pytest.mark.parametrize("name", ["Work", "a b", "../x", "ä", "a/b", "a_b", ""])
 def test_a_name_that_is_none_is_refused(machine: Machine, name: str) -> None:
-    """Lower-case letters, digits and hyphens; nothing is made for another."""
+    """Only names of lower-case letters, digits and hyphens are accepted; others create no files."""
     for command in ("logon", "logoff", "status"):
         more = ["https://zones.invalid", "--username", "a", "--password-stdin"]
         refused = machine.run(command, *(more if command == "logon" else ()), "--account", name)

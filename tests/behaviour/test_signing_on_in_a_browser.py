@@ -1,4 +1,4 @@
-"""`zonedrive logon` by a sign-on in a browser: the whole way, in a real one."""
+"""`zonedrive logon` by a sign-on in a real browser."""
 
 import re
 import shutil
@@ -41,12 +41,12 @@ def _free() -> Iterator[Deployment]:
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[Deployment]:
-    """A service where everybody signs on at one of two providers."""
+    """Yield a service where all users sign on at one of two providers."""
     yield from served(f"{PROVIDERS}idp_required = true")
 
 
 def served(organization: str) -> Iterator[Deployment]:
-    """A service with that organization."""
+    """Yield a service with that organization."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
     deployment = Deployment(folder, zones=1, organization=organization)
     yield deployment
@@ -56,21 +56,21 @@ def served(organization: str) -> Iterator[Deployment]:
 
 @pytest.fixture
 def free(_free: Deployment) -> Iterator[Deployment]:
-    """A service where one may sign on in a browser, and Carol has to."""
+    """Return a service where users may sign on in a browser, and Carol must."""
     yield _free
     _free.heal()
 
 
 @pytest.fixture(scope="module")
 def chromium(_free: Deployment, strict: Deployment) -> Iterator[Chromium]:
-    """A browser that trusts both services."""
+    """Yield a browser that trusts both services."""
     browser = Chromium(_free.base_url, strict.base_url)
     yield browser
     browser.close()
 
 
 def is_logged_on(machine: Machine) -> bool:
-    """Whether the account works."""
+    """Return True if the account works."""
     return "Zone 01" in machine.done("zones")
 
 
@@ -78,7 +78,7 @@ def is_logged_on(machine: Machine) -> bool:
 def test_a_sign_on_in_a_browser(
     machine: Machine, free: Deployment, chromium: Chromium, way: tuple[str, str]
 ) -> None:
-    """The provider takes the password, the page says who signed on, and the account works."""
+    """The provider checks the password, the page names the user, and the account works."""
     desk = Desk(machine, free, *way)
     desk.go(chromium)
     assert chromium.address.startswith(free.base_url)
@@ -94,7 +94,7 @@ def test_a_sign_on_in_a_browser(
 def test_what_logs_on_is_seen_nowhere(
     machine: Machine, free: Deployment, chromium: Chromium, way: tuple[str, str]
 ) -> None:
-    """Not in the browser's address, one step back, its command line or the terminal."""
+    """The token is not in the browser's address, history or command line, nor on the terminal."""
     desk = Desk(machine, free, *way)
     given = desk.address()
     assert re.fullmatch(rf"file://{machine.folder}/zonedrive-sign-on-\w+/sign-on\.html", given)
@@ -128,7 +128,7 @@ def test_what_logs_on_is_seen_nowhere(
 
 
 def test_a_form_post_is_not_kept_by_the_browser(machine: Machine, free: Deployment) -> None:
-    """Of all that a closed browser leaves on the disk, it is nowhere; a fragment would be there."""
+    """A closed browser leaves a form post nowhere on the disk, unlike a fragment."""
     browser = Chromium(free.base_url)
     try:
         desk = Desk(machine, free, "--idp", "corp")
@@ -147,7 +147,7 @@ def test_a_form_post_is_not_kept_by_the_browser(machine: Machine, free: Deployme
 def test_a_provider_may_answer_in_the_fragment(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """Where the profile says so, the answer is in the address, out of which a page takes it."""
+    """If the profile says so, the answer is in the fragment, from which a page reads it."""
     profile = machine.folder / "deployment.toml"
     profile.write_text(FRAGMENT)
     desk = Desk(machine, free, "--idp", "branch office", "--profile", str(profile))
@@ -160,7 +160,7 @@ def test_a_provider_may_answer_in_the_fragment(
 
 
 def test_giving_up_at_the_provider(machine: Machine, free: Deployment, chromium: Chromium) -> None:
-    """A click on Cancel ends the logon; page and terminal say so, and no account is left."""
+    """Cancel ends the logon with a message on page and terminal, and without an account."""
     desk = Desk(machine, free, "--idp", "corp")
     desk.go(chromium)
     chromium.until("Password")
@@ -173,7 +173,7 @@ def test_giving_up_at_the_provider(machine: Machine, free: Deployment, chromium:
 def test_a_service_that_refuses_what_came_back(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """The page tells the same as the terminal; nothing is tried a second time."""
+    """Page and terminal report the same error; nothing is tried a second time."""
     desk = Desk(machine, free, "--idp", "corp")
     desk.go(chromium)
     chromium.until("Password")
@@ -187,8 +187,10 @@ def test_a_service_that_refuses_what_came_back(
 def test_a_browser_that_is_somebody_else(
     machine: Machine, free: Deployment, chromium: Chromium, way: tuple[str, str]
 ) -> None:
-    """Whoever the browser knows, the terminal shows and asks; without a yes nothing is kept, and
-    the session is ended."""
+    """The terminal shows the user of the browser and asks; without a yes nothing is stored.
+
+    The session is ended as well.
+    """
     for answer in ("n", "", "yess"):
         desk = Desk(machine, free, *way, "--username", CAROL)
         desk.go(chromium)
@@ -207,7 +209,7 @@ def test_a_browser_that_is_somebody_else(
 def test_a_user_who_is_expected_is_not_asked_for(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """Named, or of the logon before; another one than before is asked for again."""
+    """No question for a user who is named or was logged on before; any other user is confirmed."""
 
     def signed_on(user: str, *options: str) -> Desk:
         desk = Desk(machine, free, "--idp", "corp", *options)
@@ -232,8 +234,10 @@ def test_a_user_who_is_expected_is_not_asked_for(
 def test_without_a_terminal_another_user_than_named_is_refused(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """From a script or a desktop entry: nobody can be asked.  Where nobody is named, the line that
-    ends the logon says who signed on."""
+    """Without a terminal, a script or desktop entry gets an error for an unexpected user.
+
+    If no user was named, the last line of the logon names the user.
+    """
     for options, code, words in (
         (("--username", CAROL), 3, f"signed on as {ALICE}, not as {CAROL}"),
         ((), 0, f"logged on to {free.base_url} as {ALICE}"),
@@ -251,7 +255,8 @@ def test_without_a_terminal_another_user_than_named_is_refused(
 def test_a_mount_goes_on_after_another_sign_on(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """When the session ends, status says the same sign-on again; after it the mount goes on."""
+    """After the session ends, `status` recommends the same sign-on; afterwards the mount
+    continues."""
 
     def signed_on() -> None:
         desk = Desk(machine, free, "--idp", "branch office")
@@ -282,7 +287,7 @@ def test_a_mount_goes_on_after_another_sign_on(
 def test_a_user_who_is_sent_to_a_provider(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """The service answers her name with an address: the browser goes there, and comes back."""
+    """The service answers her name with an address; the browser goes there, and returns."""
     desk = Desk(machine, free, "--username", CAROL)
     desk.go(chromium)
     assert CAROL in chromium.run("return document.forms[0].username.value")
@@ -293,7 +298,7 @@ def test_a_user_who_is_sent_to_a_provider(
 
 
 def test_choosing_a_provider(machine: Machine, strict: Deployment, chromium: Chromium) -> None:
-    """Where a provider is required and there are several, one is chosen by its number."""
+    """If a provider is required and there are several, the user chooses one by its number."""
     desk = Desk(machine, strict)
     desk.terminal.until("Number [1]:")
     assert "1  corp (Corporate sign-on)\r\n  2  branch office" in desk.terminal.shown
@@ -310,7 +315,7 @@ def test_choosing_a_provider(machine: Machine, strict: Deployment, chromium: Chr
 def test_choosing_between_a_password_and_a_browser(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """Where not everybody has a password, who has not said a name is asked for the way."""
+    """If passwords are not for all users and no name is given, the user chooses the method."""
     desk = Desk(machine, free)
     desk.terminal.until("Number [1]:")
     assert "1  user name and password\r\n  2  corp" in desk.terminal.shown
@@ -323,7 +328,7 @@ def test_choosing_between_a_password_and_a_browser(
 
 
 def test_choosing_the_password(machine: Machine, free: Deployment) -> None:
-    """The first way is the one that needs no browser."""
+    """The first method is the one without a browser."""
     desk = Desk(machine, free)
     desk.terminal.until("Number [1]:")
     desk.terminal.type("")
@@ -336,7 +341,7 @@ def test_choosing_the_password(machine: Machine, free: Deployment) -> None:
 
 
 def test_without_a_terminal_the_ways_are_listed(machine: Machine, strict: Deployment) -> None:
-    """One line with every way; nobody is asked, and no browser is opened."""
+    """One line lists the methods, without a question or a browser."""
     ended = machine.run(*command(strict))
     assert ended.returncode == 2
     assert "choose with --idp corp or --idp 'branch office'" in ended.stderr
@@ -349,7 +354,7 @@ def test_without_a_terminal_the_ways_are_listed(machine: Machine, strict: Deploy
 
 
 def test_providers_that_there_are_not(machine: Machine, free: Deployment) -> None:
-    """The line names those that there are."""
+    """The line names the existing providers."""
     for options, words in (
         (("--idp", "corpp"), "there is corp, branch office"),
         (("--personal-id", "corp"), "there is eid"),
@@ -360,7 +365,7 @@ def test_providers_that_there_are_not(machine: Machine, free: Deployment) -> Non
 
 
 def test_a_profile_that_does_not_know_the_answer(machine: Machine, free: Deployment) -> None:
-    """`published` cannot: that is said before any browser is opened."""
+    """With `published` the error comes before a browser is opened."""
     assert "published" in packaged()
     desk = Desk(machine, free, "--idp", "corp", "--profile", "published")
     assert "'published' does not say what a sign-on in a browser brings back" in desk.end(1)
@@ -375,7 +380,7 @@ def test_a_sign_on_that_does_not_come(machine: Machine, free: Deployment) -> Non
 
 
 def test_giving_up_at_the_terminal(machine: Machine, free: Deployment) -> None:
-    """Ctrl-C ends the wait with one line, and nobody listens any more."""
+    """Ctrl-C ends the wait with one line, and closes the listening socket."""
     desk = Desk(machine, free, "--idp", "corp")
     given = desk.start()
     desk.terminal.press("\x03")
@@ -387,7 +392,7 @@ def test_giving_up_at_the_terminal(machine: Machine, free: Deployment) -> None:
 def test_other_pages_and_programs_cannot_end_or_take_the_wait(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """A page of another origin and a guessing program are refused; the sign-on goes on."""
+    """A page of another origin and a program that guesses are rejected; the sign-on continues."""
     desk = Desk(machine, free, "--idp", "corp")
     here = urlsplit(desk.start())
     chromium.go("data:text/html,<title>evil</title>")
@@ -407,7 +412,7 @@ def test_other_pages_and_programs_cannot_end_or_take_the_wait(
 
 
 def test_the_browser_of_another_device(machine: Machine, free: Deployment) -> None:
-    """--no-browser shows the address; the one that the other browser ends at is pasted, unseen."""
+    """--no-browser shows the address; the user pastes the final address, without echo."""
     desk = Desk(machine, free, "--idp", "corp", "--no-browser")
     desk.terminal.until("then press Enter.")
     found = re.search(rf"{re.escape(free.base_url)}/\S+", desk.terminal.shown)
@@ -431,7 +436,7 @@ def test_the_browser_of_another_device(machine: Machine, free: Deployment) -> No
 def test_an_address_may_be_opened_on_this_machine_by_hand(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """Without a browser to start, the shown address comes back by itself, too."""
+    """If no browser can be started, the shown address works on this machine, too."""
     desk = Desk(machine, free, "--idp", "corp", "--no-browser")
     desk.terminal.until("then press Enter.")
     found = re.search(rf"{re.escape(free.base_url)}/\S+", desk.terminal.shown)

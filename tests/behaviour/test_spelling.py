@@ -1,4 +1,4 @@
-"""A name has one look: on the machine that made it, on every other one, now and later."""
+"""A name looks the same on every machine, before and after an upload."""
 
 import errno
 import os
@@ -24,12 +24,12 @@ SPELLED = {
     "a\u2066b\u2069": "a‹LRI›b‹PDI›",
 }
 AS_THEY_ARE = ["می\u200cخواهم", "👩\u200d👧", "a\u200eb\u200f", "❤\ufe0f", "e\u0301", "a\u2028b"]
-"""Marks that writing needs, or that steer nothing."""
+"""Characters that scripts need or that have no control effect."""
 
 
 @pytest.fixture
 def elsewhere(deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """The same zone on a coworker's machine."""
+    """Yield the same zone on a coworker's machine."""
     with short_folder() as folder:
         machine = Machine(folder)
         machine.log_on(deployment, name="bob", profile="sandbox")
@@ -42,14 +42,17 @@ def elsewhere(deployment: Deployment, zone: str) -> Iterator[Mounted]:
 
 
 def names(folder: Path) -> set[str]:
-    """What a listing of a folder shows."""
+    """Return the names in a folder's listing."""
     return set(os.listdir(folder))
 
 
 @pytest.mark.mount("settle=0.2", "refresh=0.3")
 def test_a_name_looks_the_same_everywhere(mounted: Mounted, elsewhere: Mounted) -> None:
-    """A name with a control character or an override of direction is shown by one look-alike, here
-    and elsewhere, before and after the upload and a remount; programs find it by their own."""
+    """A name with a control character or direction override has one replacement everywhere.
+
+    It is the same before and after the upload and a remount; programs also find the file by its
+    real name.
+    """
     here = mounted.root / "named"
     here.mkdir()
     shown = {*SPELLED.values(), *AS_THEY_ARE}
@@ -73,7 +76,8 @@ def test_a_name_looks_the_same_everywhere(mounted: Mounted, elsewhere: Mounted) 
 
 @pytest.mark.mount("settle=0.2", "refresh=300")
 def test_both_spellings_are_one_file(mounted: Mounted) -> None:
-    """A change by one spelling shows by the other at once, whatever the kernel keeps."""
+    """A change through one spelling is visible through the other at once, despite the kernel's
+    cache."""
     root, spelled, look = mounted.root, mounted.root / "a\tb", mounted.root / "a␉b"
     spelled.write_text("one")
     assert look.read_text() == "one"
@@ -116,7 +120,7 @@ def test_both_spellings_are_one_file(mounted: Mounted) -> None:
 
 
 def test_programs_unpack_and_check_out_such_names(mounted: Mounted, tmp_path: Path) -> None:
-    """tar, cp, diff, find and rm work with them as with any name."""
+    """tar, cp, diff, find and rm work with such names as with any name."""
     made = tmp_path / "made"
     made.mkdir()
     for name in SPELLED:

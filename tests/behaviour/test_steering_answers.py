@@ -1,4 +1,5 @@
-"""A service whose every text holds what steers terminals, logs and service managers."""
+"""Control characters in all texts of a service do not affect terminals, logs or service
+managers."""
 
 import contextlib
 import json
@@ -26,14 +27,14 @@ KEPT = {
     "id", "zoneId", "parentId", "rootId", "sessionId", "token", "groupId", "memberId", "uri",
     "lastModified", "createdAt", "state", "organizationName", "error",
 }  # fmt: skip
-"""Without these as they are nobody could log on or read a folder: other tests alter them."""
+"""Keys whose values must be correct for logon and listings; other tests change them."""
 
 NAMED = {"userId"}
-"""The objects whose `name` is not that of an entry or a zone, which is data."""
+"""Objects whose `name` is not the name of an entry or a zone, which is data."""
 
 
 def steers(text: str) -> list[str]:
-    """What in some lines steers anything."""
+    """Return the control characters in some lines."""
     return [
         char
         for char in text.replace("\n", "")
@@ -43,7 +44,7 @@ def steers(text: str) -> list[str]:
 
 
 def poisoned(value: Any, key: str = "", above: str = "") -> Any:
-    """All texts of an answer, made hostile."""
+    """Return an answer with control characters in all texts."""
     if isinstance(value, dict):
         return {name: poisoned(inner, name, key) for name, inner in value.items()}
     if isinstance(value, list):
@@ -53,14 +54,14 @@ def poisoned(value: Any, key: str = "", above: str = "") -> Any:
 
 
 def spoil(answer: Answer) -> None:
-    """Every JSON that comes back."""
+    """Change every JSON answer."""
     if answer.headers.get("content-type", "").startswith("application/json") and answer.body:
         answer.say(poisoned(json.loads(answer.body)))
 
 
 @pytest.fixture
 def manager(machine: Machine) -> Iterator[socket.socket]:
-    """A service manager that listens to the daemon."""
+    """Yield a service manager that receives the daemon's messages."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(str(machine.folder / "notify"))
         line.settimeout(60)
@@ -69,7 +70,7 @@ def manager(machine: Machine) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def screen(machine: Machine) -> Iterator[Screen]:
-    """A desktop that shows notifications."""
+    """Yield a desktop that shows notifications."""
     folder = machine.folder / "bus"
     folder.mkdir()
     bus = Bus(folder)
@@ -88,7 +89,8 @@ def test_no_text_of_the_service_steers_anything(
     manager: socket.socket,
     screen: Screen,
 ) -> None:
-    """Not a terminal, a log, a notification, the service manager, or who reads an attribute."""
+    """No text of the service affects terminal, log, notifications, service manager or
+    attributes."""
     meddler.about, meddler.mood = lambda _asked: True, spoil
     terminal = Terminal(
         machine, "logon", meddler.base_url, "--username", f"alice@{world.DOMAIN}",

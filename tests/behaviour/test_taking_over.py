@@ -1,4 +1,4 @@
-"""Another user logs on where one has logged on before: neither gets anything of the other's."""
+"""Logon of a different user: neither user gets data of the other."""
 
 import subprocess
 
@@ -12,7 +12,7 @@ ONLY_HERE = "1 file in lost+found is only on this machine"
 
 
 def log_on(mounted: Mounted, name: str, *options: str) -> "subprocess.CompletedProcess[str]":
-    """With a password, on top of what is there."""
+    """Log on with a password over the existing account."""
     deployment = mounted.deployment
     return mounted.machine.run(
         "logon", deployment.base_url, "--username", f"{name}@{world.DOMAIN}", "--password-stdin",
@@ -22,7 +22,7 @@ def log_on(mounted: Mounted, name: str, *options: str) -> "subprocess.CompletedP
 
 @pytest.mark.parametrize("still", ["mounted", "unmounted"])
 def test_what_waits_is_nobody_elses(mounted: Mounted, still: str) -> None:
-    """Bob is refused with what to do; Alice's bytes arrive as hers."""
+    """Bob is refused with a remedy; Alice's pending files are uploaded as hers."""
     mounted.allow("offline", "reach", "took")
     list(mounted.root.iterdir())
     with mounted.deployment.faulty(status=503, path="^/api/zones/", method="POST"):
@@ -47,7 +47,8 @@ def test_what_waits_is_nobody_elses(mounted: Mounted, still: str) -> None:
 
 
 def test_nothing_cached_is_shown_to_another_user(mounted: Mounted) -> None:
-    """It is destroyed, which is said; an account of his own would have left it alone."""
+    """The cache is deleted, which is reported; with an account of his own it would be left
+    alone."""
     machine = mounted.machine
     (mounted.root / NAME).write_bytes(b"12345")
     (mounted.root / NAME).read_bytes()
@@ -70,7 +71,8 @@ def test_nothing_cached_is_shown_to_another_user(mounted: Mounted) -> None:
 
 
 def test_a_logon_that_is_lost_from_the_disk(mounted: Mounted) -> None:
-    """A damaged account file has a copy; without both, what waits is counted, and Alice's still."""
+    """A damaged account file has a copy; without both, pending files are counted and stay
+    Alice's."""
     machine = mounted.machine
     mounted.allow("offline", "reach")
     list(mounted.root.iterdir())
@@ -92,7 +94,8 @@ def test_a_logon_that_is_lost_from_the_disk(mounted: Mounted) -> None:
 
 
 def test_files_that_lost_their_names_are_not_destroyed_unseen(mounted: Mounted) -> None:
-    """Neither by a logoff nor by another user, and never called safe: they are here alone."""
+    """Neither a logoff nor another user's logon deletes lost files silently; they are local
+    only."""
     machine = mounted.machine
     mounted.allow("offline", "reach", "damaged", "missing", "lost")
     list(mounted.root.iterdir())

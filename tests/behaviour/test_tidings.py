@@ -1,4 +1,4 @@
-"""What the person at a desktop hears of a mount, and what the machine is told at its end."""
+"""Notifications of a mount to the desktop, and its inhibitor of a shutdown."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from tests.harness.waiting import eventually
 
 @pytest.fixture
 def bus(mounted: Mounted) -> Iterator[Bus]:
-    """One that is both the session's and the machine's, for the mount."""
+    """Yield a bus for the mount that is both session bus and system bus."""
     folder = mounted.machine.folder / "bus"
     folder.mkdir()
     running = Bus(folder)
@@ -27,7 +27,7 @@ def bus(mounted: Mounted) -> Iterator[Bus]:
 
 @pytest.fixture
 def screen(bus: Bus) -> Iterator[Screen]:
-    """A desktop."""
+    """Yield a desktop."""
     running = Screen(bus)
     yield running
     running.close()
@@ -35,7 +35,8 @@ def screen(bus: Bus) -> Iterator[Screen]:
 
 @pytest.mark.mount("settle=600")
 def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: Screen) -> None:
-    """Many in one notification, with the command; taken away when they have arrived."""
+    """Many files give one notification with a command, which is withdrawn when they have
+    arrived."""
     mounted.allow("refused", "in between")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         for number in range(20):
@@ -62,7 +63,10 @@ def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: S
 def test_a_conflict_that_nobody_was_there_to_hear_of_is_told_at_the_next_start(
     mounted: Mounted, bus: Bus
 ) -> None:
-    """Once; and those of the time before an upgrade, which kept no account of it, never."""
+    """A conflict without a desktop is notified once at the next start.
+
+    Conflicts from before an upgrade, which were not recorded, are not notified.
+    """
     mounted.allow("in between")
     clash(mounted, "notes.txt")
     mounted.unmount()
@@ -86,7 +90,7 @@ def test_a_conflict_that_nobody_was_there_to_hear_of_is_told_at_the_next_start(
 
 
 def clash(mounted: Mounted, name: str) -> None:
-    """Bob and Alice change a file at the same time."""
+    """Change a file as Bob and as Alice at the same time."""
     assert (mounted.root / name).read_bytes()
     with (mounted.root / name).open("ab", buffering=0) as file:
         file.write(b"mine\n")
@@ -96,7 +100,8 @@ def clash(mounted: Mounted, name: str) -> None:
 
 @pytest.mark.mount("settle=600")
 def test_a_shutdown_waits_for_what_can_be_sent(mounted: Mounted, bus: Bus) -> None:
-    """The reason says how much; then it is tried at once, and the machine may go."""
+    """The inhibitor names the amount; then uploads are tried at once, and the shutdown may
+    continue."""
     logind = Logind(bus)
     try:
         (mounted.root / "late.txt").write_bytes(b"just in time\n")

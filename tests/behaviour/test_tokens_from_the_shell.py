@@ -22,18 +22,18 @@ PASSWORD = world.PASSWORDS["alice"]
 def create(
     shell: Machine, *arguments: str | Path, text: str = f"{PASSWORD}\n"
 ) -> "subprocess.CompletedProcess[str]":
-    """What a script does."""
+    """Create a token as a script does."""
     return shell.run("tokens", "create", *arguments, "--password-stdin", text=text)
 
 
 def listed(shell: Machine) -> list[dict[str, Any]]:
-    """The list, for programs."""
+    """Return the JSON list of tokens."""
     found: list[dict[str, Any]] = json.loads(shell.done("tokens", "list", "--json"))
     return found
 
 
 def status(deployment: Deployment, token: str, path: str) -> int:
-    """What the service answers to somebody with that token."""
+    """Return the service's status for a request with that token."""
     trust = ssl.create_default_context(cafile=deployment.ca_file)
     headers = {"Authorization": f"Bearer {token}"}
     url = deployment.base_url + path
@@ -41,7 +41,8 @@ def status(deployment: Deployment, token: str, path: str) -> int:
 
 
 def test_a_new_token_is_the_only_thing_printed(shell: Machine, deployment: Deployment) -> None:
-    """`token=$(zonedrive tokens create …)` holds a secret that works, and nobody else does."""
+    """`token=$(zonedrive tokens create …)` contains a working secret, which is stored nowhere
+    else."""
     made = create(shell, "backup job", "--days", "3")
     assert made.returncode == 0, made.stderr
     secret = made.stdout.removesuffix("\n")
@@ -62,7 +63,7 @@ def test_a_new_token_is_the_only_thing_printed(shell: Machine, deployment: Deplo
 
 
 def test_a_token_as_json(shell: Machine) -> None:
-    """One object with the fields that the help names."""
+    """The JSON is one object with the fields that the help names."""
     made = json.loads(create(shell, "j", "--json").stdout)
     assert set(made) == {"id", "name", "token", "expires"}
     told = shell.done("tokens", "create", "--help")
@@ -71,7 +72,7 @@ def test_a_token_as_json(shell: Machine) -> None:
 
 
 def test_a_scope_limits_a_token(shell: Machine, deployment: Deployment) -> None:
-    """SCIM sees users and no zones; permissions, clients and a whole scope from a file arrive."""
+    """SCIM sees users and no zones; permissions, clients and a scope from a file are sent."""
     scim = create(shell, "scim", "--scope", "SCIM").stdout.strip()
     assert status(deployment, scim, "/api/users") == 200
     assert status(deployment, scim, "/api/zones") == 403
@@ -94,7 +95,7 @@ def test_a_scope_limits_a_token(shell: Machine, deployment: Deployment) -> None:
 
 
 def test_an_expired_token_stays_listed_and_is_marked(shell: Machine) -> None:
-    """The table says which ones are over."""
+    """The table marks expired tokens."""
     assert create(shell, "short", "--seconds", "1").returncode == 0
 
     def over() -> bool:
@@ -107,7 +108,7 @@ def test_an_expired_token_stays_listed_and_is_marked(shell: Machine) -> None:
 def test_a_token_is_revoked_where_the_profile_knows_how(
     machine: Machine, deployment: Deployment
 ) -> None:
-    """It ends at once; that of the account itself is left to a logoff."""
+    """A token ends at once; the account's own token is only revoked by a logoff."""
     machine.log_on(deployment, profile="published")
     made = json.loads(create(machine, "mine", "--json").stdout)
     refused = machine.run("tokens", "revoke", made["id"])
@@ -125,7 +126,7 @@ def test_a_token_is_revoked_where_the_profile_knows_how(
 
 
 def test_a_wrong_password_is_one_line(shell: Machine) -> None:
-    """Refused credentials are 3, and nothing that was typed is repeated."""
+    """Rejected credentials give exit code 3, and no typed text is repeated."""
     refused = create(shell, "x", text="wrong pass\n")
     assert (refused.returncode, refused.stdout) == (3, "")
     assert refused.stderr.count("\n") == 1 and "password is wrong" in refused.stderr
@@ -133,7 +134,7 @@ def test_a_wrong_password_is_one_line(shell: Machine) -> None:
 
 
 def test_a_person_types_the_password_unseen(shell: Machine) -> None:
-    """At a terminal it is asked for; the secret comes once."""
+    """A terminal prompts for the password without echo; the secret is printed once."""
     terminal = Terminal(shell, "tokens", "create", "typed")
     terminal.until("Password")
     terminal.type(PASSWORD)
@@ -156,7 +157,7 @@ def test_a_person_types_the_password_unseen(shell: Machine) -> None:
     ],
 )
 def test_a_wrong_use_asks_for_no_password(shell: Machine, arguments: list[str], word: str) -> None:
-    """One line and 2, before anything is sent."""
+    """A wrong use gives one line and exit code 2, before any request."""
     wrong = create(shell, *arguments, text="")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.count("\n") == 1 and word in wrong.stderr
@@ -166,7 +167,8 @@ def test_a_wrong_use_asks_for_no_password(shell: Machine, arguments: list[str], 
 def test_a_token_whose_secret_reaches_nobody_is_no_surprise(
     machine: Machine, deployment: Deployment, profile: str
 ) -> None:
-    """It is revoked where the profile knows how, else its id is said; the command has failed."""
+    """If the secret cannot be printed, the token is revoked or its id reported; the command
+    fails."""
     machine.log_on(deployment, profile=profile)
     call = f"exec {COMMAND} tokens create nobodys-{profile} --seconds 600 --password-stdin"
     said: dict[str, subprocess.CompletedProcess[str]] = {}
@@ -186,7 +188,7 @@ def test_a_token_whose_secret_reaches_nobody_is_no_surprise(
 
 @pytest.mark.parametrize("content", ['{"scope": 1}', '{"name": 7}', "[]", "{", None])
 def test_a_scope_file_that_is_none(shell: Machine, content: str | None) -> None:
-    """One line that names the file."""
+    """One line names the file."""
     if content is not None:
         (shell.folder / "scope.json").write_text(content)
     wrong = create(shell, "x", "--scope-file", "scope.json")
@@ -197,7 +199,7 @@ def test_a_scope_file_that_is_none(shell: Machine, content: str | None) -> None:
 def test_no_terminal_no_logon_no_service(
     shell: Machine, deployment: Deployment, machine: Machine
 ) -> None:
-    """Each is one line with its own exit code."""
+    """A missing terminal, logon or service gives one line with its own exit code."""
     mute = shell.run("tokens", "create", "x")
     assert mute.returncode == 2 and "--password-stdin" in mute.stderr
     other = create(shell, "x", "--account", "other", text="")
@@ -215,9 +217,10 @@ def test_no_terminal_no_logon_no_service(
 def test_a_wrong_password_goes_to_the_service_once(
     machine: Machine, deployment: Deployment, command: tuple[str, ...]
 ) -> None:
-    """Also where it says so with the status of a logon that has ended, and a password is kept.
+    """A wrong password is sent once, even with a stored password or a misleading status.
 
-    The logon stays as it is: a mistyped password is no reason for another one.
+    The service may answer with the status of an ended logon.  A mistyped password causes no new
+    logon.
     """
     machine.log_on(deployment, profile="sandbox", options=["--save-password"])
     kept = (machine.state / "secrets.json").read_bytes()
@@ -236,7 +239,7 @@ def test_a_wrong_password_goes_to_the_service_once(
 def test_a_session_that_has_ended_is_renewed_before_a_password_goes_out(
     machine: Machine, deployment: Deployment
 ) -> None:
-    """So the token is made as if nothing had been."""
+    """An ended session is renewed first, and the token is created as usual."""
     machine.log_on(deployment, profile="sandbox", options=["--session-only", "--save-password"])
     deployment.tell({"expire_sessions": True})
     before = deployment.stats()["requests"].get("POST /api/tokens", 0)

@@ -1,4 +1,4 @@
-"""Whatever zones are called, none takes the place of what programs trust at the top of a mount."""
+"""No zone's name can replace a file that programs trust at the top of a mount."""
 
 import json
 import os
@@ -31,7 +31,7 @@ DIRECTION = "invoice\u202efdp.exe"
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Iterator[Deployment]:
-    """A service whose manager gave zones such names."""
+    """Yield a service whose manager gave zones such names."""
     file = world.write(tmp_path, zones=1)
     names = [*SPECIAL, DIRECTION]
     zones = "".join(
@@ -49,7 +49,7 @@ def hostile(tmp_path: Path) -> Iterator[Deployment]:
 
 @pytest.fixture
 def mount(hostile: Deployment) -> Iterator[Mounted]:
-    """Alice's mount of it."""
+    """Yield Alice's mount of the service."""
     with short_folder() as folder:
         machine = Machine(folder)
         machine.log_on(hostile, profile="sandbox")
@@ -62,8 +62,11 @@ def mount(hostile: Deployment) -> Iterator[Mounted]:
 
 
 def test_no_zone_stands_where_programs_look(mount: Mounted) -> None:
-    """The desktop trashes into the trash of its user; git finds no repository above a zone; a
-    zone's name cannot turn the direction of writing."""
+    """Special zone names have no effect on programs.
+
+    The desktop moves files into the trash of its user; git finds no repository above a zone; a
+    zone's name cannot change the direction of writing.
+    """
     top = mount.path
     shown = {*SPECIAL.values(), "invoice‹RLO›fdp.exe", "Zone 01"}
     assert set(os.listdir(top)) == shown

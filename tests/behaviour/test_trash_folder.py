@@ -1,4 +1,4 @@
-"""The trash of desktops: what a file manager puts into `.Trash-UID` is in the service's trash."""
+"""Desktop trash: files that a file manager moves to `.Trash-UID` are in the service's trash."""
 
 import errno
 import json
@@ -20,21 +20,22 @@ def files(mounted: Mounted) -> Path:
 
 
 def trash(mounted: Mounted, path: str, name: str = "") -> Path:
-    """What file managers do; where it is then."""
+    """Trash a file as file managers do; return its new path."""
     to = files(mounted) / (name or Path(path).name)
     (mounted.root / path).rename(to)
     return to
 
 
 def deleted(mounted: Mounted) -> dict[str, str]:
-    """What is in the service's trash of this test's zone: ids by name."""
+    """Return the ids in the service's trash of this test's zone, by name."""
     said = mounted.machine.done("trash", "--zone", mounted.root.name, "--json")
     entries: list[dict[str, str]] = json.loads(said)
     return {each["name"]: each["id"] for each in entries}
 
 
 def refused(number: int, act: Callable[[], object], *, of_root: bool = False) -> None:
-    """`of_root`: others than root hear earlier that they may not write in that folder."""
+    """Check that the operation fails; `of_root`: other users get the error of the folder's mode
+    first."""
     with pytest.raises(OSError) as caught:  # check= is younger than Debian 13's pytest
         act()
     allowed = {number, errno.EACCES} if of_root and os.getuid() else {number}
@@ -42,7 +43,7 @@ def refused(number: int, act: Callable[[], object], *, of_root: bool = False) ->
 
 
 def test_it_is_there_for_who_asks_and_in_no_listing(mounted: Mounted) -> None:
-    """The folder has what file managers ask of it, and no program stumbles over it."""
+    """The folder exists for file managers that look it up, but appears in no listing."""
     found = (mounted.path / NAME).stat()
     assert (found.st_mode & 0o7777, found.st_uid) == (0o700, os.getuid())
     assert {"files", "info"} <= set(os.listdir(mounted.path / NAME))
@@ -53,7 +54,7 @@ def test_it_is_there_for_who_asks_and_in_no_listing(mounted: Mounted) -> None:
 
 
 def test_a_trashed_file_is_in_the_trash_of_the_service_and_comes_back(mounted: Mounted) -> None:
-    """It keeps its id and its history on the way there and back."""
+    """A trashed and restored file keeps its id and its history."""
     before = mounted.zone.entry_id("notes.txt")
     there = trash(mounted, "notes.txt")
     assert not (mounted.root / "notes.txt").exists()
@@ -68,7 +69,7 @@ def test_a_trashed_file_is_in_the_trash_of_the_service_and_comes_back(mounted: M
 
 
 def test_a_trashed_folder_goes_and_comes_back_as_a_whole(mounted: Mounted) -> None:
-    """One entry of the service's trash holds all that was in it; it may come back elsewhere."""
+    """A trashed folder is one entry with all its content, and can be restored elsewhere."""
     before = mounted.zone.tree("docs")
     listed = mounted.zone.entry_id("docs/2026/q1.csv")
     there = trash(mounted, "docs", "docs.2")
@@ -85,7 +86,7 @@ def test_a_trashed_folder_goes_and_comes_back_as_a_whole(mounted: Mounted) -> No
 
 
 def test_what_is_restored_by_the_command_is_in_the_folder_no_more(mounted: Mounted) -> None:
-    """The two ways to bring something back know of each other."""
+    """After `zonedrive trash restore`, the folder does not show the entry any more."""
     trash(mounted, "notes.txt")
     mounted.sync()
     mounted.machine.done("restore", deleted(mounted)["notes.txt"])
@@ -94,7 +95,8 @@ def test_what_is_restored_by_the_command_is_in_the_folder_no_more(mounted: Mount
 
 
 def test_emptying_it_removes_nothing_for_good(mounted: Mounted) -> None:
-    """Programs remove what is in it, some by way of a folder of their own; the service keeps it."""
+    """Programs can remove its entries, also through a folder of their own; the service keeps
+    them."""
     trash(mounted, "notes.txt").unlink()
     trash(mounted, "docs").rename(mounted.path / NAME / "expunged" / "123")
     (mounted.path / NAME / "expunged" / "123").rmdir()
@@ -104,7 +106,7 @@ def test_emptying_it_removes_nothing_for_good(mounted: Mounted) -> None:
 
 
 def test_what_is_still_on_its_way_is_sent_first(mounted: Mounted) -> None:
-    """A file that was saved a moment ago is in the trash with what was saved."""
+    """A file that was just saved is in the trash with its new content."""
     (mounted.root / "notes.txt").write_bytes(b"the last word\n")
     (mounted.root / "docs" / "new.txt").write_bytes(b"just made\n")
     for name in ("notes.txt", "docs"):
@@ -117,7 +119,7 @@ def test_what_is_still_on_its_way_is_sent_first(mounted: Mounted) -> None:
 
 
 def test_what_is_not_on_the_service_is_not_trashed(mounted: Mounted) -> None:
-    """Nobody could bring it back: it is refused, and stays."""
+    """A file that is not on the service is refused and stays, because it could not be restored."""
     (mounted.root / "notes.txt~").write_bytes(b"only here\n")
     (mounted.root / "docs" / ".~lock.report.md#").write_bytes(b"only here\n")
     refused(errno.EXDEV, lambda: trash(mounted, "notes.txt~"))  # programs offer to delete it
@@ -133,7 +135,7 @@ def test_what_is_not_on_the_service_is_not_trashed(mounted: Mounted) -> None:
 
 
 def test_what_the_service_refuses_can_be_thrown_away(mounted: Mounted) -> None:
-    """Programs hear that it is only here, and offer to remove it for good."""
+    """Programs get the error for local-only files, and offer to remove the file permanently."""
     mounted.allow("refused")
     path = mounted.root / "docs" / "refused.txt"
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
@@ -148,7 +150,7 @@ def test_what_the_service_refuses_can_be_thrown_away(mounted: Mounted) -> None:
 
 
 def test_offline_it_waits(mounted: Mounted) -> None:
-    """What the service has can be trashed without it; it is told later, also after a crash."""
+    """Offline, entries can be trashed; the change is sent later, also after a crash."""
     os.listdir(mounted.root / "docs")
     with mounted.deployment.faulty(down=True):
         trash(mounted, "notes.txt")
@@ -163,7 +165,8 @@ def test_offline_it_waits(mounted: Mounted) -> None:
 
 
 def test_what_comes_to_its_place_is_no_version_of_it(mounted: Mounted) -> None:
-    """A file that is written anew at once is a new file; the trashed one comes back as it was."""
+    """A new file with the name of a trashed one is separate; the trashed file is restored
+    unchanged."""
     path, other = mounted.root / "notes.txt", mounted.root / "docs" / "old.txt"
     before, content = mounted.zone.entry_id("notes.txt"), path.read_bytes()
     with path.open("rb"):  # also if a program still has it open
@@ -182,7 +185,7 @@ def test_what_comes_to_its_place_is_no_version_of_it(mounted: Mounted) -> None:
 
 
 def test_what_comes_back_pushes_nothing_aside(mounted: Mounted) -> None:
-    """While its former name is in use, also by what is not sent yet, it stays in the trash."""
+    """While its former name is in use, also by a pending file, the entry stays in the trash."""
     there, folder = trash(mounted, "notes.txt"), trash(mounted, "docs")
     mounted.sync()
     with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="POST", path="/files"):
@@ -198,7 +201,7 @@ def test_what_comes_back_pushes_nothing_aside(mounted: Mounted) -> None:
 
 
 def test_what_a_coworker_put_in_meanwhile_keeps_the_folder(mounted: Mounted) -> None:
-    """Nobody's work vanishes unseen: the folder is back with all that is in it."""
+    """A folder with a coworker's new file comes back with all its content."""
     mounted.allow("holds something new on the service")
     for theirs in ("docs/theirs.txt", "docs/2026/theirs.txt", "docs/2026/q1.csv"):
         os.listdir(mounted.root / "docs/2026")
@@ -213,7 +216,8 @@ def test_what_a_coworker_put_in_meanwhile_keeps_the_folder(mounted: Mounted) -> 
 
 
 def test_in_a_folder_that_was_put_in_nothing_is_written_any_more(mounted: Mounted) -> None:
-    """A shell that is still in it is told, and nothing is taken that would go with the folder."""
+    """A shell that is still in a trashed folder gets an error when it writes, so that no data
+    are lost."""
     inner = os.open(mounted.root / "docs/2026", os.O_RDONLY)
     known = os.open("q1.csv", os.O_RDONLY, dir_fd=inner)
     try:
@@ -237,7 +241,7 @@ def test_in_a_folder_that_was_put_in_nothing_is_written_any_more(mounted: Mounte
 
 
 def test_notes_are_short_files_in_memory(mounted: Mounted) -> None:
-    """Programs write what they like into `info`, by way of a temporary file, too."""
+    """Programs can write short files into `info`, also through a temporary file."""
     info = mounted.path / NAME / "info"
     temporary = info / ".notes.trashinfo.X1"
     temporary.write_bytes(b"[Trash Info]\nPath=Zone/notes.txt\n")
@@ -253,7 +257,7 @@ def test_notes_are_short_files_in_memory(mounted: Mounted) -> None:
 
 @pytest.mark.mount(profile="published")
 def test_without_deletion_there_is_none(mounted: Mounted) -> None:
-    """Where the profile cannot delete, programs hear so at once, and the file stays."""
+    """If the profile cannot delete, programs get an error at once, and the file stays."""
     assert not (mounted.path / NAME).exists()
     refused(errno.EPERM, lambda: (mounted.path / NAME).mkdir(), of_root=True)
     assert (mounted.root / "notes.txt").read_bytes() == b"first line\nsecond line\n"

@@ -1,4 +1,4 @@
-"""What the page of promises says of the trash of desktops."""
+"""Statements of SEMANTICS.md about the desktop trash."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -15,18 +15,18 @@ from tests.posix.calls import NOREPLACE, renameat2
 
 
 class Desk:
-    """A zone, and the trash folder above it."""
+    """Zone, and the trash folder above it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.folder = root.parent / f".Trash-{os.getuid()}"
 
     def trash(self, path: Path) -> Path:
-        """As file managers do; where it is then."""
+        """Trash a file as file managers do; return its new path."""
         return path.rename(self.folder / "files" / path.name)
 
     def new(self, name: str) -> Path:
-        """A file that was just made."""
+        """Return the path of a new file."""
         (self.root / name).write_bytes(b"made here\n")
         return self.root / name
 
@@ -59,11 +59,11 @@ ROWS: Mapping[str, Callable[[Desk], object]] = {
     ),
     "move a zone into the trash": lambda desk: desk.trash(desk.root),
 }
-"""What each row does."""
+"""Operation of each row."""
 
 
 def perform_all(root: Path) -> dict[str, str]:
-    """How each row ends."""
+    """Return the outcome of each row."""
     desk = Desk(root)
     return {
         name: outcome(lambda root, do=do: do(desk), root)  # type: ignore[misc]
@@ -79,7 +79,7 @@ def perform_all(root: Path) -> dict[str, str]:
     ],
 )
 def test_the_page_says_what_happens(mounted: Mounted, profile: str) -> None:
-    """Each row of the page of promises is true; what is emptied here the service still has."""
+    """Each row of the page is true; the service keeps what the local trash loses."""
     require_the_page(mounted, profile, Worker(None))
 
 
@@ -87,7 +87,7 @@ def test_the_page_says_what_happens(mounted: Mounted, profile: str) -> None:
 def test_the_page_is_true_for_ordinary_users(
     deployment: Deployment, zone: str, profile: str
 ) -> None:
-    """The same for who is not root."""
+    """The rows are true for ordinary users, too."""
     with short_folder() as folder, working(__name__) as worker:
         machine = OrdinaryMachine(folder)
         machine.log_on(deployment, profile=profile)
@@ -101,7 +101,7 @@ def test_the_page_is_true_for_ordinary_users(
 
 
 def require_the_page(mounted: Mounted, profile: str, worker: Worker) -> None:
-    """Perform every row."""
+    """Perform the operation of every row, and compare it with the page."""
     ended = worker.do(perform_all, mounted.root)
     said = list(table("The trash of desktops"))
     column = 2 if profile == "published" else 3

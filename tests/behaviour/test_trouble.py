@@ -1,4 +1,4 @@
-"""Faults that pass, last or stall: a program waits no longer than it must, nothing is lost."""
+"""Short, lasting and stalling faults: programs wait no longer than necessary, no data are lost."""
 
 import errno
 import os
@@ -18,12 +18,12 @@ PATIENCE_SECONDS = 60.0
 
 
 def trouble(mounted: Mounted) -> None:
-    """These tests provoke warnings of every kind; a traceback still fails them."""
+    """Allow every kind of warning; a traceback still fails the test."""
     mounted.allow(r"WARNING (?![^\n]*\n.)")
 
 
 def errno_of_reading(path: Path) -> int:
-    """What reading a file fails with; it must end in time."""
+    """Return the errno of reading a file, which must end in time."""
     begin = time.monotonic()
     with pytest.raises(OSError, match=r".") as refusal:
         path.read_bytes()
@@ -34,7 +34,7 @@ def errno_of_reading(path: Path) -> int:
 
 @pytest.mark.parametrize("status", [500, 502, 503])
 def test_a_passing_fault_is_not_noticed_in_reading(mounted: Mounted, status: int) -> None:
-    """Two failed answers in a row are repeated without a word."""
+    """Two consecutive failed answers are repeated without an error."""
     trouble(mounted)
     mounted.deployment.fault(status=status, method="GET", path="/content$", times=2)
     mounted.deployment.fault(status=status, method="GET", path="/folder/", times=2)
@@ -42,7 +42,7 @@ def test_a_passing_fault_is_not_noticed_in_reading(mounted: Mounted, status: int
 
 
 def readable(path: Path) -> bytes:
-    """The content, or nothing while it cannot be read."""
+    """Return the content, or None while it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:
@@ -50,7 +50,7 @@ def readable(path: Path) -> bytes:
 
 
 def test_a_stalled_download_ends_in_time(mounted: Mounted) -> None:
-    """A service that stops sending is an error after a while, not a frozen program."""
+    """If the service stops sending, the program gets an error after a while, and does not hang."""
     trouble(mounted)
     with mounted.deployment.faulty(stall=300, method="GET", path="/content$"):
         assert errno_of_reading(mounted.root / "big.bin") in {
@@ -61,7 +61,7 @@ def test_a_stalled_download_ends_in_time(mounted: Mounted) -> None:
 
 @pytest.mark.mount("refresh=60")
 def test_a_zone_that_was_listed_ahead_is_looked_at_anew(mounted: Mounted) -> None:
-    """Whoever comes there first sees what a coworker saved since, whatever `refresh` says."""
+    """The first visitor of a prefetched zone sees a coworker's saves, whatever `refresh` says."""
     assert mounted.root in mounted.path.iterdir()
     eventually(
         lambda: os.getxattr(mounted.root, "user.zonedrive.state") == b"cached",
@@ -73,7 +73,7 @@ def test_a_zone_that_was_listed_ahead_is_looked_at_anew(mounted: Mounted) -> Non
 
 @pytest.mark.mount("connections=1")
 def test_the_tops_of_zones_are_listed_also_over_a_single_connection(mounted: Mounted) -> None:
-    """While nobody else wants it."""
+    """Zones are listed ahead over a single connection while no other request needs it."""
     zones = [each for each in mounted.path.iterdir() if each != mounted.root]
     eventually(
         lambda: {os.getxattr(each, "user.zonedrive.state") for each in zones} == {b"cached"},
@@ -82,7 +82,7 @@ def test_the_tops_of_zones_are_listed_also_over_a_single_connection(mounted: Mou
 
 
 def test_a_zone_that_nobody_looked_at_is_written_to_without_the_service(mounted: Mounted) -> None:
-    """Who has listed the zones has their tops listed soon after, so that saving goes on, too."""
+    """Listing the zones soon lists their top folders, so that saving works offline, too."""
     trouble(mounted)
     zones = [each for each in mounted.path.iterdir() if each != mounted.root]
     eventually(
@@ -101,7 +101,7 @@ def test_a_zone_that_nobody_looked_at_is_written_to_without_the_service(mounted:
 
 
 def test_an_upload_that_is_refused_is_kept_and_told(mounted: Mounted) -> None:
-    """A refusal is said by `sync` and `status`; the bytes stay readable, also after a restart."""
+    """`sync` and `status` report the refusal; the bytes stay readable, also after a restart."""
     trouble(mounted)
     with mounted.deployment.faulty(status=403, method="POST", path="/files/"):
         (mounted.root / "notes.txt").write_bytes(NEW)
@@ -124,7 +124,7 @@ def test_an_upload_that_is_refused_is_kept_and_told(mounted: Mounted) -> None:
 
 
 def test_a_folder_that_is_refused_holds_up_its_files_only(mounted: Mounted) -> None:
-    """`sync` ends and names the folder that was refused, rather than wait for what is in it."""
+    """`sync` ends and names the refused folder, instead of waiting for its files."""
     trouble(mounted)
     mounted.deployment.fault(status=403, method="POST", path="/folders$")
     (mounted.root / "plans").mkdir()
@@ -142,7 +142,7 @@ def test_a_folder_that_is_refused_holds_up_its_files_only(mounted: Mounted) -> N
 
 
 def test_an_upload_that_breaks_off_makes_one_version(mounted: Mounted) -> None:
-    """A connection that is reset in the middle of an upload leaves no half version."""
+    """A connection reset in the middle of an upload leaves no incomplete version."""
     trouble(mounted)
     data = os.urandom(5_000_000)
     mounted.deployment.fault(cut_after=1_000_000, method="POST", path="/files/", times=1)
@@ -153,7 +153,7 @@ def test_an_upload_that_breaks_off_makes_one_version(mounted: Mounted) -> None:
 
 
 def test_without_a_logon_work_goes_on(mounted: Mounted, machine: Machine) -> None:
-    """An ended session is a state: what is cached is read, what is written waits for a logon."""
+    """After the session ended, cached files are readable, and written files wait for a logon."""
     trouble(mounted)
     mounted.unmount()
     machine.done("logoff")

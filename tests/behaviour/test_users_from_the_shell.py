@@ -8,7 +8,7 @@ from tests.harness.machine import Machine
 
 
 def test_everybody_is_listed(shell: Machine) -> None:
-    """A table for people, the deployment's own fields for programs."""
+    """People get a table, programs the deployment's own fields."""
     table = shell.done("users", "list")
     found = json.loads(shell.done("users", "list", "--json"))
     assert len(found) == len(world.PASSWORDS)
@@ -18,7 +18,7 @@ def test_everybody_is_listed(shell: Machine) -> None:
 
 
 def test_a_refusal_is_one_line(shell: Machine, deployment: Deployment) -> None:
-    """It names the cause and whom to ask; the table has not begun."""
+    """The line names the cause and whom to ask; no part of the table is printed."""
     with deployment.faulty(status=403, error="NOT_ALLOWED", path="^/api/users"):
         refused = shell.run("users", "list")
     assert (refused.returncode, refused.stdout) == (1, "")

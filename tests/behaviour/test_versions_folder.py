@@ -1,4 +1,4 @@
-"""Former versions are files in `.versions`, beside what they are versions of."""
+"""Former versions are files in the `.versions` folder next to their file."""
 
 import json
 import os
@@ -22,24 +22,26 @@ BIG = world.SEED["big.bin"]
 
 
 def history(path: Path) -> Path:
-    """Where the versions of a file are."""
+    """Return the path of a file's versions."""
     return path.parent / ".versions" / path.name
 
 
 def versions(path: Path) -> list[Path]:
-    """The versions of a file, the oldest first."""
+    """Return the versions of a file, the oldest first."""
     return sorted(history(path).iterdir())
 
 
 def requests(deployment: Deployment, route: str) -> int:
-    """How often a route of that kind was asked so far."""
+    """Return the number of requests of a route so far."""
     told: dict[str, int] = deployment.stats()["requests"]
     return sum(count for name, count in told.items() if route in name)
 
 
 def test_every_version_is_a_file(mounted: Mounted) -> None:
-    """In order, with number, time, author and extension in its name; size, time, bytes, mode and
-    attributes are those of the version."""  # fmt: skip
+    """Each version is a file, in order, with number, time, author and extension in its name.
+
+    Size, time, bytes, mode and attributes are those of the version.
+    """  # fmt: skip
     path = mounted.root / "notes.txt"
     mounted.zone.write("notes.txt", b"by bob\n")
     eventually(lambda: path.stat().st_size == 7, what="it shows here")
@@ -67,7 +69,7 @@ def test_every_version_is_a_file(mounted: Mounted) -> None:
 
 
 def test_the_command_tells_the_number_as_well(mounted: Mounted) -> None:
-    """Who has asked for the history of a file sees from then on which version it shows."""
+    """After a request for the history, the file's attributes show its version number."""
     path = mounted.root / "notes.txt"
     path.write_bytes(b"by alice\n")
     mounted.sync()
@@ -79,7 +81,8 @@ def test_the_command_tells_the_number_as_well(mounted: Mounted) -> None:
 
 @pytest.mark.mount("settle=60")
 def test_the_newest_one_is_not_fetched_twice(mounted: Mounted) -> None:
-    """Its bytes are those that the file has here, also after an edit that is not uploaded yet."""
+    """The newest version is read from the file's cache, also after an edit that is not uploaded
+    yet."""
     path = mounted.root / "big.bin"
     assert path.read_bytes() == BIG
     newest = versions(path)[-1]
@@ -92,7 +95,7 @@ def test_the_newest_one_is_not_fetched_twice(mounted: Mounted) -> None:
 
 
 def test_an_old_version_is_copied_back(mounted: Mounted) -> None:
-    """That makes a new version of the same file, and no conflict with oneself."""
+    """Copying an old version over the file makes a new version, and no conflict."""
     path = mounted.root / "notes.txt"
     path.write_bytes(b"a mistake\n")
     mounted.sync()
@@ -108,7 +111,7 @@ def test_an_old_version_is_copied_back(mounted: Mounted) -> None:
 
 
 def test_no_walk_comes_upon_it(mounted: Mounted, tmp_path: Path) -> None:
-    """find, ls, du, cp, rsync and rm see nothing of it, and the service is asked for nothing."""
+    """find, ls, du, cp, rsync and rm do not see it, and cause no requests."""
     root, target = mounted.root, tmp_path / "copy"
     assert (root / ".versions/notes.txt").is_dir()
     before = requests(mounted.deployment, "versions")
@@ -163,12 +166,12 @@ ROWS: Mapping[str, Callable[[Path, Path], object]] = {
     "move a file there": lambda root, old: (root / "empty").rename(old.parent / "empty"),
     "rename `.versions`": lambda root, _: (root / ".versions").rename(root / "other"),
 }  # fmt: skip
-"""What each row of the page does in a zone; with a version of `notes.txt`."""
+"""Operation of each row of the page, in a zone, with a version of `notes.txt`."""
 
 
 @pytest.mark.mount("settle=60")
 def test_the_page_says_what_happens(mounted: Mounted) -> None:
-    """Each row of the page of promises is true, and what is refused changes nothing."""
+    """Each row of the page is true, and refused operations change nothing."""
     old = versions(mounted.root / "notes.txt")[0]
     ended = {
         name: outcome(lambda root, do=do: do(root, old), mounted.root)  # type: ignore[misc]
@@ -186,7 +189,7 @@ def test_the_page_says_what_happens(mounted: Mounted) -> None:
 
 @pytest.mark.mount("refresh=0.5")
 def test_it_follows_the_file(mounted: Mounted) -> None:
-    """New versions, new names and removals show; a save by renaming stays in the same history."""
+    """New versions, new names and removals are visible; a save by renaming keeps the history."""
     path, root = mounted.root / "notes.txt", mounted.root
     past = history(path)
     number = past.stat().st_ino
@@ -221,7 +224,7 @@ def test_it_follows_the_file(mounted: Mounted) -> None:
 
 
 def test_offline_and_after_a_restart(mounted: Mounted) -> None:
-    """What was read is there, encrypted, and under the same number; the rest says why not."""
+    """Read versions stay available, encrypted, under the same number; others give the reason."""
     path = mounted.root / "notes.txt"
     mounted.zone.write("notes.txt", b"bob's second\n")
     mounted.zone.write("notes.txt", b"bob's third\n")
@@ -250,12 +253,12 @@ def test_offline_and_after_a_restart(mounted: Mounted) -> None:
 
 @pytest.fixture
 def thumbnailer(tmp_path: Path) -> Path:
-    """A program of the default `guard`."""
+    """Return a program of the default `guard`."""
     return Path(shutil.copy("/bin/cat", tmp_path / "tumblerd"))
 
 
 def test_a_part_of_a_large_one(mounted: Mounted, thumbnailer: Path) -> None:
-    """It is read by ranges, as any content; programs of `guard` cause no download at all."""
+    """It is read by ranges, as any content; guarded programs cause no download."""
     path = mounted.root / "big.bin"
     mounted.zone.write("big.bin", b"small by now\n")
     eventually(lambda: path.stat().st_size == 13)
@@ -272,8 +275,10 @@ def test_a_part_of_a_large_one(mounted: Mounted, thumbnailer: Path) -> None:
 
 @pytest.mark.mount("refresh=0.5")
 def test_names_that_are_taken_or_odd(mounted: Mounted) -> None:
-    """An entry of the service that is called so comes first; look-alikes have theirs; where the
-    service refuses, so does this."""  # fmt: skip
+    """Real entries with that name come first, look-alikes have their own histories.
+
+    A refusal of the service is a refusal here.
+    """  # fmt: skip
     root, zone = mounted.root, mounted.root.name
     with pytest.raises(FileExistsError):
         (root / ".versions").mkdir()
@@ -297,7 +302,7 @@ def test_names_that_are_taken_or_odd(mounted: Mounted) -> None:
 
 @pytest.mark.mount(profile="published")
 def test_where_the_profile_knows_no_versions(mounted: Mounted) -> None:
-    """There is no such folder, and the name is one like any other."""
+    """There is no such folder, and the name is an ordinary one."""
     path = mounted.root / ".versions"
     assert not path.exists()
     path.write_bytes(b"a list of versions\n")
@@ -307,7 +312,7 @@ def test_where_the_profile_knows_no_versions(mounted: Mounted) -> None:
 
 
 class Told:
-    """What a service says of the versions of `notes.txt`, in place of the truth."""
+    """Altered data about the versions of `notes.txt` from the service."""
 
     def __init__(self, meddler: Meddler) -> None:
         self.versions: list[dict[str, object]] = []
@@ -315,7 +320,7 @@ class Told:
         meddler.mood = lambda answer: answer.say(self.versions)
 
     def say(self, count: int, **fields: Callable[[int], object]) -> None:
-        """So many, the newest first, with fields of their own."""
+        """Send this number of versions, the newest first, with their own fields."""
         told = {
             "version": lambda n: n,
             "id": lambda n: f"id-{n}",
@@ -331,8 +336,10 @@ class Told:
 def test_histories_of_other_services(
     meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
 ) -> None:
-    """Ten thousand versions, numbers that come twice, none at all, no sizes: each is told apart,
-    and none looks empty that is not."""  # fmt: skip
+    """Unusual histories are shown correctly, and only an empty one as empty.
+
+    Ten thousand versions, duplicate numbers, no versions, no sizes.
+    """  # fmt: skip
     told = Told(meddler)
     machine.log_on(meddler, profile="sandbox")
     mounted = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.5"])

@@ -1,4 +1,4 @@
-"""Programs that go through folders and small files find what comes next fetched, and only that."""
+"""Prefetching for programs that go through folders and small files, without useless requests."""
 
 import os
 import shutil
@@ -17,13 +17,13 @@ FOLDERS, FILES = 40, 40
 
 
 def asked(deployment: Deployment, part: str) -> int:
-    """Requests so far whose route has `part` in it."""
+    """Return the number of requests so far whose route contains `part`."""
     requests: dict[str, int] = deployment.stats()["requests"]
     return sum(count for route, count in requests.items() if part in route)
 
 
 class Counted:
-    """Requests since now."""
+    """Number of requests since the creation of the object."""
 
     def __init__(self, deployment: Deployment, part: str) -> None:
         self._deployment, self._part = deployment, part
@@ -34,18 +34,19 @@ class Counted:
 
 
 def reads(program: Path, path: Path) -> bool:
-    """Whether a program can read a file."""
+    """Return True if a program can read a file."""
     return subprocess.run([program, path], check=False).returncode == 0
 
 
 def is_here(path: Path) -> bool:
-    """Whether the content is on this machine."""
+    """Return True if the content is cached."""
     return os.getxattr(path, "user.zonedrive.state") == b"cached"
 
 
 @pytest.fixture
 def folders(deployment: Deployment, zone: str) -> list[str]:
-    """Names of many folders in the folder `many`, each with a subfolder and a file."""
+    """Create many folders in the folder `many`, each with a subfolder and a file; return their
+    names."""
     names = [f"f{number:02}" for number in range(FOLDERS)]
     deployment.tell({"plant": {"zone": zone, "name": "many", "folder": True}})
     for name in names:
@@ -60,7 +61,7 @@ def folders(deployment: Deployment, zone: str) -> list[str]:
 
 @pytest.fixture
 def files(deployment: Deployment, zone: str) -> list[str]:
-    """Names of many small files in the folder `many`."""
+    """Create many small files in the folder `many`; return their names."""
     names = [f"{number:02}.txt" for number in range(FILES)]
     deployment.tell({"plant": {"zone": zone, "name": "many", "folder": True}})
     for name in names:
@@ -70,7 +71,7 @@ def files(deployment: Deployment, zone: str) -> list[str]:
 
 @LONG
 def test_who_lists_one_folder_causes_one_listing(folders: list[str], mounted: Mounted) -> None:
-    """`ls -l` of a folder with many folders in it does not list those."""
+    """`ls -l` of a folder does not list its subfolders."""
     os.listdir(mounted.root)
     listings = Counted(mounted.deployment, "/folder/")
     shown = subprocess.check_output(["ls", "-l", mounted.root / "many"], text=True)
@@ -81,7 +82,7 @@ def test_who_lists_one_folder_causes_one_listing(folders: list[str], mounted: Mo
 
 @LONG
 def test_a_path_through_many_folders_is_no_walk(folders: list[str], mounted: Mounted) -> None:
-    """Opening a file deep inside lists the folders above it and no other."""
+    """Opening a deep file lists only the folders above it."""
     listings = Counted(mounted.deployment, "/folder/")
     assert (mounted.root / f"many/{folders[7]}/a.txt").read_text() == folders[7]
     assert listings() == 3
@@ -92,7 +93,7 @@ def test_a_path_through_many_folders_is_no_walk(folders: list[str], mounted: Mou
 def test_a_walk_lists_each_folder_once(
     folders: list[str], mounted: Mounted, command: list[str]
 ) -> None:
-    """Whoever goes through everything sees all of it, and no folder is listed twice."""
+    """A walk through everything sees all entries, and lists each folder once."""
     count = 1 + sum(content is None for content in mounted.zone.tree().values())
     listings = Counted(mounted.deployment, "/folder/")
     for _ in range(2):
@@ -104,7 +105,7 @@ def test_a_walk_lists_each_folder_once(
 
 @LONG
 def test_a_walk_is_listed_ahead_until_it_stops(folders: list[str], mounted: Mounted) -> None:
-    """After some folders the next ones come by themselves; one who stops is not run ahead of."""
+    """After some folders the next ones are listed ahead, until the program stops."""
     os.listdir(mounted.root / "many")
     listings = Counted(mounted.deployment, "/folder/")
     used = 0
@@ -118,7 +119,7 @@ def test_a_walk_is_listed_ahead_until_it_stops(folders: list[str], mounted: Moun
 
 @LONG
 def test_a_failure_ahead_is_no_failure(folders: list[str], mounted: Mounted) -> None:
-    """What could not be listed ahead is asked for again by who needs it."""
+    """A failed listing ahead is repeated when a program needs it."""
     mounted.allow("503", "refresh")
     os.listdir(mounted.root / "many")
     with mounted.deployment.faulty(
@@ -130,7 +131,7 @@ def test_a_failure_ahead_is_no_failure(folders: list[str], mounted: Mounted) -> 
 
 @pytest.mark.mount("refresh=1")
 def test_a_walk_shows_what_changed_since_the_last_one(folders: list[str], mounted: Mounted) -> None:
-    """Listings that were fetched ahead are as fresh as any."""
+    """Prefetched listings are as fresh as others."""
     seen = subprocess.check_output(["find", mounted.root], text=True)
     assert "new.txt" not in seen
     for name in folders[::7]:
@@ -145,7 +146,7 @@ def test_a_walk_shows_what_changed_since_the_last_one(folders: list[str], mounte
 
 @LONG
 def test_small_files_are_fetched_ahead_once(files: list[str], mounted: Mounted) -> None:
-    """Who reads one after the other gets all of them, and each is asked for once."""
+    """A program that reads files one after the other gets all of them, each with one request."""
     downloads = Counted(mounted.deployment, "/content")
     used = 0
     while downloads() <= used + 1:  # a reader that stands still, as any may, is given up
@@ -163,7 +164,7 @@ def test_small_files_are_fetched_ahead_once(files: list[str], mounted: Mounted) 
 
 @pytest.fixture
 def tree(deployment: Deployment, zone: str) -> list[list[str]]:
-    """Paths of small files, by the folder that they are in."""
+    """Create small files; return their paths by folder."""
     found = []
     for folder in (f"t{number:02}" for number in range(FOLDERS)):
         deployment.tell({"plant": {"zone": zone, "name": folder, "folder": True}})
@@ -177,7 +178,10 @@ def tree(deployment: Deployment, zone: str) -> list[list[str]]:
 def test_who_reads_folder_after_folder_finds_the_next_ones_fetched(
     tree: list[list[str]], mounted: Mounted
 ) -> None:
-    """As git does, which lists none of them; all is read right, and each file is asked for once."""
+    """Reading folder after folder without listings, as git does, prefetches the next folders.
+
+    All content is right, and each file is requested once.
+    """
     for _ in range(WALKS):
         downloads = Counted(mounted.deployment, "/content")
         ahead = False
@@ -198,7 +202,8 @@ def test_who_reads_folder_after_folder_finds_the_next_ones_fetched(
 def test_who_reads_one_folder_causes_no_download_in_others(
     tree: list[list[str]], mounted: Mounted
 ) -> None:
-    """Nor does one who goes to a folder that does not follow."""
+    """Reading one folder, or one that does not follow in the order, downloads nothing in other
+    folders."""
     names = [paths[0].partition("/")[0] for paths in tree]
     listed = [names.index(name) for name in os.listdir(mounted.root) if name in names]
     read, used = [0], 0
@@ -222,7 +227,7 @@ def test_who_reads_one_folder_causes_no_download_in_others(
 def test_who_lists_a_folder_and_reads_it_has_it_fetched_from_the_first_file(
     files: list[str], mounted: Mounted
 ) -> None:
-    """As `cat *` does: the rest comes while the first one is on its way."""
+    """As `cat *` does: the other files are downloaded during the first one."""
     names = sorted(os.listdir(mounted.root / "many"))
     downloads = Counted(mounted.deployment, "/content")
     script = 'cd "$0" && exec cat *'
@@ -233,7 +238,7 @@ def test_who_lists_a_folder_and_reads_it_has_it_fetched_from_the_first_file(
 
 @pytest.mark.mount("refresh=600", "download_limit=1000000")
 def test_files_ahead_keep_to_the_limit(files: list[str], mounted: Mounted) -> None:
-    """With a limit for downloads files are fetched ahead as well, by the way that keeps to it."""
+    """With `download_limit` files are prefetched, too, within the limit."""
     downloads = Counted(mounted.deployment, "/content")
     for name in files:
         assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
@@ -242,7 +247,7 @@ def test_files_ahead_keep_to_the_limit(files: list[str], mounted: Mounted) -> No
 
 @LONG
 def test_who_reads_one_or_two_files_gets_no_more(files: list[str], mounted: Mounted) -> None:
-    """So do those who read here and there."""
+    """Reading one or two files, or files in no order, prefetches nothing."""
     listed = os.listdir(mounted.root / "many")
     downloads = Counted(mounted.deployment, "/content")
     # Against the listing, and every other one against the names: no three are in a row in either.
@@ -258,7 +263,7 @@ def test_who_reads_one_or_two_files_gets_no_more(files: list[str], mounted: Moun
 def test_a_guarded_program_has_nothing_fetched_ahead(
     files: list[str], mounted: Mounted, tmp_path: Path
 ) -> None:
-    """A thumbnailer may read what was fetched for others; it causes nothing more."""
+    """A guarded program may read prefetched files, but causes no prefetching."""
     downloads = Counted(mounted.deployment, "/content")
     used = 0
     while downloads() <= used + 1:  # a reader that stands still, as any may, is given up
@@ -272,7 +277,7 @@ def test_a_guarded_program_has_nothing_fetched_ahead(
         return [path for path in unread if reads(program, path)]
 
     def here() -> int:
-        """How many were fetched ahead, once none of them is on its way any more."""
+        """Return the number of prefetched files, once no download is running."""
         found = len(readable())
         return found if downloads() == used + found else 0
 
@@ -285,7 +290,8 @@ def test_a_guarded_program_has_nothing_fetched_ahead(
 
 @LONG
 def test_a_file_fetched_ahead_is_the_present_version(files: list[str], mounted: Mounted) -> None:
-    """A version that a coworker saves meanwhile is read, never the one before under its name."""
+    """If a coworker saves meanwhile, the new version is read, never the former one under its
+    name."""
     assert os.listdir(mounted.root / "many")  # with the versions before
     mounted.zone.write(f"many/{files[20]}", b"a longer version by bob, saved meanwhile\n")
     for name in files[:20]:

@@ -1,4 +1,4 @@
-"""A person who looks on while the daemon dies: what is said, and what is seen when it is back."""
+"""Output of waiting commands while the daemon dies, and after it is back."""
 
 import json
 
@@ -9,7 +9,7 @@ from tests.harness.waiting import eventually
 
 
 def test_a_daemon_that_dies_is_told_with_what_it_left(mounted: Mounted) -> None:
-    """`sync` ends with a line and 1; `status --watch` waits for the mount to come back."""
+    """`sync` ends with a line and exit code 1; `status --watch` waits for the next mount."""
     assert (mounted.root / "notes.txt").read_bytes()
     with mounted.deployment.faulty(status=500, method="POST", path="^/api/zones/"):
         (mounted.root / "notes.txt").write_bytes(b"mine\n")
@@ -42,7 +42,7 @@ def test_a_daemon_that_dies_is_told_with_what_it_left(mounted: Mounted) -> None:
 def test_status_says_why_a_logon_is_needed_and_how_it_was_made(
     mounted: Mounted, machine: Machine
 ) -> None:
-    """The service's reason, and the command with the options of the last logon."""
+    """`status` shows the service's reason, and the command with the options of the last logon."""
     mounted.unmount()
     machine.log_on(mounted.deployment, profile="sandbox", options=["--session-only"])
     mounted.mount()

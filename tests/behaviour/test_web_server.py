@@ -1,4 +1,4 @@
-"""A web server in front of the service: HTTP/2 where it offers that, connections that it ends."""
+"""Web server in front of the service, with HTTP/2 and with connections that it closes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -21,7 +21,8 @@ BIG = 40 << 20  # bytes
 def behind(
     machine: Machine, deployment: Deployment, zone: str
 ) -> Callable[[Front], AbstractContextManager[Mounted]]:
-    """Mount Alice's zones through a web server; what the daemon complains of fails the test."""
+    """Mount Alice's zones through a web server; unexpected warnings in the daemon's log fail the
+    test."""
 
     @contextmanager
     def mount(server: Front, *options: str) -> Iterator[Mounted]:
@@ -39,7 +40,7 @@ def behind(
 
 
 def folders(mounted: Mounted) -> list[str]:
-    """Make FOLDERS folders with a file each, as a coworker; their names."""
+    """Create FOLDERS folders with a file each, as a coworker; return their names."""
     names = [f"folder {number:03}" for number in range(FOLDERS)]
     for name in names:
         mounted.zone.make_folder(name)
@@ -48,7 +49,7 @@ def folders(mounted: Mounted) -> list[str]:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return the content of every file below a folder."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -59,7 +60,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def test_small_requests_share_a_connection(
     deployment: Deployment, behind: Callable[[Front], AbstractContextManager[Mounted]]
 ) -> None:
-    """With HTTP/2, listings and small files come over a connection or two, and saves go."""
+    """With HTTP/2, listings and small files use one or two connections, and saves work."""
     with front(deployment) as server, behind(server) as mounted:
         names = folders(mounted)
         found = contents(mounted.root)
@@ -80,7 +81,7 @@ def test_small_requests_share_a_connection(
 def test_big_files_take_connections_of_their_own(
     deployment: Deployment, behind: Callable[[Front], AbstractContextManager[Mounted]]
 ) -> None:
-    """Big contents come and go over HTTP/1.1, which costs less of each byte."""
+    """Big files are transferred over HTTP/1.1, which costs less CPU per byte."""
     with front(deployment) as server, behind(server) as mounted:
         data = os.urandom(1 << 20) * (BIG >> 20)
         mounted.zone.write("in.bin", data)
@@ -106,7 +107,7 @@ def test_a_server_that_ends_its_connections(
     behind: Callable[[Front], AbstractContextManager[Mounted]],
     http2: bool,
 ) -> None:
-    """A server that ends each connection after a few requests costs connections, nothing else."""
+    """A server that closes each connection after a few requests causes only new connections."""
     with front(deployment, http2=http2, requests=7) as server, behind(server) as mounted:
         names = folders(mounted)
         assert sorted(path.name for path in mounted.root.glob("folder *")) == names

@@ -1,4 +1,4 @@
-"""The page on writing a profile tells the truth: its example runs, and so does what it promises."""
+"""The page on writing a profile is correct: its example works."""
 
 import json
 import re
@@ -22,7 +22,7 @@ EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 def elsewhere(
     meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
 ) -> Iterator[tuple[Mounted, list[str]]]:
-    """A mount of a service with the example's addresses, and what was asked there."""
+    """Yield a mount of a service with the example's addresses, and the requests to them."""
     used = move_away(meddler)
     file = machine.folder / "ours.toml"
     file.write_text(EXAMPLES[0], "utf-8")
@@ -38,7 +38,7 @@ def elsewhere(
 
 
 def test_the_example_works_for_every_operation(elsewhere: tuple[Mounted, list[str]]) -> None:
-    """On a service with the example's addresses, everything arrives, names of any kind too."""
+    """On a service with the example's addresses every operation works, with any names."""
     mounted, used = elsewhere
     root, zone, machine = mounted.root, mounted.zone, mounted.machine
     odd = 'a?b#c%2e&d=e "f"\\{name}.txt'
@@ -70,7 +70,7 @@ def test_the_example_works_for_every_operation(elsewhere: tuple[Mounted, list[st
 def test_doctor_finds_the_example_in_order(
     elsewhere: tuple[Mounted, list[str]], meddler: Meddler
 ) -> None:
-    """Each address of the example is found, without a request that could change anything."""
+    """Doctor finds each address of the example without a request that could change anything."""
     mounted, used = elsewhere
     before = len(meddler.came)
     used.clear()
@@ -83,14 +83,14 @@ def test_doctor_finds_the_example_in_order(
 
 
 def _harmless(asked: Asked) -> bool:
-    """Reading, or nothing that the service could do for anybody."""
+    """Return True for a read request, or one that the service must reject."""
     headers = {name.lower() for name in asked.headers}
     bare = not headers & {"authorization", "cookie"} and not asked.body
     return asked.method == "GET" or bare
 
 
 def test_the_page_names_every_operation_and_its_placeholders() -> None:
-    """What the table says is what is accepted."""
+    """The table lists exactly the accepted operations and placeholders."""
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", PAGE, re.MULTILINE)
     told = {name: set(re.findall(r"\{(\w+)\}", placeholders)) for name, placeholders in rows}
     assert told == {name: set(kind.may) for name, kind in OPERATIONS.items()}
@@ -98,5 +98,5 @@ def test_the_page_names_every_operation_and_its_placeholders() -> None:
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_each_example_is_a_profile(number: int) -> None:
-    """What is copied from the page is accepted."""
+    """Each example on the page is a valid profile."""
     parse_profile(EXAMPLES[number], "example", "PROFILES.md")

@@ -1,4 +1,4 @@
-"""Fixtures: a sandbox for all tests of a run, its people, and sandboxes of one's own."""
+"""Fixtures: a sandbox that all tests share, its users, and separate sandboxes."""
 
 import itertools
 import shutil
@@ -26,44 +26,44 @@ def _shared() -> Iterator[Service]:
 
 @pytest.fixture
 def service(_shared: Service) -> Iterator[Service]:
-    """A running sandbox, shared by all tests, without faults."""
+    """Return a running sandbox without faults, which all tests share."""
     yield _shared
     _shared.fault()
 
 
 @pytest.fixture
 def alice(service: Service) -> Person:
-    """An administrator, manager of every zone."""
+    """Return an administrator, manager of every zone."""
     return service.regular("alice")
 
 
 @pytest.fixture
 def bob(service: Service) -> Person:
-    """Modify in Project X; manages the group Engineering."""
+    """Return a user with Modify in Project X, who manages the group Engineering."""
     return service.regular("bob")
 
 
 @pytest.fixture
 def carol(service: Service) -> Person:
-    """Add in Project X; in no group."""
+    """Return a user with Add in Project X, who is in no group."""
     return service.regular("carol")
 
 
 @pytest.fixture
 def zone(alice: Person) -> Zone:
-    """Project X as Alice sees it."""
+    """Return Project X as Alice sees it."""
     return alice.zone()
 
 
 @pytest.fixture
 def folder(zone: Zone) -> str:
-    """A folder of one's own in Project X."""
+    """Return a new folder in Project X."""
     return zone.folder(f"Folder {next(_numbers)}")
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Service]]:
-    """Starts sandboxes on folders of their own; they end with the test."""
+    """Return a function that starts a sandbox on a new folder; it ends with the test."""
     running: list[Service] = []
 
     def start_one(world_text: str | None = None) -> Service:

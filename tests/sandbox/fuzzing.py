@@ -1,7 +1,7 @@
-"""Requests that nobody should send: drawn from the sandbox's own table of endpoints.
+"""Hostile requests, generated from the sandbox's own table of endpoints.
 
-Every request is well-formed HTTP; what is hostile is inside: method, path, query, headers, body.
-Some parts are as they should be, so that the others get past the first check.
+Every request is well-formed HTTP; the hostile parts are method, path, query, headers and body. Some
+parts are valid, so that the others pass the first check.
 """
 
 import json
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Known:
-    """What there really is: right answers among the wrong ones."""
+    """Valid values, which are mixed with the invalid ones."""
 
     session: str
     ids: dict[str, list[str]]  # parameter of a path -> identifiers of that kind
@@ -126,7 +126,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Wire:
-    """One request, ready to be sent."""
+    """Single request, ready to be sent."""
 
     method: str
     template: str
@@ -134,18 +134,18 @@ class Wire:
 
 
 def encoded(text: str) -> bytes:
-    """Percent-encoded, also what has no business in a path."""
+    """Return the text percent-encoded, even characters that are not allowed in a path."""
     return quote(text, safe="").encode()
 
 
 def chunked(data: bytes, size: int) -> bytes:
-    """A body in chunks."""
+    """Return a body in chunks."""
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
     return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in [*pieces, b""])
 
 
 class Fuzzer:
-    """Makes requests; the same seed makes the same ones, but for identifiers."""
+    """Generator of requests; the same seed gives the same requests, except for identifiers."""
 
     def __init__(self, seed: int, known: Known) -> None:
         self._random = random.Random(seed)
@@ -154,7 +154,7 @@ class Fuzzer:
         self._made = 0
 
     def request(self) -> Wire:
-        """One more request."""
+        """Return a new request."""
         method, template = self._pick(ENDPOINTS)
         if self._one_in(15):
             method = self._pick(METHODS)
@@ -189,7 +189,7 @@ class Fuzzer:
         return headers
 
     def _target(self, template: str) -> bytes:
-        """The path of an endpoint with its parameters filled in, and a query."""
+        """Return the path of an endpoint with its parameters filled in, and a query."""
         path = b""
         for piece in template.split("/")[1:]:
             path += b"/"
@@ -220,7 +220,7 @@ class Fuzzer:
         return b"&".join(written)
 
     def _body(self, template: str) -> tuple[str, bytes]:
-        """A Content-Type and a body, which may fit each other or not."""
+        """Return a Content-Type and a body, which may not match."""
         kind = self._pick(KINDS) if self._one_in(10) else "application/json"
         choice = self._random.randrange(10)
         if choice <= 2:
@@ -240,7 +240,8 @@ class Fuzzer:
         return "multipart/form-data; boundary=b", b"".join(self._some(PARTS, 12))
 
     def _json(self) -> bytes:
-        """An object of known fields with any values, some of them twice; or just a value."""
+        """Return an object of known fields with any values, some of them twice; or a single
+        value."""
         text = self._pick(VALUES)
         if not self._one_in(8):
             values = [*self._known.values, *VALUES, self._nested()]
@@ -256,7 +257,7 @@ class Fuzzer:
         return data
 
     def _fitting(self, template: str) -> bytes:
-        """A body that an endpoint takes, but for one member at most."""
+        """Return a valid body of an endpoint, with at most one wrong member."""
         user, password, members, folder, *_more = self._known.values
         self._made += 1
         name = f'"N{self._made} {self._random.random()}"'
@@ -274,12 +275,12 @@ class Fuzzer:
         return ("{" + ",".join(f'"{key}":{value}' for key, value in shape.items()) + "}").encode()
 
     def _nested(self) -> str:
-        """A scope as deep as parsers and writers bear, more or less."""
+        """Return a scope that is nested about as deeply as parsers and serializers allow."""
         depth = self._random.randint(1, 1100)
         return '{"extensions": {"a": ' + "[" * depth + "]" * depth + "}}"
 
     def _upload(self) -> tuple[str, bytes]:
-        """A form that is whole, with any name."""
+        """Return a complete form with any name."""
         name = self._pick([*TEXTS, "a", "b"]).encode()
         pieces = [PARTS[0], FILE, b"content", b"\r\n--b\r\n", FILE_NAME, name, b"\r\n--b--\r\n"]
         return "multipart/form-data; boundary=b", b"".join(pieces)

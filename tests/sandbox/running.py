@@ -1,4 +1,4 @@
-"""A sandbox in a process of its own, and people who call it over TLS.
+"""Sandbox in a process of its own, and users who call it over TLS.
 
 Knows nothing of zonedrive's client, and of the sandbox only what is published and its paths.
 """
@@ -105,7 +105,7 @@ manager = "alice@acme.example"
 
 
 def eventually(check: Callable[[], Any], what: str) -> Any:
-    """The first true answer of `check`, asked again until a deadline."""
+    """Return the first true result of `check`, which is called until a deadline."""
     until = time.monotonic() + DEADLINE_SECONDS
     while not (answer := check()):
         assert time.monotonic() < until, f"not within {DEADLINE_SECONDS} s: {what}"
@@ -114,12 +114,12 @@ def eventually(check: Callable[[], Any], what: str) -> Any:
 
 
 def world(more: str = "") -> str:
-    """The text of the world above with settings of one's own."""
+    """Return the text of the world above with other settings."""
     return WORLD.format(more=more)
 
 
 class Service:
-    """One sandbox on a folder; can be stopped, killed and started again."""
+    """Sandbox on a folder, which can be stopped, killed and started again."""
 
     def __init__(self, folder: Path, world_text: str | None = None) -> None:
         self.folder = folder
@@ -135,7 +135,7 @@ class Service:
         self.start()
 
     def command(self, *more: str) -> list[str]:
-        """The command line of this sandbox."""
+        """Return the command line of this sandbox."""
         chosen = ["--world", str(self._world)] if self._filled_from_file else []
         return [
             sys.executable, "-m", "zonedrive.sandbox", "--data", str(self.data),
@@ -143,7 +143,7 @@ class Service:
         ]  # fmt: skip
 
     def start(self) -> None:
-        """Start it and wait until it says that it answers."""
+        """Start the sandbox and wait until it is ready."""
         self._ready.unlink(missing_ok=True)
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
@@ -160,14 +160,14 @@ class Service:
         self.context = ssl.create_default_context(cafile=self.ready["ca_file"])
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """End it by a signal; returns the exit code."""
+        """Stop the sandbox with a signal; return the exit code."""
         self.process.send_signal(number)
         code = self.process.wait(DEADLINE_SECONDS)
         self._keep_port()
         return code
 
     def _keep_port(self) -> None:
-        """Let no other program of this machine have the port before the next start."""
+        """Reserve the port until the next start."""
         self._kept = socket.socket()
         self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):
@@ -179,7 +179,7 @@ class Service:
             self._kept = None
 
     def close(self) -> None:
-        """End it for good."""
+        """Stop the sandbox and close all clients."""
         for client in self._clients:
             client.close()
         if self.process.poll() is None:
@@ -187,11 +187,11 @@ class Service:
         self._give_port()
 
     def log(self) -> str:
-        """What it wrote to its standard streams."""
+        """Return the output of its standard streams."""
         return (self.folder / "log").read_text()
 
     def tell(self, command: object) -> dict[str, Any]:
-        """A command over the control socket and its answer."""
+        """Send a command over the control socket; return the answer."""
         with socket.socket(socket.AF_UNIX) as control:
             control.settimeout(DEADLINE_SECONDS)
             control.connect(self.ready["control"])
@@ -201,11 +201,11 @@ class Service:
         return answer
 
     def fault(self, **order: Any) -> None:
-        """Set a fault; none given clears all."""
+        """Set a fault; without arguments, clear all faults."""
         assert self.tell({"fault": order or None}) == {"ok": True}
 
     def client(self, **headers: str) -> httpx.Client:
-        """Somebody who is not logged on."""
+        """Return a client that is not logged on."""
         client = httpx.Client(
             base_url=self.base_url, verify=self.context, headers=headers, timeout=DEADLINE_SECONDS
         )
@@ -213,7 +213,7 @@ class Service:
         return client
 
     def person(self, user: str = "alice") -> "Person":
-        """A user who is logged on by password."""
+        """Return a user who is logged on by password."""
         user_id = f"{user}@acme.example"
         client = self.client()
         answer = logon(client, user_id, self.passwords()[user_id])
@@ -222,14 +222,14 @@ class Service:
         return Person(self, client, user_id)
 
     def passwords(self) -> dict[str, str]:
-        """Those of the world above, or those that the sandbox made."""
+        """Return the passwords of the world above, or those that the sandbox created."""
         made = self.data / "passwords"
         if not made.exists():
             return PASSWORDS
         return dict(line.split(" ") for line in made.read_text().splitlines())
 
     def regular(self, user: str) -> "Person":
-        """The same, but logged on once for all tests."""
+        """Return a user who is logged on once for all tests."""
         if user not in self._regulars:
             self._regulars[user] = self.person(user)
         return self._regulars[user]
@@ -240,13 +240,13 @@ class Service:
         self._regulars.clear()
 
     def connect(self) -> ssl.SSLSocket:
-        """A bare TLS connection."""
+        """Return a TLS connection."""
         raw = socket.create_connection((self.host, self.port), DEADLINE_SECONDS)
         return self.context.wrap_socket(raw, server_hostname=self.host)
 
 
 def logon(client: httpx.Client, user: str, password: str | None, **more: Any) -> httpx.Response:
-    """One request to log on, the password as an array of characters."""
+    """Send a logon request with the password as an array of characters."""
     body: dict[str, Any] = {"username": user, **more}
     if password is not None:
         body["password"] = list(password)
@@ -254,7 +254,7 @@ def logon(client: httpx.Client, user: str, password: str | None, **more: Any) ->
 
 
 class Person:
-    """A user with a session, and what one does in a zone."""
+    """User with a session, and operations in a zone."""
 
     def __init__(self, service: Service, client: httpx.Client, user_id: str) -> None:
         self.service = service
@@ -265,20 +265,20 @@ class Person:
 
     @property
     def session(self) -> str:
-        """The bare session id."""
+        """Return the session id."""
         return str(self.client.headers["Authorization"]).removeprefix("Bearer ")
 
     def zones(self) -> dict[str, dict[str, Any]]:
-        """The zones by name."""
+        """Return the zones by name."""
         return {zone["name"]: zone for zone in self.get("/api/zones").json()}
 
     def zone(self, name: str = "Project X") -> "Zone":
-        """One zone."""
+        """Return one zone."""
         return Zone(self, self.zones()[name])
 
 
 class Zone:
-    """A zone as one person sees it."""
+    """Zone as one user sees it."""
 
     def __init__(self, person: Person, record: dict[str, Any]) -> None:
         self.person = person
@@ -288,11 +288,11 @@ class Zone:
         self.own = f"/api/sandbox/zones/{record['id']}"
 
     def by(self, person: Person) -> "Zone":
-        """The same zone as somebody else sees it, a member or not."""
+        """Return the same zone as another user sees it, who may not be a member."""
         return Zone(person, self.record)
 
     def upload(self, name: str, content: bytes = b"", folder: str | None = None) -> httpx.Response:
-        """A form upload to a folder (the root)."""
+        """Upload a form to a folder (default: the root)."""
         return self.person.post(
             f"{self.url}/files/{folder or self.root}",
             files={"file": ("ignored.bin", content)},
@@ -300,36 +300,36 @@ class Zone:
         )
 
     def file(self, name: str, content: bytes = b"", folder: str | None = None) -> dict[str, Any]:
-        """An upload that must succeed; the entry."""
+        """Upload a file; return its entry."""
         answer = self.upload(name, content, folder)
         assert answer.status_code == 200, answer.text
         entry: dict[str, Any] = answer.json()
         return entry
 
     def folder(self, name: str, parent: str | None = None) -> str:
-        """A new folder; its id."""
+        """Create a folder; return its id."""
         body = {"parentId": parent or self.root, "name": name}
         answer = self.person.post(f"{self.own}/folders", json=body)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
     def listing(self, folder: str | None = None) -> list[dict[str, Any]]:
-        """What is in a folder (the root)."""
+        """Return the entries of a folder (default: the root)."""
         answer = self.person.get(f"{self.url}/folder/{folder or self.root}")
         assert answer.status_code == 200, answer.text
         entries: list[dict[str, Any]] = answer.json()
         return entries
 
     def names(self, folder: str | None = None) -> list[str]:
-        """The names in a folder."""
+        """Return the names in a folder."""
         return [entry["name"] for entry in self.listing(folder)]
 
     def content(self, file_id: str, **headers: str) -> httpx.Response:
-        """The content of a file."""
+        """Return the answer with the content of a file."""
         return self.person.get(f"{self.url}/files/{file_id}/content", headers=headers)
 
     def versions(self, file_id: str) -> list[dict[str, Any]]:
-        """The versions of a file, newest first."""
+        """Return the versions of a file, newest first."""
         answer = self.person.get(f"{self.own}/files/{file_id}/versions")
         assert answer.status_code == 200, answer.text
         versions: list[dict[str, Any]] = answer.json()
@@ -337,7 +337,7 @@ class Zone:
 
 
 def refusal(answer: httpx.Response) -> tuple[int, str]:
-    """Status and APIError of a refusal, whose body must be the error structure."""
+    """Return status and APIError of a refusal, whose body must be the error structure."""
     body = answer.json()
     assert set(body) <= {"error", "message", "data"}, body
     assert isinstance(body["message"], str), body
@@ -347,7 +347,7 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
 
 
 def receive_all(connection: socket.socket) -> bytes:
-    """What comes until the connection ends, however it ends."""
+    """Return all bytes until the connection ends or is reset."""
     received = b""
     try:
         while piece := connection.recv(65536):
@@ -358,7 +358,7 @@ def receive_all(connection: socket.socket) -> bytes:
 
 
 def memory_peak(pid: int) -> int:
-    """The most memory a process ever held, in bytes."""
+    """Return the peak memory of a process in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""Logging on and off, and every way to show who one is."""
+"""Logon, logoff, and every form of authentication."""
 
 import base64
 import re
@@ -15,7 +15,7 @@ ALICE = "alice@acme.example"
 
 
 def test_requirements_tell_what_a_logon_needs(service: Service) -> None:
-    """Without being logged on, one learns which credentials the organization wants."""
+    """Without a logon, a client can query which credentials the organization requires."""
     answer = service.client().get("/api/access/authorizationrequirements")
     assert answer.status_code == 200
     assert answer.json() == {
@@ -31,7 +31,7 @@ def test_requirements_tell_what_a_logon_needs(service: Service) -> None:
 
 
 def test_a_logon_gives_a_session(service: Service) -> None:
-    """The right password, as an array of characters, is answered with a session and its life."""
+    """The right password, as an array of characters, gives a session with its lifetime."""
     answer = logon(service.client(), ALICE, PASSWORDS[ALICE])
     assert answer.status_code == 200
     body = answer.json()
@@ -44,7 +44,7 @@ def test_a_logon_gives_a_session(service: Service) -> None:
 
 
 def test_a_password_as_a_string_is_taken_too(service: Service) -> None:
-    """passwordAsString is the other form."""
+    """passwordAsString is the other form of a password."""
     answer = logon(service.client(), ALICE, None, passwordAsString=PASSWORDS[ALICE])
     assert answer.status_code == 200
 
@@ -56,7 +56,7 @@ def test_a_password_as_a_string_is_taken_too(service: Service) -> None:
 def test_bad_credentials_are_refused_alike(
     service: Service, user: str, password: str | None
 ) -> None:
-    """A wrong password and an unknown user cannot be told apart."""
+    """The answers for a wrong password and for an unknown user are the same."""
     answer = logon(service.client(), user, password)
     assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
     assert answer.json()["message"] == "Unknown user or wrong password"
@@ -77,13 +77,13 @@ def test_bad_credentials_are_refused_alike(
     ],
 )
 def test_a_body_that_cannot_be_meant_is_refused(service: Service, body: Any) -> None:
-    """A malformed logon is 400, before any password is looked at."""
+    """A malformed logon gives 400 before the password is checked."""
     status, code = refusal(service.client().post("/api/access/logon", json=body))
     assert (status, code in ("ILLEGAL_ARGUMENT", "INVALID_DATA")) == (400, True)
 
 
 def test_another_organization_is_refused(service: Service) -> None:
-    """The organization's name may be given, by name or domain, and must be right."""
+    """The organization may be given by name or domain, and must be right."""
     for name in ("Acme", "acme.example"):
         answer = logon(service.client(), ALICE, PASSWORDS[ALICE], organizationName=name)
         assert answer.status_code == 200
@@ -92,7 +92,7 @@ def test_another_organization_is_refused(service: Service) -> None:
 
 
 def test_a_cookie_is_set_on_request_and_works(service: Service) -> None:
-    """setCookie puts the session id into an HttpOnly cookie, which then logs one on."""
+    """setCookie puts the session id into an HttpOnly cookie, which authenticates later requests."""
     client = service.client()
     answer = logon(client, ALICE, PASSWORDS[ALICE], setCookie=True, sameSitePolicy="Strict")
     cookie = SimpleCookie(answer.headers["set-cookie"])["auth_token"]
@@ -104,7 +104,7 @@ def test_a_cookie_is_set_on_request_and_works(service: Service) -> None:
 
 
 def test_a_logoff_expires_the_cookie(service: Service) -> None:
-    """After a logoff the cookie is told to go, and the session is over."""
+    """After a logoff the cookie is deleted, and the session has ended."""
     client = service.client()
     logon(client, ALICE, PASSWORDS[ALICE], setCookie=True)
     session = client.cookies["auth_token"]
@@ -117,7 +117,7 @@ def test_a_logoff_expires_the_cookie(service: Service) -> None:
 
 
 def test_a_logoff_without_a_session_is_404(service: Service) -> None:
-    """There is nothing to end for one who has no session, or had one."""
+    """A logoff without a session, or after its end, gives 404."""
     assert refusal(service.client().get("/api/access/logoff")) == (404, "NOT_FOUND")
     alice = service.person()
     assert alice.get("/api/access/logoff").status_code == 204
@@ -126,14 +126,14 @@ def test_a_logoff_without_a_session_is_404(service: Service) -> None:
 
 @pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "{}"])
 def test_a_session_id_is_shown_in_the_header(service: Service, alice: Person, form: str) -> None:
-    """With the word Bearer and without it."""
+    """The header is accepted with the word Bearer and without it."""
     client = service.client(Authorization=form.format(alice.session))
     assert client.get("/api/zones").status_code == 200
 
 
 @pytest.mark.parametrize("user", [ALICE, "", "anything"])
 def test_basic_takes_a_password_with_any_user_part(service: Service, user: str) -> None:
-    """The deprecated scheme: the user part may be the user, anything or empty."""
+    """The deprecated Basic scheme accepts the user's name, any text or nothing as user part."""
     text = base64.b64encode(f"{user}:correct horse".encode()).decode()
     client = service.client(Authorization=f"Basic {text}")
     for _ in range(2):
@@ -142,14 +142,14 @@ def test_basic_takes_a_password_with_any_user_part(service: Service, user: str) 
 
 @pytest.mark.parametrize("pair", [f"{ALICE}:battery staple", "x:wrong", "nothing"])
 def test_basic_with_a_wrong_password_is_refused(service: Service, pair: str) -> None:
-    """A known user's name fits only that user's password."""
+    """A known user's name matches only that user's password."""
     text = base64.b64encode(pair.encode()).decode()
     answer = service.client(Authorization=f"Basic {text}").get("/api/zones")
     assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
 
 
 def test_basic_is_no_way_around_a_provider(start: Callable[..., Service]) -> None:
-    """Who has to sign on at a provider does not get in by password."""
+    """A user who must sign on at a provider cannot log on by password."""
     provider = 'identity_providers = [{ name = "corp" }]'
     service = start(world(f'{provider}\nidp_users = ["{ALICE}"]'))
     client = service.client()
@@ -162,7 +162,7 @@ def test_basic_is_no_way_around_a_provider(start: Callable[..., Service]) -> Non
 
 @pytest.mark.parametrize("header", ["Bearer", "Bearer nonsense", "nonsense", "Basic %%%", "a b c"])
 def test_without_valid_credentials_nothing_is_served(service: Service, header: str) -> None:
-    """Every endpoint but those for logging on asks who is calling."""
+    """Every endpoint except those for logging on requires authentication."""
     answer = service.client(Authorization=header).get("/api/zones")
     assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
 
@@ -174,7 +174,7 @@ PASSWORD = ("POST", "/api/sandbox/password")
 
 @pytest.mark.parametrize(("method", "path"), ASKING)
 def test_nobody_is_refused_everywhere(service: Service, method: str, path: str) -> None:
-    """No endpoint forgets to ask, whatever is shown in place of credentials."""
+    """Every endpoint checks the caller, whatever is sent instead of credentials."""
     for shown in ({}, {"Authorization": "Bearer x"}, {"Cookie": "auth_token=x"}):
         answer = service.client(**shown).request(method, path)
         assert refusal(answer) == (401, "AUTHORIZATION_FAILED")
@@ -193,13 +193,13 @@ def test_nobody_is_refused_everywhere(service: Service, method: str, path: str) 
 def test_a_session_lives_as_long_as_asked_up_to_a_limit(
     service: Service, asked: dict[str, int], given: int
 ) -> None:
-    """A requested life is granted, capped by the organization's."""
+    """The requested lifetime is granted up to the organization's limit."""
     answer = logon(service.client(), ALICE, PASSWORDS[ALICE], **asked)
     assert answer.json()["expiresInMillis"] == given
 
 
 def test_a_session_ends_when_its_life_is_over(service: Service) -> None:
-    """After its milliseconds a session is no credential any more."""
+    """After its lifetime a session is not accepted any more."""
     client = service.client()
     session = logon(client, ALICE, PASSWORDS[ALICE], timeout=1).json()["sessionId"]
     client.headers["Authorization"] = f"Bearer {session}"
@@ -220,7 +220,8 @@ def test_new_credentials_can_be_asked_for(service: Service) -> None:
 
 
 def test_only_the_password_can_be_changed_where_that_is_required(service: Service) -> None:
-    """One who must change the password reaches nothing else, and everything afterwards."""
+    """A user who must change the password can use nothing else before, and everything
+    afterwards."""
     client = service.client()
     first = logon(client, "newbie@acme.example", "first day").json()
     assert first["passwordChangeIsRequired"] is True

@@ -1,4 +1,4 @@
-"""Whoever fails too often is blocked for a while, whatever is shown then."""
+"""A user with too many failures is blocked for a while, whatever credentials follow."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,17 +15,17 @@ THREE = "block_after = 3\nblock_seconds = 3600"
 
 
 def fail(service: Service, user: str, times: int) -> list[tuple[int, str]]:
-    """Wrong passwords in a row."""
+    """Send wrong passwords; return the refusals."""
     return [refusal(logon(service.client(), user, "wrong")) for _ in range(times)]
 
 
 def right(service: Service, user: str = ALICE) -> httpx.Response:
-    """A logon with the right password."""
+    """Log on with the right password."""
     return logon(service.client(), user, PASSWORDS[user])
 
 
 def test_too_many_failures_block_a_user(start: Callable[..., Service]) -> None:
-    """The right password is refused as well, until the block is lifted; others are not touched."""
+    """Even the right password is refused until the block ends; other users are not affected."""
     service = start(world(THREE))
     holder, known = service.person(), service.client()
     known.auth = httpx.BasicAuth(ALICE, PASSWORDS[ALICE])
@@ -51,7 +51,7 @@ def test_too_many_failures_block_a_user(start: Callable[..., Service]) -> None:
 
 
 def test_a_success_in_between_starts_the_count_anew(start: Callable[..., Service]) -> None:
-    """Only failures in a row count."""
+    """Only consecutive failures count."""
     service = start(world(THREE))
     for _ in range(3):
         fail(service, ALICE, 2)
@@ -59,7 +59,7 @@ def test_a_success_in_between_starts_the_count_anew(start: Callable[..., Service
 
 
 def test_guesses_without_a_name_are_not_forgiven(start: Callable[..., Service]) -> None:
-    """One's own password in between does not let one guess those of others for ever."""
+    """A user's own valid password does not reset the count for guesses without a name."""
     service = start(world(THREE))
     guess = service.client()
     seen = []
@@ -70,7 +70,7 @@ def test_guesses_without_a_name_are_not_forgiven(start: Callable[..., Service]) 
 
 
 def test_a_block_ends_by_time(start: Callable[..., Service]) -> None:
-    """After its seconds one logs on again."""
+    """After `block_seconds` the user can log on again."""
     service = start(world("block_after = 1\nblock_seconds = 2"))
 
     def blocked() -> bool:
@@ -83,7 +83,7 @@ def test_a_block_ends_by_time(start: Callable[..., Service]) -> None:
 
 
 def test_guesses_at_the_same_time_count_each(start: Callable[..., Service]) -> None:
-    """Twenty at once are no more than three in a row."""
+    """Twenty simultaneous guesses are counted one by one."""
     service = start(world(THREE))
     guesses = ["wrong"] * 20
     with ThreadPoolExecutor(len(guesses)) as pool:
@@ -94,7 +94,7 @@ def test_guesses_at_the_same_time_count_each(start: Callable[..., Service]) -> N
 
 
 def test_nobody_learns_from_a_block_who_exists(start: Callable[..., Service]) -> None:
-    """A name that there is not is blocked like one that there is."""
+    """An unknown name is blocked like a known one."""
     service = start(world(THREE))
     expected = [(401, "AUTHORIZATION_FAILED")] * 3 + [(401, "TEMPORARY_BLOCKED")]
     assert fail(service, "nobody@acme.example", 4) == expected
@@ -102,7 +102,8 @@ def test_nobody_learns_from_a_block_who_exists(start: Callable[..., Service]) ->
 
 
 def test_wrong_codes_block_too(start: Callable[..., Service]) -> None:
-    """Otherwise a stolen password would leave a million codes to try, in flows too."""
+    """Wrong codes count in flows, too; otherwise a stolen password would allow a million
+    guesses."""
     service = start(world(THREE + '\notp = "HOTP"'))
 
     def attempt(code: str) -> tuple[int, str]:
@@ -120,7 +121,7 @@ def test_wrong_codes_block_too(start: Callable[..., Service]) -> None:
 def test_passwords_without_a_name_are_counted_for_the_machine_they_come_from(
     start: Callable[..., Service],
 ) -> None:
-    """Basic with an empty user part is no way around the block."""
+    """Basic with an empty user part does not avoid the block."""
     service = start(world(THREE))
     client = service.client()
     client.auth = httpx.BasicAuth("", "wrong")
@@ -132,7 +133,7 @@ def test_passwords_without_a_name_are_counted_for_the_machine_they_come_from(
 
 
 def test_attempts_are_kept_with_where_they_came_from(start: Callable[..., Service]) -> None:
-    """Over the control socket one sees who tried, how it ended, and X-Real-Ip behind a proxy."""
+    """The control socket reports user, outcome and address, and X-Real-Ip behind a proxy."""
     service = start(world(THREE))
     fail(service, ALICE, 1)
     proxied = service.client(**{"X-Real-Ip": "203.0.113.7"})
@@ -153,6 +154,6 @@ def test_attempts_are_kept_with_where_they_came_from(start: Callable[..., Servic
 
 @pytest.mark.parametrize("value", [5, None, False, {"user": ALICE}])
 def test_the_commands_say_what_they_take(service: Service, value: object) -> None:
-    """A wrong value is an answer, not a crash."""
+    """A wrong value gives an error answer, not a crash."""
     assert "error" in service.tell({"attempts": value})
     assert "error" in service.tell({"unblock": value})

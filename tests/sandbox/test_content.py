@@ -1,4 +1,4 @@
-"""Content on its way out: whole, in ranges, and of one version at a time."""
+"""Content of files: complete, in ranges, and of one version at a time."""
 
 import hashlib
 import os
@@ -13,12 +13,12 @@ TEXT = bytes(range(256)) * 4
 
 @pytest.fixture
 def file_id(zone: Zone, folder: str) -> str:
-    """A file with TEXT in it."""
+    """Create a file that contains TEXT; return its id."""
     return str(zone.file("text.bin", TEXT, folder)["id"])
 
 
 def test_content_is_what_was_uploaded(zone: Zone, file_id: str) -> None:
-    """As application/octet-stream, with its length and a validator."""
+    """The content is sent as application/octet-stream, with its length and a validator."""
     answer = zone.content(file_id)
     assert answer.status_code == 200
     assert answer.content == TEXT
@@ -39,7 +39,7 @@ def test_content_is_what_was_uploaded(zone: Zone, file_id: str) -> None:
     ],
 )  # fmt: skip
 def test_a_range_is_that_part(zone: Zone, file_id: str, wanted: str, first: int, last: int) -> None:
-    """A single range is answered with 206 and says which bytes it holds."""
+    """A single range gives 206 with the header of its bytes."""
     answer = zone.content(file_id, Range=wanted)
     assert answer.status_code == 206
     assert answer.headers["content-range"] == f"bytes {first}-{last}/{len(TEXT)}"
@@ -48,7 +48,7 @@ def test_a_range_is_that_part(zone: Zone, file_id: str, wanted: str, first: int,
 
 @pytest.mark.parametrize("wanted", ["bytes=1024-", "bytes=5000-6000", "bytes=-0"])
 def test_a_range_outside_is_416(zone: Zone, file_id: str, wanted: str) -> None:
-    """With the size, so that the caller can ask again."""
+    """The answer has the size, so that the client can correct its request."""
     answer = zone.content(file_id, Range=wanted)
     assert refusal(answer) == (416, "ILLEGAL_ARGUMENT")
     assert answer.headers["content-range"] == f"bytes */{len(TEXT)}"
@@ -56,13 +56,13 @@ def test_a_range_outside_is_416(zone: Zone, file_id: str, wanted: str) -> None:
 
 @pytest.mark.parametrize("wanted", ["bytes=0-1,4-5", "lines=1-2", "bytes=", "bytes=-", "bytes=9-5"])
 def test_other_ranges_are_ignored(zone: Zone, file_id: str, wanted: str) -> None:
-    """Several ranges, other units and nonsense are answered with the whole."""
+    """Several ranges, other units and malformed ranges give the whole content."""
     answer = zone.content(file_id, Range=wanted)
     assert (answer.status_code, answer.content) == (200, TEXT)
 
 
 def test_an_empty_file_has_empty_content(zone: Zone, folder: str) -> None:
-    """No bytes is content too; a range of it is outside."""
+    """An empty file can be downloaded; each range is outside of it."""
     file_id = zone.file("empty", b"", folder)["id"]
     answer = zone.content(file_id)
     assert (answer.status_code, answer.content, answer.headers["content-length"]) == (200, b"", "0")
@@ -70,7 +70,8 @@ def test_an_empty_file_has_empty_content(zone: Zone, folder: str) -> None:
 
 
 def test_if_range_keeps_versions_apart(zone: Zone, folder: str, file_id: str) -> None:
-    """A range is served while the validator is the current version's, else the whole new one."""
+    """A range is sent if the validator is that of the current version, else the whole new
+    content."""
     validator = zone.content(file_id).headers["etag"]
     headers = {"Range": "bytes=1-2", "If-Range": validator}
     assert zone.content(file_id, **headers).content == TEXT[1:3]
@@ -81,7 +82,7 @@ def test_if_range_keeps_versions_apart(zone: Zone, folder: str, file_id: str) ->
 
 
 def test_without_the_switch_ranges_are_not_served(start: Callable[..., Service]) -> None:
-    """A deployment may not know ranges: the whole comes, and nothing says otherwise."""
+    """In a deployment without ranges, the whole content is sent, without a range header."""
     zone = start(world("ranges = false")).person().zone()
     file_id = zone.file("text.bin", TEXT)["id"]
     answer = zone.content(file_id, Range="bytes=1-2")
@@ -90,7 +91,7 @@ def test_without_the_switch_ranges_are_not_served(start: Callable[..., Service])
 
 
 def test_a_download_goes_on_while_the_file_changes(zone: Zone, folder: str) -> None:
-    """What is being read is one version to its end, even when it is removed for good."""
+    """A running download gets one version to its end, even if the file is purged."""
     old = os.urandom(8 << 20)
     file_id = zone.file("big", old, folder)["id"]
     path = f"{zone.url}/files/{file_id}/content"
@@ -105,7 +106,7 @@ def test_a_download_goes_on_while_the_file_changes(zone: Zone, folder: str) -> N
 
 
 def test_large_content_is_never_held_in_memory(start: Callable[..., Service]) -> None:
-    """150 MB go in and out while the process stays small."""
+    """150 MB are uploaded and downloaded while the memory of the process stays small."""
     service = start(world())
     zone = service.person().zone()
     zone.content(zone.file("warm-up", TEXT)["id"])

@@ -1,4 +1,4 @@
-"""Every refusal has the error body, also where the framework or the protocol refuses."""
+"""Every refusal has the error body, even those of the framework or the protocol."""
 
 import json
 
@@ -22,7 +22,7 @@ LOGON_ERRORS = {
     "path", ["/", "/api", "/api/nothing", "/api/zones/", "/share/key", "/api/%00", "/api/%ff"]
 )
 def test_unknown_paths(alice: Person, path: str) -> None:
-    """404 with NOT_FOUND."""
+    """Unknown paths give 404 with NOT_FOUND."""
     assert refusal(alice.get(path)) == (404, "NOT_FOUND")
 
 
@@ -38,14 +38,14 @@ def test_unknown_paths(alice: Person, path: str) -> None:
     ],
 )
 def test_other_methods(alice: Person, method: str, path: str, allowed: str) -> None:
-    """405 with the methods there are."""
+    """Other methods give 405 with the allowed methods."""
     answer = alice.client.request(method, path)
     assert refusal(answer) == (405, "NOT_SUPPORTED")
     assert sorted(answer.headers["allow"].split(", ")) == allowed.split(", ")
 
 
 def test_every_error_of_the_interface_can_be_shown(service: Service, alice: Person) -> None:
-    """Also those that have no occasion here: one by one, with the statuses of the logon's table."""
+    """A fault can produce each error, with the statuses in the logon's table."""
     for name in sorted(NAMES):
         service.fault(status=409, error=name, times=1)
         assert refusal(alice.get("/api/users")) == (409, name)
@@ -57,7 +57,7 @@ def test_every_error_of_the_interface_can_be_shown(service: Service, alice: Pers
 
 
 def test_head_is_not_offered(alice: Person) -> None:
-    """The service knows GET, POST, PUT and DELETE."""
+    """The service supports GET, POST, PUT and DELETE, but not HEAD."""
     assert alice.client.head("/api/zones").status_code == 405
 
 
@@ -75,7 +75,7 @@ BODIES = {
 
 @pytest.mark.parametrize("case", BODIES)
 def test_malformed_bodies(alice: Person, case: str) -> None:
-    """400, for JSON that is broken, of another shape, too deep or too large."""
+    """JSON that is malformed, of another shape, too deep or too large gives 400."""
     kind = {"Content-Type": "application/json"}
     answer = alice.post("/api/groups", content=BODIES[case], headers=kind)
     assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
@@ -83,14 +83,14 @@ def test_malformed_bodies(alice: Person, case: str) -> None:
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
 def test_bodies_that_are_not_said_to_be_json(alice: Person, kind: str) -> None:
-    """A JSON body has the Content-Type application/json."""
+    """A JSON body must have the Content-Type application/json."""
     headers = {"Content-Type": kind}
     answer = alice.post("/api/groups", content=b'{"name": "x"}', headers=headers)
     assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
 
 
 def test_unknown_fields_do_not_matter(alice: Person) -> None:
-    """A newer client may send more."""
+    """Unknown fields are ignored, because a newer client may send them."""
     body = {"name": "More fields", "description": "", "members": [], "colour": "red"}
     answer = alice.post("/api/groups", json=body)
     assert answer.status_code == 201
@@ -98,7 +98,7 @@ def test_unknown_fields_do_not_matter(alice: Person) -> None:
 
 
 def test_what_is_not_published_is_said_to_be_missing(service: Service) -> None:
-    """revalidate exists, but nobody knows its form."""
+    """revalidate exists, but its form is not published."""
     answer = service.client().post("/api/access/revalidate", json={})
     assert refusal(answer) == (400, "NOT_SUPPORTED")
 
@@ -108,7 +108,7 @@ def test_what_is_not_published_is_said_to_be_missing(service: Service) -> None:
     [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"GET  HTTP/9\r\n\r\n"],
 )
 def test_what_is_no_http(service: Service, request_bytes: bytes) -> None:
-    """Even what cannot be parsed is refused with the error body."""
+    """Bytes that are not HTTP get the error body, too."""
     with service.connect() as connection:
         connection.sendall(request_bytes)
         head, _, body = receive_all(connection).partition(b"\r\n\r\n")
@@ -134,7 +134,7 @@ CHUNKED = b"POST /api/access/logon HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chu
     ids=["one header", "the path", "many headers", "trailers", "a trailer", "a chunk", "blanks"],
 )
 def test_a_head_without_end_is_refused(service: Service, endless: bytes) -> None:
-    """It is kept in memory, so it must not grow for ever."""
+    """The head is kept in memory, so its size is limited."""
     with service.connect() as connection:
         try:
             connection.sendall(endless)

@@ -1,4 +1,4 @@
-"""Faults on order, as clients meet them."""
+"""Faults that the control socket sets, from the view of clients."""
 
 import os
 import socket
@@ -25,7 +25,8 @@ REQUIREMENTS = "/api/access/authorizationrequirements"
 
 
 def test_an_answer_can_be_replaced(service: Service, alice: Person) -> None:
-    """Status and error as ordered, for so many matching requests, without the work."""
+    """Matching requests get the requested status and error, as often as requested, without any
+    effect."""
     service.fault(
         status=503, error="TEMPORARILY_BLOCKED", method="POST", path="^/api/groups", times=2
     )
@@ -46,7 +47,7 @@ def test_an_answer_can_be_replaced(service: Service, alice: Person) -> None:
 def test_a_status_alone_has_an_error_that_fits(
     service: Service, alice: Person, status: int, error: str
 ) -> None:
-    """Until it is cleared."""
+    """The error name matches the status until the fault is cleared."""
     service.fault(status=status)
     for _ in range(3):
         assert refusal(alice.get("/api/zones")) == (status, error)
@@ -55,7 +56,7 @@ def test_a_status_alone_has_an_error_that_fits(
 
 
 def test_a_large_upload_meets_a_replaced_answer(service: Service, zone: Zone, folder: str) -> None:
-    """The client can send its body and read the refusal; the connection stays in step."""
+    """The client can send its body and read the refusal; the connection stays usable."""
     service.fault(status=503, method="POST", times=1)
     answer = zone.upload("a", b"x" * (5 << 20), folder)
     assert refusal(answer) == (503, "NOT_AVAILABLE")
@@ -63,7 +64,7 @@ def test_a_large_upload_meets_a_replaced_answer(service: Service, zone: Zone, fo
 
 
 def test_latency_delays_every_request(service: Service, alice: Person) -> None:
-    """By so many milliseconds."""
+    """Every request is delayed by the given milliseconds."""
     service.fault(latency_ms=150)
     before = time.monotonic()
     alice.get("/api/zones")
@@ -71,7 +72,7 @@ def test_latency_delays_every_request(service: Service, alice: Person) -> None:
 
 
 def test_a_stall_holds_the_answer_back(service: Service, zone: Zone, folder: str) -> None:
-    """The work is done at once, the answer comes later."""
+    """The work is done at once, and the answer is delayed."""
     theirs = zone.by(service.person())
     service.fault(stall=3600, method="POST")
     with ssl_request(service, zone, folder, "stalled") as connection:
@@ -87,7 +88,7 @@ def test_a_stall_holds_the_answer_back(service: Service, zone: Zone, folder: str
 
 @pytest.mark.parametrize("order", [{"latency_ms": 3_600_000, "status": 503}, {"stall": 3600}])
 def test_clearing_lets_those_go_who_are_held_back(service: Service, order: dict[str, Any]) -> None:
-    """A request that waits for an hour is answered, as if the fault had never been."""
+    """A request that would wait for an hour is answered normally."""
     service.tell({"stats": "reset"})
     service.fault(**order)
     with service.connect() as connection:
@@ -102,7 +103,7 @@ def test_clearing_lets_those_go_who_are_held_back(service: Service, order: dict[
 
 
 def ssl_request(service: Service, zone: Zone, folder: str, name: str) -> ssl.SSLSocket:
-    """An upload of nothing, sent but not yet answered."""
+    """Return a connection with an empty upload that is not answered yet."""
     connection = service.connect()
     connection.sendall(
         f"POST {zone.url}/files/{folder}?fileName={name} HTTP/1.1\r\nHost: x\r\n"
@@ -113,7 +114,7 @@ def ssl_request(service: Service, zone: Zone, folder: str, name: str) -> ssl.SSL
 
 
 def test_a_dropped_reply_follows_done_work(service: Service, zone: Zone, folder: str) -> None:
-    """The connection is reset without a byte of an answer, and the version is there."""
+    """The connection is reset without a byte of an answer, and the version exists."""
     service.fault(drop_reply=True, method="POST", times=1)
     with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
         zone.upload("kept", b"content", folder)
@@ -126,7 +127,7 @@ def test_a_dropped_reply_follows_done_work(service: Service, zone: Zone, folder:
 
 @pytest.mark.parametrize("after", [0, 1, 65_536, 1_000_000])
 def test_a_download_is_cut(service: Service, zone: Zone, folder: str, after: int) -> None:
-    """After exactly so many bytes of the body, by a reset."""
+    """The download is reset after exactly the given number of bytes of its body."""
     content = os.urandom(2_000_000)
     file_id = zone.file("big", content, folder)["id"]
     service.fault(cut_after=after, times=1)
@@ -144,7 +145,7 @@ def test_a_download_is_cut(service: Service, zone: Zone, folder: str, after: int
 
 
 def test_only_what_is_longer_is_cut(service: Service, zone: Zone, folder: str) -> None:
-    """An order for one cut waits for an answer that has so many bytes and more."""
+    """A single cut applies to the next answer that is longer than its limit."""
     file_id = zone.file("big", b"x" * 100_000, folder)["id"]
     service.fault(cut_after=50_000, times=1)
     assert zone.names(folder) == ["big"]
@@ -154,7 +155,7 @@ def test_only_what_is_longer_is_cut(service: Service, zone: Zone, folder: str) -
 
 
 def test_an_upload_is_cut(service: Service, zone: Zone, folder: str) -> None:
-    """After so many bytes were received; what came leaves no trace."""
+    """The upload is reset after the given number of bytes, which leave no trace."""
     incoming = service.data / "incoming"
     service.fault(cut_after=300_000, method="POST", times=1)
     with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
@@ -165,7 +166,7 @@ def test_an_upload_is_cut(service: Service, zone: Zone, folder: str) -> None:
 
 
 def test_a_client_that_goes_away_leaves_nothing(service: Service, zone: Zone, folder: str) -> None:
-    """An upload that its client breaks off is no version and no leftover."""
+    """An upload that its client aborts leaves no version and no file."""
     incoming = service.data / "incoming"
     with service.connect() as connection:
         connection.sendall(
@@ -180,7 +181,7 @@ def test_a_client_that_goes_away_leaves_nothing(service: Service, zone: Zone, fo
 
 
 def is_reset(raw: socket.socket) -> bool:
-    """Whether the next read ends in a reset rather than an end."""
+    """Return True if the next read gets a reset instead of an end."""
     try:
         while raw.recv(65536):
             pass
@@ -190,7 +191,7 @@ def is_reset(raw: socket.socket) -> bool:
 
 
 def bare_request(service: Service) -> socket.socket:
-    """A TCP connection on which a request was sent over TLS; its own bytes are left unread."""
+    """Return a TCP connection with a request over TLS, whose answer is not read."""
     raw = socket.create_connection((service.host, service.port), DEADLINE_SECONDS)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = service.context.wrap_bio(incoming, outgoing, server_hostname=service.host)
@@ -208,14 +209,14 @@ def bare_request(service: Service) -> socket.socket:
 
 @pytest.mark.parametrize("order", [{"drop_reply": True}, {"cut_after": 20}])
 def test_cuts_and_drops_are_resets(service: Service, order: dict[str, Any]) -> None:
-    """Not an orderly end that a careless client takes for a short answer."""
+    """The connection is reset, because clients may take a normal end for a short answer."""
     service.fault(**order, times=1)
     with bare_request(service) as raw:
         assert is_reset(raw)
 
 
 def test_being_down_is_refused_at_once(service: Service, alice: Person) -> None:
-    """New connections are refused, open ones are reset, and afterwards all is well again."""
+    """New connections are refused, open ones are reset, and afterwards all work again."""
     idle = bare_request(service)
     eventually(lambda: idle.recv(65536), "an answer")
     service.fault(down=True)
@@ -235,7 +236,7 @@ def test_being_down_is_refused_at_once(service: Service, alice: Person) -> None:
 
 
 def test_faults_add_up_until_cleared(service: Service, alice: Person) -> None:
-    """Several in one order and in several orders; each counts by itself."""
+    """Several faults, in one command or several, apply together; each has its own count."""
     service.fault(latency_ms=60, status=500, times=1)
     service.fault(latency_ms=60, path="^/api/users")
     before = time.monotonic()
@@ -258,7 +259,7 @@ WRONG: list[Any] = [
 
 @pytest.mark.parametrize("order", WRONG)
 def test_an_order_that_cannot_be_is_refused(service: Service, alice: Person, order: Any) -> None:
-    """With a sentence, and without any effect."""
+    """An invalid fault gives an error message and has no effect."""
     assert service.tell({"fault": order})["error"]
     assert alice.get("/api/zones").status_code == 200
 
@@ -267,7 +268,7 @@ def test_an_order_that_cannot_be_is_refused(service: Service, alice: Person, ord
     "line", [b"", b"  ", b"nonsense", b"[]", b"{}", b'{"no": 1}', b'{"stats": 5}', b"\xff"]
 )
 def test_the_control_socket_answers_every_line(service: Service, line: bytes) -> None:
-    """A line that is no command gets an error, and the connection goes on."""
+    """An invalid line gets an error, and the connection stays usable."""
     with socket.socket(socket.AF_UNIX) as control:
         control.settimeout(60)
         control.connect(service.ready["control"])
@@ -279,14 +280,14 @@ def test_the_control_socket_answers_every_line(service: Service, line: bytes) ->
 
 
 def test_the_control_socket_is_private(service: Service) -> None:
-    """Only its owner can open it."""
+    """Only the owner can open the control socket."""
     mode = (service.data / "control.sock").stat().st_mode
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o600
 
 
 def test_requests_and_bytes_are_counted(service: Service, zone: Zone, folder: str) -> None:
-    """By method and route, refused and unknown ones too."""
+    """Requests are counted by method and route, with the refused and unknown ones."""
     service.tell({"stats": "reset"})
     file_id = zone.upload("a", b"x" * 1000, folder).json()["id"]
     zone.content(file_id)
@@ -305,7 +306,7 @@ def test_requests_and_bytes_are_counted(service: Service, zone: Zone, folder: st
 
 
 def test_a_reader_who_waits_costs_no_memory(service: Service, zone: Zone, folder: str) -> None:
-    """What a client does not read is not read for it."""
+    """Content that a client does not read is not read into memory."""
     file_id = zone.file("big", bytes(120 << 20), folder)["id"]
     before = memory_peak(service.ready["pid"])
     connections = []

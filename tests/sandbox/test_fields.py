@@ -1,4 +1,4 @@
-"""The records in SERVICE.md have the fields that the sandbox really sends and takes."""
+"""The records in SERVICE.md have exactly the fields that the sandbox sends and accepts."""
 
 import re
 from collections.abc import Callable
@@ -23,13 +23,14 @@ PARTS = {
 
 
 def told(record: str) -> set[str]:
-    """The fields of a record, as the page tells them."""
+    """Return the fields of a record on the page."""
     (row,) = [row for row in rows() if re.match(rf"{re.escape(record)}: `", row.subject)]
     return set(re.findall(r"`(\w+)`", row.subject.partition(": ")[2]))
 
 
 def check(record: str, *answers: dict[str, Any]) -> None:
-    """Together the answers have the fields of the record, and their parts the parts' fields."""
+    """Check that the answers together have the fields of the record, and their parts those of
+    the parts."""
     assert {name for answer in answers for name in answer} == told(record), record
     for answer in answers:
         for name, fields in PARTS.items():
@@ -38,7 +39,7 @@ def check(record: str, *answers: dict[str, Any]) -> None:
 
 
 def test_what_is_sent_has_the_fields_of_the_page(start: Callable[..., Service]) -> None:
-    """Each record once, from a running sandbox."""
+    """The page has the fields of each record that a running sandbox sends."""
     service = start(world(f"{PROVIDERS}\n{ERIN}"))
     alice, nobody = service.person(), service.client()
     zone = alice.zone()
@@ -69,7 +70,7 @@ def test_what_is_sent_has_the_fields_of_the_page(start: Callable[..., Service]) 
 
 
 def test_what_is_taken_has_the_fields_of_the_page() -> None:
-    """Each body that the interface shows."""
+    """The page has the fields of each body that the API accepts."""
     kinds: dict[str, type[msgspec.Struct]] = {
         "Logon wanted": LogonRequest,
         "Token wanted": TokenRequest,

@@ -15,17 +15,17 @@ _numbers = itertools.count()
 
 
 def member(member_id: str, level: str = "Access") -> dict[str, str]:
-    """A member entry of a request."""
+    """Return a member entry of a request."""
     return {"memberId": member_id, "accessLevel": level}
 
 
 def levels(group: dict[str, Any]) -> dict[str, str]:
-    """Member ids and levels of a group."""
+    """Return the level of each member id of a group."""
     return {each["memberId"]: each["accessLevel"] for each in group["members"]}
 
 
 class Group:
-    """A group that somebody made."""
+    """Group that a user has created."""
 
     def __init__(self, maker: Person, *members: dict[str, str]) -> None:
         self.maker = maker
@@ -37,7 +37,7 @@ class Group:
         self.url = f"/api/groups/{self.id}"
 
     def change(self, *members: dict[str, str], **query: str) -> dict[str, Any]:
-        """Change members; the group afterwards."""
+        """Change members; return the changed group."""
         answer = self.maker.put(self.url, params=query, json={"members": list(members)})
         assert answer.status_code == 200, answer.text
         body: dict[str, Any] = answer.json()
@@ -46,7 +46,7 @@ class Group:
 
 @pytest.fixture
 def private(alice: Person) -> Iterator[Zone]:
-    """A zone whose only member is Alice, again at the end."""
+    """Yield a zone whose only member is Alice, also at the end."""
     zone = alice.zone("Alice alone")
     yield zone
     for user in (BOB, CAROL, DAVE, ERIN):
@@ -61,7 +61,7 @@ def give(zone: Zone, member_id: str, level: str) -> None:
 
 
 def can(zone: Zone, person: Person) -> str:
-    """What somebody can do in a zone, found out by trying."""
+    """Return the operations that a user can really do in a zone."""
     theirs = zone.by(person)
     if theirs.person.get(f"{theirs.url}/folder/{theirs.root}").status_code == 403:
         assert zone.record["name"] not in person.zones()
@@ -79,7 +79,7 @@ def can(zone: Zone, person: Person) -> str:
 
 
 def test_a_group_is_answered_with_members_and_properties(alice: Person) -> None:
-    """All fields are there; users have an authorization, groups have none."""
+    """All fields exist; users have an authorization, groups have none."""
     inner = Group(alice)
     group = Group(alice, member(ALICE, "Manage"), member(BOB), member(inner.id))
     properties = group.body["properties"]
@@ -120,7 +120,7 @@ def test_a_group_is_answered_with_members_and_properties(alice: Person) -> None:
 
 
 def test_a_group_has_a_manager_from_the_start(bob: Person) -> None:
-    """Whoever makes a group manages it, unless another member is to."""
+    """The creator manages the group, unless another member is given as manager."""
     assert levels(Group(bob, member(CAROL)).body) == {CAROL: "Access", BOB: "Manage"}
     others = Group(bob, member(CAROL, "Manage")).body
     assert levels(others) == {CAROL: "Manage"}
@@ -128,7 +128,7 @@ def test_a_group_has_a_manager_from_the_start(bob: Person) -> None:
 
 
 def test_changes_are_relative_unless_said_otherwise(alice: Person) -> None:
-    """Members not listed keep their access; with relative=false they lose it."""
+    """Other members keep their access; with relative=false they lose it."""
     group = Group(alice, member(ALICE, "Manage"), member(BOB), member(CAROL))
     after = group.change(member(BOB, "Manage"), member(CAROL, "None"), member(DAVE))
     assert levels(after) == {ALICE: "Manage", BOB: "Manage", DAVE: "Access"}
@@ -141,7 +141,7 @@ def test_changes_are_relative_unless_said_otherwise(alice: Person) -> None:
 
 
 def test_one_member_is_changed_by_its_address(alice: Person) -> None:
-    """The level is in the query; None removes."""
+    """The level is in the query; None removes the member."""
     group = Group(alice, member(ALICE, "Manage"))
     for level, expected in [("Access", "Access"), ("Manage", "Manage"), ("None", None)]:
         answer = alice.put(f"{group.url}/members/{BOB}", params={"accesslevel": level})
@@ -155,7 +155,7 @@ def test_one_member_is_changed_by_its_address(alice: Person) -> None:
 
 
 def test_a_circle_of_groups_is_refused(alice: Person) -> None:
-    """Neither directly nor over others does a group contain itself; nothing is half changed."""
+    """A group cannot contain itself, directly or indirectly; the refusal changes nothing."""
     first, second, third = Group(alice), Group(alice), Group(alice)
     first.change(member(second.id))
     second.change(member(third.id))
@@ -176,13 +176,13 @@ def test_a_circle_of_groups_is_refused(alice: Person) -> None:
     ],
 )  # fmt: skip
 def test_a_malformed_group_is_refused(alice: Person, body: dict[str, Any]) -> None:
-    """Nothing is made of a request that does not fit."""
+    """A malformed request creates no group."""
     status, code = refusal(alice.post("/api/groups", json=body))
     assert (status, code in ("ILLEGAL_ARGUMENT", "USER_UNKNOWN")) == (400, True)
 
 
 def test_a_taken_name_is_refused(alice: Person) -> None:
-    """Two groups have two names."""
+    """Two groups cannot have the same name."""
     assert refusal(alice.post("/api/groups", json={"name": "Engineering"})) == (
         409,
         "ALREADY_EXISTS",
@@ -203,7 +203,7 @@ def test_only_managers_change_a_group(service: Service, alice: Person, carol: Pe
 
 
 def test_members_of_a_group_get_its_access(service: Service, private: Zone, alice: Person) -> None:
-    """Rule 1, also through a group in the group, and shown in the number of users."""
+    """Rule 1 also holds for a group in the group, and in the number of users."""
     dave, erin = service.person("dave"), service.person("erin")
     inner = Group(alice, member(DAVE))
     group = Group(alice, member(ERIN), member(inner.id))
@@ -217,7 +217,7 @@ def test_members_of_a_group_get_its_access(service: Service, private: Zone, alic
 
 
 def test_a_group_never_manages_a_zone(private: Zone, alice: Person) -> None:
-    """Rule 2."""
+    """Rule 2: a group cannot have the level Manage in a zone."""
     group = Group(alice)
     path = f"{private.own}/members/{group.id}"
     answer = alice.put(path, params={"accesslevel": "Manage"})
@@ -227,7 +227,7 @@ def test_a_group_never_manages_a_zone(private: Zone, alice: Person) -> None:
 def test_the_highest_of_several_groups_counts(
     service: Service, private: Zone, alice: Person
 ) -> None:
-    """Rule 3."""
+    """Rule 3: among several groups of a user, the highest level counts."""
     low, high = Group(alice, member(ERIN)), Group(alice, member(ERIN))
     give(private, low.id, "Add")
     give(private, high.id, "Modify")
@@ -239,7 +239,7 @@ def test_the_highest_of_several_groups_counts(
 
 
 def test_a_users_own_level_counts_first(service: Service, private: Zone, alice: Person) -> None:
-    """Rules 4 and 5: own Add and a group's Modify give Add; it stays without the group."""
+    """Rules 4 and 5: own Add and a group's Modify give Add, which stays without the group."""
     group = Group(alice, member(ERIN))
     give(private, group.id, "Modify")
     give(private, ERIN, "Add")
@@ -258,7 +258,7 @@ def test_a_users_own_level_counts_first(service: Service, private: Zone, alice: 
 def test_a_deleted_group_takes_its_access_along(
     service: Service, private: Zone, alice: Person
 ) -> None:
-    """Rule 6."""
+    """Rule 6: members lose the access that a deleted group gave them."""
     group = Group(alice, member(ERIN))
     give(private, group.id, "Add")
     erin = service.person("erin")
@@ -268,7 +268,7 @@ def test_a_deleted_group_takes_its_access_along(
 
 
 def test_only_a_zones_manager_sets_levels(private: Zone, zone: Zone, bob: Person) -> None:
-    """Who only works in a zone does not let others in."""
+    """Other members of a zone cannot add members."""
     path = f"{zone.own}/members/{ERIN}"
     assert refusal(bob.put(path, params={"accesslevel": "Add"})) == (403, "NOT_ALLOWED")
     for query in ({}, {"accesslevel": "Own"}):
@@ -279,7 +279,7 @@ def test_only_a_zones_manager_sets_levels(private: Zone, zone: Zone, bob: Person
 
 
 def test_everybody_may_list_users(carol: Person) -> None:
-    """The list names everybody and tells administrators."""
+    """The list has all users and shows who is an administrator."""
     users = {user["id"]: user for user in carol.get("/api/users").json()}
     assert users[ALICE] == {
         "id": ALICE,
@@ -291,13 +291,13 @@ def test_everybody_may_list_users(carol: Person) -> None:
 
 
 def test_a_groups_id_is_found_by_name(service: Service) -> None:
-    """Over the control socket, for groups of the world file have ids that nobody knows."""
+    """The control socket returns the id, because the ids of the world file's groups are random."""
     assert service.tell({"group": "Engineering"})["id"].startswith("group.")
     assert "error" in service.tell({"group": "No such"})
 
 
 def test_a_zone_keeps_a_manager(alice: Person, service: Service) -> None:
-    """The last one cannot step down, by any level; with a second one it is possible."""
+    """The last manager cannot give up Manage; with a second one it is possible."""
     zone = alice.zone("Alice alone")
 
     def give(member: str, level: str, by: Person = alice) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""Whatever is sent is refused with an error body; the sandbox stays up and its data sound."""
+"""Hostile requests get an error body; the sandbox keeps running and its data stay consistent."""
 
 import json
 import random
@@ -42,14 +42,14 @@ ENDLESS = "block_after = 1000000000"  # failures are not what is looked at here
 
 
 class Talker:
-    """Sends bytes over a connection that is kept while the service keeps it."""
+    """Client that sends bytes over a connection that it keeps if possible."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._connection: ssl.SSLSocket | None = None
 
     def ask(self, wire: fuzzing.Wire) -> tuple[int, str, bytes]:
-        """Status, Content-Type and body of the answer."""
+        """Return status, Content-Type and body of the answer."""
         if self._connection is None:
             self._connection = self._service.connect()
         self._connection.sendall(wire.data)
@@ -61,7 +61,7 @@ class Talker:
         return answer.status, answer.getheader("content-type", ""), body
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -69,7 +69,7 @@ class Talker:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Service]:
-    """A sandbox that has to bear it all."""
+    """Yield a sandbox for hostile requests."""
     folder = Path(tempfile.mkdtemp(prefix="zdsx"))
     service = Service(folder, world(f"{SIGN_ON}\n{ENDLESS}\npage_listings = true"))
     yield service
@@ -78,7 +78,7 @@ def target() -> Iterator[Service]:
 
 
 def known(service: Service, number: int) -> fuzzing.Known:
-    """The right answers: Alice's session, identifiers of everything, values that fit."""
+    """Return valid values: Alice's session, identifiers of everything, and fitting values."""
     alice = service.person()
     zone = alice.zone()
     folder = zone.folder(f"fuzz {number}")
@@ -115,7 +115,7 @@ def known(service: Service, number: int) -> fuzzing.Known:
 
 
 def _visit(person: Person) -> str:
-    """A sign-on at the provider's page that was begun."""
+    """Return a visit to the provider's page."""
     query = {
         "fragmentResponse": "true",
         "idpName": "corp",
@@ -127,7 +127,7 @@ def _visit(person: Person) -> str:
 
 
 def check(wire: fuzzing.Wire, status: int, kind: str, body: bytes) -> None:
-    """An answer below 500, and every refusal with an error body of a listed error."""
+    """Check that the status is below 500, and that a refusal has the body of a listed error."""
     assert 200 <= status < 500, (wire.data[:2000], status, body[:500])
     if status < 400:
         return
@@ -142,7 +142,7 @@ def check(wire: fuzzing.Wire, status: int, kind: str, body: bytes) -> None:
 
 
 def sound(service: Service) -> None:
-    """The database has no damage, and each version its content, neither more nor less."""
+    """Check that the database is intact, and that exactly the content of all versions exists."""
     incoming = service.data / "incoming"
     eventually(lambda: not list(incoming.iterdir()), "what was broken off is removed")
     with closing(sqlite3.connect(service.data / "sandbox.db")) as database:
@@ -155,7 +155,7 @@ def sound(service: Service) -> None:
 
 
 def test_any_request_gets_an_answer_below_500(target: Service) -> None:
-    """Thousands of requests, each endpoint's paths, queries, headers and bodies turned hostile."""
+    """Thousands of requests with hostile paths, queries, headers and bodies for each endpoint."""
     talker, seen = Talker(target), Counter[tuple[str, int]]()
     for number in range(ROUNDS):
         _attack(talker, seen, fuzzing.Fuzzer(number, known(target, number)))
@@ -210,7 +210,7 @@ STARTS = [
 
 
 def test_any_bytes_on_the_connection_leave_it_standing(target: Service) -> None:
-    """What is no HTTP, or contradicts itself, is refused or hung up on; nobody else notices."""
+    """Invalid or contradictory HTTP is refused or disconnected; other clients do not notice."""
     statuses, chance = Counter[bytes](), random.Random(0)
     for _ in range(HEADS):
         pieces = [chance.choice(JUNK) for _ in range(chance.randint(1, chance.choice([2, 12])))]
@@ -265,7 +265,8 @@ def test_no_request_takes_a_limited_caller_further(
     enter: Callable[[Service, fuzzing.Known], str],
     allowed: set[tuple[str, str]],
 ) -> None:
-    """However it is put, what a scope does not allow is never done; what it allows sometimes is."""
+    """Operations that the scope forbids are never done, in whatever form; allowed ones sometimes
+    are."""
     answers = known(target, 1000 + len(allowed))
     fuzzer = fuzzing.Fuzzer(3, replace(answers, session=enter(target, answers)))
     table = {(method, path): (resource, action) for method, path, _, resource, action in GUARDED}
@@ -299,14 +300,14 @@ LARGE = 10 << 20
 def test_a_body_of_ten_megabytes_is_refused(
     target: Service, path: str, make: Callable[[int], bytes]
 ) -> None:
-    """400, and it is not kept: the next request is answered as ever."""
+    """The body gives 400 and is not kept in memory: the next request is answered normally."""
     headers = {"Content-Type": "application/json"}
     answer = target.regular("alice").post(path, content=make(LARGE), headers=headers)
     assert refusal(answer)[0] == 400
 
 
 def test_a_body_shorter_than_said_leaves_nothing(target: Service) -> None:
-    """An upload that ends early, by length or in the middle of a chunk, is no file."""
+    """An upload that ends early, by length or in the middle of a chunk, creates no file."""
     alice = target.regular("alice")
     zone = alice.zone()
     names = zone.names()

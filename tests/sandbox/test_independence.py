@@ -1,4 +1,4 @@
-"""The sandbox stands alone, so that client and service cannot share a misreading."""
+"""The sandbox is independent of the client, so that they cannot share a misunderstanding."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ SOURCES = Path(__file__).parents[2] / "src" / "zonedrive" / "sandbox"
 
 
 def test_it_imports_nothing_from_the_rest() -> None:
-    """A process that serves has no other module of zonedrive in it."""
+    """A process that serves has loaded no other module of zonedrive."""
     code = (
         "import sys, zonedrive.sandbox.serve, zonedrive.sandbox.__main__;"
         "print('\\n'.join(n for n in sys.modules if n.startswith('zonedrive')))"
@@ -21,7 +21,7 @@ def test_it_imports_nothing_from_the_rest() -> None:
 
 
 def test_its_sources_name_nothing_of_the_rest() -> None:
-    """Not even where an import would be for types only."""
+    """The sources do not even import other modules for types."""
     for source in SOURCES.rglob("*.py"):
         for line in source.read_text().splitlines():
             words = line.split()
@@ -30,6 +30,6 @@ def test_its_sources_name_nothing_of_the_rest() -> None:
 
 
 def test_its_modules_stay_small() -> None:
-    """A file is read in one go: none has more than 400 lines."""
+    """No module has more than 400 lines."""
     for source in SOURCES.rglob("*.py"):
         assert len(source.read_text().splitlines()) <= 400, source

@@ -1,4 +1,4 @@
-"""While a body is on its way the world goes on: what it was about may be gone when it is there."""
+"""Changes to an object while the body of a request for it is being sent."""
 
 import json
 from http.client import HTTPResponse
@@ -11,7 +11,7 @@ GROUP = {"members": [{"memberId": "carol@acme.example", "accessLevel": "Access"}
 
 
 class Late:
-    """A request whose endpoint waits for the body."""
+    """Request whose endpoint waits for the body."""
 
     def __init__(self, person: Person, method: str, path: str, kind: str, body: bytes) -> None:
         self._connection = person.service.connect()
@@ -25,7 +25,7 @@ class Late:
         assert self._connection.recv(1000).startswith(b"HTTP/1.1 100 ")
 
     def finish(self) -> tuple[int, str]:
-        """Send the body; status and error of the answer."""
+        """Send the body; return status and error of the answer."""
         with self._connection:
             self._connection.sendall(self._body)
             answer = HTTPResponse(self._connection)
@@ -35,12 +35,12 @@ class Late:
 
 
 def late_json(person: Person, method: str, path: str, body: object) -> Late:
-    """One with a JSON body."""
+    """Return a request with a JSON body."""
     return Late(person, method, path, "application/json", json.dumps(body).encode())
 
 
 def test_a_group_that_goes(alice: Person) -> None:
-    """A change of its members is refused like one of a group that never was."""
+    """A change of a group that was deleted meanwhile is refused as for an unknown group."""
     group = alice.post("/api/groups", json={"name": "Short-lived"}).json()["properties"]["groupId"]
     late = late_json(alice, "PUT", f"/api/groups/{group}", GROUP)
     assert alice.delete(f"/api/groups/{group}").status_code == 204
@@ -48,7 +48,7 @@ def test_a_group_that_goes(alice: Person) -> None:
 
 
 def test_a_manager_who_is_none_any_more(service: Service, alice: Person) -> None:
-    """Rights count when the change is made, not when it was begun."""
+    """Permissions are checked when the change is made, not when the request begins."""
     erin = service.person("erin")
     group = erin.post("/api/groups", json={"name": "Handed over"}).json()["properties"]["groupId"]
     late = late_json(erin, "PUT", f"/api/groups/{group}", GROUP)
@@ -59,7 +59,7 @@ def test_a_manager_who_is_none_any_more(service: Service, alice: Person) -> None
 
 
 def test_a_member_who_is_none_any_more(alice: Person, carol: Person) -> None:
-    """What was being uploaded when the access ended is not kept."""
+    """An upload is discarded if the access ends meanwhile."""
     zone = alice.zone("Alice alone")
     level = f"{zone.own}/members/{carol.id}"
     assert alice.put(level, params={"accesslevel": "Add"}).status_code == 204
@@ -73,7 +73,7 @@ def test_a_member_who_is_none_any_more(alice: Person, carol: Person) -> None:
 @pytest.mark.parametrize("kind", ["new", "version", "folder", "rename", "attributes"])
 @pytest.mark.parametrize("purged", [False, True])
 def test_an_entry_that_goes(zone: Zone, folder: str, kind: str, purged: bool) -> None:
-    """Whatever was to be done to it, or in it, is refused; nothing of it stays."""
+    """Every operation on or in a deleted entry is refused, and leaves no data."""
     alice = zone.person
     file = zone.file("a", b"1", folder)
     own = f"{zone.own}/entries"

@@ -16,23 +16,23 @@ ALICE, BOB, CAROL = "alice@acme.example", "bob@acme.example", "carol@acme.exampl
 
 
 def flow(service: Service, user: str, password: str | None = None, **more: Any) -> httpx.Response:
-    """The first request of a logon in steps."""
+    """Send the first request of a logon in steps."""
     return logon(service.client(), user, password, acceptSessions=True, **more)
 
 
 def go_on(service: Service, first: httpx.Response, **more: Any) -> httpx.Response:
-    """A further request of it."""
+    """Send a further request of the logon."""
     body = {"logonSessionId": first.json()["sessionId"], **more}
     return service.client().post("/api/access/logon", json=body)
 
 
 def totp(step: int = 0) -> str:
-    """The code of now, or of some steps later."""
+    """Return the current code, or that of some steps later."""
     return hotp(SECRET, int(time.time()) // 30 + step)
 
 
 def test_codes_are_those_of_rfc_4226() -> None:
-    """The codes of the standard's appendix, and of another implementation."""
+    """The codes agree with the standard's appendix and with another implementation."""
     secret = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ"
     expected = ["755224", "287082", "359152", "969429", "338314"]
     assert [hotp(secret, counter) for counter in range(5)] == expected
@@ -41,7 +41,7 @@ def test_codes_are_those_of_rfc_4226() -> None:
 
 
 def test_a_password_first_then_a_code(start: Callable[..., Service]) -> None:
-    """TOTP: each step is answered with what is pending; a code works once."""
+    """With TOTP each step is answered with the pending state; a code works once."""
     service = start(world('otp = "TOTP"'))
     needs = service.client().get("/api/access/authorizationrequirements").json()
     assert (needs["otpRequired"], needs["otpType"]) == (True, "TOTP")
@@ -74,7 +74,7 @@ def test_a_password_first_then_a_code(start: Callable[..., Service]) -> None:
 
 
 def test_a_failed_step_ends_the_flow_for_good(start: Callable[..., Service]) -> None:
-    """After one 401 a flow cannot be continued, not even with the right credentials."""
+    """After a 401 the flow cannot be continued, even with the right credentials."""
     service = start(world('otp = "TOTP"'))
     right = list(PASSWORDS[ALICE])
     wrong_password = flow(service, ALICE)
@@ -101,7 +101,8 @@ def test_a_failed_step_ends_the_flow_for_good(start: Callable[..., Service]) -> 
 
 
 def test_a_flow_goes_on_once(start: Callable[..., Service]) -> None:
-    """Of several requests that continue it at the same time one counts, and the code once."""
+    """Of several simultaneous requests that continue a flow, one succeeds, and the code counts
+    once."""
     service = start(world('otp = "HOTP"'))
     pending = flow(service, ALICE, PASSWORDS[ALICE])
     with ThreadPoolExecutor(8) as pool:
@@ -112,8 +113,10 @@ def test_a_flow_goes_on_once(start: Callable[..., Service]) -> None:
 
 
 def test_without_a_code_there_is_no_logon(start: Callable[..., Service]) -> None:
-    """Where a code is required a password alone is refused, in every form, and so is a user
-    without a secret."""
+    """If a code is required, a password alone is refused in every form.
+
+    A user without a secret is refused, too.
+    """
     service = start(world('otp = "TOTP"'))
     alone = logon(service.client(), ALICE, PASSWORDS[ALICE])
     assert refusal(alone) == (401, "AUTHORIZATION_FAILED")
@@ -126,7 +129,7 @@ def test_without_a_code_there_is_no_logon(start: Callable[..., Service]) -> None
 
 
 def test_hotp_counts_from_zero_and_forward_only(start: Callable[..., Service]) -> None:
-    """Codes come in order, some may be skipped, none works twice, also after a restart."""
+    """Codes are accepted in order, some may be skipped, none works twice, even after a restart."""
     service = start(world('otp = "HOTP"'))
 
     def attempt(counter: int) -> int:
@@ -141,8 +144,10 @@ def test_hotp_counts_from_zero_and_forward_only(start: Callable[..., Service]) -
 
 
 def test_a_code_comes_by_mail(start: Callable[..., Service]) -> None:
-    """ServiceMail: the right password sends a code, a new one each time, that works once; it is in
-    the mailbox afterwards too."""
+    """With ServiceMail the right password sends a new code, which works once.
+
+    The code stays in the mailbox.
+    """
     service = start(world('otp = "ServiceMail"'))
     assert "error" in service.tell({"mail": BOB})
     assert refusal(flow(service, BOB, "wrong")) == (401, "AUTHORIZATION_FAILED")
@@ -172,8 +177,10 @@ def test_a_code_comes_by_mail(start: Callable[..., Service]) -> None:
 
 
 def test_who_has_no_secret_is_mailed_no_code(start: Callable[..., Service]) -> None:
-    """ServiceMail is no way around: without `otp_secret` there is no logon where a code is
-    required, and an answer does not tell that from a wrong code."""
+    """With ServiceMail a user without `otp_secret` gets no code.
+
+    The user cannot log on if a code is required, and the answer is the same as for a wrong code.
+    """
     service = start(world('otp = "ServiceMail"'))
     pending = flow(service, CAROL, PASSWORDS[CAROL])
     assert pending.json()["state"] == "VERIFICATIONCODEPENDING"
@@ -183,7 +190,7 @@ def test_who_has_no_secret_is_mailed_no_code(start: Callable[..., Service]) -> N
 
 
 def test_a_flow_without_codes_ends_with_the_password(service: Service) -> None:
-    """Where no code is required, a flow has one pending state."""
+    """If no code is required, a flow has one pending state."""
     first = flow(service, ALICE)
     assert first.json()["state"] == "PASSWORDPENDING"
     answer = go_on(service, first, password=list(PASSWORDS[ALICE]), setCookie=True, timeout=5000)
@@ -194,13 +201,13 @@ def test_a_flow_without_codes_ends_with_the_password(service: Service) -> None:
 
 @pytest.mark.parametrize("steps", [True, False])
 def test_enough_credentials_need_no_flow(service: Service, steps: bool) -> None:
-    """acceptSessions does not force a flow on one who has shown everything."""
+    """acceptSessions does not force a flow if all credentials are sent."""
     answer = logon(service.client(), ALICE, PASSWORDS[ALICE], acceptSessions=steps)
     assert answer.status_code == 200
 
 
 def test_sessions_expire_on_command(service: Service, alice: Person) -> None:
-    """expire_sessions ends every session and spares tokens."""
+    """expire_sessions ends every session, but no token."""
     body = {"tokenName": "t", "validity": 60, "password": list(PASSWORDS[ALICE])}
     token = alice.post("/api/tokens", json=body).json()["token"]
     service.expire_sessions()

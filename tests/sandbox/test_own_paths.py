@@ -1,4 +1,4 @@
-"""What the sandbox offers on its own paths: folders, moving, deleting, restoring, removing."""
+"""Operations on the sandbox's own paths: folders, moving, deleting, restoring, purging."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from tests.sandbox.running import Person, Zone, refusal
 
 
 def entry_url(zone: Zone, entry_id: str) -> str:
-    """The address of an entry on the sandbox's own paths."""
+    """Return the address of an entry on the sandbox's own paths."""
     return f"{zone.own}/entries/{entry_id}"
 
 
 def test_a_folder_is_made_once(zone: Zone, folder: str) -> None:
-    """201 with the entry; a name that is there, file or folder, is 409."""
+    """The answer is 201 with the entry; 409 if a file or folder has the name."""
     body = {"parentId": folder, "name": "inner"}
     answer = zone.person.post(f"{zone.own}/folders", json=body)
     assert answer.status_code == 201
@@ -26,7 +26,7 @@ def test_a_folder_is_made_once(zone: Zone, folder: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "nul\0"])
 def test_a_folder_needs_a_possible_name(zone: Zone, folder: str, name: str) -> None:
-    """As a file does, when made and when renamed."""
+    """The names of new and renamed folders are checked like those of files."""
     answer = zone.person.post(f"{zone.own}/folders", json={"parentId": folder, "name": name})
     assert refusal(answer) == (400, "ILLEGAL_NAME")
     renamed = zone.person.put(entry_url(zone, folder), json={"name": name})
@@ -34,7 +34,7 @@ def test_a_folder_needs_a_possible_name(zone: Zone, folder: str, name: str) -> N
 
 
 def test_a_file_is_renamed_and_moved(zone: Zone, folder: str) -> None:
-    """Id, versions, content and lastModified stay: only the place changes."""
+    """Only the place changes; id, versions, content and lastModified stay."""
     file = zone.file("a.txt", b"one", folder)
     inner = zone.folder("inner", folder)
     url = entry_url(zone, file["id"])
@@ -55,7 +55,7 @@ def test_a_file_is_renamed_and_moved(zone: Zone, folder: str) -> None:
 
 
 def test_a_taken_name_stops_a_move(zone: Zone, folder: str) -> None:
-    """Nothing is replaced by renaming."""
+    """Renaming replaces no other entry."""
     first, second = zone.file("1", b"", folder), zone.file("2", b"", folder)
     inner = zone.folder("inner", folder)
     zone.file("1", b"", inner)
@@ -67,7 +67,7 @@ def test_a_taken_name_stops_a_move(zone: Zone, folder: str) -> None:
 
 
 def test_a_folder_does_not_move_into_itself(zone: Zone, folder: str) -> None:
-    """Nor into what lies below it, nor into a file."""
+    """A folder cannot be moved into itself, below itself, or into a file."""
     inner = zone.folder("inner", folder)
     file = zone.file("file", b"", inner)
     for target in (folder, inner):
@@ -78,21 +78,21 @@ def test_a_folder_does_not_move_into_itself(zone: Zone, folder: str) -> None:
 
 
 def test_nothing_moves_to_another_zone(alice: Person, zone: Zone, folder: str) -> None:
-    """A folder of another zone is no target."""
+    """A folder of another zone is not accepted as target."""
     other = alice.zone("Alice alone")
     answer = alice.put(entry_url(zone, folder), json={"parentId": other.root})
     assert refusal(answer) == (404, "UNKNOWN_FILE")
 
 
 def test_the_root_stays(zone: Zone) -> None:
-    """A zone's root folder is neither moved nor deleted."""
+    """A zone's root folder can be neither moved nor deleted."""
     url = entry_url(zone, zone.root)
     assert refusal(zone.person.put(url, json={"name": "x"})) == (403, "NOT_ALLOWED")
     assert refusal(zone.person.delete(url)) == (403, "NOT_ALLOWED")
 
 
 def test_a_deleted_file_is_gone_and_comes_back(zone: Zone, folder: str) -> None:
-    """Out of sight everywhere but in the list of deleted entries; restored as it was."""
+    """The file is only in the list of deleted entries; after a restore it is the same as before."""
     file = zone.file("a", b"one", folder)
     url = entry_url(zone, file["id"])
     assert zone.person.delete(url).status_code == 204
@@ -111,7 +111,7 @@ def test_a_deleted_file_is_gone_and_comes_back(zone: Zone, folder: str) -> None:
 
 
 def test_a_folder_takes_its_content_along(zone: Zone, folder: str) -> None:
-    """Deleted with everything in it, restored with that; what was deleted before stays deleted."""
+    """A folder is deleted and restored with its content; entries deleted earlier stay deleted."""
     inner = zone.folder("inner", folder)
     deep = zone.folder("deep", inner)
     kept, gone = zone.file("kept", b"", deep), zone.file("gone", b"", deep)
@@ -135,7 +135,7 @@ def test_a_folder_takes_its_content_along(zone: Zone, folder: str) -> None:
 
 
 def test_a_taken_name_stops_a_restore(zone: Zone, folder: str) -> None:
-    """What came meanwhile is not replaced; once it moves on, the restore works."""
+    """A restore does not replace a new entry; after that one is renamed, it works."""
     old = zone.file("a", b"old", folder)
     zone.person.delete(entry_url(zone, old["id"]))
     new = zone.file("a", b"new", folder)
@@ -147,7 +147,7 @@ def test_a_taken_name_stops_a_restore(zone: Zone, folder: str) -> None:
 
 
 def test_removing_for_good_needs_a_deletion_first(zone: Zone, folder: str) -> None:
-    """A present entry is 409; a deleted one is gone with its versions and content."""
+    """An entry that is not deleted gives 409; a deleted one is purged with versions and content."""
     inner = zone.folder("inner", folder)
     file = zone.file("a", b"content", inner)
     data = zone.person.service.data / "content"
@@ -164,7 +164,7 @@ def test_removing_for_good_needs_a_deletion_first(zone: Zone, folder: str) -> No
 
 
 def test_everybody_learns_their_own_levels(zone: Zone, alice: Person, bob: Person) -> None:
-    """Of each zone that they see, those that they have through a group too."""
+    """The levels are those in each zone that the user sees, also through a group."""
 
     def levels(person: Person) -> dict[str, str]:
         answer = person.get("/api/sandbox/levels")

@@ -1,4 +1,4 @@
-"""The sandbox as a process: start, stop, restart, crash, mistakes in the world file."""
+"""Process of the sandbox: start, stop, restart, crash, mistakes in the world file."""
 
 import contextlib
 import os
@@ -32,13 +32,13 @@ Start = Callable[..., Service]
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder with a short path."""
+    """Yield a folder with a short path."""
     with tempfile.TemporaryDirectory(prefix="zdsx") as folder:
         yield Path(folder)
 
 
 def attempt(data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
-    """A start that is expected to fail."""
+    """Start a sandbox that is expected to fail."""
     return subprocess.run(
         [sys.executable, "-m", "zonedrive.sandbox", "--data", str(data), *more],
         capture_output=True,
@@ -49,7 +49,7 @@ def attempt(data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
 
 
 def one_line(result: "subprocess.CompletedProcess[str]") -> str:
-    """What a failed start says: one line, exit code 1."""
+    """Return the single line of a failed start; the exit code must be 1."""
     assert result.returncode == 1
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -57,7 +57,8 @@ def one_line(result: "subprocess.CompletedProcess[str]") -> str:
 
 
 def test_the_ready_file_says_where(service: Service) -> None:
-    """Base URL, authority, control socket and process, once all of them work."""
+    """The ready file has base URL, CA certificate, control socket and pid, once all of them
+    work."""
     assert set(service.ready) == {"base_url", "ca_file", "control", "pid"}
     assert service.ready["pid"] == service.process.pid
     assert service.base_url.startswith("https://127.0.0.1:")
@@ -65,14 +66,15 @@ def test_the_ready_file_says_where(service: Service) -> None:
 
 
 def test_data_is_private(service: Service) -> None:
-    """Nobody else reads what is below --data."""
+    """Other users cannot read the files below --data."""
     for path in (service.data, service.data / "sandbox.db", service.data / "ca.key"):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_the_certificate_is_good(service: Service, host: str) -> None:
-    """For the address and the name, from the authority in the ready file, and from no other."""
+    """The certificate is valid for address and name, and signed only by the authority in the
+    ready file."""
     url = f"https://{host}:{service.port}/api/access/authorizationrequirements"
     with httpx.Client(verify=service.context) as client:
         assert client.get(url).status_code == 200
@@ -91,7 +93,7 @@ def test_plain_http_fails(service: Service) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(start: Start, number: int) -> None:
-    """Exit code 0, no ready file, no control socket, nothing said."""
+    """Exit code 0, no ready file, no control socket, no output."""
     service = start(world())
     idle = service.person()
     assert service.stop(number) == 0
@@ -101,7 +103,7 @@ def test_a_signal_ends_it_cleanly(start: Start, number: int) -> None:
 
 
 def test_a_stalled_answer_does_not_hold_a_stop_up(start: Start) -> None:
-    """Who is made to wait for an hour does not keep the process alive."""
+    """A client that waits for an hour does not keep the process alive."""
     service = start(world())
     service.fault(stall=3600, method="GET")
     with service.connect() as connection:
@@ -113,7 +115,8 @@ def test_a_stalled_answer_does_not_hold_a_stop_up(start: Start) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_restart_keeps_everything(start: Start, number: int) -> None:
-    """Address, authority, sessions, tokens, groups, files, versions and deleted entries."""
+    """A restart keeps address, authority, sessions, tokens, groups, files, versions and deleted
+    entries."""
     service = start(world())
     alice = service.person()
     zone = alice.zone()
@@ -146,7 +149,7 @@ def test_a_restart_keeps_everything(start: Start, number: int) -> None:
 
 
 def test_a_folder_of_the_first_version_goes_on(start: Start) -> None:
-    """What a sandbox kept before there were logs and shares is served, and has them from now on."""
+    """Data from before logs and shares existed are served, and get logs and shares from now on."""
     service = start(world())
     zone = service.person().zone()
     file = zone.file("a", b"one")
@@ -168,7 +171,7 @@ def test_a_folder_of_the_first_version_goes_on(start: Start) -> None:
 
 @pytest.mark.parametrize("then", ["broken", None])
 def test_the_world_is_read_once(start: Start, then: str | None) -> None:
-    """A world file that changed, is broken or gone does not matter to a restart."""
+    """A restart does not read a world file that was changed, damaged or deleted."""
     service = start(world())
     service.stop()
     (service.folder / "world.toml").unlink()
@@ -179,7 +182,7 @@ def test_the_world_is_read_once(start: Start, then: str | None) -> None:
 
 
 def test_a_kill_in_an_upload_leaves_no_half_version(start: Start) -> None:
-    """After SIGKILL the file is what it was, no new one is there, and no bytes are left over."""
+    """After SIGKILL the file has its old content, no new file exists, and no bytes are left."""
     service = start(world())
     zone = service.person().zone()
     file = zone.file("a", b"whole")
@@ -216,7 +219,7 @@ def test_a_kill_in_an_upload_leaves_no_half_version(start: Start) -> None:
 
 
 def test_one_sandbox_for_one_folder(service: Service) -> None:
-    """A second one on the same folder is refused, and the first goes on."""
+    """A second sandbox on the same folder is refused, and the first one keeps running."""
     line = one_line(attempt(service.data))
     assert "another sandbox is running" in line
     assert str(service.data) in line
@@ -224,13 +227,13 @@ def test_one_sandbox_for_one_folder(service: Service) -> None:
 
 
 def test_a_taken_port_is_said(service: Service, place: Path) -> None:
-    """A port of one's choice that somebody has is an error, not another port."""
+    """If an explicitly given port is taken, the start fails instead of using another port."""
     line = one_line(attempt(place / "data", "--port", str(service.port)))
     assert f"port {service.port}" in line
 
 
 def test_a_remembered_port_that_is_taken_gives_way(start: Start) -> None:
-    """With port 0 a restart wants its old port, but takes another one if it must."""
+    """With port 0 a restart prefers its old port, but takes another one if necessary."""
     service = start(world())
     old = service.port
     service.stop()
@@ -250,12 +253,12 @@ def test_a_remembered_port_that_is_taken_gives_way(start: Start) -> None:
     ],
 )
 def test_a_mistake_at_the_start_is_one_line(place: Path, more: list[str], said: str) -> None:
-    """With what is wrong in it, and exit code 1."""
+    """The line names the mistake; the exit code is 1."""
     assert said in one_line(attempt(place / "data", *more))
 
 
 def test_an_unusable_folder_is_one_line(place: Path) -> None:
-    """A file, a path too long for its socket, and a database that is none."""
+    """A file, a path too long for its socket, and an invalid database give one line."""
     (place / "file").write_text("")
     assert "file" in one_line(attempt(place / "file"))
     assert "107 bytes" in one_line(attempt(place / ("long" * 30)))
@@ -304,7 +307,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("text", "said"), MISTAKES)
 def test_a_mistake_in_the_world_is_one_line(place: Path, text: str, said: str) -> None:
-    """It names the file and the place; once mended, the same folder works."""
+    """The line names file and place; after a correction, the same folder works."""
     file = place / "world.toml"
     file.write_text(text)
     line = one_line(attempt(place / "data", "--world", str(file)))
@@ -313,7 +316,7 @@ def test_a_mistake_in_the_world_is_one_line(place: Path, text: str, said: str) -
 
 
 def test_content_of_the_world_is_copied_in(start: Start, place: Path) -> None:
-    """Folders, files, empty ones, executable ones; afterwards the source does not matter."""
+    """Files, folders, empty and executable ones are copied; afterwards the source is not needed."""
     source = place / "docs"
     (source / "a" / "empty").mkdir(parents=True)
     (source / "a" / "run.sh").write_bytes(b"#!/bin/sh\n")
@@ -338,7 +341,7 @@ def test_content_of_the_world_is_copied_in(start: Start, place: Path) -> None:
 
 
 def test_content_that_cannot_be_copied_is_said(place: Path) -> None:
-    """A pipe in the folder stops the start; without it the same start works."""
+    """A pipe in the folder prevents the start; without it the same start works."""
     (place / "docs").mkdir()
     os.mkfifo(place / "docs" / "pipe")
     text = HEAD + USER + '[[zones]]\nname = "Z"\nmanager = "u"\ncontent = "docs"\n'
@@ -348,7 +351,7 @@ def test_content_that_cannot_be_copied_is_said(place: Path) -> None:
 
 
 def test_the_packaged_world_is_a_working_firm(start: Start) -> None:
-    """Without a world file there are zones with believable documents in nested folders."""
+    """Without a world file there are zones with realistic documents in nested folders."""
     service = start()
     alice = service.person()
     zones = alice.zones()
@@ -377,7 +380,7 @@ def test_the_packaged_world_is_a_working_firm(start: Start) -> None:
 
 
 def test_the_example_world_has_passwords_of_its_own(place: Path) -> None:
-    """Random ones, which only the owner of the folder can read; they stay over a restart."""
+    """Random passwords, which only the owner of the folder can read, survive a restart."""
     users: list[dict[str, str]] = []
     for name in ("one", "two"):
         (place / name).mkdir()
@@ -402,7 +405,7 @@ def test_the_example_world_has_passwords_of_its_own(place: Path) -> None:
 
 
 def test_only_a_user_without_a_password_is_given_one(start: Start) -> None:
-    """What a world file says holds, and then there is nothing to write down."""
+    """Passwords from the world file are kept, and no file of passwords is written."""
     assert not (start(world()).data / "passwords").exists()
 
 
@@ -410,7 +413,7 @@ def test_only_a_user_without_a_password_is_given_one(start: Start) -> None:
     ("host", "warned"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
 )
 def test_a_sandbox_that_others_can_reach_warns(place: Path, host: str, warned: bool) -> None:
-    """One line, before anybody can come from another machine."""
+    """One line of warning is printed before the first connection from another machine."""
     ready = place / "ready.json"
     with (place / "log").open("wb") as log:
         process = subprocess.Popen(

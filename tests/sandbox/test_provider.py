@@ -1,4 +1,4 @@
-"""The provider's page: who may sign on there, where it leads back to, and what that is good for."""
+"""Provider's page: its permitted users, its return addresses, and its tokens."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ Start = Callable[..., Service]
 
 @pytest.fixture(scope="module")
 def provided() -> Iterator[Service]:
-    """A sandbox with two identity providers and an electronic id."""
+    """Yield a sandbox with two identity providers and an electronic id."""
     service = Service(Path(tempfile.mkdtemp(prefix="zdsx")), world(IDENTITY))
     yield service
     service.close()
@@ -42,12 +42,12 @@ def provided() -> Iterator[Service]:
 
 
 def query(path: str, **changes: str) -> dict[str, str]:
-    """A right query, changed."""
+    """Return a valid query with some changes."""
     return {**QUERIES[path], "organization": "Acme", "redirectURI": BACK, **changes}
 
 
 def address(client: httpx.Client, path: str = IDP, **changes: str) -> str:
-    """The address of a new sign-on."""
+    """Return the address of a new sign-on."""
     answer = client.get(path, params=query(path, **changes))
     assert answer.status_code == 200, answer.text
     return str(answer.json()["uri"])
@@ -56,13 +56,13 @@ def address(client: httpx.Client, path: str = IDP, **changes: str) -> str:
 def sign_on(
     client: httpx.Client, uri: str, user: str = ALICE, password: str = ""
 ) -> httpx.Response:
-    """The form, filled in by somebody."""
+    """Submit the form as a user."""
     fields = {"username": user, "password": password or PASSWORDS[user], "do": "sign-on"}
     return client.post(uri, data=fields)
 
 
 def brought_back(answer: httpx.Response) -> dict[str, str]:
-    """What the browser carries back, in either form."""
+    """Return the fields that the browser brings back, in either form."""
     if answer.status_code == 303:
         target, _, fragment = answer.headers["location"].partition("#")
         assert target == BACK
@@ -82,7 +82,7 @@ def brought_back(answer: httpx.Response) -> dict[str, str]:
 def test_a_sign_on_leads_to_one_session(
     provided: Service, path: str, changes: dict[str, str]
 ) -> None:
-    """The right password sends the browser back with a token that logs on that user, once."""
+    """The right password returns the browser with a token that logs on that user, once."""
     client = provided.client()
     uri = address(client, path, **changes)
     assert "Acme" in client.get(uri).text
@@ -97,7 +97,7 @@ def test_a_sign_on_leads_to_one_session(
 
 
 def test_what_came_back_is_for_this_organization(provided: Service) -> None:
-    """A token shown for another organization logs nobody on."""
+    """A token that is sent for another organization logs no user on."""
     client = provided.client()
     fields = brought_back(sign_on(client, address(client)))
     answer = client.post("/api/access/logon", json={**fields, "organizationName": "Other"})
@@ -105,7 +105,7 @@ def test_what_came_back_is_for_this_organization(provided: Service) -> None:
 
 
 def test_the_page_asks_for_a_real_password(provided: Service) -> None:
-    """A wrong one leaves the person at the form; five end the visit with an error."""
+    """After a wrong password the form is shown again; five end the visit with an error."""
     client = provided.client()
     uri = address(client)
     for user, password in [(ALICE, "wrong"), ("<nobody>", "x"), (BOB, PASSWORDS[ALICE]), ("", "")]:
@@ -118,7 +118,7 @@ def test_the_page_asks_for_a_real_password(provided: Service) -> None:
 
 
 def test_guessing_at_the_page_blocks_as_at_the_logon(start: Start) -> None:
-    """Failures count across visits; a blocked name is sent back, with the right password too."""
+    """Failures count across visits; a blocked user is sent back even with the right password."""
     service = start(world(IDENTITY + "block_after = 6\n"))
     client = service.client()
     assert brought_back_after(client, 5) == {"error": "AUTHORIZATION_FAILED"}
@@ -131,14 +131,14 @@ def test_guessing_at_the_page_blocks_as_at_the_logon(start: Start) -> None:
 
 
 def brought_back_after(client: httpx.Client, failures: int) -> dict[str, str]:
-    """What comes of so many wrong passwords in one visit."""
+    """Return the outcome of the given number of wrong passwords in one visit."""
     uri = address(client)
     answers = [sign_on(client, uri, ALICE, "wrong") for _ in range(failures)]
     return brought_back(answers[-1])
 
 
 def test_a_person_can_give_up(provided: Service) -> None:
-    """Cancelling goes back as well, with an error and without a token."""
+    """Cancelling returns an error and no token."""
     client = provided.client()
     uri = address(client)
     assert brought_back(client.post(uri, data={"do": "cancel"})) == {"error": "CANCELLED"}
@@ -146,7 +146,7 @@ def test_a_person_can_give_up(provided: Service) -> None:
 
 
 def test_an_address_is_good_for_one_sign_on(provided: Service) -> None:
-    """Whoever finds it in a history later finds a page that says it is over."""
+    """An address from the browser's history later shows that the visit is over."""
     client = provided.client()
     uri = address(client)
     sign_on(client, uri)
@@ -165,7 +165,7 @@ def test_an_address_is_good_for_one_sign_on(provided: Service) -> None:
     ],
 )  # fmt: skip
 def test_nobody_is_led_astray(provided: Service, redirect: str) -> None:
-    """An answer goes to the caller's own machine or over HTTPS, and nowhere else."""
+    """Answers are sent only to the caller's own machine or over HTTPS."""
     client = provided.client()
     for path in QUERIES:
         answer = client.get(path, params=query(path, redirectURI=redirect))
@@ -182,12 +182,13 @@ def test_nobody_is_led_astray(provided: Service, redirect: str) -> None:
     ],
 )
 def test_ways_back_that_are_allowed(provided: Service, redirect: str) -> None:
-    """A program on the caller's machine, or a site with a certificate."""
+    """A program on the caller's machine or a site with a certificate is allowed."""
     assert address(provided.client(), redirectURI=redirect)
 
 
 def test_what_a_sign_on_address_needs(provided: Service) -> None:
-    """Every parameter, a provider that there is, and this organization (by name or domain)."""
+    """Every parameter, an existing provider, and this organization (by name or domain) are
+    required."""
     client = provided.client()
     for path in QUERIES:
         for missing in query(path):
@@ -202,7 +203,7 @@ def test_what_a_sign_on_address_needs(provided: Service) -> None:
 
 
 def test_pages_load_and_run_nothing_foreign(provided: Service) -> None:
-    """Each page forbids all but itself, is kept nowhere and tells nobody where it is."""
+    """Each page forbids external resources, is not cached and sends no referrer."""
     client = provided.client()
     uri = address(client, fragmentResponse="false")
     for answer in (client.get(uri), sign_on(client, uri), client.get(uri)):
@@ -215,7 +216,7 @@ def test_pages_load_and_run_nothing_foreign(provided: Service) -> None:
 
 
 def test_large_forms_are_refused(provided: Service) -> None:
-    """Nobody fills the sandbox's memory through the page."""
+    """Large forms cannot fill the sandbox's memory."""
     client = provided.client()
     uri = address(client)
     large = client.post(uri, data={"username": "x" * 10_000})
@@ -225,14 +226,14 @@ def test_large_forms_are_refused(provided: Service) -> None:
 
 
 def test_without_a_provider_nobody_signs_on_in_a_browser(service: Service) -> None:
-    """Where the world file sets up none, there is none to ask for."""
+    """Without a provider in the world file, a request for one is refused."""
     client = service.client()
     for path in QUERIES:
         assert refusal(client.get(path, params=query(path))) == (400, "ILLEGAL_ARGUMENT")
 
 
 def test_some_users_sign_on_at_a_provider_only(start: Start) -> None:
-    """Their logon is answered with an address, which takes the way back once and never another."""
+    """Such a logon is answered with an address, which accepts one return address, once."""
     service = start(world(IDENTITY + f'idp_users = ["{BOB}"]\n'))
     client = service.client()
     needs = client.get("/api/access/authorizationrequirements").json()
@@ -254,7 +255,7 @@ def test_some_users_sign_on_at_a_provider_only(start: Start) -> None:
 
 
 def test_an_organization_can_want_a_provider_of_everybody(start: Start) -> None:
-    """Then no password is wanted, and none logs on."""
+    """If the organization requires a provider, passwords are not requested and do not work."""
     service = start(world(IDENTITY + "idp_required = true\n"))
     client = service.client()
     needs = client.get("/api/access/authorizationrequirements").json()

@@ -1,4 +1,4 @@
-"""The rules of logon flows and of groups, any way round: a model of each says what must come out.
+"""Random steps of logon flows and groups, compared with a model of their rules.
 
 The same seeds make the same steps each time.
 """
@@ -19,7 +19,7 @@ LEVELS = ["None", "Add", "Modify", "Manage"]
 
 
 class LogonModel:
-    """What is known of Alice's logons, where HOTP codes are required."""
+    """State of Alice's logons if HOTP codes are required."""
 
     def __init__(self) -> None:
         self.counter = 0  # the next code that is right
@@ -27,7 +27,7 @@ class LogonModel:
         self.early: dict[str, str] = {}  # codes that came before the password
 
     def code_is_right(self, code: str) -> bool:
-        """Whether the code is one of the next ten; it is used up."""
+        """Return True if the code is one of the next ten; it is used up."""
         for ahead in range(10):
             if hotp(SECRET, self.counter + ahead) == code:
                 self.counter += ahead + 1
@@ -35,7 +35,7 @@ class LogonModel:
         return False
 
     def first(self, body: dict[str, Any]) -> tuple[int, str]:
-        """Status, and state or error, of a request that begins."""
+        """Return status, and state or error, of a request that begins a flow."""
         if body.get("password") is None:
             steps = bool(body.get("acceptSessions"))
             return (202, "PASSWORDPENDING") if steps else (401, "AUTHORIZATION_FAILED")
@@ -49,7 +49,7 @@ class LogonModel:
         return 401, "AUTHORIZATION_FAILED"
 
     def further(self, flow: str, body: dict[str, Any]) -> tuple[int, str]:
-        """The same of a request that goes on."""
+        """Return status, and state or error, of a request that continues a flow."""
         state = self.flows.get(flow, "dead")
         if state == "done":
             return 403, "ALREADY_LOGGED_ON"
@@ -71,13 +71,13 @@ class LogonModel:
 
 
 def outcome_of(answer: httpx.Response) -> tuple[int, str]:
-    """Status, and state or error."""
+    """Return status, and state or error."""
     body = answer.json()
     return answer.status_code, body.get("state") or body.get("error") or ""
 
 
 def test_flows_keep_to_their_states(start: Callable[..., Service]) -> None:
-    """Right, wrong, used and missing credentials in any order, over several flows at a time."""
+    """Right, wrong, used and missing credentials in any order, in several flows at a time."""
     client = start(world('otp = "HOTP"\nblock_after = 1000000')).client()
     model, chance, seen = LogonModel(), random.Random(5), set()
     for step in range(600):
@@ -119,14 +119,14 @@ def test_flows_keep_to_their_states(start: Callable[..., Service]) -> None:
 
 
 class GroupModel:
-    """Groups in groups, and levels in one zone."""
+    """Model of nested groups, and levels in one zone."""
 
     def __init__(self) -> None:
         self.members: dict[str, set[str]] = {}
         self.levels: dict[str, int] = {}
 
     def inside(self, group: str) -> set[str]:
-        """Everything in a group, over any number of steps."""
+        """Return all members of a group, direct and indirect."""
         found: set[str] = set()
         ahead = [group]
         while ahead:
@@ -136,19 +136,19 @@ class GroupModel:
         return found
 
     def level(self, user: str) -> int:
-        """One's own level, else the highest of the groups one is in."""
+        """Return the user's own level, else the highest level of the user's groups."""
         if user in self.levels:
             return self.levels[user]
         groups = [group for group in self.members if user in self.inside(group)]
         return max((self.levels.get(group, 0) for group in groups), default=0)
 
     def people(self) -> int:
-        """How many have access."""
+        """Return the number of users with access."""
         return 1 + sum(self.level(user) > 0 for user in USERS)
 
 
 class Organization:
-    """Does a step on the sandbox and on the model, and compares the answer."""
+    """Executor of steps on the sandbox and on the model, which compares the answers."""
 
     def __init__(self, alice: Person) -> None:
         self.alice = alice
@@ -157,7 +157,7 @@ class Organization:
         self.made = 0
 
     def step(self, chance: random.Random) -> None:
-        """One change at random."""
+        """Make one random change."""
         groups = list(self.model.members)
         kinds = ["make", "member", "member", "member", "replace", "level", "level", "delete"]
         kind = chance.choice(kinds) if len(groups) > 3 else "make"
@@ -172,7 +172,7 @@ class Organization:
             self.delete(chance.choice(groups))
 
     def make(self, users: list[str]) -> None:
-        """A new group."""
+        """Create a group."""
         self.made += 1
         name = f"random {self.made}"
         members = [{"memberId": user, "accessLevel": "Access"} for user in users]
@@ -182,7 +182,7 @@ class Organization:
         self.model.members[answer.json()["properties"]["groupId"]] = {*users, ALICE}
 
     def change(self, group: str, wanted: list[str], into: bool, relative: bool) -> None:
-        """Members come or go, or are all there are; a circle is refused as a whole."""
+        """Add, remove or replace members; a cycle is refused completely."""
         level = "Access" if into or not relative else "None"
         answer = self.alice.put(
             f"/api/groups/{group}",
@@ -200,7 +200,7 @@ class Organization:
         assert {member["memberId"] for member in answer.json()["members"]} == after
 
     def set_level(self, member: str, level: int) -> None:
-        """A member's own level in the zone."""
+        """Set a member's own level in the zone."""
         path = f"{self.zone.own}/members/{member}"
         answer = self.alice.put(path, params={"accesslevel": LEVELS[level]})
         assert answer.status_code == 204, answer.text
@@ -209,7 +209,7 @@ class Organization:
             self.model.levels[member] = level
 
     def delete(self, group: str) -> None:
-        """A group goes, from its groups and from the zone as well."""
+        """Delete a group, which removes it from its groups and from the zone."""
         assert self.alice.delete(f"/api/groups/{group}").status_code == 204
         del self.model.members[group]
         self.model.levels.pop(group, None)
@@ -217,7 +217,7 @@ class Organization:
             members.discard(group)
 
     def compare(self, person: Person) -> None:
-        """What somebody may do is what the model says."""
+        """Compare a user's permissions with the model."""
         theirs, level = self.zone.by(person), self.model.level(person.id)
         listing = person.get(f"{theirs.url}/folder/{theirs.root}")
         assert (listing.status_code == 200) is (level > 0)
@@ -232,7 +232,7 @@ class Organization:
 def test_groups_give_the_access_that_the_rules_say(
     start: Callable[..., Service], seed: int
 ) -> None:
-    """Nested groups, own levels, deletions and circles in any order: all six rules at once."""
+    """Nested groups, own levels, deletions and cycles in any order obey all six rules."""
     service = start(world())
     organization, chance = Organization(service.person()), random.Random(seed)
     people = [service.person(user.partition("@")[0]) for user in USERS]

@@ -1,4 +1,4 @@
-"""Scopes restrict, each part further, and never give more than the user has."""
+"""Scopes: each part restricts further, and none gives more than the user has."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from zonedrive.sandbox.sessions import ACTIONS
 
 
 def limited(service: Service, person: Person, **scope: Any) -> Person:
-    """The same user under a scope."""
+    """Log the same user on with a scope."""
     answer = logon(service.client(), person.id, PASSWORDS[person.id], scope=scope)
     assert answer.status_code == 200, answer.text
     client = service.client(Authorization=f"Bearer {answer.json()['sessionId']}")
@@ -20,18 +20,18 @@ def limited(service: Service, person: Person, **scope: Any) -> Person:
 
 
 def is_beyond_scope(person: Person, method: str, path: str) -> bool:
-    """Whether it is the scope that forbids an endpoint, tried with made-up identifiers."""
+    """Return True if the scope forbids an endpoint, called with invalid identifiers."""
     answer = person.client.request(method, re.sub(r"\{\w+\}", "x", path))
     return answer.status_code == 403 and "scope" in answer.json()["message"]
 
 
 def test_a_scope_without_content_is_the_user(service: Service, alice: Person) -> None:
-    """An empty scope, as none, leaves everything."""
+    """An empty scope is the same as no scope."""
     assert limited(service, alice).zones() == alice.zones()
 
 
 def test_clients_name_who_may_use_it(service: Service, alice: Person) -> None:
-    """What is for another client than this interface opens nothing here, but can be ended."""
+    """With a scope for another client only, nothing is allowed except the logoff."""
     named = limited(service, alice, clients=["Desktop", "ServiceSSI"])
     assert named.get("/api/zones").status_code == 200
     other = limited(service, alice, clients=["Desktop"])
@@ -41,7 +41,7 @@ def test_clients_name_who_may_use_it(service: Service, alice: Person) -> None:
 
 
 def test_permissions_restrict_scim_further(service: Service, alice: Person) -> None:
-    """SCIM with permissions is what both allow; zones never are."""
+    """SCIM with permissions allows what both allow, and never zones."""
     scope = {"users": {"list": True}, "zones": {"all": True}, "files": {"all": True}}
     scim = limited(service, alice, name="SCIM", permissions=scope)
     assert scim.get("/api/users").status_code == 200
@@ -52,7 +52,7 @@ def test_permissions_restrict_scim_further(service: Service, alice: Person) -> N
 
 
 def test_scim_reaches_users_and_groups_only(service: Service, alice: Person) -> None:
-    """No endpoint of zones, files, logs, tokens or passwords, present or future, lets it in."""
+    """No endpoint of zones, files, logs, tokens or passwords, present or future, accepts SCIM."""
     scim = limited(service, alice, name="SCIM")
     for method, path, _endpoint, resource, _action in GUARDED:
         allowed = resource in ("users", "groups")
@@ -60,7 +60,7 @@ def test_scim_reaches_users_and_groups_only(service: Service, alice: Person) -> 
 
 
 def test_a_permission_opens_its_action_alone(service: Service, alice: Person) -> None:
-    """For each endpoint: all permissions but its own are not enough, and its own is."""
+    """Each endpoint needs its own permission: all others are not enough, and this one is."""
     for method, path, _endpoint, resource, action in GUARDED:
         others = {name: name != action for name in ACTIONS if name != "all"}
         for permissions, forbidden in [
@@ -74,7 +74,7 @@ def test_a_permission_opens_its_action_alone(service: Service, alice: Person) ->
 
 
 def test_permissions_never_exceed_the_user(service: Service, bob: Person, zone: Zone) -> None:
-    """Whatever a scope allows, the user's own level still counts."""
+    """Whatever a scope allows, the user's own level also limits."""
     every = {name: {"all": True} for name in ("zones", "files", "groups", "users", "log")}
     mighty = limited(service, bob, permissions=every)
     path = f"{zone.own}/members/erin@acme.example"
@@ -87,7 +87,7 @@ def test_permissions_never_exceed_the_user(service: Service, bob: Person, zone: 
 
 
 def test_a_limitation_to_zones(service: Service, alice: Person, zone: Zone) -> None:
-    """Other zones are neither listed nor open."""
+    """Other zones are neither listed nor accessible."""
     there = zone.record["id"]
     inside = limited(service, alice, limitations={"zones": [there]})
     assert list(inside.zones()) == ["Project X"]
@@ -102,7 +102,7 @@ def test_a_limitation_to_zones(service: Service, alice: Person, zone: Zone) -> N
 
 
 def test_a_limitation_to_entries(service: Service, alice: Person, zone: Zone, folder: str) -> None:
-    """Those and what is below can be read; nothing else, and nothing is changed."""
+    """Only the entries and everything below them can be read; no change is possible."""
     file, outside = zone.file("in", b"1", folder), zone.file("out", b"2")
     reader = zone.by(limited(service, alice, limitations={"entries": [folder]}))
     assert reader.names(folder) == ["in"]
@@ -121,7 +121,7 @@ def test_a_limitation_to_entries(service: Service, alice: Person, zone: Zone, fo
 def test_a_limit_that_nobody_understands_is_refused(
     service: Service, alice: Person, limitations: dict[str, Any]
 ) -> None:
-    """It must not be taken for one that is kept."""
+    """An unknown limitation must not be accepted as if it were enforced."""
     scope = {"limitations": limitations}
     answer = logon(service.client(), alice.id, PASSWORDS[alice.id], scope=scope)
     assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
@@ -129,7 +129,7 @@ def test_a_limit_that_nobody_understands_is_refused(
 
 @pytest.mark.parametrize("depth", [18, 19, 500, 972, 5000])
 def test_a_scope_nested_without_end_is_refused(service: Service, alice: Person, depth: int) -> None:
-    """Whatever is accepted can also be listed again."""
+    """Every accepted scope can also be listed."""
     values = "[" * depth + "]" * depth
     scope = '{"extensions": {"a": ' + values + "}}"
     kind = {"Content-Type": "application/json"}
@@ -147,7 +147,7 @@ def test_a_scope_nested_without_end_is_refused(service: Service, alice: Person, 
 def test_the_scope_of_the_first_step_holds_for_the_whole_flow(
     service: Service, alice: Person
 ) -> None:
-    """A flow that began limited does not end unlimited; its life and cookie stay asked for."""
+    """A flow that begins with a scope keeps it; its requested lifetime and cookie hold, too."""
     wishes = {
         "scope": {"permissions": {"users": {"list": True}}},
         "timeout": 5000,

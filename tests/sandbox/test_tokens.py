@@ -11,18 +11,18 @@ SCIM = {"name": "SCIM"}
 
 
 def create(person: Person, **more: Any) -> Any:
-    """A request for a token."""
+    """Request a token."""
     body = {"tokenName": "laptop", "validity": 60, "password": list(PASSWORDS[person.id]), **more}
     return person.post("/api/tokens", json=body)
 
 
 def bearer(service: Service, token: str) -> Person:
-    """Somebody who shows a token."""
+    """Return a user with a token."""
     return Person(service, service.client(Authorization=f"Bearer {token}"), "")
 
 
 def test_a_token_is_shown_once_and_works_like_a_session(service: Service, alice: Person) -> None:
-    """The secret is in the creation's answer only; with it one sees the same zones."""
+    """Only the creation's answer has the secret, which gives access to the same zones."""
     before = time.time() * 1000
     answer = create(alice)
     assert answer.status_code == 201
@@ -46,7 +46,7 @@ def test_a_token_is_shown_once_and_works_like_a_session(service: Service, alice:
 
 
 def test_an_expired_token_stays_listed(service: Service, alice: Person) -> None:
-    """After its seconds a token is refused, but one still sees that there was one."""
+    """After its lifetime a token is refused, but stays in the list."""
     made = create(alice, validity=1).json()
     holder = bearer(service, made["token"])
     eventually(lambda: holder.get("/api/zones").status_code == 401, "the token expires")
@@ -55,7 +55,7 @@ def test_an_expired_token_stays_listed(service: Service, alice: Person) -> None:
 
 
 def test_a_token_needs_the_password(alice: Person) -> None:
-    """A stolen session cannot make itself a token of years."""
+    """A stolen session is not enough to create a long-lived token."""
     assert refusal(create(alice, password=list("wrong"))) == (403, "WRONG_PASSWORD")
 
 
@@ -69,18 +69,18 @@ def test_a_token_needs_the_password(alice: Person) -> None:
     ],
 )  # fmt: skip
 def test_a_malformed_request_for_a_token_is_refused(alice: Person, more: dict[str, Any]) -> None:
-    """Name, life and password must be there and make sense."""
+    """Name, lifetime and password must exist and be valid."""
     assert refusal(create(alice, **more)) == (400, "ILLEGAL_ARGUMENT")
 
 
 def test_tokens_are_ones_own(alice: Person, bob: Person) -> None:
-    """Nobody sees another one's tokens."""
+    """No user can list another user's tokens."""
     made = create(bob).json()
     assert made["id"] not in [token["id"] for token in alice.get("/api/tokens").json()]
 
 
 def test_a_scim_token_manages_users_and_sees_no_zone(service: Service, alice: Person) -> None:
-    """The predefined scope reaches users and groups, nothing else."""
+    """The predefined scope allows only users and groups."""
     scim = bearer(service, create(alice, scope=SCIM).json()["token"])
     assert scim.get("/api/users").status_code == 200
     zone = alice.zone()
@@ -99,7 +99,7 @@ def test_a_scim_token_manages_users_and_sees_no_zone(service: Service, alice: Pe
 def test_what_scim_manages_is_the_administrators(
     service: Service, alice: Person, bob: Person, made_by_scim: bool
 ) -> None:
-    """Made or changed through SCIM, a group has no manager of its own any more."""
+    """A group that is created or changed through SCIM has no manager of its own any more."""
     scim = bearer(service, create(alice, scope=SCIM).json()["token"])
     wanted = {
         "name": f"Managed {made_by_scim}",
@@ -116,14 +116,15 @@ def test_what_scim_manages_is_the_administrators(
 
 
 def test_scim_is_for_administrators(service: Service, bob: Person) -> None:
-    """Others get no token and no session of that scope."""
+    """Other users get no token and no session with that scope."""
     assert refusal(create(bob, scope=SCIM)) == (403, "NOT_ALLOWED")
     answer = logon(service.client(), bob.id, PASSWORDS[bob.id], scope=SCIM)
     assert refusal(answer) == (403, "NOT_ALLOWED")
 
 
 def test_a_scope_limits_a_session(service: Service, alice: Person) -> None:
-    """Permissions name what is left; a limited session cannot make an unlimited token."""
+    """The permissions are the remaining ones; a limited session cannot create an unlimited
+    token."""
     scope = {
         "name": "reader",
         "permissions": {
@@ -147,7 +148,7 @@ def test_a_scope_limits_a_session(service: Service, alice: Person) -> None:
 
 
 def test_a_scope_with_an_unknown_permission_is_refused(service: Service, alice: Person) -> None:
-    """A misspelt permission is said at the logon, not found out about later."""
+    """A misspelt permission is reported at the logon."""
     scope = {"name": "typo", "permissions": {"files": {"list": True, "reed": False}}}
     answer = logon(service.client(), alice.id, PASSWORDS[alice.id], scope=scope)
     assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
@@ -155,7 +156,7 @@ def test_a_scope_with_an_unknown_permission_is_refused(service: Service, alice: 
 
 
 def test_a_token_ends_with_the_password_it_was_made_with(service: Service) -> None:
-    """After a change of password the tokens made before are no credentials any more."""
+    """After a change of password, older tokens are not accepted any more."""
     erin = service.person("erin")
     made = create(erin).json()
     holder = bearer(service, made["token"])
@@ -170,7 +171,7 @@ def test_a_token_ends_with_the_password_it_was_made_with(service: Service) -> No
 
 
 def test_a_revoked_token_has_expired(service: Service, alice: Person, bob: Person) -> None:
-    """At once, for its own user alone; it stays in the list, as expired ones do."""
+    """Only its own user can revoke a token; it ends at once and stays in the list as expired."""
     made = create(alice, tokenName="to be revoked").json()
     holder = bearer(service, made["token"])
     path = f"/api/sandbox/tokens/{made['id']}"

@@ -1,4 +1,4 @@
-"""Content on its way in: forms, bare bytes, names, versions."""
+"""Uploads: forms, plain bytes, names, versions."""
 
 import resource
 from collections.abc import Callable
@@ -13,7 +13,7 @@ BOUNDARY = "next-part"
 
 
 def form(*parts: tuple[str, bytes], end: bool = True, headers: str = "") -> bytes:
-    """A multipart body of parts in this order."""
+    """Return a multipart body of parts in this order."""
     lines = b""
     for name, content in parts:
         lines += f"--{BOUNDARY}\r\n".encode()
@@ -25,14 +25,14 @@ def form(*parts: tuple[str, bytes], end: bool = True, headers: str = "") -> byte
 def send(
     zone: Zone, folder: str, body: bytes, kind: str = f"multipart/form-data; boundary={BOUNDARY}"
 ) -> httpx.Response:
-    """A POST of exactly these bytes."""
+    """Send exactly these bytes in a POST."""
     path = f"{zone.url}/files/{folder}"
     return zone.person.post(path, content=body, headers={"Content-Type": kind})
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_parts_come_in_any_order(zone: Zone, folder: str, turned: bool) -> None:
-    """The name may follow the content; other parts do not matter."""
+    """The name may follow the content; other parts are ignored."""
     parts = [
         ("file", b"bytes\r\n--next"),
         ("comment", b"hi"),
@@ -45,14 +45,14 @@ def test_the_parts_come_in_any_order(zone: Zone, folder: str, turned: bool) -> N
 
 
 def test_content_that_looks_like_a_boundary_stays_whole(zone: Zone, folder: str) -> None:
-    """Near misses of the boundary, across every split, are content."""
+    """Bytes similar to the boundary are content, however the body is split."""
     tricky = (f"\r\n--{BOUNDARY[:-1]}\r\n\r--{BOUNDARY}\n--" * 4000).encode() + b"\r\n"
     answer = send(zone, folder, form(("file", tricky), ("fileName", b"t")))
     assert zone.content(answer.json()["id"]).content == tricky
 
 
 def test_the_name_of_the_file_part_does_not_count(zone: Zone, folder: str) -> None:
-    """fileName is required: the part's own filename is not taken instead."""
+    """fileName is required: the part's own filename is not used instead."""
     body = form(("file", b"x"), headers='; filename="here.txt"')
     assert refusal(send(zone, folder, body)) == (400, "ILLEGAL_ARGUMENT")
     assert zone.names(folder) == []
@@ -71,13 +71,13 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_form_leaves_nothing(zone: Zone, folder: str, case: str) -> None:
-    """What is no whole form is 400, and no entry appears."""
+    """An incomplete form gives 400 and creates no entry."""
     assert refusal(send(zone, folder, BROKEN[case])) == (400, "MULTIPARTUPLOAD_FAILED")
     assert zone.names(folder) == []
 
 
 def test_other_kinds_of_body_are_refused(zone: Zone, folder: str) -> None:
-    """A form without a boundary, and what is neither a form nor bytes."""
+    """A form without a boundary and other content types are refused."""
     answer = send(zone, folder, b"x", "multipart/form-data")
     assert refusal(answer) == (400, "MULTIPARTUPLOAD_FAILED")
     assert refusal(send(zone, folder, b"{}", "application/json")) == (400, "ILLEGAL_ARGUMENT")
@@ -85,7 +85,7 @@ def test_other_kinds_of_body_are_refused(zone: Zone, folder: str) -> None:
 
 @pytest.mark.parametrize("name", [b"", b"a/b", b"/", b"nul\0", b"\xff\xfe", b"n" * 70_000])
 def test_impossible_names_are_refused(zone: Zone, folder: str, name: bytes) -> None:
-    """Empty, with a slash or NUL, not UTF-8 or beyond all measure."""
+    """Empty names and names with a slash, with NUL, not in UTF-8 or too long are refused."""
     body = form(("file", b"x"), ("fileName", name))
     assert refusal(send(zone, folder, body)) == (400, "ILLEGAL_NAME")
     assert zone.names(folder) == []
@@ -93,13 +93,14 @@ def test_impossible_names_are_refused(zone: Zone, folder: str, name: bytes) -> N
 
 @pytest.mark.parametrize("name", ["..", ".", "bell\x07", "line\nbreak", "n" * 3000, " ", "a\\b"])
 def test_odd_names_are_taken(zone: Zone, folder: str, name: str) -> None:
-    """A client has to live with them."""
+    """Unusual names are accepted, because clients must handle them."""
     assert send(zone, folder, form(("file", b""), ("fileName", name.encode()))).status_code == 200
     assert zone.names(folder) == [name]
 
 
 def test_bare_bytes_have_their_name_in_the_query(zone: Zone, folder: str) -> None:
-    """The sandbox's own choice for uploads as application/octet-stream."""
+    """Uploads as application/octet-stream have their name in the query, which is the sandbox's
+    choice."""
     path = f"{zone.url}/files/{folder}"
     kind = {"Content-Type": "application/octet-stream"}
     query = {"fileName": "a & b?.bin"}
@@ -111,7 +112,7 @@ def test_bare_bytes_have_their_name_in_the_query(zone: Zone, folder: str) -> Non
 
 
 def test_a_known_name_gets_a_new_version(zone: Zone, folder: str, bob: Person) -> None:
-    """The file keeps its id; the old versions stay as they were, for good."""
+    """The file keeps its id; the old versions never change."""
     first = zone.file("plan", b"one", folder)
     second = zone.by(bob).file("plan", b"three", folder)
     assert second["id"] == first["id"]
@@ -144,7 +145,7 @@ def test_each_version_is_later_than_the_one_before(zone: Zone, folder: str) -> N
 
 
 def test_a_folders_name_is_taken(zone: Zone, folder: str) -> None:
-    """A file cannot have the name that a folder has there."""
+    """A file cannot have the name of a folder."""
     inner = zone.folder("inner", folder)
     answer = zone.upload("inner", b"", folder)
     assert refusal(answer) == (409, "ALREADY_EXISTS")
@@ -152,21 +153,21 @@ def test_a_folders_name_is_taken(zone: Zone, folder: str) -> None:
 
 
 def test_a_deleted_files_name_is_free(zone: Zone, folder: str) -> None:
-    """An upload after a deletion is a new file, not a version of the old one."""
+    """An upload after a deletion creates a new file, not a version of the old one."""
     old = zone.file("a", b"", folder)
     zone.person.delete(f"{zone.own}/entries/{old['id']}")
     assert zone.file("a", b"", folder)["id"] != old["id"]
 
 
 def test_an_upload_into_nowhere_is_refused(zone: Zone) -> None:
-    """An unknown folder is 404, and the connection stays usable after a large body."""
+    """An unknown folder gives 404, and the connection stays usable after a large body."""
     answer = zone.upload("a", b"x" * (3 << 20), "0" * 32)
     assert refusal(answer) == (404, "UNKNOWN_FILE")
     assert zone.person.get("/api/zones").status_code == 200
 
 
 def test_a_full_disk_is_said(start: Callable[..., Service]) -> None:
-    """What cannot be kept is refused with IO_EXCEPTION, and nothing of it is left."""
+    """An upload that does not fit is refused with IO_EXCEPTION, and leaves no data."""
     service = start(world())
     zone = service.person().zone()
     size = 4 << 20

@@ -1,4 +1,4 @@
-"""What zones offer on the sandbox's own paths: their log, attributes, and shares."""
+"""Operations of zones on the sandbox's own paths: their log, attributes, and shares."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from tests.sandbox.test_own_paths import entry_url
 
 
 def log(zone: Zone, **query: Any) -> list[dict[str, Any]]:
-    """Messages of the zone, newest first."""
+    """Return messages of the zone, newest first."""
     answer = zone.person.get(f"{zone.own}/log", params=query)
     assert answer.status_code == 200, answer.text
     messages: list[dict[str, Any]] = answer.json()
@@ -18,7 +18,7 @@ def log(zone: Zone, **query: Any) -> list[dict[str, Any]]:
 
 
 def test_everything_that_happens_stands_in_the_log(zone: Zone, folder: str) -> None:
-    """One message for each change: who, when, what, to which entry, and a sentence."""
+    """Each change gives one message with user, time, kind, entry and a sentence."""
     file = zone.file("a.txt", b"1", folder)
     zone.file("a.txt", b"2", folder)
     url = entry_url(zone, file["id"])
@@ -49,7 +49,7 @@ def test_everything_that_happens_stands_in_the_log(zone: Zone, folder: str) -> N
 
 
 def test_a_refused_change_is_not_in_the_log(zone: Zone, folder: str) -> None:
-    """Nothing happened, so nothing is told."""
+    """A refused change adds no message."""
     before = log(zone, pageSize=1)
     body = {"parentId": zone.root, "name": zone.names()[0]}
     refusal(zone.person.post(f"{zone.own}/folders", json=body))
@@ -60,20 +60,20 @@ def test_a_refused_change_is_not_in_the_log(zone: Zone, folder: str) -> None:
 
 @pytest.mark.parametrize("query", [{"page": 0}, {"pageSize": 0}, {"page": "x"}, {"pageSize": -1}])
 def test_impossible_pages_of_the_log(zone: Zone, query: dict[str, Any]) -> None:
-    """400, as everywhere where there are pages."""
+    """Invalid pages give 400, as for all lists with pages."""
     answer = zone.person.get(f"{zone.own}/log", params=query)
     assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
 
 
 def test_the_log_is_for_members(service: Service, alice: Person) -> None:
-    """Who is not in the zone does not learn what happens there."""
+    """Only members can read the log."""
     private = alice.zone("Alice alone")
     assert refusal(service.person("erin").get(f"{private.own}/log")) == (403, "INVALID_ACCESS")
     assert log(private)[-1]["event"] == "ZoneCreated"
 
 
 def test_attributes_are_set_and_enforced(zone: Zone, folder: str, bob: Person) -> None:
-    """What is protected refuses: content, versions, names, and what lies in a protected folder."""
+    """Protection refuses changes of content, versions and names, also in a protected folder."""
     file = zone.file("a", b"1", folder)
     url = entry_url(zone, file["id"])
 
@@ -125,7 +125,7 @@ def test_attributes_are_set_and_enforced(zone: Zone, folder: str, bob: Person) -
 def test_a_share_key_gives_a_token_that_reads_what_was_shared(
     service: Service, zone: Zone, folder: str
 ) -> None:
-    """Somebody without an account reads the folder and what is in it, and no more."""
+    """A user without an account can read the shared folder and its content, and nothing else."""
     file, other = zone.file("in", b"shared", folder), zone.file("secret", b"")
     made = zone.person.post(entry_url(zone, folder) + "/share")
     assert made.status_code == 201
@@ -148,7 +148,7 @@ def test_a_share_key_gives_a_token_that_reads_what_was_shared(
 
 
 def test_sharing_needs_the_zones_leave(alice: Person, carol: Person, zone: Zone) -> None:
-    """A zone that does not allow it, a level that is too low, and unknown keys are refused."""
+    """A zone that forbids sharing, a level that is too low, and unknown keys are refused."""
     closed = alice.zone("Alice alone")
     answer = alice.post(entry_url(closed, closed.root) + "/share")
     assert refusal(answer) == (403, "NOT_ALLOWED")
@@ -159,7 +159,7 @@ def test_sharing_needs_the_zones_leave(alice: Person, carol: Person, zone: Zone)
 def test_a_share_is_worth_what_its_maker_may_do(
     service: Service, alice: Person, zone: Zone, folder: str
 ) -> None:
-    """When the one who shared loses the zone, so does whoever has the key."""
+    """If the sharing user loses the zone, the holder of the key loses access, too."""
     erin_in = f"{zone.own}/members/erin@acme.example"
     alice.put(erin_in, params={"accesslevel": "Modify"})
     erin = service.person("erin")

@@ -1,4 +1,4 @@
-"""Zones, listings, entries, and what each level may do."""
+"""Zones, listings, entries, and the permissions of each level."""
 
 import re
 import uuid
@@ -12,7 +12,7 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
 
 
 def test_a_zone_has_every_field(alice: Person, zone: Zone) -> None:
-    """All fields of the interface are there, of their types, with real values."""
+    """All fields of the API exist with their types and realistic values."""
     record = alice.zones()["Project X"]
     assert str(uuid.UUID(record["id"])) == record["id"]
     assert str(uuid.UUID(record["type"])) == record["type"]
@@ -36,7 +36,7 @@ def test_a_zone_has_every_field(alice: Person, zone: Zone) -> None:
 
 
 def test_the_size_of_a_zone_is_real(alice: Person, zone: Zone, folder: str) -> None:
-    """It is the bytes of the files as they are now: not of old versions, not of deleted files."""
+    """The size is the total of all current versions, without old versions and deleted files."""
     before = alice.zones()["Project X"]["currentSize"]
     zone.file("a", b"x" * 100, folder)
     entry = zone.file("a", b"x" * 250, folder)
@@ -46,7 +46,7 @@ def test_the_size_of_a_zone_is_real(alice: Person, zone: Zone, folder: str) -> N
 
 
 def test_one_sees_the_zones_one_is_in(service: Service, alice: Person, bob: Person) -> None:
-    """Zones of others do not appear, not even to administrators; closed ones do, as closed."""
+    """Other zones are not listed, even for administrators; closed zones are, as closed."""
     assert alice.zones().keys() == {"Project X", "Closed", "Alice alone"}
     assert bob.zones().keys() == {"Project X", "Closed"}
     assert service.person("erin").zones() == {}
@@ -54,7 +54,8 @@ def test_one_sees_the_zones_one_is_in(service: Service, alice: Person, bob: Pers
 
 
 def test_a_closed_zone_shows_nothing_inside(alice: Person) -> None:
-    """Even its manager gets no listing, no metadata and no upload over this interface."""
+    """Even the manager of a closed zone gets no listing, no metadata and no upload over this
+    API."""
     closed = alice.zone("Closed")
     for path in (f"/folder/{closed.root}", f"/files/{closed.root}"):
         assert refusal(alice.get(closed.url + path)) == (403, "INVALID_ACCESS")
@@ -62,7 +63,7 @@ def test_a_closed_zone_shows_nothing_inside(alice: Person) -> None:
 
 
 def test_a_strangers_zone_is_refused(service: Service, zone: Zone, alice: Person) -> None:
-    """No access is 403, no such zone is 404."""
+    """A zone without access gives 403, an unknown zone 404."""
     erin = zone.by(service.person("erin"))
     answer = erin.person.get(f"{zone.url}/folder/{zone.root}")
     assert refusal(answer) == (403, "INVALID_ACCESS")
@@ -71,7 +72,7 @@ def test_a_strangers_zone_is_refused(service: Service, zone: Zone, alice: Person
 
 
 def test_an_entry_has_every_field(zone: Zone, folder: str) -> None:
-    """Upload, metadata and listing show one and the same entry, complete."""
+    """Upload, metadata and listing return the same complete entry."""
     entry = zone.file("report.final.PDF", b"12345", folder)
     assert re.fullmatch("[0-9a-f]+", entry["id"])
     assert ISO.fullmatch(entry["lastModified"])
@@ -110,14 +111,14 @@ def test_an_entry_has_every_field(zone: Zone, folder: str) -> None:
 def test_names_have_a_proper_name_and_a_type(
     zone: Zone, folder: str, name: str, proper: str, kind: str, hidden: bool
 ) -> None:
-    """The extension is what follows the last dot, if something stands on both sides of it."""
+    """The extension follows the last dot, if there are characters on both sides of it."""
     entry = zone.file(name, b"", folder)
     assert (entry["properName"], entry["type"]) == (proper, kind)
     assert entry["attributes"]["hidden"] is hidden
 
 
 def test_a_folder_is_an_entry_too(zone: Zone, folder: str) -> None:
-    """The root and every folder have metadata; the root lies nowhere."""
+    """The root and every folder have metadata; the root has no parent."""
     root = zone.person.get(f"{zone.url}/files/{zone.root}").json()
     assert (root["folder"], root["parentId"], root["name"]) == (True, "", "Project X")
     inner = zone.person.get(f"{zone.url}/files/{folder}").json()
@@ -125,7 +126,7 @@ def test_a_folder_is_an_entry_too(zone: Zone, folder: str) -> None:
 
 
 def test_what_is_not_there_is_404(alice: Person, zone: Zone, folder: str) -> None:
-    """Unknown ids, and ids of another zone."""
+    """Unknown ids, and ids of another zone, give 404."""
     entry = zone.file("a", b"", folder)
     other = alice.zone("Alice alone")
     for file_id in ("0" * 32, "x", other.root):
@@ -144,7 +145,7 @@ def test_files_and_folders_are_not_mixed_up(zone: Zone, folder: str) -> None:
 
 
 def test_the_level_add_adds_and_reads(zone: Zone, folder: str, carol: Person) -> None:
-    """Add lists, reads and adds new names, and changes nothing that is there."""
+    """Add allows listing, reading and new names, and no change of existing entries."""
     entry = zone.file("a", b"old", folder)
     theirs = zone.by(carol)
     assert theirs.names(folder) == ["a"]
@@ -161,7 +162,7 @@ def test_the_level_add_adds_and_reads(zone: Zone, folder: str, carol: Person) ->
 
 
 def test_the_level_modify_does_all_but_purge(zone: Zone, folder: str, bob: Person) -> None:
-    """Modify makes versions, renames, moves, deletes and restores."""
+    """Modify allows new versions, renames, moves, deletions and restores."""
     theirs = zone.by(bob)
     entry = theirs.file("a", b"1", folder)
     assert theirs.file("a", b"2", folder)["id"] == entry["id"]
@@ -173,7 +174,7 @@ def test_the_level_modify_does_all_but_purge(zone: Zone, folder: str, bob: Perso
 
 
 def test_protected_entries_are_left_alone(service: Service, zone: Zone, folder: str) -> None:
-    """Read-protected content is not handed out; write-protected entries are not changed."""
+    """Read-protected content is not sent; write-protected entries are not changed."""
     name = zone.person.get(f"{zone.url}/files/{folder}").json()["name"]
     entry = zone.file("a", b"1", folder)
     own = f"{zone.own}/entries/{entry['id']}"
@@ -211,7 +212,7 @@ def test_listings_are_whole_where_they_are_not_paginated(zone: Zone, folder: str
 
 
 def test_listings_come_in_pages_where_the_switch_is_on(start: Callable[..., Service]) -> None:
-    """The default is the first hundred; pages together are the whole, without overlap."""
+    """The default is the first hundred; all pages together are complete, without overlap."""
     service = start(world("page_listings = true"))
     zone = service.person().zone()
     names = [f"{number:03}" for number in range(130)]
@@ -238,7 +239,7 @@ HOSTILE = ["a/b", "..", ".", "", "tab\there", "line\nbreak", "\x00", "\x7f", "n"
 
 
 def test_hostile_names_can_be_planted(service: Service, zone: Zone, folder: str) -> None:
-    """Over the control socket every name can be there, twice too, and is served as it is."""
+    """The control socket can create any name, even twice, which is served unchanged."""
     name = zone.person.get(f"{zone.url}/files/{folder}").json()["name"]
     plant = {"zone": "Project X", "parent": name}
     for odd in HOSTILE:

@@ -1,4 +1,4 @@
-"""What the crash tests share: one logon, one zone."""
+"""Fixtures of the crash tests: one logon, one zone."""
 
 import shutil
 import tempfile
@@ -22,7 +22,7 @@ def _accounts() -> Iterator[dict[str, tuple[Machine, str]]]:
 
 @pytest.fixture
 def dying(deployment: Deployment, _accounts: dict[str, tuple[Machine, str]]) -> Iterator[Mortal]:
-    """A fresh machine of Alice's, not mounted yet; all tests share a zone, each has a folder."""
+    """Yield a new machine of Alice, not mounted yet; all tests share a zone, each has a folder."""
     if deployment.base_url not in _accounts:
         machine = Machine(Path(tempfile.mkdtemp(prefix="zdlo")))
         machine.log_on(deployment, profile="sandbox")

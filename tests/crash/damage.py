@@ -1,4 +1,4 @@
-"""What a bad disk does to a database: pages and bytes that are no longer what was written."""
+"""Damage of a database as by a bad disk: changed pages and bytes."""
 
 import os
 import sqlite3
@@ -9,7 +9,7 @@ from tests.harness.waiting import eventually
 
 
 def flatten(path: Path) -> None:
-    """Bring everything from the write-ahead log into the one file."""
+    """Copy the write-ahead log into the database file."""
 
     def flat() -> bool:
         try:
@@ -24,7 +24,7 @@ def flatten(path: Path) -> None:
 
 
 def pages_of(path: Path, table: str) -> list[tuple[int, int]]:
-    """(offset, bytes) of the pages of a table, its root first."""
+    """Return (offset, bytes) of the pages of a table, its root first."""
     with closing(sqlite3.connect(path)) as database:
         (size,) = database.execute("PRAGMA page_size").fetchone()
         (root,) = database.execute(
@@ -44,7 +44,7 @@ def pages_of(path: Path, table: str) -> list[tuple[int, int]]:
 
 
 def overwrite(path: Path, offset: int, size: int) -> None:
-    """Noise in place of what was written."""
+    """Overwrite the range with noise."""
     with path.open("r+b") as file:
         file.seek(offset)
         file.write(b"\xa5" * size)
@@ -52,7 +52,7 @@ def overwrite(path: Path, offset: int, size: int) -> None:
 
 
 def lose_table(path: Path, table: str) -> None:
-    """Nothing of the table can be read any more."""
+    """Make the whole table unreadable."""
     flatten(path)
     offset, size = pages_of(path, table)[0]
     overwrite(path, offset, size)

@@ -1,4 +1,4 @@
-"""A folder of the mount in which a test works, with a ledger of what was confirmed."""
+"""Folder of the mount in which a test works, with a ledger of confirmed changes."""
 
 import os
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from tests.crash.mounts import Mortal
 from tests.harness.deployment import RemoteZone
 
 NEVER = -1
-"""The number of versions of a file that may be here, but not in the end on the service."""
+"""Number of versions of a file that may exist locally, but not on the service in the end."""
 
 
 class Desk:
-    """Does what programs do, in the folder `name` of the zone."""
+    """File operations in the folder `name` of the zone, recorded in the ledger."""
 
     def __init__(self, mount: Mortal, name: str, seed: Mapping[str, bytes]) -> None:
         self.mount = mount
@@ -28,19 +28,19 @@ class Desk:
 
     @property
     def path(self) -> Path:
-        """Where it is in the mount."""
+        """Return the path in the mount."""
         return self.mount.root / self.name
 
     # ---- a coworker ----
 
     def theirs(self, name: str, data: bytes) -> str:
-        """A coworker writes a file, past the mount; its id."""
+        """Write a file as a coworker, directly on the service; return its id."""
         return str(self.zone.write(f"{self.name}/{name}", data)["id"])
 
     # ---- programs ----
 
     def look(self) -> None:
-        """Have the folder listed."""
+        """List the folder."""
         self.mount.names(self.path)
 
     def save(
@@ -62,34 +62,34 @@ class Desk:
                 self.mount.system.fsync(file.fileno())
 
     def cut(self, name: str, size: int) -> None:
-        """truncate(2)."""
+        """Call truncate(2)."""
         content = (self.ledger.now[name].content or b"")[:size]
         with self.ledger.change(self.ledger.saved(name, content)):
             self.mount.system.truncate(self.path / name, size)
 
     def rename(self, old: str, new: str) -> None:
-        """rename(2)."""
+        """Call rename(2)."""
         with self.ledger.change(self.ledger.moved(old, new)):
             (self.path / old).rename(self.path / new)
 
     def exchange(self, one: str, other: str) -> None:
-        """renameat2(2) with RENAME_EXCHANGE."""
+        """Call renameat2(2) with RENAME_EXCHANGE."""
         now = self.ledger.now
         with self.ledger.change({**now, one: now[other], other: now[one]}):
             self.mount.exchange(self.path / one, self.path / other)
 
     def unlink(self, name: str) -> None:
-        """unlink(2)."""
+        """Call unlink(2)."""
         with self.ledger.change(self.ledger.without(name)):
             (self.path / name).unlink()
 
     def mkdir(self, name: str) -> None:
-        """mkdir(2)."""
+        """Call mkdir(2)."""
         with self.ledger.change({**self.ledger.now, name: File(None)}):
             (self.path / name).mkdir()
 
     def trash(self, name: str) -> None:
-        """What a file manager does with a folder that is to go."""
+        """Move a folder to the trash as a file manager does."""
         left = {
             path: file
             for path, file in self.ledger.now.items()
@@ -110,19 +110,20 @@ class Desk:
     # ---- looking ----
 
     def here(self) -> dict[str, bytes | None]:
-        """Content by path, as the mount has it."""
+        """Return the content by path in the mount."""
         found: dict[str, bytes | None] = {}
         for path in sorted(self.path.rglob("*")):
             found[str(path.relative_to(self.path))] = None if path.is_dir() else path.read_bytes()
         return found
 
     def check_here(self) -> None:
-        """The mount holds what was confirmed, in full."""
+        """Check that the mount has exactly the confirmed content."""
         found = self.here()
         assert self.ledger.allows(found), _said(found, self.ledger)
 
     def check_lost(self) -> None:
-        """What lost its name is in lost+found, and can be deleted there."""
+        """Check that the entries that lost their names are in lost+found, and can be deleted
+        there."""
         folder = self.mount.path / "lost+found"
         found = sorted(folder.iterdir()) if folder.exists() else []
         contents = sorted(path.read_bytes() for path in found)
@@ -133,7 +134,8 @@ class Desk:
         assert "notice" not in self.mount.status()
 
     def check_there(self) -> None:
-        """The service holds the same as the mount, each save as one version of the same file."""
+        """Check that the service has the same as the mount, with each save as one version of the
+        same file."""
         prefix = f"{self.name}/"
         tree = self.zone.tree(self.name)
         found = {path.removeprefix(prefix): content for path, content in tree.items()}

@@ -14,7 +14,7 @@ MARKS = ("by_name", "with_bytes", "without_origin", "of_folders", "unmarked")
 
 
 def box_of(state: Path) -> Box:
-    """The box for the names of the account whose state this is."""
+    """Return the box for the encrypted names of this account."""
     return data_box(FileStore(state / "secrets.json"), True)[0]
 
 

@@ -1,7 +1,7 @@
-"""What a folder may hold after the daemon died, from what the calls into it have confirmed.
+"""Possible contents of a folder after the daemon died, from the confirmed calls.
 
-Knows no daemon.  A change that has returned is certain; one that the death interrupted has taken
-effect in full or not at all.  So there are at most two possible states at any time.
+Knows no daemon.  A call that has returned has taken effect.  A call that the death interrupted has
+taken effect completely or not at all.  So there are at most two possible states at any time.
 """
 
 import re
@@ -14,7 +14,7 @@ _MARK = re.compile(r" \(conflict, [^)]*\)")
 
 @dataclass(frozen=True)
 class File:
-    """A file, or a folder (no content), as it should be on the service in the end."""
+    """File, or folder (no content), as it should be on the service in the end."""
 
     content: bytes | None
     id: str | None = None  # the service's, where the file must keep it
@@ -22,29 +22,29 @@ class File:
 
 
 State = Mapping[str, File]
-"""By path, below the folder that the test has for itself."""
+"""Files by path, below the folder of the test."""
 
 
 class Ledger:
-    """The possible states of one folder."""
+    """Possible states of one folder."""
 
     def __init__(self, state: State) -> None:
         self.possible: list[State] = [dict(state)]
 
     @property
     def now(self) -> State:
-        """The newest state."""
+        """Return the newest state."""
         return self.possible[-1]
 
     @contextmanager
     def change(self, new: State) -> Iterator[None]:
-        """The block leads to `new`, or raises OSError because the daemon died."""
+        """Record a block that leads to `new`, or raises OSError because the daemon died."""
         self.possible.append(dict(new))
         yield
         self.possible = [dict(new)]
 
     def saved(self, name: str, content: bytes, *, again: bool = False) -> State:
-        """The state once `name` has that content; `again`: in the version not sent yet."""
+        """Return the state after `name` gets that content; `again`: in the version not sent yet."""
         before = self.now.get(name)
         if before is None:
             return {**self.now, name: File(content)}
@@ -52,18 +52,19 @@ class Ledger:
         return {**self.now, name: replace(before, content=content, versions=versions)}
 
     def without(self, name: str) -> State:
-        """The state once `name` is gone."""
+        """Return the state without `name`."""
         return {path: file for path, file in self.now.items() if path != name}
 
     def moved(self, old: str, new: str) -> State:
-        """The state once `old` is called `new`; a file of that name gets its content instead."""
+        """Return the state after `old` is renamed to `new`; a file of that name gets its content
+        instead."""
         file, there = self.now[old], self.now.get(new)
         if there is not None:
             file = replace(there, content=file.content, versions=there.versions + 1)
         return {**self.without(old), new: file}
 
     def allows(self, tree: Mapping[str, bytes | None]) -> list[State]:
-        """The possible states that a folder with these contents can be."""
+        """Return the possible states that agree with these contents of a folder."""
         found = {plain(path): content for path, content in tree.items()}
         return [
             state
@@ -73,5 +74,5 @@ class Ledger:
 
 
 def plain(path: str) -> str:
-    """A path in which the mark of a conflict copy tells neither who nor when."""
+    """Return the path with a plain conflict mark, without user and time."""
     return _MARK.sub(" (conflict)", path)

@@ -1,4 +1,4 @@
-"""A mount whose daemon is forked, and told what to do on its socket: made to die often."""
+"""Mount with a forked daemon that a test can kill at chosen places and control over its socket."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from zonedrive.failpoint import VARIABLE
 
 
 class Mortal(Mounted):
-    """The zones of a deployment below `path`; its daemon can be told where to die."""
+    """Mount of a deployment below `path`, whose daemon can be told where to die."""
 
     def mount(self, *options: str, kill_at: str = "") -> None:
         """Mount; with `kill_at` the daemon may be dead already when this returns."""
@@ -34,15 +34,15 @@ class Mortal(Mounted):
 
     @property
     def database(self) -> Path:
-        """The file with the local state."""
+        """Return the file with the local state."""
         return self.machine.state / "tree.db"
 
     def command(self, command: str, **request: object) -> dict[str, Any]:
-        """Return the answer to a command. Raises OSError where the daemon dies."""
+        """Return the answer to a command. Raises OSError if the daemon dies."""
         return self.ask(command, **request)  # type: ignore[arg-type]
 
     def ask(self, command: str, seconds: float = 40, **more: object) -> dict[str, Any]:
-        """The last line that the daemon answers a command with."""
+        """Return the last line of the daemon's answer to a command."""
         path = self.machine.folders["RUNTIME_DIR"] / "zonedrive" / "default.sock"
         with protocol.connect(path, seconds) as connection:
             connection.sendall(protocol.encode({"command": command, **more}))
@@ -54,23 +54,23 @@ class Mortal(Mounted):
         raise ConnectionResetError("the daemon died before it answered")
 
     def status(self) -> dict[str, Any]:
-        """What `status --json` prints."""
+        """Return the output of `status --json`."""
         return self.ask("status", paths=[])
 
     def sync(self, *paths: Path, seconds: float = 30) -> None:
-        """Wait until everything is on the service.  Raises OSError where the daemon dies."""
+        """Wait until everything is on the service.  Raises OSError if the daemon dies."""
         answer = self.ask("sync", seconds + 10, paths=[], timeout=seconds)
         assert answer.get("exit") == 0, answer
 
     def end(self) -> None:
-        """Unmount in order; return when the daemon has closed its files."""
+        """Unmount cleanly; return after the daemon has closed its files."""
         pid = self.pid
         self._unwatch()
         self.ask("unmount", timeout=5, now=False)
         eventually(lambda: has_ended(pid), what="the daemon has ended")
 
     def died_at(self, place: str) -> bool:
-        """Whether the daemon is dead, by its own hand and at that place."""
+        """Return True if the daemon has killed itself at that place."""
         try:
             eventually(lambda: not self._alive())
         except AssertionError as alive:
@@ -79,7 +79,7 @@ class Mortal(Mounted):
         return f"killed at {place}," in self.log()
 
     def tear_down(self) -> None:
-        """No daemon, no mount."""
+        """Kill the daemon and detach the mount."""
         if self._alive():
             self.kill()
         self._unwatch()
@@ -94,7 +94,7 @@ def mortal(
     zone: str,
     options: Sequence[str] = ("settle=0", "refresh=600"),
 ) -> Iterator[Mortal]:
-    """A machine of its own, logged on as `account` is; nothing is mounted yet."""
+    """Yield a separate machine that is logged on like `account`; nothing is mounted yet."""
     folder = Path(tempfile.mkdtemp(prefix="zdm"))
     machine = Machine(folder)
     machine.copy_account(account)

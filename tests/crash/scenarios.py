@@ -1,4 +1,4 @@
-"""For each place where a daemon may die: work that takes it there."""
+"""Operations that lead a daemon to each place where it may die."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ BIG = bytes(range(256)) * 12_000  # 3 MB
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is done before the death, and around it."""
+    """Operations before the death, and around it."""
 
     work: Callable[[Desk], None]
     first: Place | None = None  # a death before that one, with the same work
@@ -28,55 +28,55 @@ class Scenario:
 
 
 def new_file(desk: Desk) -> None:
-    """A new file."""
+    """Save a new file."""
     desk.save("new.txt", NEW)
 
 
 def rewrite(desk: Desk) -> None:
-    """A file truncated and written anew."""
+    """Truncate a file and write it again."""
     desk.save("a.txt", NEW)
 
 
 def big_rewrite(desk: Desk) -> None:
-    """The same with a body that takes several pieces."""
+    """Truncate a file and write a large content in several pieces."""
     desk.save("a.txt", BIG)
 
 
 def append(desk: Desk) -> None:
-    """An edit in place, which begins with a copy of the service's version."""
+    """Edit in place, which begins with a copy of the service's version."""
     desk.save("a.txt", b"one line more\n", mode="ab")
 
 
 def append_twice(desk: Desk) -> None:
-    """An edit of what still waits to be sent."""
+    """Edit a file that is still pending."""
     desk.save("a.txt", NEW)
     desk.save("a.txt", b"one line more\n", mode="ab", again=True)
 
 
 def synced(desk: Desk) -> None:
-    """A file that is safe from a power cut."""
+    """Save a file with fsync, which survives a power cut."""
     desk.save("a.txt", NEW, sync=True)
 
 
 def cut(desk: Desk) -> None:
-    """A file made shorter."""
+    """Make a file shorter."""
     desk.cut("a.txt", 6)
 
 
 def folder(desk: Desk) -> None:
-    """A new folder with a file in it."""
+    """Create a folder with a file in it."""
     desk.mkdir("folder")
     desk.save("folder/inside.txt", NEW)
 
 
 def rename_over(desk: Desk) -> None:
-    """A temporary file renamed over its target."""
+    """Rename a temporary file over its target."""
     desk.save("a.tmp", NEW)
     desk.rename("a.tmp", "a.txt")
 
 
 def rename_over_waiting(desk: Desk) -> None:
-    """The same while the target's former save waits: its bytes are not sent any more."""
+    """Rename over a target with a pending save, whose bytes are not sent any more."""
     desk.save("a.txt", b"what nobody sees\n")
     before = desk.ledger.now["a.txt"]
     desk.save("a.tmp", NEW)
@@ -86,36 +86,36 @@ def rename_over_waiting(desk: Desk) -> None:
 
 
 def move(desk: Desk) -> None:
-    """A file of the service gets another name."""
+    """Rename a file of the service."""
     desk.rename("a.txt", "c.txt")
 
 
 def exchange(desk: Desk) -> None:
-    """Two files of the service exchange their names."""
+    """Exchange the names of two files of the service."""
     desk.exchange("a.txt", "b.txt")
 
 
 def delete(desk: Desk) -> None:
-    """A file of the service is deleted, another edited."""
+    """Delete a file of the service and edit another one."""
     desk.unlink("b.txt")
     desk.save("a.txt", NEW)
 
 
 def trash(desk: Desk) -> None:
-    """A folder of the service is moved into the trash of the desktop, with what is in it."""
+    """Move a folder of the service into the desktop's trash, with its content."""
     desk.mkdir("folder")
     desk.save("folder/inside.txt", NEW)
     desk.trash("folder")
 
 
 def unlink_waiting(desk: Desk) -> None:
-    """A new file that was not sent yet is deleted."""
+    """Delete a new file that was not sent yet."""
     desk.save("new.txt", NEW)
     desk.unlink("new.txt")
 
 
 def replace(desk: Desk) -> None:
-    """A file deleted and written again, as some programs save."""
+    """Delete a file and write it again, as some programs save."""
     before = desk.ledger.now["a.txt"]
     # Not between the two, however long they take.
     desk.mount.deployment.fault(status=503, method="DELETE")
@@ -125,7 +125,7 @@ def replace(desk: Desk) -> None:
 
 
 def collision(desk: Desk) -> None:
-    """A coworker saves between our look and our save."""
+    """Let a coworker save between our listing and our save."""
     desk.look()
     before = desk.ledger.now
     theirs = before["a.txt"].id
@@ -135,7 +135,7 @@ def collision(desk: Desk) -> None:
 
 
 def name_collision(desk: Desk) -> None:
-    """A coworker makes a file of the name that we give to a new one."""
+    """Let a coworker create a file with the name of our new one."""
     desk.look()
     before = desk.ledger.now
     theirs = desk.theirs("new.txt", b"theirs")
@@ -144,20 +144,20 @@ def name_collision(desk: Desk) -> None:
 
 
 def edit_of_deleted(desk: Desk) -> None:
-    """A coworker deletes what we edit."""
+    """Edit a file that a coworker deletes."""
     desk.look()
     desk.zone.delete(f"{desk.name}/a.txt")
     desk.collide("a.txt", NEW, {**desk.ledger.now, "a.txt": File(NEW)})
 
 
 def end_of_the_mount(desk: Desk) -> None:
-    """A save, and an unmount that does not wait for it."""
+    """Save a file and unmount without waiting for the upload."""
     desk.save("a.txt", NEW)
     desk.mount.command("unmount", timeout=0, now=True)
 
 
 def lose_inodes(desk: Desk) -> None:
-    """The disk loses the table that says which bytes are whose."""
+    """Lose the table that assigns stored bytes to files."""
     damage.lose_table(desk.mount.database, "inodes")
     desk.lost = [desk.ledger.now["a.txt"].content or b""]
     a = desk.ledger.now["a.txt"]

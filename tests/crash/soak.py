@@ -24,7 +24,7 @@ ALLOWED = ("refused", "reach", "offline", "answer", "reply")
 
 
 class Program:
-    """Does random things in a desk until the daemon dies; every content has a size of its own."""
+    """Random operations in a desk until the daemon dies; every content has a size of its own."""
 
     def __init__(self, desk: Desk, numbers: random.Random) -> None:
         self.desk = desk
@@ -34,7 +34,7 @@ class Program:
         self._size = 0
 
     def run(self) -> None:
-        """Until the first refusal, which is the death."""
+        """Run until the first error, which means the daemon's death."""
         try:
             if "sub" not in self.desk.ledger.now:
                 self.desk.mkdir("sub")
@@ -75,7 +75,7 @@ class Program:
 def play(mount: Mortal, name: str, seed: int, rounds: int) -> Counter[str]:
     """Kill `rounds` times; compare after each, and with the service after the last.
 
-    Gives how often each operation was confirmed.  Raises AssertionError that names the seed.
+    Returns the number of confirmations of each operation.  Raises AssertionError with the seed.
     """
     numbers = random.Random(seed)
     mount.allow(*ALLOWED)
@@ -108,15 +108,15 @@ def _one_life(mount: Mortal, program: Program, seconds: float) -> None:
 
 
 def _settle(desk: Desk) -> None:
-    """What the death interrupted has happened or not: from now on that is certain."""
+    """Find out if the interrupted operation has happened, and make the result certain."""
     desk.check_here()
     desk.ledger.possible = desk.ledger.allows(desk.here())[:1]
 
 
 def _compare(desk: Desk, exchanged: set[int]) -> None:
-    """The service has the same, and nothing twice.
+    """Check that the service has the same, and nothing twice.
 
-    But for what was exchanged, whose bytes are sent to where they are then.
+    Exchanged files are an exception: their bytes are sent to their new places.
     """
     prefix = f"{desk.name}/"
     there = {path.removeprefix(prefix): data for path, data in desk.zone.tree(desk.name).items()}
@@ -130,7 +130,7 @@ def _compare(desk: Desk, exchanged: set[int]) -> None:
 
 
 def main() -> None:
-    """The long run."""
+    """Run the long test."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))

@@ -1,4 +1,4 @@
-"""A disk that gives back other bytes than it got: noticed, the rest kept, the loss named."""
+"""A disk that returns wrong bytes: the damage is detected and reported, the rest is kept."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ OUTBOX = "refused"
 
 
 def waiting(dying: Mortal, name: str, *options: str) -> Desk:
-    """A desk whose file a.txt was saved and could not be sent; the daemon is dead."""
+    """Return a desk whose file a.txt was saved and could not be sent; the daemon is dead."""
     dying.allow(OUTBOX)
     desk = Desk(dying, name, SEED)
     dying.mount(*options)
@@ -28,21 +28,21 @@ def waiting(dying: Mortal, name: str, *options: str) -> Desk:
 
 
 def flip(path: Path, offset: int) -> None:
-    """One bit of a file, or of its last byte."""
+    """Flip one bit of a file, or of its last byte."""
     data = bytearray(path.read_bytes())
     data[min(offset, len(data) - 1)] ^= 0x10
     path.write_bytes(data)
 
 
 def outgoing(dying: Mortal) -> Path:
-    """The one file in the spool."""
+    """Return the only file in the spool."""
     (found,) = (dying.machine.state / "outgoing").iterdir()
     return found
 
 
 @pytest.mark.parametrize("table", ["intents", "doubts", "conflicts"])
 def test_a_journal_that_cannot_be_read_is_made_again(dying: Mortal, table: str) -> None:
-    """The names are known still, so what was saved is sent under its name, once."""
+    """The names are still known, so a saved file is sent once under its name."""
     desk = waiting(dying, f"journal {table}")
     damage.lose_table(dying.machine.state / "tree.db", table)
     dying.allow("damaged")
@@ -55,7 +55,7 @@ def test_a_journal_that_cannot_be_read_is_made_again(dying: Mortal, table: str) 
 
 
 def test_a_damaged_page_costs_only_what_was_on_it(dying: Mortal) -> None:
-    """Other files keep their names; the damaged database is kept, and the log says where."""
+    """Other files keep their names; the damaged database is kept, and the log has its path."""
     desk = Desk(dying, "page", SEED)
     dying.allow(OUTBOX, "damaged", "lost their names")
     dying.mount()
@@ -92,7 +92,7 @@ def test_a_damaged_page_costs_only_what_was_on_it(dying: Mortal) -> None:
 
 
 def test_a_damaged_name_is_noticed(dying: Mortal) -> None:
-    """A flipped bit inside a row is damage as well: the other rows are used on."""
+    """A flipped bit inside a row counts as damage; the other rows are still used."""
     desk = waiting(dying, "bit")
     path = dying.machine.state / "tree.db"
     damage.flatten(path)
@@ -138,7 +138,7 @@ def test_damaged_outgoing_bytes_are_never_sent(
 
 
 def test_after_a_power_cut_bytes_are_checked_before_anything_is_sent(dying: Mortal) -> None:
-    """Bytes that were never synced may be torn: not one of them leaves the machine."""
+    """Bytes that were never synced may be torn: none of them is sent."""
     desk = waiting(dying, "power")
     path = outgoing(dying)
     flip(path, path.stat().st_size - 10)
@@ -166,7 +166,7 @@ def _posts(stats: dict[str, object]) -> object:
 
 
 def test_intact_bytes_are_sent_after_a_power_cut(dying: Mortal) -> None:
-    """A check that finds nothing stops nothing."""
+    """If the check finds no damage, the files are sent."""
     desk = waiting(dying, "power, intact")
     (dying.machine.state / "boot").write_text("another run of the machine")
     dying.mount()
@@ -200,7 +200,7 @@ def test_a_damaged_cache_is_fetched_again(dying: Mortal, how: str) -> None:
 
 
 def test_a_cut_that_was_not_closed_leaves_a_file_that_can_be_sent(dying: Mortal) -> None:
-    """After fsync, a cut, and the death of the daemon: the file is the cut one, not damaged."""
+    """After fsync, a truncation and the daemon's death, the file is truncated but not damaged."""
     desk = Desk(dying, "cut", SEED)
     dying.allow(OUTBOX)
     dying.mount(kill_at="bytes-cut")

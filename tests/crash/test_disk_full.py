@@ -1,4 +1,4 @@
-"""The disk below the outbox fills up at every write of the protocol, one page later each time."""
+"""The outbox's disk becomes full at every write of the protocol, one page later each time."""
 
 import contextlib
 import errno
@@ -19,7 +19,7 @@ ROOM = (*range(0, 72, 2), *range(KEPT - 2, KEPT + 40))
 
 
 class Careful:
-    """Works in a desk; what is refused for lack of room must not have happened by half."""
+    """Desk that checks that a change refused with ENOSPC has no partial effect."""
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
@@ -27,7 +27,7 @@ class Careful:
         self.done: Counter[str] = Counter()
 
     def __call__(self, change: str, *arguments: object, **more: object) -> None:
-        """Do one of the desk's changes."""
+        """Make one change of the desk."""
         before = list(self.desk.ledger.possible)
         try:
             getattr(self.desk, change)(*arguments, **more)
@@ -39,7 +39,7 @@ class Careful:
             self.desk.ledger.possible = before
 
     def new(self, name: str, data: bytes) -> None:
-        """A new file, which may be left empty where there is no room for its content."""
+        """Save a new file, which may stay empty if there is no space for its content."""
         self("save", name, data)
         if name not in self.desk.ledger.now:
             with contextlib.suppress(FileNotFoundError, OSError):
@@ -47,7 +47,7 @@ class Careful:
 
 
 def test_a_full_disk_at_any_write_refuses_or_keeps(dying: Mortal) -> None:
-    """Each call succeeds for good or says ENOSPC and leaves nothing by half; later all goes on."""
+    """Each call succeeds or fails with ENOSPC without a partial effect; later all works again."""
     dying.allow(
         "No space",
         "full",

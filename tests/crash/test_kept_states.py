@@ -72,7 +72,7 @@ def seen(root: Path) -> Expected:
 
 @pytest.fixture
 def left() -> Iterator[tuple[Mortal, Expected]]:
-    """What version 0.1.0 left."""
+    """Yield the state of version 0.1.0."""
     with kept("0.1.0") as found:
         yield found
 
@@ -93,7 +93,7 @@ def test_an_outbox_of_0_1_0_is_shown_and_sent_once(left: tuple[Mortal, Expected]
 
 
 def test_a_damaged_database_of_0_1_0_loses_no_bytes(left: tuple[Mortal, Expected]) -> None:
-    """Bytes that were not sent are found again, with names where those can still be read."""
+    """Bytes that were not sent are found again, with their names if these are still readable."""
     mount, expected = left
     known = set(mount.zone.tree())
     damage.lose_table(mount.machine.state / "tree.db", "inodes")

@@ -1,4 +1,4 @@
-"""The daemon dies at some instant: nothing that `close` took is lost, nothing is sent twice."""
+"""After a kill of the daemon no closed file is lost, and none is sent twice."""
 
 import os
 
@@ -8,7 +8,7 @@ from tests.harness.machine import Mounted
 
 
 def test_the_outbox_survives_sigkill(mounted: Mounted) -> None:
-    """What was closed before the kill is on the service after the next mount, once."""
+    """A file that was closed before the kill is on the service after the next mount, once."""
     mounted.allow("offline", "reach", "upload")
     data = os.urandom(1_000_000)
     assert "notes.txt" in os.listdir(mounted.root)
@@ -26,7 +26,7 @@ def test_the_outbox_survives_sigkill(mounted: Mounted) -> None:
 
 
 def test_a_kill_in_the_middle_of_an_upload_makes_one_version(mounted: Mounted) -> None:
-    """An upload that the kill cut off is sent again from its beginning."""
+    """An upload that the kill interrupted is sent again from its beginning."""
     mounted.allow("offline", "reach", "upload")
     data = os.urandom(8_000_000)
     with mounted.deployment.faulty(stall=300, method="POST"):
@@ -41,7 +41,7 @@ def test_a_kill_in_the_middle_of_an_upload_makes_one_version(mounted: Mounted) -
 
 @pytest.mark.mount("settle=0")
 def test_a_lost_reply_makes_one_version(mounted: Mounted) -> None:
-    """The service stored the version but its answer got lost: it is not sent a second time."""
+    """If the service stored the version but its answer was lost, it is not sent again."""
     mounted.allow("reply", "upload", "answer", "offline", "reach")
     mounted.deployment.fault(drop_reply=True, method="POST", times=1)
     (mounted.root / "notes.txt").write_bytes(b"sent once")

@@ -1,4 +1,4 @@
-"""The daemon dies at random moments while a program works: see `soak` for the long run."""
+"""Kills of the daemon at random moments while a program works: see `soak` for the long run."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.crash.mounts import Mortal
 
 @pytest.mark.parametrize("seed", [20261121, 7])
 def test_kills_at_random_moments_lose_nothing(dying: Mortal, seed: int) -> None:
-    """Everything that close, rename and unlink confirmed is there, and is sent once."""
+    """Everything that close, rename and unlink confirmed is kept, and is sent once."""
     print(f"seed {seed}")
     done = soak.play(dying, f"random {seed}", seed, rounds=4)
     assert done.total() > 0

@@ -1,4 +1,4 @@
-"""Somebody who can write to the disk, but has no key, puts former bytes back in place."""
+"""An attacker with access to the disk, but without the key, restores former bytes."""
 
 import os
 import shutil
@@ -20,12 +20,12 @@ Attack = Callable[[Path, Path], None]
 
 
 def whole(old: Path, new: Path) -> None:
-    """The former file in place of the present one."""
+    """Replace the present file by the former one."""
     shutil.copyfile(old, new)
 
 
 def chunk(old: Path, new: Path) -> None:
-    """One former chunk."""
+    """Replace one chunk by its former bytes."""
     data = bytearray(new.read_bytes())
     place = place_of(2)
     data[place : place + SLOT] = old.read_bytes()[place : place + SLOT]
@@ -33,14 +33,15 @@ def chunk(old: Path, new: Path) -> None:
 
 
 def head(old: Path, new: Path) -> None:
-    """The former head and journal, which say how long the file is, and a file of that length."""
+    """Restore the former head and journal, which contain the length, and truncate to that
+    length."""
     data = old.read_bytes()[: place_of(0)] + new.read_bytes()[place_of(0) :]
     new.write_bytes(data)
     os.truncate(new, place_of(1))
 
 
 def cut(old: Path, new: Path) -> None:
-    """The present file, which ends after its third chunk."""
+    """Truncate the present file after its third chunk."""
     os.truncate(new, place_of(3))
 
 
@@ -48,14 +49,14 @@ ATTACKS = [whole, chunk, cut, head]
 
 
 def edit(path: Path, data: bytes) -> None:
-    """Write the whole file anew, in place, as databases and some editors do."""
+    """Write the whole file in place, as databases and some editors do."""
     with path.open("r+b") as file:
         for offset in range(0, len(data), 100_000):
             file.write(data[offset : offset + 100_000])
 
 
 def read(path: Path) -> bytes:
-    """What the daemon has, and not what the kernel still has of it."""
+    """Read from the daemon instead of the kernel's page cache."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -65,29 +66,30 @@ def read(path: Path) -> bytes:
 
 
 def newest(folder: Path, ino: int) -> Path:
-    """The content file of an inode's newest generation; in a cache there is only one."""
+    """Return the content file of an inode's newest generation; a cache has only one."""
     found = folder.glob(f"{ino}-*")
     return max(found, key=lambda path: int(path.stem.split("-")[1], 16))
 
 
 def keep(folder: Path, aside: Path) -> Path:
-    """A copy of everything in a folder, made by somebody who comes back later."""
+    """Copy everything in a folder for a later restore."""
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(folder, aside)
     return aside
 
 
 def work_in(dying: Mortal, name: str) -> Path:
-    """A folder for one test, mounted."""
+    """Return a folder for one test, mounted."""
     dying.zone.make_folder(f"rollback {name}")
     dying.mount()
     return dying.root / f"rollback {name}"
 
 
 def with_two_versions(dying: Mortal, paths: Iterable[Path], aside: Path) -> dict[Path, int]:
-    """Let files get two versions of one size, the newer ones in the cache; their inodes.
+    """Create files with two versions of the same size, the newer ones in the cache; return the
+    inodes.
 
-    A newer one is an edit of the former, so that both have the same key and id.  The cache with
+    A newer version is an edit of the former, so that both have the same key and id.  The cache with
     the former ones is kept `aside`.
     """
     for path in paths:
@@ -102,7 +104,7 @@ def with_two_versions(dying: Mortal, paths: Iterable[Path], aside: Path) -> dict
 
 
 def test_former_cached_bytes_are_never_read(dying: Mortal, tmp_path: Path) -> None:
-    """The daemon runs, and then is stopped: what was put back is fetched again, and kept then."""
+    """Restored bytes are downloaded again and then kept, with a running and a stopped daemon."""
     dying.allow("cache")
     folder = work_in(dying, "cache")
     attacks = {folder / each.__name__: each for each in ATTACKS}
@@ -127,7 +129,7 @@ def test_former_cached_bytes_are_never_read(dying: Mortal, tmp_path: Path) -> No
 
 
 def test_a_former_cache_is_of_no_use(dying: Mortal, tmp_path: Path) -> None:
-    """The folder of a former day with the database of today, and rows of then and now mixed."""
+    """A former cache is not used with today's database, nor with a mixture of old and new rows."""
     dying.allow("cache", "index")
     path = work_in(dying, "former cache") / "file.bin"
     inodes = with_two_versions(dying, [path], tmp_path / "former")
@@ -147,7 +149,7 @@ def test_a_former_cache_is_of_no_use(dying: Mortal, tmp_path: Path) -> None:
 
 
 def forge(content: Path, former: Path, ino: int) -> None:
-    """Let the present version's row name the former file, with all that the former row says."""
+    """Make the present version's row name the former file, with all data of the former row."""
     newest(content, ino).unlink()
     shutil.copyfile(newest(former, ino), content / newest(former, ino).name)
     with closing(sqlite3.connect(content / "index.db", isolation_level=None)) as database:
@@ -160,7 +162,7 @@ def forge(content: Path, former: Path, ino: int) -> None:
 
 @pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
 def test_former_outgoing_bytes_are_never_sent(dying: Mortal, tmp_path: Path, running: bool) -> None:
-    """What was put back while it waited is shown as failed; saving again helps."""
+    """A file that was restored while it was pending is shown as failed; saving again helps."""
     dying.allow("refused", "damaged")
     folder, outgoing = work_in(dying, f"out {running}"), dying.machine.state / "outgoing"
     attacks = {folder / each.__name__: each for each in ATTACKS}
@@ -197,7 +199,7 @@ def test_former_outgoing_bytes_are_never_sent(dying: Mortal, tmp_path: Path, run
 
 
 def test_foreign_outgoing_bytes_are_never_sent(dying: Mortal) -> None:
-    """Neither another file of this account, nor one that is not encrypted at all."""
+    """Neither another file of this account nor an unencrypted file is sent."""
     dying.allow("refused", "damaged")
     folder = work_in(dying, "foreign")
     outgoing = dying.machine.state / "outgoing"
@@ -220,7 +222,7 @@ def test_foreign_outgoing_bytes_are_never_sent(dying: Mortal) -> None:
 
 
 def test_former_bytes_below_an_open_file(dying: Mortal, tmp_path: Path) -> None:
-    """Chunks that are put back while a program still writes are noticed at its next read."""
+    """Chunks that are restored while a program still writes are detected at its next read."""
     dying.allow("refused", "damaged")
     folder = work_in(dying, "open")
     path, outgoing = folder / "file.bin", dying.machine.state / "outgoing"
@@ -241,7 +243,8 @@ def test_former_bytes_below_an_open_file(dying: Mortal, tmp_path: Path) -> None:
 
 
 def test_a_crash_is_no_attack(dying: Mortal) -> None:
-    """What was written after fsync, over it and behind it, is there or not; all of it is sent."""
+    """Bytes written after fsync may or may not survive a crash, and the file is sent in any
+    case."""
     dying.allow("refused", "reach", "offline")
     folder = work_in(dying, "crash")
     path = folder / "file.bin"
@@ -273,7 +276,7 @@ def test_a_crash_is_no_attack(dying: Mortal) -> None:
 
 
 def test_before_the_fsync_is_not_after_the_crash(dying: Mortal, tmp_path: Path) -> None:
-    """Of a file that was open at a crash only what was written since may differ from the record."""
+    """After a crash, an open file may differ from the record only in later writes."""
     dying.allow("refused", "damaged", "reach", "offline")
     folder = work_in(dying, "between")
     path, outgoing = folder / "file.bin", dying.machine.state / "outgoing"
@@ -294,7 +297,7 @@ def test_before_the_fsync_is_not_after_the_crash(dying: Mortal, tmp_path: Path) 
 
 
 def test_outgoing_files_of_before_are_sent(dying: Mortal) -> None:
-    """A full outbox of a version that recorded nothing: edited again, renamed, or as it is."""
+    """Outgoing files of a version without records are sent: edited again, renamed, or unchanged."""
     dying.allow("refused", "reach", "offline")
     folder = work_in(dying, "before")
     dying.deployment.fault(status=503, method="POST", path="^/api/zones/")

@@ -1,4 +1,4 @@
-"""A newer zonedrive opens what an older one left, and an older one refuses what it cannot know."""
+"""A newer zonedrive opens an older state, and an older one refuses a newer state."""
 
 import random
 from pathlib import Path
@@ -17,7 +17,7 @@ from zonedrive.state.schema import SCHEMAS
 
 
 class PreviousAccount:
-    """The stores of an account as the first schema had them."""
+    """Databases of an account in the first schema."""
 
     def __init__(self, state: Path, zone: RemoteZone, name: str) -> None:
         box, key = data_box(FileStore(state / "secrets.json"), True)
@@ -32,19 +32,19 @@ class PreviousAccount:
             )
 
     def intent(self, inode: Inode, generation: int, size: int, *, gone: int = 0) -> None:
-        """What is to be sent."""
+        """Add an intent."""
         self.database.execute(
             "INSERT INTO intents VALUES (?, ?, ?, ?, ?, 0, ?, 0, 0, 0, 0, '', 0)",
             (inode.ino, inode.ino, generation, size, inode.revision or None, gone),
         )
 
     def close(self) -> None:
-        """The daemon of then has ended."""
+        """Close the databases, as the old daemon did."""
         self.database.close()
         former.make_first(self._state)
 
     def save(self, name: str, data: bytes, **known: object) -> None:
-        """A file that was closed and not sent."""
+        """Add a file that was closed and not sent."""
         self._generation += 1
         with self.database.transaction():
             inode = self.tree.add(
@@ -58,7 +58,7 @@ class PreviousAccount:
 
 
 def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
-    """What waited before the upgrade arrives after it, each file as one version."""
+    """Files that were pending before the upgrade are sent after it, each as one version."""
     zone = dying.zone
     before = zone.listing()
     name = dying.root.name
@@ -85,7 +85,7 @@ def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
 
 
 def test_edits_renames_and_removals_of_the_former_schema_arrive(dying: Mortal) -> None:
-    """Whatever waited before the upgrade, not new files alone, is carried out after it, once."""
+    """Pending changes of all kinds are carried out after the upgrade, once."""
     dying.allow("offline", "reach")
     zone = dying.zone
     zone.make_folder("upgrade")
@@ -117,7 +117,7 @@ def test_edits_renames_and_removals_of_the_former_schema_arrive(dying: Mortal) -
 
 
 def test_listings_of_the_former_schema_serve_offline(dying: Mortal) -> None:
-    """What was listed before the upgrade is there after it, under its numbers, also offline."""
+    """Former listings are used after the upgrade with the same inode numbers, also offline."""
     dying.allow("offline", "reach")
     dying.zone.make_folder("former")
     names = {f"{number:03}.txt" for number in range(150)}
@@ -141,7 +141,7 @@ def test_listings_of_the_former_schema_serve_offline(dying: Mortal) -> None:
 
 
 def test_a_database_of_a_newer_zonedrive_is_left_alone(dying: Mortal) -> None:
-    """One line says what to do; nothing is changed, and nothing is taken for damage."""
+    """One line has the remedy; the database is neither changed nor treated as damaged."""
     dying.mount()
     dying.kill()
     path = dying.machine.state / "tree.db"
@@ -160,7 +160,8 @@ def test_a_database_of_a_newer_zonedrive_is_left_alone(dying: Mortal) -> None:
 
 
 def test_a_second_daemon_is_refused(dying: Mortal) -> None:
-    """Two daemons never work on one account: the second says so in one line and changes nothing."""
+    """Two daemons never use one account: the second reports that in one line and changes
+    nothing."""
     dying.mount()
     other = dying.machine.folder / "Other"
     other.mkdir()

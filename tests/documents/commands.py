@@ -1,8 +1,8 @@
-"""What is a command in a document, and whether zonedrive has what it says.
+"""Detection of commands in a document, and a check that zonedrive has them.
 
-A document writes commands in two ways: as lines that can be copied, and as forms with brackets
-and words in capitals (`zonedrive versions PATH [--get VERSION [-o FILE]]`).  Knows nothing of how
-a command is run.
+A document writes commands in two ways: as lines that can be copied, and as forms with brackets and
+words in capitals (`zonedrive versions PATH [--get VERSION [-o FILE]]`).  Knows nothing of how a
+command is run.
 """
 
 import re
@@ -33,7 +33,7 @@ OURS = re.compile(r"zonedrive|packaging/[\w-]+|(?:\.venv/bin/)[\w.-]+")
 
 @dataclass(frozen=True)
 class Line:
-    """One command line of a document."""
+    """Command line of a document."""
 
     where: str
     section: str
@@ -41,7 +41,7 @@ class Line:
 
     @property
     def words(self) -> list[str]:
-        """As a shell splits it, without what comes after a pipe or from a file."""
+        """Return the words as a shell splits them, without pipes and redirections."""
         lexer = shlex.shlex(self.text, posix=True, punctuation_chars="|<>;&")
         lexer.whitespace_split = True
         found: list[str] = []
@@ -53,7 +53,7 @@ class Line:
 
 
 def is_command(text: str) -> bool:
-    """Whether a line or span of code is one."""
+    """Return True if a line or span of code is a command."""
     first, _, rest = text.strip().partition(" ")
     if first in SHELL:
         return bool(rest)
@@ -61,7 +61,7 @@ def is_command(text: str) -> bool:
 
 
 def lines_of(block: Block) -> list[Line]:
-    """The command lines of a block; one that is only indented may hold forms, and other things."""
+    """Return the command lines of a block; an indented block may contain forms and other text."""
     found: list[Line] = []
     held = ""
     for offset, raw in enumerate(block.text.splitlines()):
@@ -79,7 +79,8 @@ def lines_of(block: Block) -> list[Line]:
 
 
 def _without_remark(line: str) -> str:
-    """A `#` after white space begins a remark, as in a shell, but not within quotes."""
+    """Return the line without its comment, which begins with `#` after white space outside
+    quotes."""
     quote = ""
     for place, char in enumerate(line):
         if quote:
@@ -92,7 +93,7 @@ def _without_remark(line: str) -> str:
 
 
 def forms_of(page: Page) -> Iterator[Line]:
-    """The commands in a page's sentences and tables, brackets and all."""
+    """Return the commands in a page's sentences and tables, including brackets."""
     titles = page.text.splitlines()
     for span in page.spans:
         if is_command(span.text) and not titles[span.line - 1].startswith("#"):
@@ -100,7 +101,7 @@ def forms_of(page: Page) -> Iterator[Line]:
 
 
 def plain(form: str) -> list[str]:
-    """The lines that a form stands for: with nothing of what is in brackets, and with all."""
+    """Return a form without all optional parts, and with all of them."""
     bare = form.replace("...", "").replace("…", "")
     least = bare
     while "[" in least:
@@ -116,7 +117,7 @@ def plain(form: str) -> list[str]:
 
 
 class Wrong(Exception):
-    """A command that zonedrive does not have, or not like that."""
+    """Unknown command, or wrong use of a command."""
 
 
 def check(words: list[str]) -> bool:
@@ -184,5 +185,5 @@ def _has_all(context: click.Context, given: int, words: list[str]) -> bool:
 
 
 def options_of(words: list[str]) -> list[str]:
-    """What begins with a dash and is no number."""
+    """Return the options, which begin with a dash and are not numbers."""
     return [word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]", word)]

@@ -1,7 +1,7 @@
-"""Commands of the documents that the suite cannot run where it is: why, and what runs them instead.
+"""Commands of the documents that these tests cannot run: the reason, and the tests that run them.
 
-A line that is in no row is run.  A row whose pattern fits no line any more is to be removed, and a
-misspelled command fits none.
+Every other line is run.  A row whose pattern matches no line any more must be removed, and a
+misspelled command matches none.
 """
 
 import re
@@ -12,7 +12,7 @@ from tests.documents.pages import ROOT
 
 @dataclass(frozen=True)
 class Row:
-    """`pattern` fits the whole line."""
+    """Pattern for a whole line, with the reason."""
 
     pattern: str
     why: str
@@ -20,7 +20,7 @@ class Row:
     instead: str = ""  # a command whose output names every option of the line
 
     def fits(self, line: str) -> bool:
-        """Whether it is about this line."""
+        """Return True if the row matches this line."""
         return re.fullmatch(self.pattern, line) is not None
 
 
@@ -156,7 +156,7 @@ UNPREPARED = Row(r"packaging/demo( --once)?", NETWORK, ("packaging/demo",))
 
 
 def row_for(line: str) -> Row | None:
-    """The first that fits, None for what is to be run."""
+    """Return the first matching row, or None if the line is to be run."""
     if UNPREPARED.fits(line) and not (ROOT / ".venv" / "zonedrive.setup").is_file():
         return UNPREPARED
     return next((row for row in ROWS if row.fits(line)), None)

@@ -1,6 +1,6 @@
-"""The documents as data: pages with their blocks of code, spans of code, links and headings.
+"""Documents as data: pages with their blocks of code, spans of code, links and headings.
 
-Knows nothing of what a command is.
+Knows nothing of commands.
 """
 
 import re
@@ -22,7 +22,7 @@ CODE = re.compile(r"(?<!`)`(?!`)((?:[^`\n]|\n(?!\s*\n))+)`(?!`)")
 
 @dataclass(frozen=True)
 class Block:
-    """Lines of code: `line` is that of the first one."""
+    """Block of code; `line` is that of its first line."""
 
     page: str
     line: int
@@ -38,7 +38,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Span:
-    """Code within a sentence, its white space made one."""
+    """Span of code within a sentence, with white space collapsed."""
 
     page: str
     line: int
@@ -47,13 +47,13 @@ class Span:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """Return the place for messages."""
         return f"{self.page}:{self.line}"
 
 
 @dataclass(frozen=True)
 class Page:
-    """One document; `text` has the prose with the blocks blanked out."""
+    """Single document; `text` has the prose with the blocks blanked out."""
 
     name: str  # its path from the top
     text: str
@@ -64,18 +64,18 @@ class Page:
 
     @property
     def slugs(self) -> frozenset[str]:
-        """What a link to a part of the page may name."""
+        """Return the targets for links to parts of the page."""
         plain = (re.sub(r"[^\w\- ]", "", title.lower()) for _, title in self.headings)
         return frozenset(title.replace(" ", "-") for title in plain)
 
 
 def pages() -> tuple[Page, ...]:
-    """Every document there is."""
+    """Return all documents."""
     return (*written(), *units(), *manuals())
 
 
 def written() -> tuple[Page, ...]:
-    """The files in Markdown."""
+    """Return the Markdown files."""
     found = [*ROOT.glob("*.md"), *(file for name in FOLDERS for file in _below(ROOT / name))]
     names = sorted(file.relative_to(ROOT).as_posix() for file in found)
     return tuple(
@@ -90,7 +90,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def units() -> tuple[Page, ...]:
-    """The comments of systemd's units, which are written like pages."""
+    """Return the comments of systemd's units, which are written like pages."""
     files = sorted(each for each in (ROOT / "systemd").iterdir() if each.suffix != ".md")
     return tuple(page(f"systemd/{file.name}", _comments(file.read_text("utf-8"))) for file in files)
 
@@ -104,13 +104,13 @@ def _comments(text: str) -> str:
 
 
 def manuals() -> tuple[Page, ...]:
-    """The manual pages, of which only the examples are looked at."""
+    """Return the manual pages, of which only the examples are used."""
     names = ("zonedrive.1", "zonedrive.toml.5")
     return tuple(page(name, _examples(manual(name))) for name in names)
 
 
 def _examples(text: str) -> str:
-    """What stands between .nf and .fi, as blocks that are indented."""
+    """Return the text between .nf and .fi as indented blocks."""
     lines, inside = [], False
     for line in text.splitlines():
         if line in (".nf", ".fi"):
@@ -128,7 +128,7 @@ def _unquoted(line: str) -> str:
 
 
 def page(name: str, text: str) -> Page:
-    """Take a text in Markdown apart."""
+    """Parse a text in Markdown."""
     prose: list[str] = []
     blocks: list[Block] = []
     headings: list[tuple[int, str]] = []
@@ -179,14 +179,14 @@ def page(name: str, text: str) -> Page:
 
 
 def _spans(name: str, text: str, sections: list[str]) -> Iterator[Span]:
-    """What stands between backquotes."""
+    """Yield the text between backquotes."""
     for found in CODE.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
         yield Span(name, line, sections[line - 1], " ".join(found[1].split()))
 
 
 def _links(text: str) -> Iterator[tuple[int, str]]:
-    """Targets, those of pictures included."""
+    """Yield the link targets, including those of images."""
     bare = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
     for found in re.finditer(r"\]\(([^()\s]+)\)", bare):
         yield bare.count("\n", 0, found.start()) + 1, found[1]

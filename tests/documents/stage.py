@@ -1,7 +1,7 @@
-"""Where the commands of the documents are run: a person's machine, logged on, with mounted zones.
+"""Environment for the documents' commands: a machine of a logged-on user, with mounted zones.
 
 The service that the documents call https://service.example is a sandbox with its example world,
-whose authority this machine trusts.  What they run in a checkout runs in this one.
+whose CA certificate this machine trusts.  Commands for a checkout run in this one.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tests.harness.machine import Machine
 from zonedrive.sandbox import seed
 
 SECONDS = 150.0
-"""Deadline of a script; nothing here waits for a time to pass."""
+"""Deadline of a script; no script waits for a fixed time."""
 
 SERVICE = "https://service.example"
 PROMPTS = (
@@ -59,14 +59,14 @@ REPEAT_SECONDS = 20.0  # without a word, after which a person presses Ctrl-C aga
 
 @dataclass(frozen=True)
 class Shown:
-    """What came of a script."""
+    """Result of a script."""
 
     code: int
     text: str
 
 
 class Stage:
-    """One machine with one service."""
+    """Machine with one service."""
 
     def __init__(self, machine: Machine, deployment: Deployment) -> None:
         self.home = machine.folder
@@ -89,7 +89,7 @@ class Stage:
         self._furnish()
 
     def _furnish(self) -> None:
-        """What a person has at hand when reading."""
+        """Create the files that a reader is assumed to have."""
         (self.home / "Zones").mkdir()
         shutil.copy(self.deployment.ca_file, self.home / "ca.pem")
         profiles = ROOT / "src/zonedrive/remote/profiles"
@@ -101,7 +101,7 @@ class Stage:
     # ---- how it stands before a script ----
 
     def ready(self, script: str = "") -> None:
-        """Logged on, and mounted unless `script` begins with a mount of its own."""
+        """Log on, and mount unless `script` begins with a mount of its own."""
         if not self._as_it_was:
             self.empty()
             self._machine.log_on(self.deployment, profile="sandbox")
@@ -114,14 +114,14 @@ class Stage:
             self._unmount()
 
     def empty(self) -> None:
-        """Nobody has ever logged on, and there is no folder for the zones."""
+        """Remove the logon and the folder for the zones."""
         self._as_it_was = False
         self._unmount()
         for name in (".config", ".cache", ".local"):
             shutil.rmtree(self.home / name, ignore_errors=True)
 
     def end_demo(self) -> None:
-        """The service of a demo that had to be killed."""
+        """End the service of a demo that had to be killed."""
         for file in self.home.glob(".local/share/zonedrive-demo/**/sandbox.pid"):
             with contextlib.suppress(ProcessLookupError, ValueError):
                 os.kill(int(file.read_text()), signal.SIGTERM)
@@ -140,7 +140,7 @@ class Stage:
     # ---- words that stand for something ----
 
     def filled(self, form: str) -> str:
-        """The form with what its words in capitals, and its dots, stand for here."""
+        """Return the form with values in place of words in capitals and dots."""
         words = re.sub(r"https://(?=\s|$)", SERVICE, form).split()
         found = []
         for number, word in enumerate(words):
@@ -168,7 +168,7 @@ class Stage:
         return {"PATH": "~/Zones/'Project X'/Minutes.txt", "VERSION": "1"}[word]
 
     def _deleted(self) -> str:
-        """The name of something in the trash."""
+        """Return the name of an entry in the trash."""
         name = f"old-{self._serial}.txt"
         self.deployment.plant("Project X", name, "old\n")
         self.deployment.person("alice").zone("Project X").delete(name)
@@ -177,7 +177,7 @@ class Stage:
     # ---- running ----
 
     def run(self, script: str) -> Shown:
-        """Run a script in a terminal, answering what it asks; one that stays is interrupted."""
+        """Run a script in a terminal and answer its questions; interrupt one that does not end."""
         if "zonedrive logoff" in script:  # another logon keeps the profile, or has the same one
             self._as_it_was = False
         sign = next((sign for form, sign in STAYS if form.fullmatch(script.strip())), "")
@@ -211,7 +211,7 @@ class Stage:
 
 
 def _talk(ours: int, sign: str) -> tuple[str, bool, bool]:
-    """What a terminal shows, whether Ctrl-C was pressed at the `sign`, whether it ended."""
+    """Return the terminal's output, if Ctrl-C was sent at the `sign`, and if the script ended."""
     shown, answered, interrupted = "", 0, 0.0
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
@@ -234,7 +234,7 @@ def _make_controlling() -> None:
 
 
 def _read(descriptor: int) -> bytes | None:
-    """What the terminal shows next; None once nobody has it open."""
+    """Return the next output of the terminal; None once no process has it open."""
     ready, _, _ = select.select([descriptor], [], [], 1.0)
     if not ready:
         return b""
@@ -250,7 +250,7 @@ def _answer(shown: str) -> str | None:
 
 @contextmanager
 def open_stage(folder: Path) -> Iterator[Stage]:
-    """A stage below `folder`, whose path is short; nothing of it is left."""
+    """Yield an environment below `folder`, whose path is short, and remove it afterwards."""
     service = folder / "service"
     deployment = Deployment(service, world_file=world.example(service, seed.PACKAGED_WORLD))
     stage = Stage(Machine(folder / "home"), deployment)

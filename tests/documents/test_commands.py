@@ -1,4 +1,5 @@
-"""Every command in a document is run, on a real mount, or stands in a list with what runs it."""
+"""Every command in a document is run on a real mount, or is in a list with the test that runs
+it."""
 
 import os
 import shlex
@@ -21,7 +22,7 @@ from tests.documents.stage import Stage
 PAGES = pages()
 BLOCKS = [block for page in PAGES for block in page.blocks if block.language in ("", "sh")]
 FIVE_MINUTES = "Five minutes"
-"""The section of the README that begins with nothing, and is one story."""
+"""Section of the README that needs no preparation and is one sequence."""
 
 # In which blocks of another language there are examples, and what tries them.
 OTHERS = {
@@ -45,7 +46,7 @@ def _stage() -> Iterator[Stage]:
 
 
 def steps(lines: list[Line]) -> list[list[Line]]:
-    """Lines that run as one script; what is no ordinary command is by itself."""
+    """Yield the lines that run as one script; special commands run alone."""
 
     def kind(line: Line) -> object:
         stays = any(form.fullmatch(line.text) for form, _ in stage.STAYS)
@@ -55,12 +56,12 @@ def steps(lines: list[Line]) -> list[list[Line]]:
 
 
 def codes(text: str) -> set[int]:
-    """How it may end; doctor with 1 where a machine is, say, too busy for its liking."""
+    """Return the allowed exit codes; doctor may end with 1 if, for example, the machine is busy."""
     return {0, 1} if text.startswith("zonedrive doctor") else {0}
 
 
 def perform(on: Stage, lines: list[Line], *, fresh: bool = True) -> None:
-    """Run what a block holds, as far as it is not run elsewhere."""
+    """Run the commands of a block that are not run by another test."""
     for step in steps(lines):
         if row_for(step[0].text):
             continue
@@ -77,7 +78,7 @@ def perform(on: Stage, lines: list[Line], *, fresh: bool = True) -> None:
 
 
 def concrete(on: Stage, line: Line) -> list[Line]:
-    """What a form stands for, as lines that can run; none where it is a name only."""
+    """Return runnable lines for a form; none if it is only a name."""
     found = []
     for text in commands.plain(line.text):
         candidate = Line(line.where, line.section, text)
@@ -89,13 +90,13 @@ def concrete(on: Stage, line: Line) -> list[Line]:
 
 
 def sections() -> list[tuple[str, str]]:
-    """Page and section of every block with commands."""
+    """Return page and section of every block with commands."""
     found = [(block.page, block.section) for block in BLOCKS if commands.lines_of(block)]
     return list(dict.fromkeys(found))
 
 
 def forms() -> dict[str, list[Line]]:
-    """The commands in sentences by page, each where it stands first."""
+    """Return the commands in sentences by page, each at its first place."""
     in_blocks = {line.text for block in BLOCKS for line in commands.lines_of(block)}
     found: dict[str, Line] = {}
     for page in PAGES:
@@ -110,7 +111,7 @@ def forms() -> dict[str, list[Line]]:
 
 @pytest.mark.parametrize(("page", "section"), sections())
 def test_what_can_be_copied_works(_stage: Stage, page: str, section: str) -> None:
-    """Who copies the lines of a section, in order, gets what it promises and no error."""
+    """The lines of a section, copied in order, succeed with the promised result."""
     story = section == FIVE_MINUTES
     if story:
         _stage.empty()
@@ -129,14 +130,14 @@ def test_what_can_be_copied_works(_stage: Stage, page: str, section: str) -> Non
 
 @pytest.mark.parametrize("page", forms())
 def test_what_a_sentence_tells_to_run_works(_stage: Stage, page: str) -> None:
-    """A command in a sentence or table works as well, with and without what is in brackets."""
+    """A command in a sentence or table works with and without its optional parts."""
     for line in forms()[page]:
         for each in concrete(_stage, line):
             perform(_stage, [each])
 
 
 def lines_in_documents() -> list[Line]:
-    """All of them, the forms as lines."""
+    """Return all lines, including those of the forms."""
     found = [line for block in BLOCKS for line in commands.lines_of(block)]
     for page in PAGES:
         for line in commands.forms_of(page):
@@ -145,7 +146,7 @@ def lines_in_documents() -> list[Line]:
 
 
 def test_zonedrive_has_every_command_and_option_that_is_named() -> None:
-    """No document names a command, an option or a setting that there is not."""
+    """No document names a command, an option or a setting that does not exist."""
     for line in lines_in_documents():
         if line.words[0] == "zonedrive":
             try:
@@ -155,7 +156,7 @@ def test_zonedrive_has_every_command_and_option_that_is_named() -> None:
 
 
 def test_nothing_is_said_to_be_tested_elsewhere_that_is_not() -> None:
-    """Each row is about a line of a document, and names files that exist."""
+    """Each row matches a line of a document, and names existing files."""
     lines = {line.text for line in lines_in_documents()}
     for row in ROWS:
         assert any(row.fits(line) for line in lines), f"no document has {row.pattern}"
@@ -166,7 +167,7 @@ def test_nothing_is_said_to_be_tested_elsewhere_that_is_not() -> None:
 
 
 def test_what_runs_elsewhere_at_least_has_these_options() -> None:
-    """A script of ours that is not run here exists, and knows each word that it is given."""
+    """A script that is not run here exists, and knows each of its arguments."""
     helped: dict[str, str] = {}
     for line in lines_in_documents():
         row = row_for(line.text)
@@ -193,7 +194,7 @@ def _help(command: str) -> str:
 
 
 def test_blocks_in_another_language_hide_no_command() -> None:
-    """What is no command is written as text, or is an example that another test tries."""
+    """Text that is not a command is marked as text, or is an example that another test checks."""
     for page in PAGES:
         for block in page.blocks:
             if block.language in ("", "sh") or (block.page, block.language) in OTHERS:

@@ -1,4 +1,4 @@
-"""What looks at the documents sees a mistake in one."""
+"""The checks of the documents find mistakes."""
 
 import pytest
 
@@ -24,7 +24,7 @@ echo 'a # b' \\
 
 
 def test_all_of_a_page_is_seen() -> None:
-    """Blocks of both kinds, spans over lines, links and the place of each."""
+    """Blocks of both kinds, spans over lines and links are found with their places."""
     found = page("page.md", TEXT)
     fenced, indented = found.blocks
     assert [line.text for line in commands.lines_of(fenced)] == ["zonedrive sync", "echo 'a # b' c"]
@@ -51,7 +51,7 @@ def test_all_of_a_page_is_seen() -> None:
     ],
 )
 def test_what_zonedrive_does_not_have_is_seen(line: str) -> None:
-    """A misspelled command, option or setting, and an argument too many."""
+    """A misspelled command, option or setting, and a surplus argument are found."""
     with pytest.raises(commands.Wrong):
         commands.check(line.split())
 
@@ -69,7 +69,7 @@ def test_what_zonedrive_does_not_have_is_seen(line: str) -> None:
     ],
 )
 def test_a_name_is_told_from_a_command(line: str, whole: bool) -> None:
-    """Only what is complete is run; a mere name in a sentence is looked up."""
+    """Only complete commands are run; a mere name in a sentence is looked up."""
     assert commands.check(line.split()) is whole
 
 
@@ -78,6 +78,6 @@ def test_a_name_is_told_from_a_command(line: str, whole: bool) -> None:
     ["sudo modprobe fues", "packaging/deb 14", "systemctl --user enabel x.service", "reboot"],
 )
 def test_what_is_in_no_list_is_not_run(line: str) -> None:
-    """A misspelled line that runs elsewhere fails its page, and nothing is tried with it."""
+    """A misspelled line of another test fails its page, and is not run."""
     assert row_for(line) is None
     assert stage.MAY_RUN.fullmatch(line) is None

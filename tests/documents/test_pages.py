@@ -1,4 +1,4 @@
-"""What the documents say of zonedrive is so: links, files, defaults, errors, versions."""
+"""Statements of the documents are correct: links, files, defaults, errors, versions."""
 
 import ast
 import os
@@ -43,7 +43,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name: str) -> None:
-    """Nobody follows a link to nothing, nor to a part that a page does not have."""
+    """Every link leads to an existing page and part of it."""
     for line, target in PAGES[name].links:
         if target.startswith("https://"):
             continue
@@ -57,7 +57,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 def test_every_page_is_found_from_the_readme() -> None:
-    """What is written down can be found from the first page."""
+    """Every page can be reached by links from the README."""
     seen: set[str] = set()
     wanted = ["README.md"]
     while wanted:
@@ -82,14 +82,14 @@ def test_the_index_lists_every_document() -> None:
 
 
 def test_the_first_screen_says_what_it_is_and_how_one_begins() -> None:
-    """A newcomer has the two commands before scrolling."""
+    """The two first commands are on the first screen of the README."""
     first = (ROOT / "README.md").read_text("utf-8").splitlines()[:24]
     for word in ("mounts the zones", "for people", "zonedrive logon", "zonedrive mount"):
         assert any(word in line for line in first), word
 
 
 def test_the_readme_names_every_command_and_every_exit_code() -> None:
-    """The overview is whole."""
+    """The README is a complete overview."""
     text = (ROOT / "README.md").read_text("utf-8")
     for name in COMMANDS:
         assert f"zonedrive {name}" in text, name
@@ -102,7 +102,7 @@ def test_the_readme_names_every_command_and_every_exit_code() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_files_that_are_named_exist(name: str) -> None:
-    """A path in a page is a path in the sources."""
+    """A path in a page exists in the sources."""
     for span in PAGES[name].spans:
         if re.match(r"(packaging|tests|src|systemd|\.ci)/[\w./@-]+$", span.text):
             assert (ROOT / span.text).exists(), f"{span.where}: there is no {span.text}"
@@ -113,7 +113,7 @@ MAPS = ("ARCHITECTURE", "CONCURRENCY", "CONTRIBUTING")
 
 @pytest.mark.parametrize("name", MAPS)
 def test_files_of_the_code_that_a_page_names_exist(name: str) -> None:
-    """A path relative to the sources, or to the checkout, leads to a file or folder."""
+    """A path relative to the sources, or to the checkout, exists."""
     for span in PAGES[f"src/zonedrive/docs/{name}.md"].spans:
         if re.fullmatch(r"[\w/]+\.(py|toml)|[a-z]+/([a-z]+/)*", span.text):
             places = [ROOT / span.text, SOURCES / span.text]
@@ -126,7 +126,7 @@ def test_files_of_the_code_that_a_page_names_exist(name: str) -> None:
     ids=["sources", "tests"],
 )
 def test_the_map_has_every_package(page: Page, folder: Path, shown: str) -> None:
-    """Every folder of sources and tests has its line."""
+    """Every folder of sources and tests has a line in the overview."""
     named = {span.text for span in page.spans}
     for path in folder.iterdir():
         if path.is_dir() and path.name != "__pycache__" and any(path.glob("*.py")):
@@ -134,7 +134,7 @@ def test_the_map_has_every_package(page: Page, folder: Path, shown: str) -> None
 
 
 def defined_in(path: Path) -> set[str]:
-    """The functions, classes, and methods with their class, of a module."""
+    """Return the functions, classes, and methods with their class, of a module."""
     found: set[str] = set()
     for node in ast.parse(path.read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -153,7 +153,7 @@ WAYS = [
 
 
 def test_the_functions_on_the_ways_through_the_code_exist() -> None:
-    """Who follows a way finds each function in the file beside it."""
+    """Each function in a call path exists in the given file."""
     assert len(WAYS) > 50
     for (file,), functions in WAYS:
         missing = set(functions) - defined_in(SOURCES / file)
@@ -162,7 +162,7 @@ def test_the_functions_on_the_ways_through_the_code_exist() -> None:
 
 @cache
 def members() -> frozenset[str]:
-    """Every `Class.member` of the sources: methods, fields, and attributes of `self`."""
+    """Return every `Class.member` of the sources: methods, fields, and attributes of `self`."""
     found: set[str] = set()
     for file in SOURCES.rglob("*.py"):
         for kind in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -187,7 +187,7 @@ def test_members_of_classes_that_a_page_names_exist(name: str) -> None:
 
 
 def test_every_background_task_is_described() -> None:
-    """Each task has its row, with the file that starts it."""
+    """Each background task has a row, with the file that starts it."""
     started = dict(re.findall(r"\| `([A-Z_]+)` \| `([\w/]+\.py)` \|", CONCURRENCY.text))
     assert started.keys() == {task.name for task in Task}
     for task, file in started.items():
@@ -195,7 +195,7 @@ def test_every_background_task_is_described() -> None:
 
 
 def test_settings_have_the_defaults_that_are_shown() -> None:
-    """The settings in the page are what holds without them, and are all but the two lists."""
+    """The settings on the page are the defaults, and complete except for the two lists."""
     (block,) = [each for each in SETTINGS.blocks if each.language == "toml"]
     shown = tomllib.loads(block.text)
     del shown["account"]
@@ -209,7 +209,7 @@ NUMBER = r"(\d+)(?: seconds?)?"
 
 @pytest.mark.parametrize("name", PAGES)
 def test_sentences_have_the_same_defaults(name: str) -> None:
-    """Where a sentence gives a setting's number, it is the setting's."""
+    """A number in a sentence about a setting is the default of the setting."""
     text = " ".join(PAGES[name].text.split())
     for setting in ("settle", "refresh"):
         wanted = int(getattr(Settings(), setting))
@@ -259,19 +259,20 @@ SENTENCES = (
 
 @pytest.mark.parametrize(("name", "sentence", "wanted"), SENTENCES)
 def test_deadlines_are_those_of_the_code(name: str, sentence: str, wanted: float) -> None:
-    """How long something takes at most is what a person reads."""
+    """Durations in the documents agree with the code."""
     found = re.search(sentence, " ".join(PAGES[name].text.split()))
     assert found, f"{name} says nothing of it any more: {sentence}"
     assert float(found[1]) == wanted, f"{name}: {found[0]}"
 
 
 def option_default(command: click.Command, name: str) -> object:
-    """What an option is without being given."""
+    """Return the default of an option."""
     return next(each.default for each in command.params if each.name == name)
 
 
 def test_the_other_numbers_are_those_of_the_code() -> None:
-    """Days of a token, the time limit of a sign-on, and what stays free on a disk."""
+    """The lifetime of a token, the timeout of a sign-on and the disk reserve agree with the
+    code."""
     readme, logging_on, settings = (
         " ".join((ROOT / name).read_text("utf-8").split())
         for name in ("README.md", "src/zonedrive/docs/LOGON.md", "src/zonedrive/docs/SETTINGS.md")
@@ -297,7 +298,7 @@ def _help(command: click.Command, name: str) -> str:
 
 @cache
 def words_of_zonedrive() -> str:
-    """Every text in the program, with a mark where a value is put in."""
+    """Return every text in the program, with a placeholder for each value."""
     found: list[str] = []
     for file in SOURCES.rglob("*.py"):
         if "sandbox" in file.relative_to(SOURCES).parts[:-1]:
@@ -314,13 +315,13 @@ def words_of_zonedrive() -> str:
 
 
 def titles(page: Page) -> list[str]:
-    """Those of the entries."""
+    """Return the titles of the entries."""
     return [title for level, title in page.headings if level == 3]
 
 
 @pytest.mark.parametrize("title", titles(TROUBLE))
 def test_a_symptom_is_what_people_see(title: str) -> None:
-    """An error in a title is one that zonedrive or the system shows, word for word."""
+    """An error in a title is printed by zonedrive or the system in exactly these words."""
     for shown in re.findall(r"`([^`]+)`", title):
         if shown in FOREIGN or shown in ("lost+found", "~") or shown.startswith("name (conflict"):
             continue
@@ -330,7 +331,7 @@ def test_a_symptom_is_what_people_see(title: str) -> None:
 
 @pytest.mark.parametrize("title", titles(TROUBLE))
 def test_an_entry_says_meaning_safety_and_remedy(title: str) -> None:
-    """Each entry has a meaning and a remedy, in this order, and may say what is not safe."""
+    """Each entry has a meaning and a remedy, in this order, and may name a risk."""
     entry = TROUBLE.text.split(f"### {title}\n")[1].split("\n### ")[0].split("\n## ")[0]
     places = [entry.find(part) for part in ("**It means**", "**Your work**", "**Do**")]
     meaning, safety, remedy = places
@@ -339,13 +340,13 @@ def test_an_entry_says_meaning_safety_and_remedy(title: str) -> None:
 
 
 def test_the_page_says_first_that_saved_work_is_safe() -> None:
-    """Entries that say nothing about saved work rely on the introduction."""
+    """Entries that do not mention saved work rely on the introduction."""
     introduction = TROUBLE.text.split("\n## ")[0]
     assert "**Your work is safe unless an entry says otherwise.**" in introduction
 
 
 def test_the_line_for_fuse_conf_does_what_it_says(tmp_path: Path) -> None:
-    """`user_allow_other` is on after it, in the file as Debian has it."""
+    """The command enables `user_allow_other` in the file as Debian ships it."""
     (command,) = re.findall(r"^sudo (sed .*) /etc/fuse\.conf$", _code(TROUBLE), re.MULTILINE)
     file = tmp_path / "fuse.conf"
     file.write_text("# comment\n#mount_max = 1000\n\n#user_allow_other\n")
@@ -361,7 +362,7 @@ def _code(page: Page) -> str:
 
 
 def test_the_changelog_ends_with_this_version() -> None:
-    """The newest version in it is the program's, and its form is that of Keep a Changelog."""
+    """The newest version in the changelog is the program's, in the form of Keep a Changelog."""
     page = PAGES["packaging/CHANGELOG.md"]
     versions = [title for level, title in page.headings if level == 2]
     assert versions[0] == "[Unreleased]"
@@ -375,6 +376,6 @@ def test_the_changelog_ends_with_this_version() -> None:
 
 
 def test_the_tools_that_the_documents_take_for_granted_are_there() -> None:
-    """What is not zonedrive's in a line that can be copied is a program of this machine."""
+    """External programs in lines that can be copied exist on this machine."""
     for name in ("bash", "df", "findmnt", "getfattr", "tail"):
         assert shutil.which(name), f"{name} is missing: run packaging/setup --tests"

@@ -1,8 +1,8 @@
-"""What programs on two machines were told, and what the service must hold in the end because of it.
+"""Ledger of the results that programs on two machines got, and its demands on the service.
 
-Knows no daemon and no mount.  Every save ends its content with a line of its own: its token, and
-the token of what its program had read of the file before.  So each version on the service says who
-made it, and on what.
+Knows no daemon and no mount.  Every save ends its content with its own line: its token, and the
+token of the content that its program had read before.  So each version on the service shows its
+author and its base.
 """
 
 import re
@@ -13,14 +13,14 @@ NOT_READ = "-"  # the program has not looked at what it replaced
 NOTHING = "0"  # it has, and there was nothing
 
 SAME_MOMENT_S = 3.0
-"""Two machines that look within such a time may both send: that is said in the documents."""
+"""Time within which two machines may both send a version, as the documents say."""
 
 LINE = re.compile(rb"^(?P<token>[A-Z]\d+) after (?P<saw>[A-Z]\d+|[-0]) x*$")
 
 
 @dataclass(frozen=True)
 class Save:
-    """One save by a program, or by a coworker in a browser."""
+    """Save by a program, or by a coworker in a browser."""
 
     token: str
     who: str
@@ -30,7 +30,7 @@ class Save:
 
 @dataclass(frozen=True)
 class History:
-    """A file of the service: the tokens of its versions, the oldest first."""
+    """File of the service: the tokens of its versions, the oldest first."""
 
     id: str
     path: str
@@ -39,20 +39,20 @@ class History:
 
 
 def head(content: bytes) -> str | None:
-    """The token of the save that made this content."""
+    """Return the token of the save that made this content."""
     lines = content.splitlines()
     found = LINE.match(lines[-1]) if lines else None
     return found["token"].decode() if found else None
 
 
 def _is_in(path: str, place: str) -> bool:
-    """Whether the path is that place, or below it."""
+    """Return True if the path is the place or below it."""
     return path == place or path.startswith(place + "/")
 
 
 @dataclass
 class Claims:
-    """The ledger of one round."""
+    """Ledger of one round."""
 
     saves: dict[str, Save] = field(default_factory=dict)
     due: set[str] = field(default_factory=set)  # tokens that the service must have
@@ -66,14 +66,14 @@ class Claims:
     # ---- what programs do ----
 
     def begin(self, who: str, saw: str, padding: int = 0) -> tuple[str, bytes]:
-        """A save begins: its token, and its line."""
+        """Record the begin of a save; return its token and its line."""
         self._number += 1
         token = f"{who}{self._number}"
         self.saves[token] = Save(token, who, saw, self._number)
         return token, f"{token} after {saw} {'x' * padding}\n".encode()
 
     def read(self, who: str, path: str, content: bytes) -> str:
-        """A program read a file: the token of what it saw."""
+        """Record that a program read a file; return the token of the content."""
         token = head(content)
         if token is None:
             return NOTHING
@@ -81,7 +81,8 @@ class Claims:
         return token
 
     def saved(self, who: str, path: str, token: str, number: int = 0) -> None:
-        """close(2) returned 0; `number` is that of the inode, by which it is known wherever it is.
+        """Record a successful close(2); `number` is the inode, which identifies the file after
+        moves.
 
         A mount moves a file that a coworker moves, before its content is sent, too.
         """
@@ -91,7 +92,7 @@ class Claims:
         self._seen.setdefault(who, {})[token] = self._number
 
     def removed(self, who: str, path: str, number: int = 0) -> None:
-        """The file is gone, or may be: what was not sent of it need not be."""
+        """Record that the file is or may be gone: its unsent content need not be sent."""
         mine = self._mine(who)
         for each, token in list(mine.items()):
             if _is_in(each, path) or (number and self._inodes.get(token) == number):
@@ -100,7 +101,7 @@ class Claims:
     def renamed(
         self, who: str, old: str, new: str, replaced: int = 0, *, certain: bool = True
     ) -> None:
-        """The file or folder has another name, or may have; what was there is replaced."""
+        """Record that the entry has or may have another name, and replaced the former one there."""
         mine = self._mine(who)
         moved = {path: mine[path] for path in mine if _is_in(path, old)}
         self._copy(old, new)
@@ -110,24 +111,24 @@ class Claims:
             mine |= {new + path[len(old) :]: token for path, token in moved.items()}
 
     def swapped(self, who: str, one: str, other: str) -> None:
-        """Two files have exchanged their names, or may have."""
+        """Record that two files have or may have exchanged their names."""
         self._copy(one, other)
         self.removed(who, one)
         self.removed(who, other)
 
     def _copy(self, *paths: str) -> None:
-        """What any machine has there may be sent once more, as the content of another file."""
+        """Allow another upload of the content of each machine, as the content of another file."""
         for every in self._here.values():
             self.copied |= {
                 token for path, token in every.items() if any(_is_in(path, it) for it in paths)
             }
 
     def here(self, who: str) -> Mapping[str, str]:
-        """What a machine has saved last, by path."""
+        """Return what a machine has saved last, by path."""
         return dict(self._mine(who))
 
     def sent(self, these: Mapping[str, str]) -> None:
-        """`sync` exited with 0: what was here before is on the service, whatever becomes of it."""
+        """Record that `sync` exited with 0: the earlier saves are on the service."""
         self.due |= set(these.values())
 
     def _mine(self, who: str) -> dict[str, str]:
@@ -136,7 +137,7 @@ class Claims:
     # ---- what the service has ----
 
     def findings(self, histories: Iterable[History]) -> list[str]:
-        """What is missing, doubled, or was overwritten unseen."""
+        """Return missing and duplicate saves, and those that were overwritten unseen."""
         histories = list(histories)
         found: list[str] = []
         places: dict[str, list[History]] = {}
@@ -155,7 +156,8 @@ class Claims:
         return found
 
     def _unseen(self, history: History, places: Mapping[str, object]) -> list[str]:
-        """The versions on top of one that their program has not seen, though it looked."""
+        """Return the versions on top of a version that their program has not seen although it
+        read the file."""
         found = []
         made = history.made or (0.0,) * len(history.tokens)
         pairs = zip(history.tokens, history.tokens[1:], made, made[1:], strict=False)
@@ -175,7 +177,7 @@ class Claims:
         return found
 
     def _ancestors(self, save: Save, places: Mapping[str, object]) -> set[str]:
-        """What the save was made on: through saves of the same machine that were never sent."""
+        """Return the bases of the save, through saves of the same machine that were never sent."""
         known: set[str] = set()
         while save.saw in self.saves and save.saw not in known:
             known.add(save.saw)

@@ -1,17 +1,17 @@
-"""What a file system does, with a dict: the other side of every comparison."""
+"""Model of a file system as a dict, with which each mount is compared."""
 
 import errno
 from itertools import accumulate
 
 
 class Model:
-    """Folders are None, files are bytes, by path; raises what a file system raises."""
+    """File system as a dict: folders are None, files are bytes, by path; raises the same errors."""
 
     def __init__(self) -> None:
         self.entries: dict[str, bytes | None] = {}
 
     def parent(self, path: str) -> None:
-        """The folder of `path` must be one."""
+        """Check that the folder of `path` is a folder."""
         parts = path.split("/")[:-1]
         for above in accumulate(parts, "{}/{}".format):
             if above not in self.entries:
@@ -20,7 +20,7 @@ class Model:
                 raise NotADirectoryError(errno.ENOTDIR, path)
 
     def file(self, path: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         self.parent(path)
         if path not in self.entries:
             raise FileNotFoundError(errno.ENOENT, path)
@@ -30,14 +30,14 @@ class Model:
         return content
 
     def put(self, path: str, content: bytes) -> None:
-        """Write a file anew."""
+        """Write a whole file."""
         self.parent(path)
         if self.entries.get(path, b"") is None:
             raise IsADirectoryError(errno.EISDIR, path)
         self.entries[path] = content
 
     def below(self, path: str) -> list[str]:
-        """Everything in a folder, at any depth."""
+        """Return everything in a folder, at any depth."""
         return [each for each in self.entries if each.startswith(path + "/")]
 
     def mkdir(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""A program that works at random in a mounted folder, and keeps account of what it is told."""
+"""Program that works at random in a mounted folder, and records the results of its calls."""
 
 import contextlib
 import errno
@@ -23,17 +23,18 @@ USUAL = {
     errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR, errno.ESTALE,
     errno.EINVAL, errno.EPERM,
 }  # fmt: skip
-"""What a program may meet where others work in the same folder, or the profile cannot do it."""
+"""Errnos that a program may get if others work in the same folder, or the profile lacks an
+operation."""
 
 TROUBLE = {
     errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED, errno.EIO, errno.ETIMEDOUT,
     errno.ENETUNREACH, errno.EREMOTEIO, errno.EACCES, errno.EHOSTUNREACH, errno.ENODEV,
 }  # fmt: skip
-"""What it may meet as well where the service or the daemon is in trouble."""
+"""Additional errnos while the service or the daemon has a problem."""
 
 
 class Trace:
-    """What was done, line by line."""
+    """Log of the operations, line by line."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -41,13 +42,13 @@ class Trace:
         self.lines: list[str] = []
 
     def note(self, who: str, text: str) -> None:
-        """Another line."""
+        """Add a line."""
         with self._lock:
             self.lines.append(f"{time.monotonic() - self._begun:8.3f} {who} {text}")
 
 
 class Program:
-    """One machine's."""
+    """Program on one machine."""
 
     def __init__(
         self, who: str, folder: Path, claims: Claims, lock: threading.Lock, trace: Trace
@@ -63,14 +64,14 @@ class Program:
         self.draft = f"draft-{who}"
 
     def step(self, numbers: random.Random) -> None:
-        """Do one thing."""
+        """Do one random operation."""
         verb = numbers.choice(VERBS)
         path, other = numbers.sample(PATHS, 2)
         padding = LARGE if numbers.random() < 0.04 else numbers.randrange(300)
         self.do(verb, path, other, padding)
 
     def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
-        """Do this; a refusal is the end of it."""
+        """Do the operation; ignore an expected error."""
         try:
             getattr(self, verb)(path, other, padding)
         except OSError as refused:
@@ -98,13 +99,13 @@ class Program:
             pass
 
     def save(self, path: str, other: str, padding: int) -> None:
-        """Truncate and write, without a look."""
+        """Truncate and write, without reading."""
         token, line = self._begin(NOT_READ, padding)
         (self.folder / path).write_bytes(line)
         self._saved(path, token)
 
     def save_over(self, path: str, other: str, padding: int) -> None:
-        """Read, write a draft, and rename that over it."""
+        """Read the file, write a temporary one, and rename that over the file."""
         saw = NOTHING
         with contextlib.suppress(FileNotFoundError):
             saw = self._read(path, (self.folder / path).read_bytes())
@@ -120,7 +121,7 @@ class Program:
                 draft.unlink()
 
     def save_within(self, path: str, other: str, padding: int) -> None:
-        """Read and write by one descriptor."""
+        """Read and write through one descriptor."""
         with (self.folder / path).open("r+b", buffering=0) as file:
             saw = self._read(path, file.read())
             token, line = self._begin(saw, padding)
@@ -130,20 +131,20 @@ class Program:
         self._saved(path, token)
 
     def append(self, path: str, other: str, padding: int) -> None:
-        """Write behind what is there, without a look."""
+        """Append without reading."""
         token, line = self._begin(NOT_READ, padding)
         with (self.folder / path).open("ab", buffering=0) as file:
             file.write(line)
         self._saved(path, token)
 
     def aside(self, path: str, other: str, padding: int) -> None:
-        """Move the file aside, unread, and write it anew."""
+        """Rename the file without reading it, and write a new one."""
         old = f"{path}{ASIDE}"
         self.rename(path, old, 0)
         self.save(path, "", padding)
 
     def aside_for_a_moment(self, path: str, other: str, padding: int) -> None:
-        """The same, and remove the former one."""
+        """Rename the file, write a new one, and remove the renamed one."""
         self.aside(path, other, padding)
         self.unlink(f"{path}{ASIDE}", "", 0)
 
@@ -154,7 +155,7 @@ class Program:
             self._rename(self.folder / path, self.folder / other)
 
     def swap(self, path: str, other: str, padding: int) -> None:
-        """Exchange two names, in one call."""
+        """Exchange two names in one call."""
         self._note_ids(path, other)
         with self._lock:
             self._claims.swapped(self.who, path, other)
@@ -166,11 +167,11 @@ class Program:
         (self.folder / path).unlink()
 
     def make_folder(self, path: str, other: str, padding: int) -> None:
-        """Make one of the folders."""
+        """Create one of the folders."""
         (self.folder / path).parent.mkdir()
 
     def remove_folder(self, path: str, other: str, padding: int) -> None:
-        """Remove one that is empty."""
+        """Remove an empty folder."""
         if "/" in path:
             (self.folder / path).parent.rmdir()
 
@@ -183,7 +184,7 @@ class Program:
             self._rename(self.folder / old, self.folder / new)
 
     def clean_up(self) -> None:
-        """Remove drafts that a death left, where the profile can do that."""
+        """Remove temporary files that a kill left, if the profile can do that."""
         for draft in [*self.folder.rglob(self.draft)]:
             with contextlib.suppress(PermissionError):
                 draft.unlink()
@@ -191,7 +192,7 @@ class Program:
     # ---- what it is told ----
 
     def _note_ids(self, *paths: str) -> None:
-        """Files that are about to be renamed: their content may become that of other files."""
+        """Record files before a rename, because their content may become that of other files."""
         for path in paths:
             with contextlib.suppress(OSError):
                 found = os.getxattr(self.folder / path, "user.zonedrive.id").decode()
@@ -218,7 +219,7 @@ class Program:
             self._claims.removed(self.who, path, number)
 
     def _number(self, path: str) -> int:
-        """The inode that is at a path, 0 for none."""
+        """Return the inode number at a path, or 0."""
         with contextlib.suppress(OSError):
             return (self.folder / path).stat().st_ino
         return 0

@@ -22,7 +22,7 @@ REFRESH = ("refresh=0", "refresh=1", "refresh=3")
 
 
 def main() -> None:
-    """The long run; exit code 1 if anything was found."""
+    """Run the long test; exit code 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     given = parser.parse_args()

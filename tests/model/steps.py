@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def same_outcome(problem: OSError | None) -> Iterator[None]:
-    """What the model refused, the mount refuses with the same errno."""
+    """Check that the mount fails with the same errno as the model."""
     try:
         yield
     except OSError as found:
@@ -50,7 +50,7 @@ def _raise(problem: OSError) -> None:
 
 
 class Steps(RuleBasedStateMachine):
-    """The operations, done to both."""
+    """Operations on both sides."""
 
     number = 0
     done: ClassVar[Counter[str]] = Counter()
@@ -65,7 +65,7 @@ class Steps(RuleBasedStateMachine):
         self.model = Model()
 
     def patiently(self, what: str, action: Callable[[], T]) -> T:
-        """Do it, and count it."""
+        """Do the operation, and count it."""
         self.done[what] += 1
         return action()
 
@@ -149,7 +149,7 @@ class Steps(RuleBasedStateMachine):
         self.compare_service()
 
     def settle(self) -> None:
-        """Nothing waits any more."""
+        """Wait until no change is pending."""
         self.mounted.sync(self.root)
 
     @rule()
@@ -158,7 +158,7 @@ class Steps(RuleBasedStateMachine):
         assert found == self.model.entries
 
     def here(self) -> dict[str, bytes | None]:
-        """Everything in the mount."""
+        """Return everything in the mount."""
         found: dict[str, bytes | None] = {}
         for folder, folders, files in os.walk(self.root, onerror=_raise):
             here = Path(folder).relative_to(self.root)
@@ -179,10 +179,10 @@ class Steps(RuleBasedStateMachine):
 
 
 def run(machine: type[Steps], mounted: Mounted, examples: int, steps: int) -> None:
-    """Any sequences of the machine's rules on this mount."""
+    """Run random sequences of the state machine's rules on this mount."""
 
     class Here(machine):  # type: ignore[misc, valid-type]
-        """The steps on this mount."""
+        """Steps on this mount."""
 
         def __init__(self) -> None:
             super().__init__(mounted)

@@ -1,10 +1,10 @@
-"""The ledger of the two machines finds what it is there to find."""
+"""The ledger of the two machines finds the errors that it is meant to find."""
 
 from tests.model.claims import NOT_READ, Claims, History, head
 
 
 def save(claims: Claims, who: str, path: str, saw: str = NOT_READ) -> str:
-    """A confirmed save."""
+    """Record a confirmed save."""
     token, line = claims.begin(who, saw)
     assert head(b"something before\n" + line) == token
     claims.saved(who, path, token)
@@ -12,7 +12,8 @@ def save(claims: Claims, who: str, path: str, saw: str = NOT_READ) -> str:
 
 
 def test_what_was_confirmed_must_be_there_once() -> None:
-    """Missing, doubled; superseded before it was sent; in a copy that is called otherwise."""
+    """Missing and duplicate saves are found, but not superseded ones or those in a conflict
+    copy."""
     claims = Claims()
     first, second, third = (save(claims, "A", path) for path in ("a", "a", "b"))
     claims.sent(claims.here("A"))
@@ -30,7 +31,7 @@ def test_what_was_confirmed_must_be_there_once() -> None:
 
 
 def test_what_was_overwritten_unseen_is_found() -> None:
-    """Who reads and then saves builds on what was read, by way of saves that were never sent."""
+    """A save is based on the version that was read, also through saves that were never sent."""
     claims = Claims()
     theirs = save(claims, "B", "a")
     blind = save(claims, "A", "a", "0")

@@ -1,4 +1,4 @@
-"""Two machines work in one folder over a bad network, for some rounds that are always the same."""
+"""Some fixed rounds of two machines that work in one folder over a bad network."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from tests.model.two_machines import Run
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    """A service of its own, with a way to it for each machine."""
+    """Yield a separate service with a connection for each machine."""
     running = Run()
     yield running
     running.close()
@@ -18,7 +18,9 @@ def run() -> Iterator[Run]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [2, 7], ids=["published", "sandbox"])
 def test_two_machines_keep_what_they_confirmed(run: Run, number: int) -> None:
-    """Each confirmed save is on the service once, nothing is overwritten unseen or made up, and no
-    refusal is told that the service did not make."""
+    """Each confirmed save is on the service once, nothing is overwritten unseen or invented.
+
+    Every reported refusal is an answer of the service.
+    """
     findings = run.play(number, bursts=3, steps=6)
     assert not findings, "\n".join(findings)

@@ -1,8 +1,8 @@
-"""The same operations while replies are lost, the service goes away, the daemon is killed, and a
-coworker works in the same folder.
+"""The same operations with lost replies, an unreachable service, kills of the daemon, and a
+coworker.
 
-A coworker who works while nothing waits here is just seen.  One who does so while a file is open
-for writing here makes a conflict, and the dict gets the copy that is to come of it.
+A coworker's change while nothing is pending is just shown.  A change while a file is open for
+writing causes a conflict, and the expected conflict copy is added to the dict.
 """
 
 import errno
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class TroubledSteps(Steps):
-    """The operations, and what goes wrong meanwhile."""
+    """Operations with faults in between."""
 
     def __init__(self, mounted: Mounted) -> None:
         self.troubled = False
@@ -36,7 +36,7 @@ class TroubledSteps(Steps):
         self.beside = set(mounted.zone.listing()) - {self.name}
 
     def patiently(self, what: str, action: Callable[[], T]) -> T:
-        """Do it; what needs the service, while that is away, once it is back."""
+        """Do the operation; repeat it after the service is back if it needs the service."""
         try:
             return super().patiently(what, action)
         except OSError as problem:
@@ -46,14 +46,14 @@ class TroubledSteps(Steps):
         return action()
 
     def peace(self) -> None:
-        """The service is as it should be, and the daemon knows."""
+        """End all faults, and wait until the daemon knows."""
         self.mounted.deployment.heal()
         if self.troubled:
             eventually(lambda: self.mounted.status()["state"] == "online", what="online")
         self.troubled = False
 
     def settle(self) -> None:
-        """Nothing waits any more, and nothing is left of it."""
+        """Wait until no change is pending and no leftovers exist."""
         self.peace()
         self.mounted.sync()
         outbox = self.mounted.status()["outbox"]
@@ -89,7 +89,8 @@ class TroubledSteps(Steps):
     # ---- a coworker, while nothing waits ----
 
     def coworker(self, verb: str, *paths: str, content: bytes | None = None) -> bool:
-        """Whether a coworker can do that: then the dict has it, and nothing waits here."""
+        """Return True if a coworker can do this now, after the dict is updated and nothing is
+        pending."""
         model = self.model
         arguments = (*paths, content) if content is not None else paths
         before = dict(model.entries)
@@ -103,7 +104,7 @@ class TroubledSteps(Steps):
         return True
 
     def await_look(self) -> None:
-        """What a coworker did shows, once listings are looked at anew."""
+        """Wait until a new listing shows a coworker's change."""
 
         def shows() -> bool:
             try:
@@ -114,7 +115,7 @@ class TroubledSteps(Steps):
         eventually(shows, what="it shows here")
 
     def there(self, path: str) -> str:
-        """Its path on the service."""
+        """Return the path on the service."""
         return f"{self.name}/{path}"
 
     @rule(path=PATHS, content=CONTENT)
@@ -145,7 +146,7 @@ class TroubledSteps(Steps):
     # ---- a coworker, while the same file is being written here ----
 
     def at_the_same_time(self, path: str, ours: bytes, theirs: Callable[[], object]) -> bool:
-        """Write a file here, and before it is closed a coworker does something with it."""
+        """Write a file while a coworker changes it before it is closed."""
         if not isinstance(self.model.entries.get(path), bytes):
             return False
         self.settle()

@@ -51,7 +51,7 @@ ALLOWED = (
     "holds something new", "is tried again", "two files of one name met",
     "renamed the file while it was sent", "deleted on the service while it was sent",
 )  # fmt: skip
-"""Warnings that such days bring; refusals are compared with what the service said."""
+"""Expected warnings; refusals are compared with the service's answers."""
 
 FAULTS: tuple[dict[str, object], ...] = (
     {"latency_ms": 60},
@@ -70,12 +70,12 @@ FAULTS: tuple[dict[str, object], ...] = (
 
 
 class CheckResult(AssertionError):
-    """Something that must not be."""
+    """Error that was found."""
 
 
 @dataclass
 class Side:
-    """One machine, and what the service answered it."""
+    """Machine, and the service's answers to it."""
 
     who: str
     mount: Mortal
@@ -84,7 +84,7 @@ class Side:
 
 
 class Service:
-    """A deployment with a way to it for each machine, on which every answer is noted."""
+    """Deployment with a connection for each machine, on which every answer is recorded."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -107,7 +107,7 @@ class Service:
         return note
 
     def account(self, who: str, user: str, profile: str) -> Machine:
-        """A machine that is logged on by that way."""
+        """Return a machine that is logged on through that connection."""
         key = who, user, profile
         if key not in self._accounts:
             machine = Machine(self._folder / "-".join(key))
@@ -116,7 +116,7 @@ class Service:
         return self._accounts[key]
 
     def histories(self, zone: str) -> list[History]:
-        """Every file of the zone that ever was, from the service's own records."""
+        """Return every file that ever was in the zone, from the service's own records."""
         data = self.deployment.folder / "data"
         with sqlite3.connect(f"file:{data}/sandbox.db?mode=ro", uri=True) as database:
             rows = database.execute(
@@ -151,14 +151,14 @@ class Service:
         ]
 
     def close(self) -> None:
-        """End all of it."""
+        """Close everything."""
         for way in self.ways.values():
             way.close()
         self.deployment.close()
 
 
 def _world(folder: Path) -> Path:
-    """A world of empty zones."""
+    """Return a world of empty zones."""
     lines = [f'[organization]\nname = "Acme"\ndomain = "{world.DOMAIN}"\n']
     for name, password in world.PASSWORDS.items():
         user = f'id = "{name}@{world.DOMAIN}"\nname = "{name}"\npassword = "{password}"\n'
@@ -173,7 +173,7 @@ def _world(folder: Path) -> Path:
 
 
 class Round:
-    """One folder, from nothing to the comparison."""
+    """Work in one folder, from its creation to the comparison."""
 
     def __init__(self, service: Service, number: int) -> None:
         self.numbers = random.Random(number)
@@ -187,7 +187,7 @@ class Round:
         self._sides: list[Side] = []
 
     def run(self, bursts: int, steps: int) -> list[str]:
-        """All of it; what was found."""
+        """Run the round; return the findings."""
         findings: list[str] = []
         with ExitStack() as stack:
             try:
@@ -230,7 +230,7 @@ class Round:
             self._sides.append(Side(who, mount, program, answers))
 
     def _burst(self, steps: int) -> None:
-        """Both work for a while, and something may go wrong."""
+        """Let both machines work for a while, with a possible fault."""
         numbers, deployment = self.numbers, self._service.deployment
         fault = numbers.choice(FAULTS) if numbers.random() < 0.6 else None
         death = numbers.choice(self._sides) if numbers.random() < 0.3 else None
@@ -282,7 +282,8 @@ class Round:
         return work
 
     def _crossing(self) -> list[Callable[[], None]]:
-        """One edits a file; the other moves it, and gives its name to another file."""
+        """Edit a file on one machine, while the other moves it and gives its name to another
+        file."""
         path, other, place = self.numbers.sample(PATHS, 3)
         verb = self.numbers.choice(("save_within", "append", "aside", "save_over", "save"))
         editor, mover = self.numbers.sample(self._sides, 2)
@@ -310,7 +311,7 @@ class Round:
         self.trace.note("W", f"saved {token} at {path}")
 
     def _web_works(self) -> None:
-        """Write, rename, remove or restore, as a person at a browser does."""
+        """Write, rename, remove or restore an entry as a person in a browser."""
         path, other = self.numbers.sample(PATHS, 2)
         what = self.numbers.choice(("write", "write", "move", "delete", "restore"))
         self.trace.note("W", f"{what} {path} {other}")
@@ -349,7 +350,7 @@ class Round:
             raise CheckResult("\n".join(found))
 
     def _sync(self, side: Side, *, final: bool) -> None:
-        """All that was saved is sent; before the end, changes of names may have been refused."""
+        """Send everything that was saved; before the end, name changes may have been refused."""
         with self._lock:
             before = {**self.claims.here(side.who)}
         answer = side.mount.ask("sync", 70, paths=[], timeout=60)
@@ -363,7 +364,7 @@ class Round:
             raise CheckResult(f"sync of {side.who} exits with {answer.get('exit')}: {left}")
 
     def _compare_refusals(self, side: Side) -> None:
-        """Whatever is called a refusal was an answer of the service."""
+        """Check that every reported refusal was an answer of the service."""
         try:
             status = side.mount.ask("status", 20, paths=[], most=1000)
         except OSError:
@@ -410,7 +411,7 @@ class Round:
         return found
 
     def _differences(self) -> str:
-        """Where the machines differ from the service."""
+        """Return the differences between the machines and the service."""
         there, said = self._there(), []
         for side in self._sides:
             here = self._here(side)
@@ -423,14 +424,14 @@ class Round:
 
 
 def _short(content: bytes | None) -> str:
-    """A content, for people."""
+    """Return a content in readable form."""
     if content is None:
         return "a folder"
     return f"{len(content)} bytes of {head(content)}" if head(content) else repr(content)
 
 
 def _attributes(path: Path) -> str:
-    """What the mount says of an entry that cannot be read."""
+    """Return the attributes of an entry that cannot be read."""
     with suppress(OSError):
         return ", ".join(
             f"{name}={os.getxattr(path, name).decode()}"
@@ -440,7 +441,7 @@ def _attributes(path: Path) -> str:
 
 
 def _expected(path: str, allowed: Container[str]) -> bool:
-    """Whether somebody asked for an entry of that name, or it is a conflict copy of such a one."""
+    """Return True if an entry of that name was requested, or it is a conflict copy of one."""
     plain = COPY.sub("", path)
     folder, _, name = plain.rpartition("/")
     known = {part for each in FOLDERS for part in each.split("/") if part}
@@ -458,7 +459,7 @@ class Run:
         self.done: Counter[str] = Counter()
 
     def play(self, number: int, bursts: int = BURSTS, steps: int = STEPS) -> list[str]:
-        """The round of that number; its findings, with what was done before."""
+        """Play the round of that number; return its findings with the operations before."""
         if self.service is None or not self.service.deployment.is_usable():
             if self.service is not None:
                 self.service.close()
@@ -469,14 +470,14 @@ class Run:
         return [*played.trace.lines, *findings] if findings else []
 
     def close(self) -> None:
-        """End everything."""
+        """Close everything."""
         if self.service is not None:
             self.service.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def main() -> None:
-    """The long run; exit code 1 if anything was found."""
+    """Run the long test; exit code 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1, help="the number of the first round")

@@ -1,1 +1,1 @@
-"""POSIX, exercised on a mount."""
+"""Tests of POSIX operations on a mount."""

@@ -1,4 +1,4 @@
-"""What somebody sees and does who may add to a zone, and change nothing in it.
+"""View and operations of a user who may add to a zone, but not change existing entries.
 
 Knows nothing of the mount.
 """
@@ -11,17 +11,17 @@ from tests.posix.calls import opens, refusal
 
 
 def mode(path: Path) -> int:
-    """The permission bits."""
+    """Return the permission bits."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
 def modes(root: Path) -> list[int]:
-    """Of a file, a folder and the zone."""
+    """Return the modes of a file, a folder and the zone."""
     return [mode(root / "notes.txt"), mode(root / "docs"), mode(root)]
 
 
 def change_what_is_there(root: Path) -> dict[str, str]:
-    """What comes of each kind of change of what the service has."""
+    """Return the outcome of each kind of change of existing entries on the service."""
     notes, new = root / "notes.txt", root / "unsent.tmp~"
     new.write_bytes(b"stays here")
     return {
@@ -42,12 +42,12 @@ def change_what_is_there(root: Path) -> dict[str, str]:
 
 
 def may(path: Path, kind: int) -> bool:
-    """What access(2) says."""
+    """Return the result of access(2)."""
     return os.access(path, kind)
 
 
 def add(root: Path) -> None:
-    """A file, which is written once more at once, and a folder with a file in it."""
+    """Add a file, which is written again at once, and a folder with a file in it."""
     (root / "mine.txt").write_bytes(b"from carol\n")
     with (root / "mine.txt").open("ab") as file:
         file.write(b"and more\n")

@@ -1,6 +1,6 @@
-"""System calls that Python has no name for, and what a call's errno is.
+"""System calls that Python does not provide, and the errno of a call.
 
-Knows nothing of what is tested.
+Knows nothing of the tested behaviour.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Timespec(ctypes.Structure):
-    """struct timespec."""
+    """C structure timespec."""
 
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
@@ -34,25 +34,25 @@ def _checked(result: int) -> int:
 
 
 def renameat2(old: Path, new: Path, flags: int) -> None:
-    """renameat2(2)."""
+    """Call renameat2(2)."""
     _checked(_libc.renameat2(AT_FDCWD, os.fsencode(old), AT_FDCWD, os.fsencode(new), flags))
 
 
 def utimensat(path: Path, access: tuple[int, int], change: tuple[int, int]) -> None:
-    """utimensat(2); times are (seconds, nanoseconds or UTIME_NOW or UTIME_OMIT)."""
+    """Call utimensat(2); times are (seconds, nanoseconds or UTIME_NOW or UTIME_OMIT)."""
     times = (Timespec * 2)(Timespec(*access), Timespec(*change))
     _checked(_libc.utimensat(AT_FDCWD, os.fsencode(path), times, 0))
 
 
 def fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
-    """fallocate(2), without the emulation that posix_fallocate(3) has."""
+    """Call fallocate(2), without the emulation of posix_fallocate(3)."""
     _checked(
         _libc.fallocate(descriptor, mode, ctypes.c_longlong(offset), ctypes.c_longlong(length))
     )
 
 
 def refusal(call: Callable[..., object], *arguments: object) -> str:
-    """The name of the errno that a call fails with; "" where it succeeds."""
+    """Return the name of the errno with which a call fails; "" if it succeeds."""
     try:
         call(*arguments)
     except OSError as refused:
@@ -62,13 +62,13 @@ def refusal(call: Callable[..., object], *arguments: object) -> str:
 
 
 def opens(path: Path | str, flags: int, mode: int = 0o600) -> str:
-    """The name of the errno of open(2); "" where it succeeds."""
+    """Return the name of the errno of open(2); "" if it succeeds."""
     return refusal(lambda: os.close(os.open(path, flags, mode)))
 
 
 @contextlib.contextmanager
 def descriptor(path: Path, flags: int) -> Iterator[int]:
-    """An open file."""
+    """Yield an open file."""
     number = os.open(path, flags, 0o600)
     try:
         yield number
@@ -77,7 +77,7 @@ def descriptor(path: Path, flags: int) -> Iterator[int]:
 
 
 def elsewhere(code: str, *arguments: str | Path) -> str:
-    """What a Python program in a process of its own prints; it must succeed."""
+    """Return the output of a Python program in its own process; it must succeed."""
     ended = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True, text=True, timeout=60, check=False,

@@ -1,4 +1,4 @@
-"""Both profiles for the tests that say so."""
+"""Fixtures for tests with both profiles."""
 
 import pytest
 
@@ -12,11 +12,11 @@ BOTH = [
 
 @pytest.fixture(params=BOTH)
 def profile(request: pytest.FixtureRequest) -> str:
-    """The deployment profile of `mounted`."""
+    """Return the deployment profile of `mounted`."""
     return str(request.param)
 
 
 @pytest.fixture
 def either(profile: str, mounted: Mounted) -> Mounted:
-    """A mount with each profile, one after the other."""
+    """Return a mount with each profile, one after the other."""
     return mounted

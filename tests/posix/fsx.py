@@ -30,7 +30,7 @@ KEPT_IN_MIND = 4000  # digests of former states
 
 
 class Op(NamedTuple):
-    """One operation; what is out of range is fitted to the file when it runs."""
+    """Single operation; values out of range are fitted to the file when it runs."""
 
     kind: str
     offset: int
@@ -38,16 +38,16 @@ class Op(NamedTuple):
     seed: int
 
     def data(self) -> bytes:
-        """The bytes that it writes."""
+        """Return the bytes that the operation writes."""
         return random.Random(self.seed).randbytes(self.length)
 
 
 class Mismatch(AssertionError):
-    """The file is not what the model says."""
+    """Difference between the file and the model."""
 
 
 def operations(seed: int, count: int, leave_out: Sequence[str] = ()) -> Iterator[Op]:
-    """`count` operations."""
+    """Yield `count` operations."""
     chance = random.Random(seed)
     kinds = [kind for kind in WEIGHTS if kind not in leave_out]
     weights = [WEIGHTS[kind] for kind in kinds]
@@ -61,10 +61,10 @@ def operations(seed: int, count: int, leave_out: Sequence[str] = ()) -> Iterator
 
 
 class Exerciser:
-    """A file, its model, and the descriptors on it."""
+    """File, its model, and the descriptors on it."""
 
     def __init__(self, path: Path, start: bytes = b"") -> None:
-        """`path` holds `start` already, or is made."""
+        """Use the file at `path`, which contains `start` already, or create it."""
         self.path = path
         self._other = path.with_name(f"{path.name}.other")
         self.model = bytearray(start)
@@ -79,14 +79,15 @@ class Exerciser:
         self._settled()
 
     def run(self, many: Iterable[Op]) -> None:
-        """Do them all, then compare everything.  Raises Mismatch, or OSError of the mount."""
+        """Run all operations, then compare everything.  Raises Mismatch, or OSError of the
+        mount."""
         for op in many:
             getattr(self, op.kind)(op)
         self.close(Op("close", 0, 0, 0))
         self._compare(self.path.read_bytes(), bytes(self.model), 0, "the file at the end")
 
     def detach_and_delete_remote(self) -> None:
-        """Close what is open, whatever the state."""
+        """Close the open descriptors in any state."""
         for descriptor in (self._fd, self._reader):
             if descriptor is not None:
                 with contextlib.suppress(OSError):
@@ -109,7 +110,7 @@ class Exerciser:
         self._compare(found, expected, offset, "preadv")
 
     def read_elsewhere(self, op: Op) -> None:
-        """By a descriptor that only reads, and stays open over everything."""
+        """Read through a read-only descriptor that stays open during all operations."""
         if self._reader is None:
             self._reader = os.open(self.path, os.O_RDONLY)
         offset = self._fit(op.offset)
@@ -127,7 +128,7 @@ class Exerciser:
         self._compare(found, bytes(self.model[offset : offset + op.length]), offset, "a mapping")
 
     def stat(self, op: Op) -> None:
-        """Size exact; time and inode do not jump while nobody writes."""
+        """Check the exact size, and that time and inode are stable while no program writes."""
         for found in (self.path.stat(), os.fstat(self._open())):
             if found.st_size != len(self.model):
                 raise Mismatch(f"stat says {found.st_size} bytes, not {len(self.model)}")
@@ -151,7 +152,7 @@ class Exerciser:
         self._put(op.offset, op.data(), write)
 
     def append(self, op: Op) -> None:
-        """By a descriptor of its own, while others are open."""
+        """Append through a descriptor of its own, while others are open."""
         if len(self.model) + op.length > LARGEST:
             return
         with self._opened(os.O_WRONLY | os.O_APPEND) as descriptor:
@@ -161,18 +162,18 @@ class Exerciser:
         self._map(self._open(), op)
 
     def map_write_closed(self, op: Op) -> None:
-        """The descriptor is closed before the mapping is written."""
+        """Write through a mapping whose descriptor is already closed."""
         descriptor = os.open(self.path, os.O_RDWR)
         self._map(descriptor, op, close=True)
         self._settled()
 
     def map_write_appending(self, op: Op) -> None:
-        """O_APPEND is about write(2), not about a mapping."""
+        """Write through a mapping with O_APPEND, which affects only write(2)."""
         with self._opened(os.O_RDWR | os.O_APPEND) as descriptor:
             self._map(descriptor, op)
 
     def map_private(self, op: Op) -> None:
-        """What is written to a private mapping is nobody else's."""
+        """Check that writes to a private mapping are visible only there."""
         if not self.model:
             return
         offset = self._fit(op.offset)
@@ -182,7 +183,7 @@ class Exerciser:
         self.read(op)
 
     def truncate(self, op: Op) -> None:
-        """By its name, while it may be open."""
+        """Truncate the file by its name, while it may be open."""
         self._resize(op.offset, lambda size: os.truncate(self.path, size))
         self._settled()
 
@@ -190,7 +191,7 @@ class Exerciser:
         self._resize(op.offset, lambda size: os.ftruncate(self._open(), size))
 
     def rewrite(self, op: Op) -> None:
-        """O_TRUNC, then all of it anew."""
+        """Write the whole file again after O_TRUNC."""
         with self._opened(os.O_WRONLY | os.O_TRUNC) as descriptor:
             self.model.clear()
             self._put(0, op.data(), lambda data: os.write(descriptor, data))
@@ -201,7 +202,7 @@ class Exerciser:
         os.fsync(self._open())
 
     def close(self, op: Op) -> None:
-        """Of all descriptors."""
+        """Close all descriptors."""
         for descriptor in (self._fd, self._reader):
             if descriptor is not None:
                 os.close(descriptor)
@@ -209,14 +210,15 @@ class Exerciser:
         self._settled()
 
     def rename(self, op: Op) -> None:
-        """To another name and back; refused with EPERM where the file system cannot."""
+        """Rename the file and rename it back; EPERM is accepted if the file system cannot
+        rename."""
         with self._or_refused():
             self.path.rename(self._other)
             self.stat_at(self._other)
             self._other.rename(self.path)
 
     def replace(self, op: Op) -> None:
-        """A new file takes the place; who has the old one open keeps it."""
+        """Replace the file by a new one; an open descriptor keeps the old one."""
         self.close(op)
         kept = os.open(self.path, os.O_RDONLY)
         new = self.path.with_name(f"{self.path.name}.new")
@@ -234,7 +236,7 @@ class Exerciser:
         self._settled()
 
     def stat_at(self, path: Path) -> None:
-        """The size under another name."""
+        """Check the size under another name."""
         if (size := path.stat().st_size) != len(self.model):
             raise Mismatch(f"stat says {size} bytes under another name, not {len(self.model)}")
 
@@ -327,7 +329,7 @@ WEIGHTS = {
 
 
 def fails(path: Path, start: bytes, ops: Sequence[Op]) -> str:
-    """How `ops` fail on a new file at `path`; empty where they do not."""
+    """Return the error of `ops` on a new file at `path`; empty if they succeed."""
     path.write_bytes(start)
     exerciser = Exerciser(path, start)
     try:
@@ -340,7 +342,7 @@ def fails(path: Path, start: bytes, ops: Sequence[Op]) -> str:
 
 
 def shrink(path: Path, start: bytes, ops: Sequence[Op], tries: int = 300) -> list[Op]:
-    """Fewer of `ops` that still fail, each try on a file of its own beside `path`."""
+    """Return a shorter list of `ops` that still fails; each try has its own file next to `path`."""
     left = list(ops)
     numbers = itertools.count()
     step = max(len(left) // 2, 1)
@@ -380,7 +382,7 @@ def _noted(ops: Iterable[Op], done: list[Op]) -> Iterator[Op]:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.posix.fsx", description=__doc__)
     parser.add_argument("--operations", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)

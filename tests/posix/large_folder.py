@@ -21,7 +21,7 @@ from tests.harness.machine import Machine, Mounted
 
 
 def fill(deployment: Deployment, zone: str, folder: str, count: int) -> None:
-    """Put `count` empty files into a new folder of a zone, into the sandbox's tables directly."""
+    """Put `count` empty files into a new folder of a zone, directly in the sandbox's tables."""
     remote = deployment.person("bob").zone(zone)
     remote.make_folder(folder)
     parent = remote.entry_id(folder)
@@ -46,7 +46,7 @@ def fill(deployment: Deployment, zone: str, folder: str, count: int) -> None:
 
 
 def memory(pid: int) -> float:
-    """Resident memory of a process, MB."""
+    """Return the resident memory of a process in MB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1000
@@ -54,7 +54,7 @@ def memory(pid: int) -> float:
 
 
 def once_more(folder: Path) -> None:
-    """Make one more entry, look at it, remove it."""
+    """Create, stat and remove one more entry."""
     path = folder / "one more.txt~"
     path.write_bytes(b"x")
     path.stat()
@@ -62,7 +62,7 @@ def once_more(folder: Path) -> None:
 
 
 def measure(mounted: Mounted, folder: Path, count: int) -> None:
-    """Print what each step takes."""
+    """Print the duration of each step."""
 
     def timed(what: str, step: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -100,7 +100,7 @@ def measure(mounted: Mounted, folder: Path, count: int) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.posix.large_folder", description=__doc__)
     parser.add_argument("--entries", type=int, default=100_000)
     count = parser.parse_args(words).entries

@@ -22,7 +22,7 @@ LARGEST = 150_000
 
 
 class Worker:
-    """One process's steps; its own file is compared with what it wrote there."""
+    """Steps of one process; the content of its own file is compared with what it wrote."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._folder = folder
@@ -32,7 +32,7 @@ class Worker:
         self._mine.write_bytes(b"")
 
     def run(self, count: int) -> None:
-        """Raises AssertionError, or an OSError that nothing explains."""
+        """Run the steps; raise AssertionError, or an unexpected OSError."""
         steps: list[Callable[[], object]] = [
             self.make, self.make, self.write, self.write, self.append, self.cut, self.rename,
             self.rename, self.save, self.remove, self.make_folder, self.remove_folder, self.list,
@@ -74,7 +74,7 @@ class Worker:
         self._path().rename(self._path())
 
     def save(self) -> None:
-        """As programs do: a new file takes the place."""
+        """Save as programs do: rename a new file over the old one."""
         target = self._path()
         new = target.with_name(f"{target.name}.{os.getpid()}.new")
         new.write_bytes(self._data())
@@ -105,7 +105,8 @@ class Worker:
             assert len(data) <= LARGEST * 20 or size, "more than anybody wrote"
 
     def mine(self) -> None:
-        """Nobody else touches it: exact, whatever happens beside it."""
+        """Check this process's own file, whose content must be exact whatever other processes
+        do."""
         offset, data = self._chance.randrange(LARGEST), self._data()
         with self._mine.open("r+b") as file:
             file.seek(offset)
@@ -118,7 +119,7 @@ class Worker:
 
 
 def stress(folder: Path, processes: int, operations: int, seed: int) -> list[str]:
-    """Run them; what went wrong, by process."""
+    """Run the processes; return the errors by process."""
     command = [sys.executable, "-m", "tests.posix.stress", "--operations", str(operations)]
     running = [
         subprocess.Popen(
@@ -132,7 +133,7 @@ def stress(folder: Path, processes: int, operations: int, seed: int) -> list[str
 
 
 def main(words: Sequence[str]) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.posix.stress", description=__doc__)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--operations", type=int, default=2000)

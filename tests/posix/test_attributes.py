@@ -1,4 +1,4 @@
-"""stat, chmod, utimensat, extended attributes and statvfs: what is kept, and what never jumps."""
+"""stat, chmod, utimensat, extended attributes and statvfs: values are kept and stable."""
 
 import os
 import stat
@@ -20,13 +20,13 @@ SECOND = 1_000_000_000
 
 
 def times(path: Path) -> tuple[int, int]:
-    """Of access and of change."""
+    """Return the times of access and of change."""
     found = path.stat()
     return found.st_atime_ns, found.st_mtime_ns
 
 
 def test_modes_owners_and_times(mounted: Mounted) -> None:
-    """What is made has the mode that was asked for; chmod and utimensat hold exactly."""
+    """New entries have the requested mode; chmod and utimensat have their exact effect."""
     root = mounted.root
     before = os.umask(0o027)
     try:
@@ -68,7 +68,8 @@ def test_modes_owners_and_times(mounted: Mounted) -> None:
 
 
 def test_the_times_that_calls_mark(mounted: Mounted) -> None:
-    """Writing marks mtime and ctime, naming marks those of the folder; reading marks nothing."""
+    """Writing changes mtime and ctime, name changes those of the folder; reading changes no
+    time."""
     root = mounted.root
     path, folder = root / "a", root / "f"
     folder.mkdir()
@@ -107,7 +108,7 @@ def test_the_times_that_calls_mark(mounted: Mounted) -> None:
 
 
 def look(path: Path) -> tuple[int, ...]:
-    """What an editor compares to see whether its file was changed by somebody else."""
+    """Return the attributes by which an editor detects a change by another program."""
     found = path.stat()
     return (
         found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode,
@@ -116,8 +117,10 @@ def look(path: Path) -> tuple[int, ...]:
 
 
 def test_nothing_jumps_after_a_save(either: Mounted) -> None:
-    """What stat tells after a save stays until somebody changes the file: over the upload, over
-    listings that bring the service's own time, and over a restart."""
+    """After a save the attributes stay until the file is changed again.
+
+    They survive the upload, listings with the service's own time, and a restart.
+    """
     either.restart("refresh=0.2")
     path, old = either.root / "new.txt", either.root / "notes.txt"
     os.utime(old, ns=(SECOND, SECOND))
@@ -141,8 +144,11 @@ def test_nothing_jumps_after_a_save(either: Mounted) -> None:
 
 
 def test_a_folder_has_one_size(mounted: Mounted) -> None:
-    """st_size and st_blocks of a folder are the same however they are asked for: of the root, of
-    a zone, of folders that are empty, listed, new or renamed, and after names were made in them."""
+    """st_size and st_blocks of a folder are the same for every kind of query.
+
+    The folders are the root, a zone, and folders that are empty, listed, new or renamed, also after
+    entries were created in them.
+    """
     root = mounted.root
     (root / "made").mkdir()
     folders = [mounted.path, root, root / "docs", root / "docs/2026", root / "made"]
@@ -167,7 +173,7 @@ def test_a_folder_has_one_size(mounted: Mounted) -> None:
 
 
 def test_an_inode_keeps_its_number(mounted: Mounted) -> None:
-    """st_ino stays over a rename, a save in place, an upload and a remount, and is unique."""
+    """st_ino is unique and survives a rename, a save in place, an upload and a remount."""
     root = mounted.root
     path = root / "a"
     path.write_bytes(b"one")
@@ -201,7 +207,7 @@ print(listed > 20, errno.errorcode[ctypes.get_errno()])
 
 
 def test_extended_attributes_can_be_read_only(mounted: Mounted) -> None:
-    """Sizes can be asked for, buffers may be too small, what is not there says so."""
+    """The size can be queried, a buffer may be too small, and a missing attribute gives ENODATA."""
     path = mounted.root / "notes.txt"
     assert elsewhere(XATTRS, path) == f"{len('remote')} ERANGE True ERANGE"
     assert {
@@ -228,7 +234,7 @@ def test_extended_attributes_can_be_read_only(mounted: Mounted) -> None:
 
 
 def test_room_and_limits(mounted: Mounted) -> None:
-    """statvfs tells the room on this machine; pathconf the longest name."""
+    """statvfs reports the space on this machine, pathconf the longest name."""
     found = os.statvfs(mounted.root)
     here = os.statvfs(mounted.machine.state)
     assert found.f_namemax == os.pathconf(mounted.root, "PC_NAME_MAX") == 255

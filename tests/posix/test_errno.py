@@ -1,6 +1,6 @@
-"""What each call answers where it cannot do what it is asked: the errno that POSIX or Linux has.
+"""Errno of each call that fails, as POSIX or Linux define it.
 
-Each test is a table: what is tried, and the name of the errno ("" where it must succeed).
+Each test is a table: an operation, and the name of the errno ("" if it must succeed).
 """
 
 import os
@@ -29,7 +29,7 @@ NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 
 
 def test_open_and_its_flags(either: Mounted) -> None:
-    """Each flag of open(2) does what it says, or is refused with the errno that says why."""
+    """Each flag of open(2) has its effect, or is refused with the matching errno."""
     root = either.root
     file, folder, missing = root / "notes.txt", root / "docs", root / "missing"
     new = root / "made.txt"
@@ -100,7 +100,7 @@ def test_open_and_its_flags(either: Mounted) -> None:
 
 
 def made(root: Path, *names: str) -> list[Path]:
-    """New empty files whose names never leave the machine: no upload interferes."""
+    """Return new empty files with local-only names, so that no upload interferes."""
     paths = [root / f"{name}~" for name in names]
     for path in paths:
         path.touch()
@@ -108,7 +108,8 @@ def made(root: Path, *names: str) -> list[Path]:
 
 
 def test_names_are_made_and_removed(either: Mounted, profile: str) -> None:
-    """mkdir, rmdir, unlink, link, symlink and mknod; EPERM for what the service cannot keep."""
+    """mkdir, rmdir, unlink, link, symlink and mknod; EPERM for types that the service cannot
+    store."""
     root = either.root
     file, folder, missing = root / "notes.txt", root / "docs", root / "missing"
     mine, target = made(root, "mine", "target")
@@ -184,7 +185,7 @@ def socket_at(path: Path) -> None:
 
 
 def test_rename_in_all_its_kinds(either: Mounted, profile: str) -> None:
-    """rename and renameat2: what moves, what is refused, and a refusal changes nothing."""
+    """rename and renameat2 move the entry or are refused, and a refusal changes nothing."""
     root = either.root
     file, folder, missing = root / "notes.txt", root / "docs", root / "missing"
     one, two, three = made(root, "one", "two", "three")
@@ -247,7 +248,7 @@ def test_rename_in_all_its_kinds(either: Mounted, profile: str) -> None:
 
 
 def test_bytes_and_descriptors(mounted: Mounted) -> None:
-    """Calls on descriptors: what the kernel does itself, what falls back, and what is refused."""
+    """Calls on descriptors: done by the kernel, emulated, or refused."""
     path = mounted.root / "bytes.bin"
     huge = (16 << 40) + 1
     with (
@@ -318,7 +319,7 @@ def test_bytes_and_descriptors(mounted: Mounted) -> None:
 
 
 def clone(source: int, target: int) -> None:
-    """FICLONE."""
+    """Call FICLONE."""
     import fcntl
 
     fcntl.ioctl(target, FICLONE, source)
@@ -326,7 +327,7 @@ def clone(source: int, target: int) -> None:
 
 @pytest.mark.mount("ro")
 def test_a_mount_for_reading_only(mounted: Mounted) -> None:
-    """With -o ro everything that would change something says EROFS; reading works."""
+    """With -o ro every change gives EROFS; reading works."""
     root, file = mounted.root, mounted.root / "notes.txt"
     refused = {
         "create": opens(root / "a", NEW),

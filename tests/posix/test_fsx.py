@@ -1,4 +1,5 @@
-"""Random operations on one file on a mount: what programs see, and what the service gets."""
+"""Random operations on one file on a mount: the view of programs, and the versions on the
+service."""
 
 import hashlib
 import random
@@ -13,7 +14,7 @@ START = random.Random(3).randbytes(200_001)
 
 
 def arrived(mounted: Mounted, done: Exerciser) -> list[bytes]:
-    """Digests of all versions on the service, once everything is there; the content is right."""
+    """Return digests of all versions on the service after the upload; the content must be right."""
     mounted.sync()
     name = done.path.name
     assert mounted.zone.read(name) == bytes(done.model)
@@ -41,7 +42,7 @@ def test_a_new_file_is_a_file(mounted: Mounted) -> None:
 
 @pytest.mark.mount("settle=0")
 def test_uploads_all_the_time_change_nothing_below_the_writer(mounted: Mounted) -> None:
-    """With uploads at every close, quick or slow, only whole states become versions."""
+    """With fast or slow uploads at every close, only complete states become versions."""
     quick = exercise(mounted.root / "fsx.bin", list(operations(12, 1500)))
     with mounted.deployment.faulty(latency_ms=15):
         slow = exercise(quick.path, list(operations(17, 800)), bytes(quick.model))
@@ -52,7 +53,7 @@ def test_uploads_all_the_time_change_nothing_below_the_writer(mounted: Mounted) 
 
 @pytest.mark.mount("settle=0", profile="published")
 def test_a_file_of_the_service_that_was_never_read(mounted: Mounted) -> None:
-    """The same on a file that is not cached, with the profile that cannot rename."""
+    """The same holds for a file that is not cached, with the profile that cannot rename."""
     mounted.zone.write("fsx.bin", START)
     ops = list(operations(13, 1500, leave_out=["replace"]))
     found = arrived(mounted, exercise(mounted.root / "fsx.bin", ops, START))
@@ -61,7 +62,7 @@ def test_a_file_of_the_service_that_was_never_read(mounted: Mounted) -> None:
 
 @pytest.mark.mount("settle=0")
 def test_a_service_that_comes_and_goes_is_not_noticed(mounted: Mounted) -> None:
-    """Writing goes on while the service is away; what it gets afterwards is the last state."""
+    """Writing continues while the service is unreachable; the last state is uploaded afterwards."""
     path = mounted.root / "fsx.bin"
     path.write_bytes(START)
     mounted.sync()
@@ -74,10 +75,10 @@ def test_a_service_that_comes_and_goes_is_not_noticed(mounted: Mounted) -> None:
 
 
 def test_the_exerciser_finds_what_is_wrong_and_makes_it_short(tmp_path: Path) -> None:
-    """A byte that changes by itself is found, and told with the few operations that matter."""
+    """A byte that changes by itself is found, and reported with the few operations that matter."""
 
     class Rotten(Exerciser):
-        """Loses a byte whenever more than 100 are written at an offset over 1000."""
+        """File that loses a byte whenever more than 100 are written at an offset over 1000."""
 
         def write(self, op: Op) -> None:
             super().write(op)

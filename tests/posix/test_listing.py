@@ -1,4 +1,4 @@
-"""Reading folders while they change: telldir, seekdir, rewinddir, and many entries."""
+"""Reading of folders while they change: telldir, seekdir, rewinddir, and many entries."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ NAME_AT = 19  # of d_name in struct dirent
 
 
 class Stream:
-    """A folder as opendir(3) reads it."""
+    """Folder stream of opendir(3)."""
 
     def __init__(self, pointer: int) -> None:
         self._pointer = pointer
@@ -39,25 +39,25 @@ class Stream:
                 yield name
 
     def take(self, count: int) -> list[str]:
-        """The next names."""
+        """Return the next names."""
         return list(islice(self, count))
 
     def tell(self) -> int:
-        """telldir."""
+        """Call telldir(3)."""
         return int(libc.telldir(self._pointer))
 
     def seek(self, where: int) -> None:
-        """seekdir."""
+        """Call seekdir(3)."""
         libc.seekdir(self._pointer, where)
 
     def rewind(self) -> None:
-        """rewinddir."""
+        """Call rewinddir(3)."""
         libc.rewinddir(self._pointer)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[Stream]:
-    """The folder, open."""
+    """Yield the open folder."""
     pointer = libc.opendir(os.fsencode(path))
     assert pointer
     try:
@@ -67,8 +67,10 @@ def reading(path: Path) -> Iterator[Stream]:
 
 
 def test_a_listing_under_way_sees_what_stays_exactly_once(mounted: Mounted) -> None:
-    """While entries come, go and are replaced by saves, those that stay are listed once each;
-    rewinddir shows what there is then, seekdir goes on where telldir was."""
+    """While entries are created, removed and replaced, the others are listed exactly once.
+
+    rewinddir shows the current entries, seekdir continues at the position of telldir.
+    """
     folder = mounted.root / "many"
     folder.mkdir()
     names = [f"{number:04}~" for number in range(1500)]
@@ -108,7 +110,7 @@ def test_a_listing_under_way_sees_what_stays_exactly_once(mounted: Mounted) -> N
 
 
 def test_a_folder_removed_while_it_is_read_is_empty(mounted: Mounted) -> None:
-    """Its entries are not shown any more, and nothing can be made in it."""
+    """The entries of a removed folder are not shown any more, and no entry can be created in it."""
     folder = mounted.root / "short-lived"
     folder.mkdir()
     handle = os.open(folder, os.O_RDONLY)
@@ -127,7 +129,7 @@ def test_a_folder_removed_while_it_is_read_is_empty(mounted: Mounted) -> None:
 
 
 def test_thousands_of_entries_of_the_service(mounted: Mounted) -> None:
-    """A folder of 5,000 is listed whole, each entry once, and can be worked in."""
+    """A folder with 5,000 entries is listed completely, each entry once, and can be used."""
     fill(mounted.deployment, mounted.root.name, "many", 5000)
     mounted.restart()
     folder = mounted.root / "many"

@@ -1,4 +1,4 @@
-"""What the service forbids, as the errno that a program sees: protection, and levels in a zone."""
+"""Refusals of the service as errnos: protection, and levels in a zone."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def protect(mounted: Mounted, path: str, **what: bool) -> None:
 
 
 def test_protection_on_the_service_is_permission_here(either: Mounted) -> None:
-    """Protected entries refuse with EACCES, at once and before anything is lost, also to root."""
+    """Protected entries refuse with EACCES at once, even for root, before any data are lost."""
     root = either.root
     protect(either, "notes.txt", writeProtected=True)
     protect(either, "empty", executable=True, hidden=True)
@@ -86,8 +86,10 @@ def test_protection_on_the_service_is_permission_here(either: Mounted) -> None:
 
 
 def test_a_coworkers_attribute_makes_nothing_runnable(mounted: Mounted) -> None:
-    """A program that a coworker marked as one does not start by itself; what a person makes
-    runnable stays so; with the setting the attribute counts."""
+    """A program that a coworker marked as executable is not executable here by default.
+
+    A mode that the local user sets stays; with the setting, the service's attribute counts.
+    """
     program = mounted.root / "program"
     mounted.zone.write("program", b"#!/bin/sh\necho ran\n")
     protect(mounted, "program", executable=True)
@@ -113,7 +115,7 @@ def test_a_coworkers_attribute_makes_nothing_runnable(mounted: Mounted) -> None:
 def carols_mount(
     machine: Machine, deployment: Deployment, zone: str, *, settle: float = 0.2
 ) -> Iterator[Mounted]:
-    """A mount of somebody who may only add to the zone."""
+    """Yield a mount of a user who may only add to the zone."""
     mount = Mounted(machine, deployment, zone, [f"settle={settle}", "refresh=0.3"])
     try:
         mount.mount()
@@ -124,7 +126,7 @@ def carols_mount(
 
 @pytest.fixture
 def carols(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """The same, with a profile that tells the level."""
+    """Yield Carol's mount with a profile that reports the level."""
     machine.log_on(deployment, name="carol", profile="sandbox")
     with carols_mount(machine, deployment, zone) as mount:
         yield mount
@@ -133,8 +135,10 @@ def carols(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Moun
 def test_without_a_word_of_the_level_a_refused_change_is_kept(
     machine: Machine, deployment: Deployment, zone: str
 ) -> None:
-    """With a profile that does not tell the level a change of what others have is kept here, shown
-    as failed, and never reaches the service."""
+    """With a profile that does not report the level, a forbidden change is kept locally as failed.
+
+    It never changes the service.
+    """
     machine.log_on(deployment, name="carol", profile="published")
     with carols_mount(machine, deployment, zone) as carols:
         path = carols.root / "notes.txt"
@@ -158,8 +162,10 @@ def test_without_a_word_of_the_level_a_refused_change_is_kept(
 def test_where_one_may_only_add_files_are_read_only(
     deployment: Deployment, zone: str, root: bool
 ) -> None:
-    """With the level Add new files and folders arrive; modes and access(2) say that what is there
-    cannot be changed, and every change is refused at once, also to root."""
+    """With the level Add new files and folders are uploaded, and existing ones are read-only.
+
+    Modes and access(2) show that, and every change is refused at once, even for root.
+    """
     with (
         short_folder() as folder,
         nullcontext(Worker(None)) if root else working("tests.posix.adding") as worker,
@@ -197,13 +203,13 @@ def test_where_one_may_only_add_files_are_read_only(
 
 
 def level(mount: Mounted, level: str) -> None:
-    """The zone's manager gives Carol another level."""
+    """Change Carol's level as the zone's manager."""
     alice = mount.deployment.person("alice")
     where = f"/api/sandbox/zones/{mount.zone.id}/members/carol@{world.DOMAIN}"
     assert alice.http.put(where, params={"accesslevel": level}).status_code == 204
 
 
 def test_a_zone_without_access_is_not_there(carols: Mounted) -> None:
-    """What is closed to the account has no folder, and its name leads nowhere."""
+    """A zone that is closed to the account has no folder, and its name cannot be looked up."""
     assert "Closed" not in os.listdir(carols.path)
     assert opens(carols.path / "Closed" / "a", os.O_RDONLY) == "ENOENT"

@@ -30,7 +30,7 @@ os.close(descriptor)
 
 
 def test_two_processes_append_to_one_file(mounted: Mounted) -> None:
-    """No record overwrites another one, and each writer's are in order."""
+    """No record overwrites another one, and each writer's records are in order."""
     path, count = mounted.root / "log.txt", 500
     path.write_bytes(b"")
     writers = [
@@ -48,8 +48,10 @@ def test_two_processes_append_to_one_file(mounted: Mounted) -> None:
 
 
 def test_one_process_opens_a_file_twice(mounted: Mounted) -> None:
-    """Two descriptors of one process with the same flags are two: each can be read and closed,
-    whichever is closed first."""
+    """Two descriptors of one process with the same flags are independent.
+
+    Each can be read and closed, whichever is closed first.
+    """
     path = mounted.root / "big.bin"
     one, two = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
     os.close(two)
@@ -59,7 +61,7 @@ def test_one_process_opens_a_file_twice(mounted: Mounted) -> None:
 
 
 def test_an_append_goes_to_the_end_that_others_have_moved(mounted: Mounted) -> None:
-    """A coworker's longer version is what an append that begins afterwards continues."""
+    """An append after a coworker's save continues the coworker's longer version."""
     mounted.restart("refresh=0.1")
     path = mounted.root / "notes.txt"
     assert path.stat().st_size == 23
@@ -90,7 +92,8 @@ except OSError as refused:
 
 
 def test_locks_hold_between_processes(mounted: Mounted) -> None:
-    """flock, POSIX and open-file-description locks keep another process out, and are given back."""
+    """flock, POSIX and open-file-description locks exclude other processes, until they are
+    released."""
     path = mounted.root / "notes.txt"
     with descriptor(path, os.O_RDWR) as mine:
         fcntl.flock(mine, fcntl.LOCK_EX)
@@ -108,8 +111,10 @@ def test_locks_hold_between_processes(mounted: Mounted) -> None:
 
 
 def test_mappings_share_what_they_should(mounted: Mounted) -> None:
-    """MAP_SHARED is seen by read(2) and by other processes, MAP_PRIVATE by nobody; all of it is
-    uploaded, also what was written after the descriptor was closed."""
+    """MAP_SHARED is visible to read(2) and to other processes, MAP_PRIVATE is not.
+
+    All shared writes are uploaded, even those after the descriptor was closed.
+    """
     path = mounted.root / "mapped.bin"
     path.write_bytes(bytes(10_000))
     both = os.open(path, os.O_RDWR)
@@ -141,7 +146,7 @@ def test_mappings_share_what_they_should(mounted: Mounted) -> None:
 
 
 def test_a_removed_file_can_be_used_until_it_is_closed(mounted: Mounted) -> None:
-    """unlink while open: neither an upload under way nor a cold cache takes the bytes away."""
+    """An open file keeps its bytes after unlink, during an upload and with an empty cache."""
     path = mounted.root / "big.bin"
     with descriptor(path, os.O_RDWR) as both:
         path.unlink()
@@ -169,8 +174,10 @@ def test_a_removed_file_can_be_used_until_it_is_closed(mounted: Mounted) -> None
 
 
 def test_a_replaced_file_that_was_never_read_stays_readable(either: Mounted) -> None:
-    """Who has a file open while a save replaces it reads the old one, though nothing of it was
-    here and the service has the new one by now."""
+    """A program that has the replaced file open can still read it.
+
+    The file was not cached, and the service has the new version already.
+    """
     either.restart("settle=600")  # however long it takes, the new one is not sent before
     path, new = either.root / "big.bin", either.root / "big.bin.new"
     with descriptor(path, os.O_RDONLY) as old:
@@ -185,7 +192,7 @@ def test_a_replaced_file_that_was_never_read_stays_readable(either: Mounted) -> 
 
 
 def test_a_rename_that_takes_longer_than_settle_is_one_version(either: Mounted) -> None:
-    """The new file is not sent under its temporary name while the former content is fetched."""
+    """The new file is not sent under its temporary name while the former content is downloaded."""
     either.restart("settle=2")
     path, new = either.root / "big.bin", either.root / "big.bin.new"
     former = either.zone.entry_id("big.bin")
@@ -201,7 +208,7 @@ def test_a_rename_that_takes_longer_than_settle_is_one_version(either: Mounted) 
 
 
 def test_a_file_is_cut_below_who_has_it_open(mounted: Mounted) -> None:
-    """Truncation by a name or by O_TRUNC is seen at once by every other descriptor."""
+    """Truncation by name or by O_TRUNC is visible at once through every other descriptor."""
     path = mounted.root / "big.bin"
     with descriptor(path, os.O_RDWR) as one, descriptor(path, os.O_RDONLY) as two:
         os.truncate(path, 100)
@@ -233,7 +240,7 @@ while not seen or seen[-1] != "end":
 
 
 def test_changes_made_here_are_told_to_who_watches(mounted: Mounted) -> None:
-    """inotify: what programs on this machine do in a folder is reported as on a local disk."""
+    """inotify reports the operations of local programs in a folder as on a local disk."""
     with subprocess.Popen(
         [sys.executable, "-c", WATCHER, str(mounted.root)], stdout=subprocess.PIPE, text=True
     ) as watcher:
@@ -255,7 +262,7 @@ def test_changes_made_here_are_told_to_who_watches(mounted: Mounted) -> None:
 
 @pytest.mark.mount("close=wait")
 def test_a_temporary_file_removed_before_it_is_closed_is_nobodys(mounted: Mounted) -> None:
-    """What tmpfile(3) makes never reaches the service, also where close waits for it."""
+    """A file of tmpfile(3) never reaches the service, even if close waits for the upload."""
     path: Path = mounted.root / "tmpfile"
     with descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as both:
         path.unlink()

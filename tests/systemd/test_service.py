@@ -1,4 +1,4 @@
-"""A person's mount as a service of a real `systemd --user`: its life, its deaths and its words."""
+"""Mount as a service of a real `systemd --user`: start, stop, failures and messages."""
 
 from tests.harness import world
 from tests.harness.deployment import Deployment, RemoteZone
@@ -10,7 +10,8 @@ DONE = "everything is on the service"
 
 
 def test_a_started_unit_is_a_mount_that_answers(unit: Unit, zone_there: RemoteZone) -> None:
-    """`start` returns when files can be read; an edit is a version; the status says so."""
+    """`start` returns when files can be read; an edit makes a version; the status shows the
+    mount."""
     unit.done("start")
     assert unit.house.read(f"{unit.folder}/notes.txt") == world.SEED["notes.txt"].decode()
     assert unit.status()["state"] == "online"
@@ -27,7 +28,7 @@ def test_a_started_unit_is_a_mount_that_answers(unit: Unit, zone_there: RemoteZo
 def test_a_stop_waits_for_the_outbox(
     unit: Unit, zone_there: RemoteZone, deployment: Deployment
 ) -> None:
-    """What was written a moment before is on the service when `stop` returns."""
+    """A file written a moment before is on the service when `stop` returns."""
     unit.settings(DROP_IN.replace("STOP_SECONDS=2", "STOP_SECONDS=60"))
     unit.done("enable")
     unit.start()
@@ -44,7 +45,7 @@ def test_a_stop_waits_for_the_outbox(
 def test_a_stop_without_the_service_says_what_is_left(
     unit: Unit, zone_there: RemoteZone, deployment: Deployment
 ) -> None:
-    """It ends within its limit, tells the journal and the status, and the next start sends it."""
+    """The stop ends within its limit with a message, and the next start sends the changes."""
     unit.done("enable")
     unit.start()
     deployment.fault(down=True)
@@ -65,7 +66,7 @@ def test_a_stop_without_the_service_says_what_is_left(
 def test_a_killed_daemon_comes_back_with_all_that_was_written(
     unit: Unit, zone_there: RemoteZone, deployment: Deployment
 ) -> None:
-    """Its dead mount is gone, another daemon serves the folder and sends what waited, once."""
+    """The dead mount is gone; another daemon serves the folder and sends pending changes once."""
     unit.start()
     deployment.fault(down=True)
     unit.house.write(f"{unit.folder}/notes.txt", "before the end\n")
@@ -82,7 +83,8 @@ def test_a_killed_daemon_comes_back_with_all_that_was_written(
 
 
 def test_a_daemon_that_hangs_is_replaced(unit: Unit, zone_there: RemoteZone) -> None:
-    """The manager misses its sign of life; programs that waited for the mount go on."""
+    """The manager's watchdog detects a hanging daemon; waiting programs continue after the
+    restart."""
     unit.settings(f"{DROP_IN}WatchdogSec=8\n")
     unit.start()
     unit.house.write(f"{unit.folder}/notes.txt", "before it hung\n")
@@ -95,7 +97,7 @@ def test_a_daemon_that_hangs_is_replaced(unit: Unit, zone_there: RemoteZone) -> 
 
 
 def test_a_restart_keeps_what_was_there(unit: Unit, deployment: Deployment) -> None:
-    """Another process, the same files, also those that the service does not have yet."""
+    """A new process shows the same files, even those that are not uploaded yet."""
     unit.start()
     pid = unit.pid
     deployment.fault(down=True)
@@ -108,7 +110,8 @@ def test_a_restart_keeps_what_was_there(unit: Unit, deployment: Deployment) -> N
 def test_a_logon_that_ends_is_a_state_and_no_restart(
     unit: Unit, zone_there: RemoteZone, deployment: Deployment
 ) -> None:
-    """The mount goes on, over a restart too, says what to run, and that alone sends all."""
+    """The mount stays, even over a restart, and names the command that is enough to send all
+    changes."""
     unit.house.log_on(deployment, unit.account, "--session-only")
     unit.start()
     pid = unit.pid
@@ -134,7 +137,7 @@ def test_a_logon_that_ends_is_a_state_and_no_restart(
 def test_without_a_logon_the_unit_fails_once_and_says_why(
     unit: Unit, deployment: Deployment
 ) -> None:
-    """It is not started over and over; after a logon `start` is all that is needed."""
+    """The unit is not restarted repeatedly; after a logon `start` is sufficient."""
     unit.house.done("zonedrive", "logoff", "--account", unit.account)
     before = len(unit.said())
     assert unit.systemctl("start").returncode != 0
@@ -149,7 +152,8 @@ def test_without_a_logon_the_unit_fails_once_and_says_why(
 
 
 def test_a_start_waits_for_its_keyring_and_can_be_given_up(unit: Unit) -> None:
-    """Secrets in a keyring that is not there yet: neither a failure nor a restart, and said."""
+    """A missing keyring causes neither a failure nor a restart, and is reported; a stop ends the
+    wait."""
     state = f"{HOME}/.local/state/zonedrive/{unit.account}"
     unit.house.done("mv", f"{state}/secrets.json", f"{state}/in-keyring")
     unit.done("enable")
@@ -165,7 +169,7 @@ def test_a_start_waits_for_its_keyring_and_can_be_given_up(unit: Unit) -> None:
 def test_a_boot_without_the_service_ends_in_a_mount(
     unit: Unit, deployment: Deployment, zone_there: RemoteZone
 ) -> None:
-    """What was read can be read, what is written waits; nothing has to be started again."""
+    """Cached files can be read, and writes are pending; no second start is necessary."""
     unit.done("enable")
     unit.start()
     deployment.fault(down=True)
@@ -182,7 +186,7 @@ def test_a_boot_without_the_service_ends_in_a_mount(
 
 
 def test_a_dead_mount_of_before_does_not_keep_it_from_starting(unit: Unit) -> None:
-    """One that a daemon of the shell has left, killed."""
+    """A dead mount of a daemon that was started from a shell does not prevent the start."""
     unit.house.done("mkdir", "-p", unit.mountpoint)
     unit.house.done("zonedrive", "mount", unit.mountpoint, "--account", unit.account)
     pid = str(unit.status()["pid"])
@@ -192,7 +196,7 @@ def test_a_dead_mount_of_before_does_not_keep_it_from_starting(unit: Unit) -> No
 
 
 def test_a_frozen_mount_of_before_is_told_and_left_alone(unit: Unit) -> None:
-    """A start at it ends, with what to do; who froze it goes on as if nothing had been."""
+    """A start at a frozen mount fails with a remedy; the frozen daemon continues unharmed later."""
     unit.house.done("mkdir", "-p", unit.mountpoint)
     unit.house.done("zonedrive", "mount", unit.mountpoint, "--account", unit.account)
     pid = str(unit.status()["pid"])
@@ -211,7 +215,8 @@ def test_a_frozen_mount_of_before_is_told_and_left_alone(unit: Unit) -> None:
 
 
 def test_what_fails_at_once_is_tried_five_times(unit: Unit) -> None:
-    """No endless loop; when the cause is gone, the two documented commands start it again."""
+    """The restarts are limited; once the cause is gone, the two documented commands start the
+    unit."""
     unit.settings(DROP_IN.replace("StartLimitIntervalSec=0", ""))
     unit.house.done("mkdir", "-p", unit.mountpoint)
     unit.house.write(f"{unit.mountpoint}/stray", "in the way")
@@ -226,8 +231,10 @@ def test_what_fails_at_once_is_tried_five_times(unit: Unit) -> None:
 
 
 def test_the_limits_are_those_of_the_unit_as_it_is_installed(unit: Unit) -> None:
-    """Above, some are shorter.  A stop has time for its uploads, the manager
-    gives up before its own end, nobody else reads a core or a file, and five starts fit in.
+    """The installed unit has the intended limits, some of which are shorter in the other tests.
+
+    A stop has time for its uploads, a daemon ends before the manager's timeout, other users can
+    read neither core dumps nor files, and five starts are possible.
     """
     asked = ("TimeoutStopUSec", "TimeoutStartUSec", "RestartUSec",
              "StartLimitBurst", "StartLimitIntervalUSec", "RestartPreventExitStatus", "LimitCORE",

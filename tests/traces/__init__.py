@@ -1,1 +1,1 @@
-"""What real programs do with a folder when they save: recorder, player and the recordings."""
+"""File operations of real programs when they save: recorder, player and the recordings."""

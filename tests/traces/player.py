@@ -1,8 +1,8 @@
-"""Doing again on a folder what a program did.
+"""Player that repeats the recorded operations of a program on a folder.
 
-Knows only the folder.  What the program was refused is tried as well and must be refused again,
-since what it did afterwards follows from that; a folder that refuses nothing, such as a temporary
-one, is spared these calls.
+Knows only the folder.  Calls that were refused are repeated and must be refused again, because the
+later calls depend on that; a folder that refuses nothing, such as a temporary one, does not get
+these calls.
 """
 
 import errno
@@ -17,7 +17,7 @@ EXCHANGE, NOREPLACE = 2, 1
 
 
 def prepare(folder: Path, trace: Trace) -> None:
-    """Make the folder what it was when the program began."""
+    """Create the folder's content at the start of the program."""
     for name, kept in sorted(trace.before.items()):
         path = folder / name
         if kept is None:
@@ -27,10 +27,10 @@ def prepare(folder: Path, trace: Trace) -> None:
 
 
 class Player:
-    """The open files of a program that is done again in `folder`."""
+    """Open files of a program whose calls are repeated in `folder`."""
 
     def __init__(self, folder: Path, *, refuses: bool, system: Any = os) -> None:
-        """`refuses`: whether the folder is to refuse what the recorded one did.
+        """Set the folder; `refuses`: the folder must refuse the same calls as the recorded one.
 
         `system` has the functions of `os` for this folder.
         """
@@ -39,7 +39,7 @@ class Player:
         self._files: dict[int, int] = {}
 
     def play(self, trace: Trace) -> Iterator[Step]:
-        """One step after the other; each is yielded when it is done."""
+        """Repeat the steps one after the other; yield each one after it is done."""
         try:
             for step in trace.steps:
                 if not step.error:

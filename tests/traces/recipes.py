@@ -1,8 +1,8 @@
-"""What was recorded: for each trace the folder at first, and what a person or a script does.
+"""Recipes of the recordings: the folder's initial content, and the actions of a person or script.
 
-The command runs in the folder, through a shell; `$STRACE` stands before the program to be watched
-where that is not the whole command.  `$OUT` is a folder elsewhere.  Keys are typed one after the
-other, each when the screen has come to rest.
+The command runs in the folder, through a shell; `$STRACE` is placed before the traced program if
+that is not the whole command.  `$OUT` is another folder.  Keys are typed one after the other, each
+when the screen is stable.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ MORE = "".join(f"line {number}\n" for number in range(2000))
 
 
 class Recipe(NamedTuple):
-    """How one trace comes about."""
+    """Instructions for one trace."""
 
     program: str  # its package's name, for the version
     command: str
@@ -21,7 +21,7 @@ class Recipe(NamedTuple):
 
 
 def one(program: str, command: str, *keys: str, text: str = TEXT) -> Recipe:
-    """On a folder with one file."""
+    """Return a recipe for a folder with one file."""
     return Recipe(program, command, {"notes.txt": text}, keys)
 
 

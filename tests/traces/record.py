@@ -32,7 +32,7 @@ LONGEST_SECONDS = 120
 
 
 def run(recipe: Recipe, folder: Path, elsewhere: Path) -> Path:
-    """Carry the recipe out under strace; the log."""
+    """Run the recipe under strace; return the log."""
     log = elsewhere / "log" / "calls"
     log.parent.mkdir()
     out = elsewhere / "out"
@@ -55,7 +55,7 @@ def run(recipe: Recipe, folder: Path, elsewhere: Path) -> Path:
 def _typed(
     command: Sequence[str], folder: Path, environment: dict[str, str], keys: Sequence[str]
 ) -> None:
-    """Run it on a terminal, and type."""
+    """Run the command on a terminal, and type the keys."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
@@ -80,7 +80,7 @@ def _typed(
 
 
 def version(package: str) -> str:
-    """The package with its version, without Debian's part."""
+    """Return the package with its version, without Debian's revision."""
     asked = subprocess.run(
         ["dpkg-query", "-W", "-f", "${Version}", package],
         capture_output=True, text=True, check=False,
@@ -89,7 +89,7 @@ def version(package: str) -> str:
 
 
 def document(elsewhere: Path) -> bytes:
-    """A small text document, made by the office program itself."""
+    """Return a small text document, created by the office program itself."""
     (elsewhere / "letter.txt").write_text("Dear Bob,\n\nall is well.\n")
     subprocess.run(
         ["soffice", f"-env:UserInstallation=file://{elsewhere}/o", "--headless", "--convert-to",
@@ -100,7 +100,7 @@ def document(elsewhere: Path) -> bytes:
 
 
 def record(name: str, recipe: Recipe, profile: str, mounted: Mounted) -> None:
-    """Carry one recipe out, and keep its trace."""
+    """Run one recipe, and store its trace."""
     folder = mounted.root / name
     with tempfile.TemporaryDirectory(prefix="zdrec") as scratch:
         log = run(recipe, folder, Path(scratch))
@@ -132,12 +132,12 @@ DOCUMENTS: dict[str, bytes] = {}
 
 
 def seed(text: str) -> bytes:
-    """The bytes of a file that a recipe begins with."""
+    """Return the bytes of a recipe's initial file."""
     return DOCUMENTS[text] if text in DOCUMENTS else text.encode()
 
 
 def main(arguments: Sequence[str]) -> None:
-    """See the module."""
+    """Run the command; see the module."""
     chosen: dict[str, Recipe] = {}
     if "--" in arguments:
         name, _, *command = arguments

@@ -1,7 +1,7 @@
-"""From strace's log of a program to the steps of a trace.
+"""Conversion of strace's log of a program to the steps of a trace.
 
-Must not know what is recorded or where.  One file of the log for each thread (`-ff`), every call
-with its time (`-ttt`), the paths of descriptors (`-y`), and texts in hexadecimal (`-xx`).
+Knows nothing of the recorded program or folder.  One file of the log for each thread (`-ff`), every
+call with its time (`-ttt`), the paths of descriptors (`-y`), and texts in hexadecimal (`-xx`).
 
 INVARIANT: calls on anything outside the folder leave no step.
 """
@@ -41,7 +41,7 @@ def _unhex(text: str) -> bytes:
 
 
 def _arguments(text: str) -> list[Any]:
-    """Texts as bytes, everything else as strace wrote it."""
+    """Return the arguments: texts as bytes, everything else as strace wrote it."""
     found: list[Any] = []
     for match in _ARGUMENT.finditer(text):
         if match[1] is not None:
@@ -52,7 +52,7 @@ def _arguments(text: str) -> list[Any]:
 
 
 class File:
-    """An open file description."""
+    """Open file description."""
 
     def __init__(self, number: int, path: str, flags: Sequence[str]) -> None:
         self.number = number
@@ -63,14 +63,14 @@ class File:
 
 
 class Process:
-    """What threads share: descriptors and the working directory."""
+    """State that threads share: descriptors and the working directory."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.files: dict[int, tuple[File, bool]] = {}  # with whether it ends at exec
 
     def forked(self) -> "Process":
-        """A child's."""
+        """Return the state of a child."""
         child = Process(self.folder)
         child.files = dict(self.files)
         for file, _ in child.files.values():
@@ -79,7 +79,7 @@ class Process:
 
 
 class Reading:
-    """The state while a log is read."""
+    """State while a log is read."""
 
     def __init__(self, folder: Path) -> None:
         self._root = os.fspath(folder)
@@ -89,7 +89,7 @@ class Reading:
         self.lost: list[str] = []  # what no trace can hold
 
     def read(self, log: Path) -> None:
-        """Every line of the log's files, in the order of time."""
+        """Read every line of the log's files, in the order of time."""
         lines: list[tuple[float, int, str]] = []
         for path in sorted(log.parent.glob(log.name + ".*")):
             pid = int(path.suffix[1:])
@@ -116,7 +116,7 @@ class Reading:
         self.steps.append(Step(list(call), self._now, error))
 
     def _inside(self, process: Process, where: Any, path: bytes) -> str | None:
-        """The name relative to the folder; None outside of it."""
+        """Return the name relative to the folder; None if it is outside."""
         base = process.folder
         if isinstance(where, str) and (match := re.search(r"<(.*)>", where)):
             base = _unhex(match[1]).decode()
@@ -250,7 +250,7 @@ class Reading:
             self._note(error, "write", file.number, int(a[3]), content(a[1]))
 
     def _copied(self, process: Process, target: Any, result: int, error: str) -> None:
-        """Bytes that strace did not see."""
+        """Copy bytes that strace did not log."""
         file = self._file(process, target)
         if file is not None and not error and result:
             self.steps.append(Step(["write", file.number, file.offset, [result, 7]], self._now))
@@ -375,14 +375,16 @@ class Reading:
 
 
 def read(log: Path, folder: Path) -> tuple[list[Step], list[str]]:
-    """The steps in a log that are about `folder`, and what of it no trace can hold."""
+    """Return the steps in a log that concern `folder`, and the calls that a trace cannot
+    represent."""
     reading = Reading(folder)
     reading.read(log)
     return list(_without_idle(reading.steps)), reading.lost
 
 
 def _without_idle(steps: list[Step]) -> Iterator[Step]:
-    """Without files that were opened only to look at their attributes, and repeated looks."""
+    """Return the steps without repeated stats, and without files that were opened only for
+    attributes."""
     used = {step.call[1] for step in steps if isinstance(step.call[1], int)}
     worked = {
         step.call[1] for step in steps if step.call[0] != "close" and isinstance(step.call[1], int)

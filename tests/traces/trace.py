@@ -31,7 +31,7 @@ Content = str | list[int]
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call."""
+    """Single call."""
 
     call: list[Any]
     at: int = 0  # milliseconds since the program began
@@ -39,7 +39,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """What one program did with one folder."""
+    """Recorded calls of one program on one folder."""
 
     program: str  # name and version
     command: str
@@ -50,7 +50,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 def content(data: bytes) -> Content:
-    """How a trace keeps these bytes; nothing of the machine they come from."""
+    """Return the form in which a trace stores these bytes, without private data of the machine."""
     if len(data) <= KEPT and not any(each in data for each in PRIVATE):
         try:
             return data.decode("ascii")
@@ -60,7 +60,7 @@ def content(data: bytes) -> Content:
 
 
 def expand(kept: Content) -> bytes:
-    """The bytes that a player writes; always the same ones."""
+    """Return the bytes that a player writes; always the same ones."""
     if isinstance(kept, str):
         return kept.encode("ascii")
     size, seed = kept
@@ -68,12 +68,12 @@ def expand(kept: Content) -> bytes:
 
 
 def load(path: Path) -> Trace:
-    """Read one.  Raises msgspec.ValidationError."""
+    """Read a trace.  Raises msgspec.ValidationError."""
     return msgspec.json.decode(path.read_bytes(), type=Trace)
 
 
 def save(path: Path, trace: Trace) -> None:
-    """Write one, a line for each step."""
+    """Write a trace, one line for each step."""
     plain = msgspec.to_builtins(trace)
     steps = ",\n".join(json.dumps(step) for step in plain.pop("steps"))
     head = json.dumps(plain, indent=1)[:-2]

@@ -1,4 +1,4 @@
-"""A service to log on to that is a function, and somebody who answers its questions."""
+"""Simulated logon service whose other end is a function, and a user who answers its questions."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Answer = httpx.Response | Exception
 
 
 class Desk:
-    """The access endpoints: a list of answers for each, and what was asked."""
+    """Access endpoints: a list of answers for each, and a record of the requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any, str | None]] = []
@@ -36,11 +36,11 @@ class Desk:
         }
 
     def answer(self, route: str, *answers: Answer) -> None:
-        """From now on, one after the other; the last one stays."""
+        """Set the answers, one after the other; the last one repeats."""
         self.answers[route] = list(answers)
 
     def handle(self, request: httpx.Request) -> httpx.Response:
-        """One request."""
+        """Answer one request."""
         route = f"{request.method} {request.url.path}"
         body = json.loads(request.content) if request.content else None
         self.asked.append(
@@ -53,61 +53,61 @@ class Desk:
         return httpx.Response(found.status_code, content=found.content, headers=found.headers)
 
     def routes(self) -> list[str]:
-        """What was asked, in order."""
+        """Return the requests, in order."""
         return [f"{method} {path}" for method, path, _, _ in self.asked]
 
     def bodies(self, path: str) -> list[Any]:
-        """What was sent to `path`."""
+        """Return the bodies that were sent to `path`."""
         return [body for _, where, body, _ in self.asked if where == path]
 
     def client(self) -> LoopClient:
-        """A client that talks to it."""
+        """Return a client of the service."""
         return LoopClient(BASE, LoopHandler(self.handle), httpx.Auth())
 
     def access(self) -> LogonApi:
-        """The access endpoints."""
+        """Return the access endpoints."""
         return LogonApi(self.client())
 
 
 def say(status: int, value: object = None, **headers: str) -> httpx.Response:
-    """An answer with JSON, or with nothing."""
+    """Return an answer with JSON, or an empty one."""
     if value is None:
         return httpx.Response(status, headers=headers)
     return httpx.Response(status, json=value, headers=headers)
 
 
 def refuse(status: int, code: str) -> httpx.Response:
-    """An error of the service."""
+    """Return an error of the service."""
     return say(status, {"error": code, "message": "no"})
 
 
 class Person:
-    """Has credentials, and counts how often they are wanted."""
+    """User with credentials, who counts the questions."""
 
     def __init__(self, password: str = PASSWORD, code: str = "", given: str = "") -> None:
         self._password, self._code, self._given = password, code, given
         self.wanted: list[str] = []
 
     def password(self) -> Secret:
-        """Typed."""
+        """Return the typed password."""
         self.wanted.append("password")
         return Secret(self._password)
 
     def code(self, kind: str) -> Secret:
-        """Typed, where there is one."""
+        """Return the typed code, if there is one."""
         self.wanted.append(f"code {kind}")
         if not self._code:
             raise CredentialsRefused("nobody to ask")
         return Secret(self._code)
 
     def given_code(self) -> Secret | None:
-        """From the command line."""
+        """Return the code from the command line."""
         return Secret(self._given) if self._given else None
 
 
 @pytest.fixture
 def desk() -> Desk:
-    """A friendly one."""
+    """Return a service that accepts the logon."""
     return Desk()
 
 

@@ -1,4 +1,4 @@
-"""What a logon leaves for later commands."""
+"""Account data that a logon stores for later commands."""
 
 from pathlib import Path
 
@@ -16,14 +16,14 @@ ALICE = Account(name="work", base_url="https://zones.example", username="alice",
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """An account's own folders."""
+    """Return an account's own folders."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return AccountPaths("work")
 
 
 def test_what_is_saved_is_loaded(paths: AccountPaths) -> None:
-    """By its owner alone."""
+    """The file is readable only by its owner."""
     ALICE.save(paths)
     assert Account.load(paths) == ALICE
     assert paths.account_file.stat().st_mode & 0o777 == 0o600
@@ -35,7 +35,7 @@ def test_what_is_saved_is_loaded(paths: AccountPaths) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"name":1}', b"\xff"])
 def test_a_damaged_file_is_said(paths: AccountPaths, text: bytes) -> None:
-    """With the file's name, where the same has happened to its copy."""
+    """The error names the file if its copy is damaged, too."""
     ALICE.save(paths)
     paths.account_file.write_bytes(text)
     assert Account.load(paths) == ALICE  # it is kept twice
@@ -45,7 +45,7 @@ def test_a_damaged_file_is_said(paths: AccountPaths, text: bytes) -> None:
 
 
 def test_a_file_that_was_edited_to_http_is_refused(paths: AccountPaths) -> None:
-    """The bearer never goes over a plain connection."""
+    """The token is never sent over a plain connection."""
     ALICE.save(paths)
     text = paths.account_file.read_bytes().replace(b"https:", b"http:")
     paths.account_file.write_bytes(text)
@@ -65,13 +65,13 @@ def test_a_file_that_was_edited_to_http_is_refused(paths: AccountPaths) -> None:
     ],
 )
 def test_whose_data_it_is(other: dict[str, str], same: bool) -> None:
-    """The service's id of the user decides, where it is known."""
+    """The service's id of the user decides, if it is known."""
     fields = {name: getattr(ALICE, name) for name in Account.__struct_fields__} | other
     assert ALICE.same_owner(Account(**fields)) is same
 
 
 def fill(paths: AccountPaths) -> FileStore:
-    """Something of everything."""
+    """Store data of every kind."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", Secret("b"))
     store.set("key", Secret("k"))
@@ -85,7 +85,7 @@ def fill(paths: AccountPaths) -> FileStore:
 
 
 def test_another_users_data_is_forgotten_and_the_logon_kept(paths: AccountPaths) -> None:
-    """Key, cache, tree and outgoing bytes go."""
+    """Key, cache, tree and outgoing bytes are deleted."""
     store = fill(paths)
     forget_data(paths, store)
     assert store.get("key") is None
@@ -100,7 +100,7 @@ def test_another_users_data_is_forgotten_and_the_logon_kept(paths: AccountPaths)
 
 
 def test_a_logoff_leaves_nothing(paths: AccountPaths) -> None:
-    """Neither folders nor secrets; doing it again does no harm."""
+    """Neither folders nor secrets remain; a second logoff has no effect."""
     store = fill(paths)
     destroy(paths, store)
     assert not paths.cache.exists()
@@ -109,7 +109,7 @@ def test_a_logoff_leaves_nothing(paths: AccountPaths) -> None:
 
 
 def test_a_backlog_reads_well() -> None:
-    """In a sentence."""
+    """A backlog is printed as a readable phrase."""
     assert str(Backlog(1, 7)) == "1 file (7 bytes)"
     assert str(Backlog(2, 7)) == "2 files (7 bytes)"
     changes = "(new folders, renames, removals)"
@@ -118,7 +118,7 @@ def test_a_backlog_reads_well() -> None:
 
 
 def test_what_to_type_names_the_same_sign_on() -> None:
-    """Who signed on in a browser is told to do that again, not to give a password."""
+    """After a sign-on in a browser, the remedy is the same sign-on, not a password."""
     browser = msgspec.structs.replace(ALICE, sign_on=("--idp", "branch office"))
     assert browser.logon_command(session_only=True) == (
         "zonedrive logon https://zones.example --idp 'branch office' --account work --session-only"
@@ -127,7 +127,7 @@ def test_what_to_type_names_the_same_sign_on() -> None:
 
 
 def test_what_a_lost_keyring_holds_does_not_keep_the_rest(paths: AccountPaths) -> None:
-    """Where a person wants that; else nothing is touched."""
+    """If the user wants that, the other data are deleted; otherwise nothing changes."""
 
     class Lost(FileStore):
         def delete(self, name: str) -> None:
@@ -156,6 +156,6 @@ def test_what_a_lost_keyring_holds_does_not_keep_the_rest(paths: AccountPaths) -
     ],
 )
 def test_the_command_to_log_on_again_can_be_pasted(fields: dict[str, str], command: str) -> None:
-    """Into any shell, whatever the names are."""
+    """The command works in any shell, whatever the names are."""
     kept = {name: getattr(ALICE, name) for name in Account.__struct_fields__} | fields
     assert Account(**kept).logon_command() == command

@@ -1,4 +1,4 @@
-"""The bearer in each request."""
+"""Bearer token or session in each request."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from zonedrive.logon.secrets import Kind, Secret
 
 
 class Memory:
-    """A store that counts how often it is read."""
+    """Store that counts its reads."""
 
     kind: Kind = "file"
 
@@ -22,23 +22,23 @@ class Memory:
         self.fail: StoreError | None = None
 
     def get(self, name: str) -> Secret | None:
-        """Look."""
+        """Return a secret."""
         self.reads += 1
         if self.fail:
             raise self.fail
         return self.kept.get(name)
 
     def set(self, name: str, value: Secret) -> None:
-        """Keep."""
+        """Store a secret."""
         self.kept[name] = value
 
     def delete(self, name: str) -> None:
-        """Forget."""
+        """Delete a secret."""
         self.kept.pop(name, None)
 
 
 class VirtualRoot(httpx.MockTransport):
-    """Lets only some bearers in, and keeps all it has seen."""
+    """Service that accepts only some bearers, and records all it has received."""
 
     def __init__(self, *good: str, on_refusal: Callable[[], None] = lambda: None) -> None:
         super().__init__(self._answer)
@@ -56,24 +56,24 @@ class VirtualRoot(httpx.MockTransport):
 
 
 def get(store: Memory, transport: VirtualRoot, times: int = 1) -> int:
-    """The status that a client of the worker threads gets."""
+    """Return the status for a client of the worker threads."""
     with httpx.Client(transport=transport, auth=BearerAuth(store)) as client:
         return [client.get("https://zones.example/").status_code for _ in range(times)][-1]
 
 
 async def aget(store: Memory, transport: VirtualRoot) -> int:
-    """The status that a client on the loop gets."""
+    """Return the status for a client on the loop."""
     async with httpx.AsyncClient(transport=transport, auth=BearerAuth(store)) as client:
         return (await client.get("https://zones.example/")).status_code
 
 
 async def both(store: Memory, transport: VirtualRoot) -> tuple[int, int]:
-    """One request of either kind of client."""
+    """Return the statuses for one request of either kind of client."""
     return get(store, transport), await aget(store, transport)
 
 
 async def test_the_stored_bearer_is_sent() -> None:
-    """As `Authorization: Bearer`."""
+    """The header is `Authorization: Bearer`."""
     store = Memory()
     save_bearer(store, Bearer("good", "token", 5, "id"))
     assert await both(store, VirtualRoot("good")) == (200, 200)
@@ -81,7 +81,7 @@ async def test_the_stored_bearer_is_sent() -> None:
 
 
 def test_the_store_is_read_once() -> None:
-    """A keyring is not asked at every request."""
+    """The keyring is not read for every request."""
     store = Memory(bearer="good")
     assert get(store, VirtualRoot("good"), times=5) == 200
     assert store.reads == 1
@@ -89,7 +89,7 @@ def test_the_store_is_read_once() -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 async def test_a_logon_elsewhere_is_picked_up(asynchronous: bool) -> None:
-    """After a 401 the store is read again, and the request repeated once."""
+    """After a 401 the store is read again, and the request is repeated once."""
     store = Memory(bearer="old")
 
     def log_on() -> None:
@@ -102,14 +102,14 @@ async def test_a_logon_elsewhere_is_picked_up(asynchronous: bool) -> None:
 
 
 async def test_a_refused_bearer_is_not_sent_again_and_again() -> None:
-    """One refusal is one request; the 401 goes through."""
+    """A refused bearer causes one request, and the caller gets the 401."""
     transport = VirtualRoot()
     assert await both(Memory(bearer="old"), transport) == (401, 401)
     assert transport.seen == ["old", "old"]
 
 
 def test_a_body_that_is_gone_is_not_repeated() -> None:
-    """But the next request has the new bearer."""
+    """A request without a repeatable body fails, but the next one has the new bearer."""
     store = Memory(bearer="old")
     transport = VirtualRoot("new", on_refusal=lambda: store.set("bearer", Secret("new")))
     with httpx.Client(transport=transport, auth=BearerAuth(store)) as client:
@@ -120,7 +120,7 @@ def test_a_body_that_is_gone_is_not_repeated() -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 async def test_a_password_in_a_request_goes_out_once(asynchronous: bool) -> None:
-    """A 401 is about the password: no other bearer is looked for, and this one stays in use."""
+    """A 401 then concerns the password: no other bearer is read, and this one stays in use."""
     store = Memory(bearer="good")
     transport = VirtualRoot(on_refusal=lambda: store.set("bearer", Secret("new")))
     auth = BearerAuth(store, lambda _refused: pytest.fail("renewed"))
@@ -141,7 +141,7 @@ async def test_a_password_in_a_request_goes_out_once(asynchronous: bool) -> None
      Memory(bearer="hunter2\x00"), Memory(bearer='{"secret":"h\u00fcnter2","kind":"token"}')],
 )  # fmt: skip
 async def test_without_a_usable_bearer_nothing_is_sent(store: Memory) -> None:
-    """And nothing of it is in the message."""
+    """The error message does not contain the bearer."""
     transport = VirtualRoot("hunter2")
     with pytest.raises(NotLoggedOn) as refused:
         await both(store, transport)
@@ -150,7 +150,7 @@ async def test_without_a_usable_bearer_nothing_is_sent(store: Memory) -> None:
 
 
 async def test_a_locked_keyring_is_a_logon_that_is_needed() -> None:
-    """A mount goes on offline until it opens."""
+    """The mount continues offline until the keyring is unlocked."""
     store = Memory(bearer="good")
     store.fail = StoreError("the keyring does not answer", remedy="unlock it")
     with pytest.raises(NotLoggedOn, match="keyring"):
@@ -160,14 +160,14 @@ async def test_a_locked_keyring_is_a_logon_that_is_needed() -> None:
 
 
 def test_a_bearer_does_not_show_itself() -> None:
-    """Kind and expiry are enough for a log."""
+    """repr shows only kind and expiry."""
     assert "hunter2" not in repr(Bearer("hunter2", "token", 1, "id"))
     assert Bearer("x", "token", 0).until == ""
     assert Bearer("x", "token", 2**63 - 1).until == "2262-04-11 23:47 UTC"
 
 
 class Times:
-    """A clock that goes when it is told."""
+    """Clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -177,7 +177,7 @@ class Times:
 
 
 def ask(auth: BearerAuth, transport: VirtualRoot) -> int:
-    """The status that a client of the worker threads gets; 0: refused before it was sent."""
+    """Return the status for a client of the worker threads; 0: refused before it was sent."""
     with httpx.Client(transport=transport, auth=auth) as client:
         try:
             return client.get("https://zones.example/").status_code
@@ -186,7 +186,7 @@ def ask(auth: BearerAuth, transport: VirtualRoot) -> int:
 
 
 def test_a_refused_bearer_is_shown_ever_more_rarely() -> None:
-    """Not by each of the requests that programs make, nor by each look at the state."""
+    """Neither requests of programs nor status queries send a refused bearer each time."""
     times, transport = Times(), VirtualRoot()
     auth = BearerAuth(Memory(bearer="old"), monotonic=times)
     shown = []
@@ -212,7 +212,7 @@ def test_a_moments_confusion_of_the_service_ends_by_itself() -> None:
 
 
 def test_a_logon_is_picked_up_at_once() -> None:
-    """However long the refused bearer still waits."""
+    """A new bearer is used at once, however long the refused one would still wait."""
     times, store = Times(), Memory(bearer="old")
     auth, transport = BearerAuth(store, monotonic=times), VirtualRoot("new")
     assert [ask(auth, transport) for _ in range(3)] == [401, 0, 0]
@@ -223,7 +223,7 @@ def test_a_logon_is_picked_up_at_once() -> None:
 
 
 def test_while_nothing_is_accepted_the_store_is_left_alone() -> None:
-    """A keyring is not asked by each request."""
+    """The keyring is not read for each request."""
     times, store = Times(), Memory(bearer="old")
     auth = BearerAuth(store, monotonic=times)
     for _ in range(50):
@@ -235,7 +235,7 @@ def test_while_nothing_is_accepted_the_store_is_left_alone() -> None:
 async def test_a_refused_bearer_is_renewed_and_the_request_repeated_once(
     asynchronous: bool,
 ) -> None:
-    """Also where the new one is refused, too."""
+    """The request is repeated once, even if the new bearer is refused, too."""
     for accepted in ("new", "none"):
         asked: list[Bearer | None] = []
 
@@ -256,7 +256,7 @@ async def test_a_refused_bearer_is_renewed_and_the_request_repeated_once(
 
 
 def test_many_requests_renew_once() -> None:
-    """Whoever is refused at the same time waits for what the first one gets."""
+    """Requests that are refused at the same time share one renewal."""
     store, calls = Memory(bearer="old"), []
     barrier = threading.Barrier(8, timeout=60)
 
@@ -283,7 +283,7 @@ def test_many_requests_renew_once() -> None:
 
 
 def test_why_a_renewal_was_refused_is_what_a_person_hears() -> None:
-    """Not that some request was not let in."""
+    """The user gets the reason of the failed renewal, not that of the request."""
 
     def renew(refused: Bearer | None) -> Bearer:
         raise CredentialsRefused("the password is wrong", remedy="run zonedrive logon x")
@@ -297,7 +297,7 @@ def test_why_a_renewal_was_refused_is_what_a_person_hears() -> None:
 
 
 def test_the_time_of_the_service_is_heard() -> None:
-    """In every answer."""
+    """Every answer updates the known time of the service."""
     auth = BearerAuth(Memory(bearer="good"))
     answer = httpx.Response(200, headers={"Date": "Wed, 21 Oct 2020 12:00:00 GMT"})
     with httpx.Client(transport=httpx.MockTransport(lambda _: answer), auth=auth) as client:

@@ -1,4 +1,4 @@
-"""`zonedrive logon` and `zonedrive logoff` as people and scripts meet them, at a real service."""
+"""`zonedrive logon` and `zonedrive logoff` as people and scripts use them, at a real service."""
 
 import contextlib
 import io
@@ -33,7 +33,7 @@ SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
 
 
 class Here:
-    """A machine whose commands run in this process, which saves their start."""
+    """Machine whose commands run in this process, which saves their start."""
 
     def __init__(self, machine: Machine, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.state, self.cache = machine.folder, machine.state, machine.cache
@@ -43,7 +43,7 @@ class Here:
                 patch.setenv(name, value)
 
     def run(self, *arguments: str | Path, text: str = "") -> "subprocess.CompletedProcess[str]":
-        """As Machine.run."""
+        """Run a command like Machine.run."""
         out, err = io.StringIO(), io.StringIO()
         self._patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -55,7 +55,7 @@ class Here:
         return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def done(self, *arguments: str) -> str:
-        """As Machine.done."""
+        """Run a command like Machine.done."""
         ended = self.run(*arguments)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
@@ -63,7 +63,7 @@ class Here:
 
 @pytest.fixture
 def here(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Here:
-    """Private folders, not logged on."""
+    """Return a machine with private folders, not logged on."""
     return Here(machine, monkeypatch)
 
 
@@ -76,7 +76,7 @@ def logon(
     url: str = "",
     ca_file: Path | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """A logon by a script."""
+    """Log on as a script does."""
     return machine.run(
         "logon", url or deployment.base_url, "--username", username, "--password-stdin",
         "--ca-file", ca_file or deployment.ca_file, *more, text=text,
@@ -84,7 +84,7 @@ def logon(
 
 
 def one_line(ended: "subprocess.CompletedProcess[str]", code: int, *words: str) -> None:
-    """It failed as it shall: with that exit code, and one line that holds the words."""
+    """Check that the command failed with this exit code, and one line that contains the words."""
     assert ended.returncode == code, ended.stderr
     lines = ended.stderr.splitlines()
     assert len(lines) == 1, ended.stderr
@@ -95,7 +95,7 @@ def one_line(ended: "subprocess.CompletedProcess[str]", code: int, *words: str) 
 
 @contextlib.contextmanager
 def organization(table: str) -> Iterator[Deployment]:
-    """A sandbox with other rules; its users have one-time codes."""
+    """Yield a sandbox with other rules, whose users have one-time codes."""
     folder = Path(tempfile.mkdtemp(prefix="zdsb"))
     file = world.write(folder, zones=1, organization=table)
     text = file.read_text().replace("[[users]]\n", f'[[users]]\notp_secret = "{SECRET}"\n')
@@ -113,7 +113,7 @@ def organization(table: str) -> Iterator[Deployment]:
 
 
 def test_a_script_logs_on_and_off(machine: Machine, deployment: Deployment) -> None:
-    """What it leaves is private; after the logoff nothing is left."""
+    """The stored data are private; after the logoff none are left."""
     ended = logon(machine, deployment, "--profile", "sandbox")
     assert ended.returncode == 0, ended.stderr
     assert deployment.base_url in ended.stdout
@@ -138,7 +138,7 @@ def test_a_script_logs_on_and_off(machine: Machine, deployment: Deployment) -> N
 
 @pytest.mark.parametrize("username", [ALICE, "nobody@nowhere.example"])
 def test_a_wrong_password(here: Here, deployment: Deployment, username: str) -> None:
-    """One attempt, exit 3, one line, and nothing left behind."""
+    """One attempt, exit code 3, one line, and no stored data."""
     deployment.tell({"stats": "reset"})
     ended = logon(here, deployment, text="wrong\n", username=username)
     one_line(ended, 3, "unknown user or wrong password")
@@ -147,7 +147,7 @@ def test_a_wrong_password(here: Here, deployment: Deployment, username: str) -> 
 
 
 def test_a_password_of_any_characters(here: Here, deployment: Deployment) -> None:
-    """Spaces and accents are part of it; the line's end is not."""
+    """Spaces and accents are part of the password; the end of the line is not."""
     for end in ("\n", "\r\n", "", "\nsecond line\n"):
         text = f"{world.PASSWORDS['carol']}{end}"
         ended = logon(here, deployment, text=text, username=f"carol@{world.DOMAIN}")
@@ -156,18 +156,18 @@ def test_a_password_of_any_characters(here: Here, deployment: Deployment) -> Non
 
 @pytest.mark.parametrize("text", ["", "\n", "x" * 5000 + "\n"])
 def test_no_password(here: Here, deployment: Deployment, text: str) -> None:
-    """Nothing is sent for it."""
+    """Without a password no request is sent."""
     one_line(logon(here, deployment, text=text), 3)
 
 
 def test_plain_http(here: Here, deployment: Deployment) -> None:
-    """Refused before anything is sent."""
+    """Plain HTTP is refused before any request."""
     url = deployment.base_url.replace("https", "http")
     one_line(logon(here, deployment, url=url), 1, "plain HTTP")
 
 
 def test_a_host_that_does_not_answer(here: Here, deployment: Deployment) -> None:
-    """Exit 4, with the host."""
+    """Exit code 4, and the line names the host."""
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # nobody listens, and nobody else can
         port = deaf.getsockname()[1]
@@ -176,7 +176,7 @@ def test_a_host_that_does_not_answer(here: Here, deployment: Deployment) -> None
 
 
 def test_a_host_of_another_authority(here: Here, deployment: Deployment, tmp_path: Path) -> None:
-    """Exit 4, and the line names --ca-file; nothing was sent."""
+    """Exit code 4, and the line names --ca-file; no data were sent."""
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     deployment.tell({"stats": "reset"})
     one_line(
@@ -190,14 +190,14 @@ def test_a_host_of_another_authority(here: Here, deployment: Deployment, tmp_pat
 def test_a_bad_authority_file(
     here: Here, deployment: Deployment, tmp_path: Path, text: str | None
 ) -> None:
-    """Exit 1, with the file's name."""
+    """Exit code 1, and the line names the file."""
     if text is not None:
         (tmp_path / "ca.pem").write_text(text)
     one_line(logon(here, deployment, ca_file=tmp_path / "ca.pem"), 1, "ca.pem")
 
 
 def test_a_bad_profile(here: Here, deployment: Deployment, tmp_path: Path) -> None:
-    """Refused with its line, before the password is read."""
+    """A bad profile is refused with its line, before the password is read."""
     (tmp_path / "p.toml").write_text('[delete]\nmethod = "DELETE"\npath = "https://evil/{entry}"\n')
     ended = logon(here, deployment, "--profile", str(tmp_path / "p.toml"))
     one_line(ended, 1, "p.toml, line 3", "another host")
@@ -216,12 +216,12 @@ def test_a_bad_profile(here: Here, deployment: Deployment, tmp_path: Path) -> No
     ],
 )
 def test_wrong_usage(here: Here, arguments: list[str]) -> None:
-    """Exit 2."""
+    """Wrong usage gives exit code 2."""
     one_line(here.run("logon", "https://zones.invalid", *arguments), 2, "--help")
 
 
 def test_the_session_alone(here: Here, deployment: Deployment) -> None:
-    """It is used, ends when the service ends it, and a new logon heals that."""
+    """The session is used until the service ends it; a new logon repairs that."""
     assert logon(here, deployment, "--session-only").returncode == 0
     here.done("zones")
     deployment.tell({"expire_sessions": True})
@@ -233,7 +233,7 @@ def test_the_session_alone(here: Here, deployment: Deployment) -> None:
 
 
 def test_where_no_token_is_given_the_session_is_kept(here: Here, deployment: Deployment) -> None:
-    """And that is said."""
+    """The session is kept instead of a token, with a message."""
     with deployment.faulty(status=403, error="NOT_ALLOWED", path="^/api/tokens"):
         ended = logon(here, deployment)
     assert ended.returncode == 0, ended.stderr
@@ -257,7 +257,7 @@ def test_where_no_token_is_given_the_session_is_kept(here: Here, deployment: Dep
 def test_a_service_in_trouble(
     here: Here, deployment: Deployment, fault: dict[str, object], code: int
 ) -> None:
-    """One line and the exit code that fits, whatever goes wrong at the logon."""
+    """Each failure of the logon gives one line and the matching exit code."""
     with deployment.faulty(path="^/api/access/logon$", **fault):
         one_line(logon(here, deployment), code, "logging on")
     assert not here.state.exists()
@@ -267,7 +267,7 @@ def test_a_service_in_trouble(
 def test_an_odd_answer_to_the_first_question(
     here: Here, deployment: Deployment, fault: dict[str, object]
 ) -> None:
-    """Who is just logging on is not told to log on, nor that a name is taken."""
+    """The error recommends neither a logon nor another name."""
     with deployment.faulty(path="^/api/access/authorizationrequirements", **fault):
         ended = logon(here, deployment)
     one_line(ended, 1, "asking how to log on", f"HTTP {fault['status']}", "check the base URL")
@@ -275,7 +275,7 @@ def test_an_odd_answer_to_the_first_question(
 
 
 def test_a_code_from_a_device(here: Here) -> None:
-    """Given beforehand by a script; without one the line says so."""
+    """A script gives the code beforehand; without one, the line says so."""
     with organization('otp = "TOTP"') as deployment:
         one_line(logon(here, deployment), 3, "--code")
         one_line(logon(here, deployment, "--code", "000000"), 3, "code")
@@ -287,7 +287,7 @@ def test_a_code_from_a_device(here: Here) -> None:
 
 
 def test_a_code_that_a_script_has_later(machine: Machine) -> None:
-    """One that comes by mail once the password was right: the standard input is read no sooner."""
+    """A code that is mailed after the password is read from standard input only then."""
     with organization('otp = "ServiceMail"') as deployment:
         words = ["--username", ALICE, "--password-stdin", "--code", "-", "--session-only"]
         logging_on = subprocess.Popen(
@@ -306,7 +306,7 @@ def test_a_code_that_a_script_has_later(machine: Machine) -> None:
 
 
 def test_one_code_as_an_argument(here: Here) -> None:
-    """Still taken, though others can read it."""
+    """A code as an argument is accepted, although other users can read it."""
     with organization('otp = "TOTP"') as deployment:
         ended = logon(here, deployment, "--code", pyotp.TOTP(SECRET).now())
         assert ended.returncode == 0, ended.stderr
@@ -324,7 +324,7 @@ def test_one_code_as_an_argument(here: Here) -> None:
 def test_each_line_of_the_standard_input_has_its_place(
     monkeypatch: pytest.MonkeyPatch, wanted: tuple[str, ...], taken: list[str]
 ) -> None:
-    """Password, code, new password: what the service does not ask for is passed over."""
+    """Password, code and new password each have a line, which is skipped if not requested."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\n two \r\nthree\n")))
     terminal = Script(password_stdin=True, code="-")
     assert terminal.given_code() is None
@@ -333,7 +333,7 @@ def test_each_line_of_the_standard_input_has_its_place(
 
 
 def test_a_person_at_a_terminal(machine: Machine) -> None:
-    """User, password unseen, then the code that came by mail: the service's flow of steps."""
+    """User, password without echo and the mailed code are requested in the order of the service."""
     with organization('otp = "ServiceMail"') as deployment:
         terminal = Terminal(
             machine, "logon", deployment.base_url, "--ca-file", str(deployment.ca_file)
@@ -352,7 +352,7 @@ def test_a_person_at_a_terminal(machine: Machine) -> None:
 
 @pytest.mark.parametrize("asked", ["User name", "Password"])
 def test_no_answer_at_a_prompt(machine: Machine, deployment: Deployment, asked: str) -> None:
-    """Ctrl-D is one line and exit 1; nothing is left behind."""
+    """Ctrl-D gives one line and exit code 1; no data are stored."""
     user = ["--username", ALICE] if asked == "Password" else []
     terminal = Terminal(
         machine, "logon", deployment.base_url, "--ca-file", str(deployment.ca_file), *user
@@ -369,7 +369,7 @@ def test_no_answer_at_a_prompt(machine: Machine, deployment: Deployment, asked: 
 def test_ctrl_c_at_a_prompt_is_quiet(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit 130 as anywhere else."""
+    """Ctrl-C gives exit code 130, as elsewhere."""
 
     def interrupted(_: str) -> str:
         raise KeyboardInterrupt
@@ -385,7 +385,7 @@ def test_ctrl_c_at_a_prompt_is_quiet(
 def test_a_pipe_is_no_terminal(
     here: Here, deployment: Deployment, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Without --password-stdin nothing is read from a pipe, and nobody is logged on."""
+    """Without --password-stdin no password is read from a pipe, and the logon fails."""
     before = deployment.stats()["requests"]
     for more in (["--username", ALICE], []):
         ended = here.run(
@@ -399,7 +399,7 @@ def test_a_pipe_is_no_terminal(
 
 
 def intend(here: Here, size: int) -> None:
-    """Leave a file in the outbox, as a daemon that was killed does."""
+    """Create a file in the outbox, as a killed daemon does."""
     Database.open(here.state / "tree.db", SCHEMAS).close()
     with contextlib.closing(sqlite3.connect(here.state / "tree.db")) as database:
         database.execute(
@@ -411,7 +411,7 @@ def intend(here: Here, size: int) -> None:
 
 
 def test_a_logoff_keeps_what_is_not_uploaded(here: Here, deployment: Deployment) -> None:
-    """It refuses and says how much there is; --discard drops it."""
+    """Logoff refuses with the number of files; --discard deletes them."""
     assert logon(here, deployment).returncode == 0
     intend(here, 77)
     one_line(
@@ -431,14 +431,14 @@ def test_a_logoff_keeps_what_is_not_uploaded(here: Here, deployment: Deployment)
 
 
 def test_a_logoff_of_a_mount_says_what_is_left() -> None:
-    """Where a daemon has tried in vain, nobody is told to mount."""
+    """If a daemon could not send them, the remedy is not to mount."""
     said = _refusal(Backlog(2, 77), "", mounted=True).line()
     assert said.startswith("2 files (77 bytes) are not on the service yet; see 'zonedrive status'")
     assert "drop them with --discard" in said and "mount it" not in said
 
 
 def test_a_logoff_works_without_the_service(here: Here, deployment: Deployment) -> None:
-    """The key and the cache are destroyed here; that the service was not told is said."""
+    """Key and cache are deleted; the output says that the service was not informed."""
     assert logon(here, deployment).returncode == 0
     with deployment.faulty(status=503, path="^/api/access/logoff"):
         ended = here.run("logoff")
@@ -448,7 +448,7 @@ def test_a_logoff_works_without_the_service(here: Here, deployment: Deployment) 
 
 
 def test_two_accounts_stand_side_by_side(here: Here, deployment: Deployment) -> None:
-    """The logoff of one leaves the other."""
+    """The logoff of one account does not affect the other."""
     assert logon(here, deployment).returncode == 0
     assert logon(here, deployment, "--account", "second").returncode == 0
     here.done("logoff")

@@ -1,4 +1,4 @@
-"""The logon as a state machine: what is sent when, and that a refusal ends it."""
+"""Logon as a state machine: the order of requests, and its end after a refusal."""
 
 import httpx
 import pytest
@@ -22,17 +22,17 @@ ROUTE = f"POST {LOGON}"
 
 
 def pending(state: object, session: object = "flow-1") -> httpx.Response:
-    """A 202."""
+    """Return a 202 answer."""
     return say(202, {"state": state, "sessionId": session, "userId": {"name": "Alice@acme"}})
 
 
 async def run(desk: Desk, person: Person, **needs: object) -> LoggedOn:
-    """One flow of alice's."""
+    """Run one flow of alice."""
     return await Flow(desk.access(), "alice", Requirements(**needs), person).run()  # type: ignore[arg-type]
 
 
 async def test_a_password_alone(desk: Desk) -> None:
-    """It is sent once, as an array of its characters, and never as a string."""
+    """The password is sent once, as an array of its characters, and never as a string."""
     done = await run(desk, Person())
     assert done.bearer.secret == SESSION
     assert done.bearer.kind == "session"
@@ -43,13 +43,13 @@ async def test_a_password_alone(desk: Desk) -> None:
 
 @pytest.mark.parametrize("name", ["sessionId", "sessionID"])
 async def test_both_spellings_of_the_session_id(desk: Desk, name: str) -> None:
-    """The interface shows two."""
+    """The API has two names for the session id."""
     desk.answer(ROUTE, say(200, {"logonOK": True, name: SESSION}))
     assert (await run(desk, Person())).bearer.secret == SESSION
 
 
 async def test_a_code_that_is_always_required_is_asked_for_first(desk: Desk) -> None:
-    """Password and code go together."""
+    """If a code is always required, password and code are sent together."""
     person = Person(code="123456")
     await run(desk, person, code=True, code_kind="TOTP")
     assert person.wanted == ["password", "code TOTP"]
@@ -57,7 +57,7 @@ async def test_a_code_that_is_always_required_is_asked_for_first(desk: Desk) -> 
 
 
 async def test_a_given_code_is_used_and_nobody_asked(desk: Desk) -> None:
-    """For scripts."""
+    """A given code is used without a question, for scripts."""
     person = Person(given="123456")
     await run(desk, person, code=True, code_kind="ServiceMail")
     assert person.wanted == ["password"]
@@ -65,7 +65,7 @@ async def test_a_given_code_is_used_and_nobody_asked(desk: Desk) -> None:
 
 
 async def test_a_mailed_code_is_asked_for_after_the_mail(desk: Desk) -> None:
-    """The service sends it once it knows the password."""
+    """The service mails the code after it has accepted the password."""
     desk.answer(ROUTE, pending("VERIFICATIONCODEPENDING"), say(200, GOOD))
     person = Person(code="123456")
     await run(desk, person, code=True, code_kind="ServiceMail")
@@ -82,7 +82,7 @@ async def test_a_mailed_code_is_asked_for_after_the_mail(desk: Desk) -> None:
 
 @pytest.mark.parametrize("first", ["PASSWORDPENDING", "VERIFICATIONCODEPENDING"])
 async def test_the_service_chooses_the_order(desk: Desk, first: str) -> None:
-    """Which state follows which is not said, so both orders work."""
+    """The order of the states is not published, so both orders work."""
     other = {"PASSWORDPENDING", "VERIFICATIONCODEPENDING"} - {first}
     desk.answer(ROUTE, pending(first), pending(other.pop(), "flow-2"), say(200, GOOD))
     await run(desk, Person(code="1"), password=False)
@@ -94,7 +94,8 @@ async def test_the_service_chooses_the_order(desk: Desk, first: str) -> None:
 
 @pytest.mark.parametrize("again", ["PASSWORDPENDING", "VERIFICATIONCODEPENDING"])
 async def test_no_credential_is_sent_twice(desk: Desk, again: str) -> None:
-    """A service that asks again and again does not lock the user out by our doing."""
+    """A service that repeats its question does not make us send a password twice and block the
+    user."""
     desk.answer(ROUTE, pending(again))
     with pytest.raises(errors.CredentialsRefused, match="asks again"):
         await run(desk, Person(code="1"))
@@ -141,7 +142,7 @@ async def test_an_end_is_an_end(
     kind: type[errors.RemoteError],
     word: str,
 ) -> None:
-    """One request, one line, and a flow that cannot be run again."""
+    """A failure means one request, one line, and a flow that cannot be run again."""
     desk.answer(ROUTE, answer)
     flow = Flow(desk.access(), "alice", Requirements(), Person())
     with pytest.raises(errors.RemoteError, match=word) as failed:
@@ -156,7 +157,7 @@ async def test_an_end_is_an_end(
 
 
 async def test_a_refusal_in_the_second_step_ends_the_flow(desk: Desk) -> None:
-    """The service has ended it for good, so nothing more is sent."""
+    """The service has ended the flow, so no more requests are sent."""
     desk.answer(ROUTE, pending("VERIFICATIONCODEPENDING"), refuse(401, "VERIFICATIONCODE_FAILURE"))
     with pytest.raises(errors.CredentialsRefused, match="code is wrong"):
         await run(desk, Person(code="1"))
@@ -164,7 +165,7 @@ async def test_a_refusal_in_the_second_step_ends_the_flow(desk: Desk) -> None:
 
 
 async def test_nobody_to_ask_sends_nothing_more(desk: Desk) -> None:
-    """A script without --code stops at the question."""
+    """A script without --code stops when the code is requested."""
     desk.answer(ROUTE, pending("VERIFICATIONCODEPENDING"))
     with pytest.raises(errors.CredentialsRefused, match="nobody"):
         await run(desk, Person())
@@ -172,7 +173,7 @@ async def test_nobody_to_ask_sends_nothing_more(desk: Desk) -> None:
 
 
 async def test_a_password_that_must_be_changed(desk: Desk) -> None:
-    """Said with what to do; the session that can do nothing else is ended."""
+    """The error has the remedy; the session, which can do nothing else, is ended."""
     desk.answer(ROUTE, say(200, GOOD | {"passwordChangeIsRequired": True}))
     with pytest.raises(errors.PasswordChangeRequired, match="changed"):
         await run(desk, Person())
@@ -181,12 +182,13 @@ async def test_a_password_that_must_be_changed(desk: Desk) -> None:
 
 
 def session() -> LoggedOn:
-    """A logon that worked."""
+    """Return the result of a successful logon."""
     return LoggedOn(Bearer(SESSION, "session"), "alice", Secret(PASSWORD))
 
 
 async def test_a_token_is_seen_to_work_before_the_session_ends(desk: Desk) -> None:
-    """And once more after, for the token must survive."""
+    """The token is checked before and after the end of the session, because it must survive
+    that."""
     access = desk.access()
     access.carry(Secret(SESSION))
     token = await obtain_token(access, session(), "zonedrive on host", 90)
@@ -217,7 +219,7 @@ async def test_a_token_is_seen_to_work_before_the_session_ends(desk: Desk) -> No
     ],
 )
 async def test_without_a_token_the_session_goes_on(desk: Desk, answer: httpx.Response) -> None:
-    """It is neither ended nor replaced."""
+    """The session is neither ended nor replaced."""
     desk.answer("POST /api/tokens", answer)
     access = desk.access()
     access.carry(Secret(SESSION))
@@ -229,7 +231,7 @@ async def test_without_a_token_the_session_goes_on(desk: Desk, answer: httpx.Res
 
 
 async def test_a_token_that_does_not_work_is_none(desk: Desk) -> None:
-    """It is found out while the session is still there."""
+    """The failure is detected while the session still exists."""
     desk.answer("GET /api/zones", refuse(401, ""))
     access = desk.access()
     access.carry(Secret(SESSION))
@@ -239,7 +241,7 @@ async def test_a_token_that_does_not_work_is_none(desk: Desk) -> None:
 
 
 async def test_a_token_that_ends_with_the_session_is_said(desk: Desk) -> None:
-    """With what to do instead."""
+    """The error has the remedy."""
     desk.answer("GET /api/zones", refuse(401, ""))
     with pytest.raises(errors.CredentialsRefused, match="together") as failed:
         await leave_session(desk.access(), Bearer(TOKEN, "token"))
@@ -247,7 +249,7 @@ async def test_a_token_that_ends_with_the_session_is_said(desk: Desk) -> None:
 
 
 async def test_the_end_of_a_session_is_never_an_obstacle(desk: Desk) -> None:
-    """Whatever the service says to it; 404 means it was gone."""
+    """Errors of the logoff request are ignored; 404 means that the session was gone."""
     desk.answer("GET /api/access/logoff", refuse(404, "NOT_FOUND"), httpx.ConnectError("x"))
     assert await end_session(desk.access()) is None
     assert isinstance(await end_session(desk.access()), errors.Unreachable)

@@ -1,4 +1,4 @@
-"""The account's data key."""
+"""Data key of the account."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from zonedrive.logon.keys import data_box
 
 
 def test_the_key_is_made_once() -> None:
-    """What was sealed by one process is opened by the next."""
+    """Data that one process encrypted can be decrypted by the next."""
     store = Memory()
     box, content = data_box(store, encrypt=True)
     again, same = data_box(store, encrypt=True)
@@ -20,7 +20,7 @@ def test_the_key_is_made_once() -> None:
 
 
 def test_names_and_content_have_different_keys() -> None:
-    """And neither is the one that is kept."""
+    """Neither key is the stored one."""
     from zonedrive.cipher import Sealed
 
     store = Memory()
@@ -31,7 +31,7 @@ def test_names_and_content_have_different_keys() -> None:
 
 
 def test_without_encryption_there_is_no_key() -> None:
-    """None is made either."""
+    """Without encryption no key is created either."""
     store = Memory()
     box, content = data_box(store, encrypt=False)
     assert isinstance(box, Clear)
@@ -41,7 +41,7 @@ def test_without_encryption_there_is_no_key() -> None:
 
 @pytest.mark.parametrize("kept", ["", "no base64!", "c2hvcnQ="])
 def test_a_damaged_key_is_not_replaced(kept: str) -> None:
-    """A new one would make everything that is kept unreadable for good."""
+    """A new key would make all stored data unreadable for ever."""
     store = Memory(key=kept)
     with pytest.raises(StoreError):
         data_box(store, encrypt=True)
@@ -49,7 +49,7 @@ def test_a_damaged_key_is_not_replaced(kept: str) -> None:
 
 
 def test_a_locked_keyring_makes_no_new_key() -> None:
-    """It is asked again later."""
+    """The keyring is read again later."""
     store = Memory()
     store.fail = StoreError("locked")
     with pytest.raises(StoreError):
@@ -58,7 +58,7 @@ def test_a_locked_keyring_makes_no_new_key() -> None:
 
 
 def test_where_data_is_kept_no_key_is_made_for_it() -> None:
-    """The one it was sealed with is lost or elsewhere; a new one would hide that."""
+    """If data exist, their key is lost or elsewhere, and a new key would hide that."""
     store = Memory()
     with pytest.raises(StoreError, match="gone") as gone:
         data_box(store, encrypt=True, make=False)

@@ -1,4 +1,4 @@
-"""What is imported with httpx."""
+"""Modules that httpx imports."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ assert sys.modules["pygments"] is pygments
 
 
 def test_httpx_comes_without_its_command_and_pygments_can_still_be_imported() -> None:
-    """Also where httpx or pygments is there already."""
+    """The import works even if httpx or pygments is already loaded."""
     ended = subprocess.run(
         [sys.executable, "-c", LOOK], capture_output=True, encoding="utf-8", check=False
     )

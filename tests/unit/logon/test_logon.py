@@ -1,4 +1,4 @@
-"""A whole logon: what is checked before, what is kept after, and what never happens."""
+"""Complete logon: its checks, and the stored data."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -34,7 +34,7 @@ from zonedrive.paths import AccountPaths
 
 
 class Office:
-    """Runs logons of one account at a desk."""
+    """Runner of one account's logons at a simulated service."""
 
     def __init__(self, desk: Desk, paths: AccountPaths) -> None:
         self.desk, self.paths = desk, paths
@@ -59,7 +59,7 @@ class Office:
         yield
 
     async def log_on(self, url: str = BASE, username: str = "alice", **more: Any) -> Account:
-        """One logon."""
+        """Log on once."""
         enrolment = Logon(
             self.paths,
             LogonRequest(url=url, username=username, **more),
@@ -81,25 +81,25 @@ class Office:
         return account
 
     def bearer(self) -> bearer_auth.Bearer | None:
-        """What is kept."""
+        """Return the stored bearer."""
         return bearer_auth.load_bearer(self.store)
 
 
 @pytest.fixture
 def office(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
-    """A fresh account."""
+    """Return a new account."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return Office(desk, AccountPaths("work"))
 
 
 def say_user(name: str) -> httpx.Response:
-    """A logon as somebody."""
+    """Return a logon answer for this user."""
     return say(200, GOOD | {"userId": {"name": name}})
 
 
 async def test_a_logon_keeps_a_token_and_the_account(office: Office) -> None:
-    """90 days by default; the session is ended, the password is nowhere."""
+    """The token lasts 90 days by default; the session is ended, the password is stored nowhere."""
     account = await office.log_on(f"{BASE}/")
     assert account == Account.load(office.paths)
     assert (account.base_url, account.user_id, account.profile) == (
@@ -118,13 +118,13 @@ async def test_a_logon_keeps_a_token_and_the_account(office: Office) -> None:
 
 
 async def test_another_life_of_the_token(office: Office) -> None:
-    """In days, sent in seconds."""
+    """The lifetime is given in days and sent in seconds."""
     await office.log_on(token_days=7)
     assert office.desk.bodies("/api/tokens")[0]["validity"] == 7 * 86400
 
 
 async def test_the_session_alone(office: Office) -> None:
-    """No token is asked for, and the session, which was seen to work, is not ended."""
+    """No token is requested, and the session, which was checked, is not ended."""
     await office.log_on(token_days=None)
     assert office.desk.routes() == [
         "GET /api/access/authorizationrequirements", "POST /api/access/logon", "GET /api/zones",
@@ -139,7 +139,7 @@ async def test_the_session_alone(office: Office) -> None:
 async def test_where_no_token_is_given_the_session_is_kept(
     office: Office, answer: httpx.Response | Exception
 ) -> None:
-    """And a person hears of it."""
+    """The session is kept, and the user gets a message."""
     office.desk.answer("POST /api/tokens", answer)
     await office.log_on()
     bearer = office.bearer()
@@ -152,7 +152,7 @@ async def test_where_no_token_is_given_the_session_is_kept(
 
 @pytest.mark.parametrize("days", [None, 90])
 async def test_a_session_that_is_not_accepted_is_no_logon(office: Office, days: int | None) -> None:
-    """Refused, whatever the service said before; nothing is kept, and nothing else is told."""
+    """The logon is refused, whatever the service answered before, and no data are stored."""
     office.desk.answer("POST /api/tokens", refuse(401, "AUTHORIZATION_FAILED"))
     office.desk.answer("GET /api/zones", refuse(401, "AUTHORIZATION_FAILED"))
     with pytest.raises(errors.CredentialsRefused, match="the session that it has just given"):
@@ -165,7 +165,7 @@ async def test_a_session_that_is_not_accepted_is_no_logon(office: Office, days: 
 async def test_a_session_of_which_nothing_is_known_is_kept(
     office: Office, answer: httpx.Response | Exception
 ) -> None:
-    """A service that makes no tokens for anybody, or is away just then, has not refused it."""
+    """If the service creates no tokens or is unreachable, the session does not count as refused."""
     office.desk.answer("POST /api/tokens", refuse(401, "AUTHORIZATION_FAILED"))
     office.desk.answer("GET /api/zones", answer)
     await office.log_on()
@@ -180,7 +180,7 @@ async def test_a_session_of_which_nothing_is_known_is_kept(
 async def test_until_a_yes_nothing_changes_here(
     office: Office, answer: httpx.Response | Exception
 ) -> None:
-    """A mistyped password leaves an earlier logon as it was."""
+    """A mistyped password leaves an earlier logon unchanged."""
     before = await office.log_on()
     content = {file.name: file.read_bytes() for file in office.paths.state.iterdir()}
     office.desk.answer("POST /api/access/logon", answer)
@@ -213,7 +213,7 @@ async def test_one_attempt(office: Office) -> None:
 async def test_a_mistake_is_found_before_anybody_is_asked(
     office: Office, wish: dict[str, str]
 ) -> None:
-    """No password is typed for nothing."""
+    """Mistakes are reported before the user types a password."""
     with pytest.raises(errors.ConfigError):
         await office.log_on(**wish)
     assert office.person.wanted == []
@@ -221,7 +221,7 @@ async def test_a_mistake_is_found_before_anybody_is_asked(
 
 
 async def test_something_else_at_the_address(office: Office) -> None:
-    """A web server that is no deployment is told apart, before the password."""
+    """Another kind of web server is detected before the password is requested."""
     route = "GET /api/access/authorizationrequirements"
     office.desk.answer(route, httpx.Response(200, content=b"<html>"))
     with pytest.raises(errors.BadAnswer, match="does not answer like"):
@@ -233,7 +233,7 @@ async def test_something_else_at_the_address(office: Office) -> None:
 
 
 async def test_the_authority_is_copied_and_kept(office: Office, tmp_path: Path) -> None:
-    """Without the private key that may stand beside it; a later logon goes on with it."""
+    """The file is copied without a private key in it, and is used by a later logon."""
     authority = trustme.CA()
     file = tmp_path / "both.pem"
     file.write_bytes(authority.private_key_pem.bytes() + authority.cert_pem.bytes())
@@ -254,14 +254,14 @@ async def test_the_authority_is_copied_and_kept(office: Office, tmp_path: Path) 
 async def test_a_profile_file_is_kept_by_its_whole_path(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A daemon has another working directory."""
+    """The stored path is absolute, because a daemon has another working directory."""
     (tmp_path / "ours.toml").write_text("")
     monkeypatch.chdir(tmp_path)
     assert (await office.log_on(profile="ours.toml")).profile == str(tmp_path / "ours.toml")
 
 
 async def test_bytes_that_wait_are_not_left_to_another_service(office: Office) -> None:
-    """Refused before a password is typed, with how many there are."""
+    """The logon is refused before a password is typed, with the number of pending files."""
     await office.log_on()
     office.backlog = Backlog(2, 77)
     wanted = len(office.person.wanted)
@@ -273,7 +273,7 @@ async def test_bytes_that_wait_are_not_left_to_another_service(office: Office) -
 
 
 async def test_bytes_that_wait_are_not_left_to_another_user(office: Office) -> None:
-    """Who it is the service says; then that session is ended again."""
+    """The service reports the user; then the new session is ended."""
     await office.log_on()
     kept = office.bearer()
     office.backlog = Backlog(1, 7)
@@ -285,7 +285,7 @@ async def test_bytes_that_wait_are_not_left_to_another_user(office: Office) -> N
 
 
 async def test_the_same_user_may_always_log_on_again(office: Office) -> None:
-    """That is how an expired logon is healed: outbox, key and cache stay."""
+    """A new logon of the same user keeps outbox, key and cache."""
     await office.log_on()
     office.store.set("key", Secret("k"))
     office.paths.cache.mkdir(parents=True)
@@ -296,7 +296,7 @@ async def test_the_same_user_may_always_log_on_again(office: Office) -> None:
 
 
 async def test_another_user_begins_afresh(office: Office) -> None:
-    """Nothing that the former one cached can be seen."""
+    """The former user's cached data cannot be read."""
     await office.log_on()
     office.store.set("key", Secret("k"))
     office.paths.cache.mkdir(parents=True)
@@ -310,7 +310,7 @@ async def test_another_user_begins_afresh(office: Office) -> None:
 
 
 async def test_what_was_saved_during_the_logon_stays(office: Office) -> None:
-    """Also where a mount came and went between the first look and the last."""
+    """Files that a mount saved during the logon are kept."""
     await office.log_on()
     kept = office.bearer()
     office.paths.database.write_bytes(b"x")
@@ -325,7 +325,7 @@ async def test_what_was_saved_during_the_logon_stays(office: Office) -> None:
 
 
 async def test_a_logon_in_another_terminal_is_noticed(office: Office) -> None:
-    """What its user has saved since is not left to who types a password more slowly."""
+    """Files that the new user saved meanwhile are not given to a user with a slower logon."""
     await office.log_on()
     bob = msgspec.structs.replace(Account.load(office.paths), username="bob", user_id="bob")
 
@@ -342,7 +342,7 @@ async def test_a_logon_in_another_terminal_is_noticed(office: Office) -> None:
 
 
 async def test_files_without_names_are_not_left_to_another_user(office: Office) -> None:
-    """Those in lost+found are nowhere else."""
+    """Files in lost+found exist nowhere else."""
     await office.log_on()
     office.lost = 2
     office.desk.answer("POST /api/access/logon", say_user("bob@acme.example"))
@@ -354,7 +354,7 @@ async def test_files_without_names_are_not_left_to_another_user(office: Office) 
 
 
 async def test_whose_it_is_survives_a_damaged_file(office: Office) -> None:
-    """The same user goes on, another one does not get what waits."""
+    """The same user can log on, another one does not get the pending files."""
     await office.log_on()
     office.paths.database.write_bytes(b"x")
     office.paths.account_file.write_bytes(b"\0" * 40)
@@ -373,7 +373,7 @@ async def test_whose_it_is_survives_a_damaged_file(office: Office) -> None:
 
 
 async def test_a_mounted_account_is_not_taken_over(office: Office) -> None:
-    """The daemon works with the former user's data."""
+    """The daemon still works with the former user's data."""
     await office.log_on()
     office.running = True
     with pytest.raises(errors.ConfigError, match="mounted"):
@@ -381,13 +381,13 @@ async def test_a_mounted_account_is_not_taken_over(office: Office) -> None:
 
 
 class Ring(Memory):
-    """A keyring that may be locked."""
+    """Keyring that may be locked."""
 
     kind = "keyring"
 
 
 async def test_a_keyring_is_used_silently(office: Office) -> None:
-    """There is nothing to warn of."""
+    """A working keyring causes no warning."""
     office.store = Ring()
     await office.log_on()
     assert office.told == []
@@ -395,7 +395,7 @@ async def test_a_keyring_is_used_silently(office: Office) -> None:
 
 
 async def test_a_locked_keyring_gives_way_to_a_file(office: Office) -> None:
-    """Said aloud, once the logon has worked."""
+    """A warning is printed once the logon has worked."""
     ring = Ring()
     ring.fail = KeyringTimeout("locked")
     office.store = ring
@@ -405,7 +405,7 @@ async def test_a_locked_keyring_gives_way_to_a_file(office: Office) -> None:
 
 
 async def test_a_locked_keyring_with_the_key_to_kept_data_is_waited_for(office: Office) -> None:
-    """In a new place there would be a new key, and the outbox unreadable."""
+    """A new place would have a new key, and make the outbox unreadable."""
     await office.log_on()
     office.paths.database.write_bytes(b"x")
     ring = Ring()
@@ -416,7 +416,7 @@ async def test_a_locked_keyring_with_the_key_to_kept_data_is_waited_for(office: 
 
 
 async def test_a_token_of_systemd_is_not_replaced(office: Office, tmp_path: Path) -> None:
-    """Found out before a password is typed."""
+    """The error comes before a password is typed."""
 
     credential = tmp_path / "zonedrive.work.bearer"
     credential.write_text("x")
@@ -430,7 +430,7 @@ async def test_a_token_of_systemd_is_not_replaced(office: Office, tmp_path: Path
 
 
 async def test_a_password_is_kept_where_that_was_asked_for(office: Office) -> None:
-    """With the logon that takes it, until one that does not ask for it."""
+    """The password is stored with the logon that requests it, until one that does not."""
     account = await office.log_on(save_password=True)
     assert account.keeps_password
     assert Account.load(office.paths) == account
@@ -441,14 +441,14 @@ async def test_a_password_is_kept_where_that_was_asked_for(office: Office) -> No
 
 
 async def test_a_logon_ends_what_was_refused_before(office: Office) -> None:
-    """So that the password counts anew."""
+    """After a logon the password counts as untried again."""
     office.store.set("refused", Secret("{}"))
     await office.log_on(save_password=True)
     assert office.store.get("refused") is None
 
 
 async def test_an_organization_may_forbid_to_keep_the_password(office: Office) -> None:
-    """Said, and obeyed; the logon goes on without."""
+    """The logon continues without storing the password, and says so."""
     office.desk.answer(
         "GET /api/access/authorizationrequirements", say(200, {"canSavePassword": False})
     )
@@ -460,7 +460,7 @@ async def test_an_organization_may_forbid_to_keep_the_password(office: Office) -
 
 
 async def test_without_a_keyring_it_is_said_where_the_password_is(office: Office) -> None:
-    """Beside the token, readable by its owner alone."""
+    """The message says that the file is next to the token, readable only by its owner."""
     await office.log_on(save_password=True)
     assert any("the password beside it" in line for line in office.told)
     for file in office.paths.state.iterdir():

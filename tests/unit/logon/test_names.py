@@ -1,4 +1,4 @@
-"""What the packages offer by name, and what that costs."""
+"""Public names of the packages, and the cost of their import."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import zonedrive.remote
 
 
 def test_a_command_that_needs_no_client_loads_none() -> None:
-    """To read which account there is takes no HTTP: mounting begins sooner."""
+    """Reading the account imports no HTTP client, so that mounting is faster."""
     code = "import sys, zonedrive.logon.account; print(*sorted(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "zonedrive.remote.urls" in ended.stdout.split()
@@ -19,7 +19,7 @@ def test_a_command_that_needs_no_client_loads_none() -> None:
 
 @pytest.mark.parametrize("package", [zonedrive.logon, zonedrive.remote])
 def test_every_name_is_there(package: object) -> None:
-    """What the packages name can be imported, and nothing else."""
+    """All names in `__all__` can be imported, and no other ones."""
     names = package.__all__  # type: ignore[attr-defined]
     assert all(getattr(package, name) is getattr(package, name) for name in names)
     assert not [name for name in names if type(getattr(package, name)).__name__ == "module"]

@@ -1,4 +1,4 @@
-"""A logon that has to change the password first."""
+"""Logon that must change the password first."""
 
 import pytest
 
@@ -17,7 +17,7 @@ NEW = "new ✓ horse"
 
 
 async def run(desk: Desk, *answers: Answer, new: str | None = NEW) -> LoggedOn:
-    """A logon where the service wants another password; `answers` are those to the change."""
+    """Run a logon that requires a new password; `answers` are those to the change."""
     desk.answer(LOGON, say(200, GOOD | {"passwordChangeIsRequired": True}))
     desk.answer(CHANGE, *(answers or (say(204),)))
 
@@ -32,7 +32,7 @@ async def run(desk: Desk, *answers: Answer, new: str | None = NEW) -> LoggedOn:
 
 
 async def test_the_session_goes_on_with_the_new_password(desk: Desk) -> None:
-    """The old one and the new one are sent once, as the profile says; then it is a logon."""
+    """Old and new password are sent once, as the profile says; then the user is logged on."""
     done = await run(desk)
     assert done.password == Secret(NEW) and done.bearer.secret == SESSION
     assert desk.routes() == [LOGON, CHANGE, "GET /api/zones"]
@@ -53,7 +53,7 @@ async def test_the_session_goes_on_with_the_new_password(desk: Desk) -> None:
 async def test_a_refused_change_ends_the_session(
     desk: Desk, answer: Answer, kind: type[errors.RemoteError], words: str
 ) -> None:
-    """Nothing is tried a second time, and no password is in the line."""
+    """The change is not repeated, and the message contains no password."""
     with pytest.raises(kind, match=words) as refused:
         await run(desk, answer)
     assert desk.routes() == [LOGON, CHANGE, LOGOFF]
@@ -61,14 +61,14 @@ async def test_a_refused_change_ends_the_session(
 
 
 async def test_who_gives_no_new_password_ends_the_session(desk: Desk) -> None:
-    """It could do nothing else."""
+    """The session is ended because it could do nothing else."""
     with pytest.raises(errors.CredentialsRefused, match="nobody to ask"):
         await run(desk, new=None)
     assert desk.routes() == [LOGON, LOGOFF]
 
 
 async def test_a_session_that_ends_with_the_old_password(desk: Desk) -> None:
-    """The person is told that the change was made, and to log on again."""
+    """The user is told that the password was changed, and to log on again."""
     desk.answer("GET /api/zones", refuse(401, "AUTHORIZATION_FAILED"))
     with pytest.raises(errors.CredentialsRefused, match="the password is changed") as ended:
         await run(desk)

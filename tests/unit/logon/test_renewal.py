@@ -1,4 +1,4 @@
-"""When a logon is renewed, as a daemon decides it."""
+"""Decisions of a daemon about the renewal of a logon."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ NEW = Bearer("new", "session")
 
 
 class Worker:
-    """Does the work, with the outcomes that it was given."""
+    """Worker that returns the given outcomes."""
 
     def __init__(self, *outcomes: Outcome) -> None:
         self.outcomes, self.orders = list(outcomes), list[RenewalRequest]()
@@ -28,7 +28,7 @@ class Worker:
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """An account whose password is kept."""
+    """Return an account whose password is stored."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     found = AccountPaths("work")
@@ -39,7 +39,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
 
 
 def test_another_bearer_comes_from_the_store(paths: AccountPaths) -> None:
-    """The order tells which one is known, without telling it, and whether it has ended."""
+    """The request has a digest of the known bearer, and whether it has ended."""
     store, worker = Memory(), Worker(Outcome("renewed"), Outcome("renewed"))
     save_bearer(store, NEW)
     renewal = Renewal(paths, store, worker)
@@ -50,7 +50,7 @@ def test_another_bearer_comes_from_the_store(paths: AccountPaths) -> None:
 
 
 def test_a_refusal_is_the_last_try(paths: AccountPaths) -> None:
-    """Until a person has logged on."""
+    """After a refusal there is no new try until the user has logged on."""
     no = Outcome("refused", "the password is wrong", "run zonedrive logon")
     worker = Worker(no, Outcome("renewed"))
     renewal = Renewal(paths, Memory(), worker)
@@ -67,7 +67,7 @@ def test_a_refusal_is_the_last_try(paths: AccountPaths) -> None:
 def test_a_service_that_cannot_or_will_not_is_left_alone_for_a_while(
     paths: AccountPaths, result: str
 ) -> None:
-    """A block is said meanwhile; that nobody could be asked, says the link."""
+    """A block is reported meanwhile; an unreachable service is reported by its connectivity."""
     times = Times()
     worker = Worker(Outcome(result, "blocked", seconds=900.0), Outcome("renewed"))  # type: ignore[arg-type]
     renewal = Renewal(paths, Memory(), worker, times)
@@ -86,7 +86,7 @@ def test_a_service_that_cannot_or_will_not_is_left_alone_for_a_while(
 def test_without_a_password_nothing_is_started(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of systemd counts like a kept one."""
+    """A password of systemd counts like a stored one."""
     Account(name="work", base_url="https://z.example", username="a").save(paths)
     worker = Worker(Outcome("renewed"))
     renewal = Renewal(paths, Memory(), worker)
@@ -105,7 +105,7 @@ def test_without_a_password_nothing_is_started(
 def test_a_process_that_fails_is_tried_later(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """The mount goes on, and hears which way it failed."""
+    """The mount continues, and gets the kind of failure."""
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The kept password: what is renewed with it, and when it is never sent again."""
+"""Renewal with the stored password, and the cases in which it is never sent again."""
 
 import json
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ KEPT = {
 
 
 class Counter:
-    """An account with a kept password at a desk; each `renew` is a new process."""
+    """Account with a stored password at a simulated service; each `renew` is a new process."""
 
     def __init__(self, desk: Desk, paths: AccountPaths) -> None:
         self.desk, self.paths = desk, paths
@@ -37,7 +37,7 @@ class Counter:
         Account(name="work", base_url=BASE, username="alice", keeps_password=True).save(paths)
 
     def keep(self, kind: str) -> None:
-        """Be logged on."""
+        """Store a bearer."""
         save_bearer(self.store, KEPT[kind])
 
     @asynccontextmanager
@@ -45,12 +45,12 @@ class Counter:
         yield self.desk.access()
 
     async def renew(self, *, ended: bool = True) -> Outcome:
-        """One try."""
+        """Try one renewal."""
         order = RenewalRequest(digest(load_bearer(self.store)), ended)
         return await Renewer(self.paths, self.store, self._access).run(order)
 
     def logons(self) -> int:
-        """How often the password was sent to log on."""
+        """Return the number of logon requests with the password."""
         return self.desk.routes().count(LOGON)
 
 

@@ -85,7 +85,8 @@ async def test_files_go_up_and_come_back(client: Client, here: Zone, tmp_path: P
 async def test_mistakes_are_told_before_anything_is_sent(
     client: Client, here: Zone, tmp_path: Path
 ) -> None:
-    """A folder is no file, bytes have no name, and a file that is missing is the system's error."""
+    """A folder as file or bytes without a name are rejected; a missing file gives the system's
+    error."""
     docs, notes = (
         await client.find(f"{here.name}/docs"),
         await client.find(f"{here.name}/notes.txt"),
@@ -154,7 +155,7 @@ async def test_downloads_to_one_target_do_not_mix(
 
 
 async def test_who_reads_only_the_beginning_may_stop(client: Client, here: Zone) -> None:
-    """Leaving the block ends the download, and the client works on."""
+    """Leaving the block ends the download, and the client stays usable."""
     big = await client.find(f"{here.name}/big.bin")
     async with client.stream(big) as pieces:
         async for piece in pieces:

@@ -1,4 +1,5 @@
-"""More requests at once as long as that brings more, and never outside of the bounds."""
+"""Limit of concurrent requests, which grows within its bounds while that increases the
+throughput."""
 
 import pytest
 
@@ -6,7 +7,7 @@ from zonedrive.remote.concurrency_limit import START, ConcurrencyLimit
 
 
 def serve(pace: ConcurrencyLimit, seconds: float, at_once: int, requests: int = 2000) -> None:
-    """A service that is `seconds` away and gets through `at_once` requests in that time."""
+    """Simulate a service with a latency of `seconds` and a capacity of `at_once` requests."""
     for _ in range(requests):
         underway = pace.allowed
         pace.answered(seconds * max(1.0, underway / at_once), underway)
@@ -48,7 +49,8 @@ def test_a_service_that_refuses_gets_half_as_much() -> None:
 
 
 def test_the_way_is_found_out_within_a_few_rounds() -> None:
-    """Twice as many with each round of answers, also where half of them made a connection first."""
+    """The limit doubles with each round of answers, even if half of them made a connection
+    first."""
     pace = ConcurrencyLimit(64)
     answers = 0
     while pace.allowed < pace.most:

@@ -49,7 +49,7 @@ def test_what_failures_come_to(failures: list[errors.ZonedriveError], state: Sta
 
 
 def test_of_a_burst_of_gateway_failures_one_counts() -> None:
-    """A burst is one busy moment; the same failure again and again is a service that is away."""
+    """A burst counts as one overload; repeated failures mean that the service is unreachable."""
     now = 0.0
     link = Connectivity(clock=lambda: now)
     for burst in range(4):
@@ -108,7 +108,7 @@ async def test_changes_are_told_once_each(autojump_clock: MockClock) -> None:
 
 
 class Asked:
-    """Answers a probe as told, and keeps the times."""
+    """Service that answers a probe as told, and records the times."""
 
     def __init__(self, link: Connectivity, failures: int) -> None:
         self.link, self.failures = link, failures
@@ -162,7 +162,7 @@ async def test_a_hint_makes_it_ask_at_once(autojump_clock: MockClock) -> None:
 async def test_while_offline_requests_are_refused_only_under_a_probe(
     autojump_clock: MockClock,
 ) -> None:
-    """Nobody's desktop waits for a service that is away, and no program is locked out for ever."""
+    """Programs do not wait for an unreachable service, and are not blocked for ever."""
     link = Connectivity(chance=lambda: 1.0)
     link.note_failure(REFUSED)
     link.check()
@@ -218,7 +218,7 @@ async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock
 
 
 async def test_another_state_is_waited_for_without_missing_one() -> None:
-    """Also where it changed before anybody waited; a recheck is none."""
+    """A change before the wait is not missed; a recheck is no change."""
     link = Connectivity()
     link.note_failure(REFUSED)
     assert await link.wait_other("online") == "offline"

@@ -1,4 +1,4 @@
-"""Users, groups and tokens: what is asked, and how tolerantly the answers are read."""
+"""Users, groups and tokens: the requests, and tolerant parsing of the answers."""
 
 import copy
 import json
@@ -222,7 +222,7 @@ async def test_what_is_no_lack_of_rights_is_not_told_as_one(
 async def test_a_list_too_long_to_be_one_is_not_taken_apart(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Items of three bytes would take a hundred times that in memory."""
+    """Parsed items of three bytes would take a hundred times as much memory."""
     monkeypatch.setattr(fields, "MOST_VALUES", 1000)
     with pytest.raises(errors.BadAnswer, match="more than 1000 values"):
         await stage.service(answering([{}] * 1002)).directory.users()
@@ -260,7 +260,7 @@ PASSWORDS: dict[str, Callable[[HttpService], Awaitable[object]]] = {
 async def test_a_wrong_password_is_called_one(
     stage: Stage, name: str, status: int, code: str, said: str
 ) -> None:
-    """And counts as refused credentials; it went out once, and the logon is none the worse."""
+    """The error counts as refused credentials; it was sent once, and the logon stays valid."""
     of = stage.service(answering({"error": code, "message": "no"}, status))
     with pytest.raises(errors.CredentialsRefused, match=said) as refused:
         await PASSWORDS[name](of)
@@ -271,7 +271,7 @@ async def test_a_wrong_password_is_called_one(
 
 @pytest.mark.parametrize("name", PASSWORDS)
 async def test_a_password_is_not_sent_with_a_logon_that_has_ended(stage: Stage, name: str) -> None:
-    """Nobody is told that a password is wrong, of which nobody has heard."""
+    """An ended logon must not be reported as a wrong password that was never checked."""
     of = stage.service(lambda _request: httpx.Response(401))
     with pytest.raises(errors.NotLoggedOn) as refused:
         await PASSWORDS[name](of)
@@ -284,7 +284,7 @@ async def test_a_password_is_not_sent_with_a_logon_that_has_ended(stage: Stage, 
 async def test_lists_are_found_wherever_they_stand(
     stage: Stage, wrap: Callable[[object], object]
 ) -> None:
-    """As an array, or as the one array of an object; items are handed on as they come."""
+    """A list may be an array, or the only array in an object; items are returned unchanged."""
     users = [{"uid": 1, "mail": None}, {"uid": 2, "deep": {"a": [1]}}, "carol", 7, None]
     of = stage.service(answering(wrap(users))).directory
     found = await of.users()
@@ -323,7 +323,7 @@ async def test_a_list_on_pages_is_read_to_its_end(stage: Stage) -> None:
     ],
 )
 async def test_users_who_look_alike_are_all_listed(stage: Stage, users: list[Any]) -> None:
-    """Which field of a user is whose own is not published, so none is taken for that."""
+    """It is not published which field of a user is unique, so no field is used for that."""
     expected = [user if isinstance(user, dict) else {"value": user} for user in users]
     assert await stage.service(answering(users)).directory.users() == expected
 
@@ -343,7 +343,7 @@ UNSENDABLE: dict[str, Verb] = {
 
 @pytest.mark.parametrize("what", UNSENDABLE)
 async def test_what_cannot_be_sent_is_refused_by_its_type(stage: Stage, what: str) -> None:
-    """With a remedy, before anything is changed, and without the password that stands beside it."""
+    """The error has a remedy and no password, and nothing is changed."""
     with pytest.raises(errors.Rejected) as refused:
         await UNSENDABLE[what](stage.service(answering({})).directory)
     assert refused.value.remedy
@@ -356,7 +356,7 @@ async def test_what_cannot_be_sent_is_refused_by_its_type(stage: Stage, what: st
 
 @pytest.mark.parametrize("identity", ["id", "uid"])
 async def test_a_service_that_ignores_pages_is_read_once(stage: Stage, identity: str) -> None:
-    """No user comes twice, also where exactly one page's worth of them is there."""
+    """No user appears twice, even if there is exactly one page of users."""
     everybody = [{identity: f"u{number}"} for number in range(100)]
     of = stage.service(answering(everybody)).directory
     assert await of.users() == everybody
@@ -375,7 +375,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("what", ENDLESS)
 async def test_a_list_without_an_end_ends(stage: Stage, what: str) -> None:
-    """A service that always has another page is given up."""
+    """A service that always has another page causes an error."""
 
     def endless(_request: httpx.Request) -> httpx.Response:
         first = len(stage.requests) * 100
@@ -415,7 +415,7 @@ async def test_no_list_hands_a_secret_on(stage: Stage) -> None:
 
 @pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "-1e999"])
 async def test_what_json_does_not_have_is_handed_on_as_nothing(stage: Stage, odd: str) -> None:
-    """So that a list can be printed as JSON, which has no such numbers."""
+    """NaN and infinity become None, so that a list can be printed as JSON."""
     body = f'[{{"id": "a", "x": {odd}, "y": [{{"z": {odd}}}], "n": 1.5}}]'.encode()
     of = stage.service(lambda _request: httpx.Response(200, content=body)).directory
     assert await of.users() == [{"id": "a", "x": None, "y": [{"z": None}], "n": 1.5}]
@@ -450,7 +450,7 @@ def test_an_expiry_may_be_a_moment_or_a_duration(expiry: object, expires_ns: int
 @pytest.mark.parametrize("wrong_by", [-1, 0, 1])
 @pytest.mark.parametrize("days", [1, 90, 36500])
 def test_a_clock_that_is_wrong_by_a_day_changes_no_reading(days: int, wrong_by: int) -> None:
-    """A moment stays that moment, even one that seems to be over, and a duration a duration."""
+    """Points in time and durations are recognised as such, even if a time seems to be over."""
     here = NOW + wrong_by * DAY_S * 10**9
     for there in (0, NOW // 10**6):
         body = json.dumps({"token": "t", "expiry": there + days * DAY_MS}).encode()
@@ -461,7 +461,7 @@ def test_a_clock_that_is_wrong_by_a_day_changes_no_reading(days: int, wrong_by: 
 
 @pytest.mark.parametrize("secret", [*ODD[:1], "", "a b", "a\nb", "\x1b[31m", "ä", [], {}])
 async def test_a_token_that_cannot_be_sent_is_none(stage: Stage, secret: object) -> None:
-    """Nothing of it gets onto a terminal."""
+    """The error shows no part of the token on the terminal."""
     of = stage.service(answering({"id": "t", "token": secret}, 201)).directory
     with pytest.raises(errors.BadAnswer) as wrong:
         await of.create_token("n", 60, "pw")
@@ -470,7 +470,7 @@ async def test_a_token_that_cannot_be_sent_is_none(stage: Stage, secret: object)
 
 @pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
 async def test_every_field_of_a_group_may_be_odd(stage: Stage, odd: object) -> None:
-    """The outcome is a group, or one clear error where its id is missing."""
+    """The result is a group, or one clear error if its id is missing."""
     answers: list[object] = [odd]
     for part in ("members", "properties"):
         answers += [GROUP | {part: odd}, {key: GROUP[key] for key in GROUP if key != part}]

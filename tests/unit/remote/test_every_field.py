@@ -137,7 +137,7 @@ WHOLE = (
 
 
 def mutations(good: object) -> Iterator[object]:
-    """`good` with one member after the other odd, on every level."""
+    """Yield variants of `good` with one malformed member each, on every level."""
     if isinstance(good, list):
         for number, item in enumerate(good):
             for odd in (*mutations(item), *ODD[1:]):
@@ -186,7 +186,7 @@ async def test_a_field_that_is_odd_costs_one_line_at_most(
 
 
 def usable(value: object) -> None:
-    """Integers fit the database, texts have a UTF-8 form: what is printed and stored can be."""
+    """Check that integers fit the database and that texts can be encoded in UTF-8."""
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, int):
@@ -242,7 +242,8 @@ LOGON_ANSWERS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {
 
 @pytest.mark.parametrize("answer", LOGON_ANSWERS)
 async def test_a_logon_that_is_answered_oddly_is_one_line(desk: Desk, answer: str) -> None:
-    """From the first question to the token: no traceback, and no secret that bends a header."""
+    """From the first request of a logon to the token: no traceback, and no secret that breaks a
+    header."""
     route, status, good = LOGON_ANSWERS[answer]
     for body in bodies(good):
         desk.answer("POST /api/access/logon", say(200, GOOD))
@@ -271,12 +272,12 @@ def sendable(secret: str) -> None:
 
 @pytest.fixture
 def desk() -> Desk:
-    """The access endpoints."""
+    """Return the access endpoints."""
     return Desk()
 
 
 class Endless(httpx.AsyncByteStream, httpx.SyncByteStream):
-    """A body that does not end; `sent` are the bytes that were taken of it."""
+    """Body that does not end; `sent` is the number of bytes that were read."""
 
     sent = 0
 

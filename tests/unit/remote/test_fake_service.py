@@ -1,7 +1,7 @@
-"""The service in memory behaves as the sandbox does through the HTTP implementation.
+"""The service in memory behaves like the sandbox through the HTTP implementation.
 
-Both get the same calls. Compared are the entries (with their own identifiers), the contents, and
-the type, status and code of errors.
+Both get the same calls.  The test compares entries (with their own identifiers), contents, and the
+type, status and code of errors.
 """
 
 import random
@@ -27,7 +27,7 @@ NAMES = ["a.txt", "b", "c.tar.gz", ".hidden", "naïve ✓.md"]
 
 @dataclass
 class Side:
-    """One of both services: a connection per person, and the entries by number."""
+    """One of the two services: a connection per user, and the entries by number."""
 
     people: dict[str, Service]
     fault: Callable[..., object]
@@ -42,7 +42,7 @@ class Side:
         return self.ids.index(entry_id)
 
     def plain(self, found: object) -> object:
-        """Return a result without what differs between two services."""
+        """Return a result without the parts that differ between two services."""
         match found:
             case Entry():
                 above = found.parent_id
@@ -75,7 +75,7 @@ Call = Callable[[Side], Awaitable[object]]
 async def both(
     deployment: Deployment, zone: str, profile: str = "sandbox"
 ) -> AsyncIterator[tuple[Side, Side]]:
-    """The sandbox and the service in memory, each with an empty folder as entry 0."""
+    """Yield the sandbox and the service in memory, each with an empty folder as entry 0."""
     real_people = {name: opened_as(deployment, name, profile) for name in LEVELS}
     real = Side(dict(real_people), deployment.fault, deployment.heal)
     there = deployment.person("alice").zone(zone)
@@ -130,7 +130,7 @@ def store(person: str, number: int, name: str, data: bytes) -> Call:
 
 
 async def call_of_trash(side: Side, person: str) -> object:
-    """Return the trash, as far as the comparison made it."""
+    """Return the trash entries that the comparison has created."""
     found = await side.people[person].deletions(side.zone)
     return [entry for entry, moment in found if entry.id in side.ids and moment]
 

@@ -1,4 +1,4 @@
-"""No field of an answer brings in control characters."""
+"""Control characters in any field of an answer are removed or refused."""
 
 import ast
 import json
@@ -28,7 +28,7 @@ BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 STEERING = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + BIDI + "\u2028\u2029\ud800"
 HOSTILE = f"ev\x1b]0;title\x07il\nSTATUS=forged{STEERING}"
 NAMES = {(Entry, "name"), (Zone, "name")}
-"""Data, which `state.names` shows."""
+"""Names, which `state.names` makes safe for display."""
 
 
 def steers(text: str) -> bool:
@@ -59,7 +59,7 @@ def texts(value: object) -> Iterator[str]:
 
 
 def poisoned(good: object) -> Iterator[object]:
-    """`good` with one value after the other hostile, on every level, and one more member."""
+    """Yield variants of `good` with one hostile value each, on every level, and one more member."""
     if isinstance(good, list):
         for number, item in enumerate(good):
             for bad in poisoned(item):
@@ -103,7 +103,7 @@ def test_every_field_that_is_read_is_tried() -> None:
 async def test_no_field_of_an_answer_steers_anything(
     stage: Stage, call: str, autojump_clock: MockClock
 ) -> None:
-    """Ids are refused as malformed, texts lose what steers, names alone stay as they are."""
+    """Ids with control characters are refused, texts lose them, names are unchanged."""
     verb, good = CALLS[call]
     said: list[bytes] = []
     service = stage.service(lambda request: httpx.Response(200, content=said[-1]))
@@ -120,7 +120,7 @@ async def test_no_field_of_an_answer_steers_anything(
 
 @pytest.mark.parametrize("answer", LOGON_ANSWERS)
 async def test_no_field_of_a_logon_steers_anything(desk: Desk, answer: str) -> None:
-    """The same from the first question of a logon to the token."""
+    """No field in the answers of a logon can bring in control characters."""
     route, status, good = LOGON_ANSWERS[answer]
     extended = {**good, "idpName": "corp", "idpURI": "https://idp.example", "sessionID": "s"}
     for bad in poisoned(extended):
@@ -144,7 +144,7 @@ async def test_no_field_of_a_logon_steers_anything(desk: Desk, answer: str) -> N
 
 @pytest.fixture
 def desk() -> Desk:
-    """The access endpoints."""
+    """Return the access endpoints."""
     return Desk()
 
 
@@ -166,7 +166,7 @@ def test_no_refusal_steers_anything(field: str) -> None:
 
 
 def test_what_is_plain_stays_as_it_is() -> None:
-    """Umlauts, other scripts, joiners and marks that writing needs."""
+    """Umlauts, other scripts, joiners and marks that scripts need are unchanged."""
     for text in ("Grüße aus Köln", "می\u200cخواهم", "👩\u200d👧", "a\u200eb", "❤\ufe0f", "e\u0301"):
         assert plain(text) == fields.text(text) == fields.identifier(text) == text
     assert plain("a\tb\r\nc\u2028d\x85e") == "a b  c d e"

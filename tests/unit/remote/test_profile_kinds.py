@@ -1,4 +1,4 @@
-"""Profiles in every way of writing TOML, and what their values can and cannot do."""
+"""Profiles in every TOML syntax, and the effects of their values."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ MOVE = '[move]\nmethod = "PUT"\npath = "/api/m/{entry}/{parent}"\n'
 def test_files_and_folders_may_have_addresses_of_their_own(
     text: str, file: str | None, folder: str | None
 ) -> None:
-    """The special table comes first; with it alone the other kind cannot be deleted."""
+    """The special table takes precedence; with it alone the other kind cannot be deleted."""
     profile = parse_profile(text, "ours", "ours.toml")
     for path, which in ((file, False), (folder, True)):
         assert profile.can("delete", folder=which) == (path is not None)
@@ -59,7 +59,7 @@ def test_files_and_folders_may_have_addresses_of_their_own(
     ],
 )
 def test_what_can_be_renamed_and_moved(text: str, renamed: bool, moved: bool, both: bool) -> None:
-    """One table for both, one for each, or one of them."""
+    """A profile may have one table for both operations, one for each, or only one of them."""
     profile = parse_profile(text, "ours", "ours.toml")
     assert profile.can_place(False, renamed=True) == renamed == profile.can("rename")
     assert profile.can_place(True, moved=True) == moved == profile.can("move")
@@ -115,7 +115,7 @@ def test_what_can_be_renamed_and_moved(text: str, renamed: bool, moved: bool, bo
     ],
 )
 def test_the_line_is_found_however_it_is_written(text: str, line: int, word: str) -> None:
-    """Dotted keys, inline tables, quoted names, arrays over several lines."""
+    """Dotted keys, inline tables, quoted names and multi-line arrays are supported."""
     with pytest.raises(ProfileError, match=word) as refused:
         parse_profile(text, "ours", "ours.toml")
     assert f"line {line}" in refused.value.message
@@ -157,7 +157,7 @@ body = { inner = [{ name = "<{name}>" }], n = 1 }
 
 @given(st.fixed_dictionaries({name: st.text() for name in ("zone", "parent", "name")}))
 def test_a_value_stays_where_its_placeholder_stands(values: dict[str, str]) -> None:
-    """On the wire: as many segments, parameters and members as the profile has, and no more."""
+    """The request has exactly the segments, parameters and members of the profile."""
     operation = parse_profile(TEMPLATE, "ours", "ours.toml").operation("make_folder")
     try:
         request = operation.request(values | {"folder": values["parent"]})
@@ -178,7 +178,7 @@ def test_a_value_stays_where_its_placeholder_stands(values: dict[str, str]) -> N
 
 
 def test_passwords_are_sent_as_the_profile_says_and_shown_nowhere() -> None:
-    """As an array of characters or as a text; the request does not show its body."""
+    """A password is an array of characters or a text; repr does not show the body."""
     request = load_profile("sandbox").operation("change_password").request(
         {"username": "u", "password": "p{new_password}", "new_password": "né"}
     )  # fmt: skip
@@ -188,7 +188,7 @@ def test_passwords_are_sent_as_the_profile_says_and_shown_nowhere() -> None:
 
 
 async def test_versions_with_other_members(stage: Stage) -> None:
-    """`fields` says where each is; what is not there has a harmless value."""
+    """`fields` gives the place of each member; a missing one has a harmless value."""
     service = stage.service(
         lambda request: httpx.Response(
             200,
@@ -206,7 +206,7 @@ async def test_versions_with_other_members(stage: Stage) -> None:
 
 
 async def test_when_something_was_deleted_is_where_the_profile_says(stage: Stage) -> None:
-    """It is not published: without a word in the profile nothing is taken for it."""
+    """The time of deletion is not published: without `fields` in the profile it is unknown."""
     said = [
         {"id": "a", "name": "a", "folder": False, "gone": {"at": "2026-01-01T00:00:00Z"}},
         {"id": "b", "name": "b", "folder": False, "gone": "yesterday"},
@@ -222,7 +222,7 @@ async def test_when_something_was_deleted_is_where_the_profile_says(stage: Stage
 
 
 async def test_the_zone_log_comes_as_it_is(stage: Stage) -> None:
-    """Its fields are not published, so none is taken for anything."""
+    """The fields of the log are not published, so they are returned unchanged."""
     messages = [{"id": "2", "text": "x", "odd": [1]}, {"no id": True}]
     service = stage.service(lambda request: httpx.Response(200, json=[*messages, None, 5]))
     assert await service.zone_log("z") == messages
@@ -233,7 +233,7 @@ async def test_the_zone_log_comes_as_it_is(stage: Stage) -> None:
 
 
 async def test_versions_are_not_told_apart_by_what_is_not_published(stage: Stage) -> None:
-    """An id may be that of the file; none of its versions is lost for that."""
+    """An id may be that of the file, so that all versions with the same id are kept."""
     said = [{"id": "F", "version": number} for number in (2, 1)]
     service = stage.service(lambda request: httpx.Response(200, json={"versions": said}))
     text = '[versions]\npath = "/api/{file}"\nanswer = "versions"\n'
@@ -246,7 +246,7 @@ async def test_versions_are_not_told_apart_by_what_is_not_published(stage: Stage
 
 @pytest.mark.parametrize("member", ["id", "number"])
 async def test_a_zone_log_is_read_to_its_end(stage: Stage, member: str) -> None:
-    """Whatever its messages call themselves, and also where two of them are alike."""
+    """The log is read completely, even if messages have no id or two are equal."""
     every = [{member: number // 2, "text": "x"} for number in range(250)]
 
     def paginated(request: httpx.Request) -> httpx.Response:
@@ -258,7 +258,8 @@ async def test_a_zone_log_is_read_to_its_end(stage: Stage, member: str) -> None:
 
 
 def test_every_operation_says_what_it_must_use() -> None:
-    """None can be written so that it always hits the same thing."""
+    """Every operation must contain its placeholders, so that it cannot always affect the same
+    entry."""
     for name, kind in OPERATIONS.items():
         if name == "levels":  # which is about the user, and changes nothing
             assert kind.reads and not kind.may

@@ -7,7 +7,7 @@ from zonedrive.remote.transfer import TokenBucket
 
 
 class Time:
-    """A clock that moves by sleeping."""
+    """Clock that advances by sleeping."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -19,7 +19,7 @@ class Time:
 
 @given(st.integers(1000, 10**9), st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
 def test_no_more_than_the_rate_passes(rate: int, amounts: list[int]) -> None:
-    """Over any length of time: the rate, and one second's worth at the start."""
+    """Over any time span at most the rate passes, plus one second's worth at the start."""
     time = Time()
     bucket = TokenBucket(rate, clock=lambda: time.now, sleep=time.sleep)
     for amount in amounts:

@@ -37,14 +37,14 @@ class Place:
 
 
 def opened(deployment: Deployment, profile: str = "sandbox", bearer: str = "") -> HttpService:
-    """A service for alice."""
+    """Return a service for alice."""
     text = bearer or deployment.person("alice").http.headers["Authorization"]
     return open_service(Place(deployment), Bearer(text), load_profile(profile), Settings())
 
 
 @pytest.fixture
 async def service(deployment: Deployment) -> AsyncIterator[HttpService]:
-    """As alice, with all that the sandbox offers."""
+    """Return a service for alice with the sandbox profile."""
     found = opened(deployment)
     yield found
     await found.aclose()
@@ -63,7 +63,7 @@ async def own_zone(service: HttpService, name: str) -> Zone:
 
 
 async def test_everything_the_profile_offers(service: HttpService, zone: str) -> None:
-    """Folders, files, versions, moves, the trash and back."""
+    """Folders, files, versions, moves and the trash work."""
     here = await own_zone(service, zone)
     folder = await service.make_folder(here.id, here.root_id, "new folder?")
     assert folder.folder
@@ -96,7 +96,7 @@ async def test_everything_the_profile_offers(service: HttpService, zone: str) ->
 
 
 async def test_names_of_every_kind_arrive(service: HttpService, zone: str) -> None:
-    """Quotes, line breaks and percent signs in a name are part of it."""
+    """Names may contain quotes, line breaks and percent signs."""
     here = await own_zone(service, zone)
     for name in ['a"b', "a\nb", "a\\b", "100%", "a&b=c", "%22", "ü" * 120, "a;b", "{zone}"]:
         entry = service.transfer.upload(here.id, here.root_id, name, [b"x"], 1)
@@ -104,7 +104,7 @@ async def test_names_of_every_kind_arrive(service: HttpService, zone: str) -> No
 
 
 async def test_a_range_of_the_content(service: HttpService, zone: str) -> None:
-    """A download can start anywhere; at the end it is empty."""
+    """A download can start at any offset; at the end it is empty."""
     here = await own_zone(service, zone)
     data = bytes(range(256)) * 8000
     entry = service.transfer.upload(here.id, here.root_id, "r", [data], len(data))
@@ -144,7 +144,7 @@ async def test_a_download_can_be_broken_off(
 async def test_a_folder_of_more_than_a_page(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """In one request, where the service does not paginate."""
+    """A service without pagination returns it in one request."""
     here = await own_zone(service, zone)
     folder = await service.make_folder(here.id, here.root_id, "many")
     for number in range(150):
@@ -182,7 +182,8 @@ async def test_a_paginating_service() -> None:
 async def test_a_lost_reply_is_a_doubt_and_the_version_is_there(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """Exactly once: whoever looks finds it, and must not send again."""
+    """The version exists exactly once; the error says that it may exist, and must not be sent
+    again."""
     here = await own_zone(service, zone)
     with (
         deployment.faulty(drop_reply=True, method="POST", times=1),
@@ -196,7 +197,7 @@ async def test_a_lost_reply_is_a_doubt_and_the_version_is_there(
 async def test_a_lost_reply_of_a_change(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """The folder was made once, and the doubt is told."""
+    """The folder was created once, and the error says that it may exist."""
     here = await own_zone(service, zone)
     with (
         deployment.faulty(drop_reply=True, method="POST", times=1),
@@ -249,7 +250,7 @@ async def test_a_reset_connection_is_not_noticed(
 async def test_a_service_that_goes_and_comes_back(
     service: HttpService, deployment: Deployment
 ) -> None:
-    """Offline at once, online as soon as it answers."""
+    """The state is offline at once, and online as soon as the service answers."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(service.link.run, service.probe)
         await service.zones()
@@ -268,7 +269,7 @@ async def test_a_service_that_goes_and_comes_back(
 
 
 async def test_an_expired_logon(deployment: Deployment) -> None:
-    """It is a state, on both clients."""
+    """An ended logon is a state, on both clients."""
     service = opened(deployment, bearer="Bearer gone")
     with pytest.raises(errors.NotLoggedOn):
         await service.zones()
@@ -279,7 +280,7 @@ async def test_an_expired_logon(deployment: Deployment) -> None:
 
 
 async def test_the_published_profile(deployment: Deployment, zone: str) -> None:
-    """Reading and uploading need nothing more."""
+    """Reading and uploading need only the published profile."""
     service = opened(deployment, "published")
     here = await own_zone(service, zone)
     entry = service.transfer.upload(here.id, here.root_id, "p", [b"abc"], 3)

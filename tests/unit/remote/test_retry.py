@@ -1,4 +1,4 @@
-"""When a harmless request is repeated."""
+"""Retries of requests without effect."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from zonedrive.remote.wire.error_mapping import retry_after
 
 
 def unavailable(wish: float | None) -> errors.RemoteError:
-    """A service that asks to wait for `wish` seconds."""
+    """Return the error of a service that requests a pause of `wish` seconds."""
     error = errors.Unavailable("x")
     error.retry_after = wish
     return error
@@ -20,7 +20,7 @@ def unavailable(wish: float | None) -> errors.RemoteError:
 def test_a_wait_is_within_all_limits(
     failures: int, chance: float, remaining: float, wish: float | None
 ) -> None:
-    """Never beyond the deadline, never earlier than the service asked for."""
+    """A pause ends before the deadline, and is not shorter than the service requested."""
     wait = Backoff().delay(unavailable(wish), failures, chance, remaining)
     if wait is not None:
         assert 0 <= wait < remaining
@@ -29,13 +29,13 @@ def test_a_wait_is_within_all_limits(
 
 
 def test_waits_grow_up_to_a_cap() -> None:
-    """A service in trouble is asked less and less often."""
+    """The pauses grow up to a limit."""
     backoff = Backoff(first=1, cap=30, attempts=100)
     assert [backoff.ceiling(n) for n in (1, 2, 3, 6, 50)] == [1, 2, 4, 30, 30]
 
 
 def test_a_long_wish_is_handed_on() -> None:
-    """A service that wants an hour of peace is not waited for in a system call."""
+    """A long requested pause becomes an error instead of a wait in a system call."""
     assert Backoff().delay(unavailable(3600), 1, 0.5, 10_000) is None
 
 
@@ -53,7 +53,7 @@ def test_a_long_wish_is_handed_on() -> None:
     ],
 )
 def test_what_is_worth_another_try(error: errors.RemoteError, again: bool) -> None:
-    """A refusal is not asked about twice."""
+    """A refused request is not repeated."""
     assert (Backoff().delay(error, 1, 0.5, 100) is not None) is again
 
 
@@ -71,5 +71,5 @@ def test_what_is_worth_another_try(error: errors.RemoteError, again: bool) -> No
     ],
 )
 def test_retry_after(value: str | None, seconds: float | None) -> None:
-    """Numbers and dates are understood, nonsense is none."""
+    """Numbers and dates are parsed, an invalid value is ignored."""
     assert retry_after(value, now=10.0) == seconds

@@ -1,4 +1,4 @@
-"""The verbs of the service, above requests that are answered by a function."""
+"""Operations of the service, with a function that answers the requests."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -53,14 +53,14 @@ WHAT_A_STATUS_MEANS = {
 
 
 def said(status: int, value: object = None, **headers: str) -> httpx.Response:
-    """An answer with JSON, or with nothing."""
+    """Return an answer with JSON, or an empty one."""
     if value is None:
         return httpx.Response(status, headers=headers)
     return httpx.Response(status, json=value, headers=headers)
 
 
 async def test_the_published_verbs_ask_for_what_is_published(stage: Stage) -> None:
-    """Methods and paths are those of the interface, ids encoded."""
+    """Methods and paths are those of the API, with encoded ids."""
     service = stage.service(lambda request: said(200, []))
     await service.zones()
     await service.listing("z/1", "p")
@@ -72,14 +72,14 @@ async def test_the_published_verbs_ask_for_what_is_published(stage: Stage) -> No
 
 
 async def test_a_listing_leaves_out_what_is_deleted(stage: Stage) -> None:
-    """The trash is not part of the folder."""
+    """Deleted entries are not part of a listing."""
     listing = [ENTRY, ENTRY | {"id": "d", "deleted": True}]
     service = stage.service(lambda request: said(200, listing))
     assert [entry.id for entry in await service.listing("z", "p")] == ["e"]
 
 
 async def test_the_profiles_verbs_send_what_the_profile_says(stage: Stage) -> None:
-    """Method, path and body come from its tables."""
+    """Method, path and body come from the tables of the profile."""
     service = stage.service(lambda request: said(200, ENTRY))
     await service.make_folder("z", "p", "new")
     await service.move("z", "e", "q", "m")
@@ -100,7 +100,7 @@ async def test_the_profiles_verbs_send_what_the_profile_says(stage: Stage) -> No
 
 
 async def test_what_the_profile_lacks_fails_before_any_request(stage: Stage) -> None:
-    """With the published profile nothing is guessed against somebody's data."""
+    """With the published profile no request is guessed, because it could damage data."""
     service = stage.service(lambda request: said(500), profile="published")
     for name in (*CHANGES, "versions", "deleted"):
         assert not service.can(name)
@@ -114,7 +114,7 @@ async def test_what_the_profile_lacks_fails_before_any_request(stage: Stage) -> 
 async def test_a_change_that_answers_nothing_of_use_is_looked_up(
     stage: Stage, verb: str, answer: bytes
 ) -> None:
-    """The entry afterwards is asked for, where the answer does not tell it."""
+    """If the answer does not contain the entry, a second request gets it."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         return said(200, ENTRY) if request.method == "GET" else httpx.Response(200, content=answer)
@@ -125,7 +125,7 @@ async def test_a_change_that_answers_nothing_of_use_is_looked_up(
 
 
 async def test_a_new_folder_that_is_not_told_is_found_by_its_name(stage: Stage) -> None:
-    """Among others in the parent's listing, files of that name apart."""
+    """The folder is found in the parent's listing; files with that name are ignored."""
     listing = [ENTRY, ENTRY | {"id": "f", "folder": True}]
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -143,7 +143,7 @@ async def test_a_new_folder_that_is_not_told_is_found_by_its_name(stage: Stage) 
 async def test_each_status_on_each_verb(
     stage: Stage, verb: str, status: int, autojump_clock: MockClock
 ) -> None:
-    """Refusals come through by type; only reading is repeated, and only where that may help."""
+    """Refusals keep their type; only reading is repeated, and only if that may help."""
     service = stage.service(lambda request: said(status, {"message": "m"}))
     kind: type[errors.RemoteError] = WHAT_A_STATUS_MEANS[status]
     if verb in CHANGES and status == 502:
@@ -162,7 +162,7 @@ async def test_each_status_on_each_verb(
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_a_redirect_is_not_followed(stage: Stage, verb: str, status: int) -> None:
-    """Neither to plain HTTP nor to another host: the bearer stays here."""
+    """The token is sent neither over plain HTTP nor to another host."""
     service = stage.service(lambda request: said(status, Location="http://evil.example/"))
     with pytest.raises(errors.BadAnswer, match=r"evil\.example"):
         await VERBS[verb](service)
@@ -175,7 +175,7 @@ async def test_a_redirect_is_not_followed(stage: Stage, verb: str, status: int) 
     "body", [b"", b"{", b'[{"id":"a","na', b"<html></html>", b'"text"', b"null", b"\xff\xff"]
 )
 async def test_a_malformed_answer_to_a_question(stage: Stage, verb: str, body: bytes) -> None:
-    """It is one clear error, not an empty folder and not a crash."""
+    """A malformed answer gives one clear error, neither an empty folder nor a crash."""
     service = stage.service(lambda request: httpx.Response(200, content=body))
     with pytest.raises(errors.BadAnswer):
         await VERBS[verb](service)
@@ -185,7 +185,7 @@ async def test_a_malformed_answer_to_a_question(stage: Stage, verb: str, body: b
 async def test_a_body_that_ends_early_is_asked_for_again(
     stage: Stage, verb: str, autojump_clock: MockClock
 ) -> None:
-    """A connection that breaks in the middle of a listing costs a moment, not the listing."""
+    """A listing is requested again if the connection breaks in the middle."""
     broken = [True, True]
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -205,7 +205,7 @@ async def test_a_body_that_ends_early_is_asked_for_again(
 async def test_a_change_whose_answer_is_lost_is_not_repeated(
     stage: Stage, verb: str, wrong: Exception
 ) -> None:
-    """Whoever asked learns that it may have been done, and can look."""
+    """The error says that the change may have been made, so that the caller can check."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         raise wrong
@@ -217,7 +217,7 @@ async def test_a_change_whose_answer_is_lost_is_not_repeated(
 
 @pytest.mark.parametrize("verb", CHANGES)
 async def test_a_change_that_never_left_is_known_not_to_be_done(stage: Stage, verb: str) -> None:
-    """A refused connection is no doubt."""
+    """After a refused connection the change is known not to be made."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
@@ -229,7 +229,8 @@ async def test_a_change_that_never_left_is_known_not_to_be_done(stage: Stage, ve
 
 
 async def test_a_change_whose_answer_breaks_is_lost(stage: Stage) -> None:
-    """The status was fine, but the connection broke before the end: look, do not repeat."""
+    """If the connection breaks after the status, the error is ReplyLost, and the change is not
+    repeated."""
     stream = Piece(b'{"id":', httpx.ReadError("x"))
     service = stage.service(lambda request: httpx.Response(201, stream=stream))
     with pytest.raises(errors.ReplyLost):
@@ -237,7 +238,7 @@ async def test_a_change_whose_answer_breaks_is_lost(stage: Stage) -> None:
 
 
 async def test_a_refusal_whose_body_breaks_is_a_refusal(stage: Stage) -> None:
-    """The status says enough."""
+    """The status alone determines the error."""
     stream = Piece(b'{"err', httpx.ReadError("x"))
     service = stage.service(lambda request: httpx.Response(403, stream=stream))
     with pytest.raises(errors.Forbidden):
@@ -245,7 +246,7 @@ async def test_a_refusal_whose_body_breaks_is_a_refusal(stage: Stage) -> None:
 
 
 async def test_retry_after_is_honoured(stage: Stage, autojump_clock: MockClock) -> None:
-    """A service that names a time is left alone until then."""
+    """No request is sent before the time that the service has named."""
     times: list[float] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -260,7 +261,7 @@ async def test_retry_after_is_honoured(stage: Stage, autojump_clock: MockClock) 
 async def test_a_retry_after_beyond_the_deadline_ends_the_call(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
-    """Nobody waits an hour in a system call."""
+    """The call fails instead of waiting an hour."""
     service = stage.service(lambda request: said(503, **{"Retry-After": "3600"}))
     with pytest.raises(errors.Unavailable):
         await service.zones()
@@ -269,7 +270,7 @@ async def test_a_retry_after_beyond_the_deadline_ends_the_call(
 
 
 class NotResponding(LoopTransport):
-    """Takes requests and never answers; counts them."""
+    """Transport that never answers requests and counts them."""
 
     def __init__(self) -> None:
         super().__init__(Trust(None))
@@ -283,7 +284,7 @@ class NotResponding(LoopTransport):
 
 
 class Drip(httpx.AsyncByteStream):
-    """A byte a second, for ever."""
+    """Body with one byte per second, for ever."""
 
     async def __aiter__(self):  # type: ignore[no-untyped-def]
         while True:
@@ -292,7 +293,7 @@ class Drip(httpx.AsyncByteStream):
 
 
 def above(stage: Stage, transport: LoopTransport) -> HttpService:
-    """A service upon a transport of one's own."""
+    """Return a service on the given transport."""
     profile = load_profile("sandbox")
     client = LoopClient(BASE, transport, httpx.Auth())
     calls = Requests(client, stage.link, connections=2)
@@ -303,7 +304,7 @@ def above(stage: Stage, transport: LoopTransport) -> HttpService:
 async def test_a_service_that_never_answers_is_waited_for_15_seconds(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
-    """Every question ends, and two such silences mean offline."""
+    """Every request ends, and two timeouts mean offline."""
     service = above(stage, NotResponding())
     for _ in range(2):
         began = trio.current_time()
@@ -316,7 +317,7 @@ async def test_a_service_that_never_answers_is_waited_for_15_seconds(
 async def test_a_change_that_is_never_answered_is_in_doubt(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
-    """It was sent, so it may have been done."""
+    """The change was sent, so it may have been made."""
     service = above(stage, NotResponding())
     began = trio.current_time()
     with pytest.raises(errors.ReplyLost):
@@ -325,7 +326,7 @@ async def test_a_change_that_is_never_answered_is_in_doubt(
 
 
 async def test_a_dripping_answer_ends(stage: Stage, autojump_clock: MockClock) -> None:
-    """A byte a second meets no socket's timeout, but the call ends all the same."""
+    """One byte per second avoids the socket's timeout, but the call still ends."""
     service = stage.service(lambda request: httpx.Response(200, stream=Drip()))
     began = trio.current_time()
     with pytest.raises(errors.TimedOut):
@@ -336,7 +337,7 @@ async def test_a_dripping_answer_ends(stage: Stage, autojump_clock: MockClock) -
 async def test_waiting_for_a_turn_is_no_sign_of_a_bad_service(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
-    """A hundred requests at once, of which few may go, do not look like a network fault."""
+    """A hundred simultaneous requests that queue do not look like a network fault."""
     transport = NotResponding()
     service = above(stage, transport)
     failures: list[errors.TimedOut] = []
@@ -360,7 +361,7 @@ async def test_waiting_for_a_turn_is_no_sign_of_a_bad_service(
 async def test_offline_questions_fail_at_once_while_it_is_probed(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
-    """A file manager on a dead network gets its answer now; one question in flight is enough."""
+    """A file manager without a network gets its error at once; one request at a time is enough."""
     up = False
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -392,7 +393,7 @@ async def test_offline_questions_fail_at_once_while_it_is_probed(
 async def test_a_logon_that_is_needed_is_noticed_and_its_end_too(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
-    """Once a person has logged on elsewhere, work goes on by itself."""
+    """After a logon elsewhere, requests succeed again."""
     let_in = False
     service = stage.service(lambda request: said(200, []) if let_in else said(401))
     async with trio.open_nursery() as nursery:
@@ -409,7 +410,7 @@ async def test_a_logon_that_is_needed_is_noticed_and_its_end_too(
 
 
 class Place:
-    """A deployment to open."""
+    """Address of a deployment."""
 
     def __init__(self, base_url: str, ca_file: str | None = None) -> None:
         self.base_url, self.ca_file = base_url, ca_file
@@ -423,7 +424,7 @@ def test_a_bad_address_never_gets_a_client(url: str) -> None:
 
 
 async def test_opening_makes_no_request() -> None:
-    """A mount comes up offline as well."""
+    """A mount also starts offline."""
     service = open_service(
         Place("https://zones.invalid"), httpx.Auth(), load_profile("published"), Settings()
     )
@@ -431,7 +432,7 @@ async def test_opening_makes_no_request() -> None:
 
 
 async def test_a_small_file_that_does_not_end_takes_no_memory(stage: Stage) -> None:
-    """A service that sends more than it lists: no more than that is held."""
+    """If the service sends more than the listed size, only that size is kept in memory."""
     sent = 0
 
     class Endless(httpx.AsyncByteStream):
@@ -452,7 +453,7 @@ async def test_a_small_file_that_does_not_end_takes_no_memory(stage: Stage) -> N
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_rejected_uploads_do_not_take_the_link_offline(stage: Stage, status: int) -> None:
-    """They tell how long to wait; other requests are answered, and are not refused."""
+    """Rejected uploads report their pause; other requests are answered and not refused."""
     service = stage.service(lambda request: said(status, **{"Retry-After": "2"}))
 
     async def small() -> None:

@@ -1,4 +1,4 @@
-"""Small uploads over connections of their own: the same promises as any other upload."""
+"""Small uploads over connections of their own have the same guarantees as other uploads."""
 
 from collections.abc import AsyncIterator, Generator
 
@@ -15,13 +15,13 @@ from zonedrive.remote.profiles.load import load_profile
 
 
 class Renewing(httpx.Auth):
-    """A bearer that is out of date at first."""
+    """Bearer that is out of date at first."""
 
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Put it in; where that is refused, the next one."""
+        """Send the bearer; after a refusal, the next one."""
         request.headers["Authorization"] = self.texts[0]
         response = yield request
         if response.status_code == 401 and len(self.texts) > 1:
@@ -31,7 +31,7 @@ class Renewing(httpx.Auth):
 
 
 def opened(deployment: Deployment, *stale: str) -> HttpService:
-    """A service for alice, who has tried the `stale` bearers before."""
+    """Return a service for alice, which tries the `stale` bearers first."""
     bearer = deployment.person("alice").http.headers["Authorization"]
     auth = Renewing([*stale, bearer])
     return open_service(Place(deployment), auth, load_profile("sandbox"), Settings())
@@ -39,14 +39,14 @@ def opened(deployment: Deployment, *stale: str) -> HttpService:
 
 @pytest.fixture
 async def service(deployment: Deployment) -> AsyncIterator[HttpService]:
-    """As alice."""
+    """Return a service for alice."""
     found = opened(deployment)
     yield found
     await found.aclose()
 
 
 async def test_many_at_once_arrive_whole(service: HttpService, zone: str) -> None:
-    """Each of many small files is stored under its name with its bytes, once."""
+    """Each of many small files is stored once, under its name and with its bytes."""
     here = await own_zone(service, zone)
     folder = (await service.make_folder(here.id, here.root_id, "in here")).id
     files = {f"Grüße {number} \U0001f600.txt": bytes([number]) * number for number in range(40)}
@@ -61,7 +61,7 @@ async def test_many_at_once_arrive_whole(service: HttpService, zone: str) -> Non
 
 
 async def test_the_entry_is_told(service: HttpService, zone: str) -> None:
-    """What comes back is the entry that a listing shows, also for a second version."""
+    """The result is the entry of a listing, also for a second version."""
     here = await own_zone(service, zone)
     folder = (await service.make_folder(here.id, here.root_id, "in here")).id
     first = await service.upload(here.id, folder, "a.txt", b"one")
@@ -73,7 +73,7 @@ async def test_the_entry_is_told(service: HttpService, zone: str) -> None:
 async def test_a_refusal_is_told_by_type(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """What the service does not take has certainly not arrived, and the reason is known."""
+    """A refused file was certainly not stored, and the error has the reason."""
     here = await own_zone(service, zone)
     with pytest.raises(errors.NotFound):
         await service.upload(here.id, "0" * 32, "a.txt", b"one")
@@ -89,7 +89,7 @@ async def test_a_refusal_is_told_by_type(
 async def test_a_lost_answer_is_a_doubt(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """A reply that never came may be one to a stored file; the next request has a fresh line."""
+    """A lost reply may belong to a stored file; the next request uses a new connection."""
     here = await own_zone(service, zone)
     folder = (await service.make_folder(here.id, here.root_id, "in here")).id
     await service.upload(here.id, folder, "a.txt", b"one")
@@ -104,7 +104,7 @@ async def test_a_lost_answer_is_a_doubt(
 async def test_a_service_that_is_away_is_told(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
-    """Without a connection nothing was sent; a restart in between is not noticed."""
+    """Without a connection no bytes were sent; a restart in between is not noticed."""
     here = await own_zone(service, zone)
     await service.upload(here.id, here.root_id, "a.txt", b"one")
     deployment.fault(down=True)
@@ -115,7 +115,7 @@ async def test_a_service_that_is_away_is_told(
 
 
 async def test_a_renewed_logon_sends_the_bytes_again(deployment: Deployment, zone: str) -> None:
-    """A logon that ran out in between costs a second attempt, and nobody notices."""
+    """An ended logon costs a second attempt, but causes no error."""
     service = opened(deployment, "Bearer out-of-date")
     try:
         here = await own_zone(service, zone)
@@ -130,5 +130,5 @@ async def test_a_renewed_logon_sends_the_bytes_again(deployment: Deployment, zon
 
 
 def opened_texts(deployment: Deployment) -> list[str]:
-    """The bearer that is right."""
+    """Return the valid bearer."""
     return [deployment.person("alice").http.headers["Authorization"]]

@@ -1,4 +1,4 @@
-"""Content both ways, above requests that are answered by a function."""
+"""Uploads and downloads, with a function that answers the requests."""
 
 from collections.abc import Generator, Iterable, Iterator
 
@@ -16,19 +16,19 @@ ENTRY = {"id": "e", "name": "n", "size": 3} | WHEN
 
 
 def content(*pieces: bytes | Exception, status: int = 200, **headers: str) -> httpx.Response:
-    """A streaming answer; header names with _ for -."""
+    """Return a streaming answer; header names have _ for -."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.Response(status, stream=Piece(*pieces), headers=names)
 
 
 def read(transfer: Transfer, **options: object) -> bytes:
-    """All bytes of a download."""
+    """Return all bytes of a download."""
     with transfer.download("z", "f", **options) as download:  # type: ignore[arg-type]
         return b"".join(download)
 
 
 def test_a_download_is_whole(stage: Stage) -> None:
-    """The bytes, their number and the tag of the version."""
+    """A download has the bytes, their number and the tag of the version."""
     transfer = stage.transfer(
         lambda request: content(b"ab", b"c", Content_Length="3", ETag='"1"', Last_Modified="x")
     )
@@ -46,7 +46,7 @@ def test_a_download_is_whole(stage: Stage) -> None:
 def test_a_body_of_another_length_is_an_error(
     stage: Stage, length: str, pieces: list[bytes]
 ) -> None:
-    """Neither a short nor an over-long body passes for the file."""
+    """A body that is too short or too long is an error."""
     transfer = stage.transfer(lambda request: content(*pieces, Content_Length=length))
     with pytest.raises(errors.BadAnswer):
         read(transfer)
@@ -63,7 +63,7 @@ def test_a_body_of_another_length_is_an_error(
 def test_a_body_that_breaks_ends_in_an_error(
     stage: Stage, wrong: Exception, kind: type[errors.RemoteError]
 ) -> None:
-    """What came before it is given out first, so that a reader can go on from there."""
+    """Bytes before the break are returned first, so that a reader can continue there."""
     transfer = stage.transfer(
         lambda request: content(b"x" * 600_000, wrong, Content_Length="9999999")
     )
@@ -76,7 +76,7 @@ def test_a_body_that_breaks_ends_in_an_error(
 
 
 def test_a_range_is_asked_for_and_understood(stage: Stage) -> None:
-    """From the byte that is wanted; the answer says the size of the whole."""
+    """The range begins at the wanted byte; the answer has the total size."""
     transfer = stage.transfer(
         lambda request: content(b"cd", status=206, Content_Range="bytes 2-3/4", ETag='"1"')
     )
@@ -88,7 +88,7 @@ def test_a_range_is_asked_for_and_understood(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("offset", "end", "last"), [(0, 2, 1), (2, 4, 3), (2, 900, 8)])
 def test_a_part_is_asked_for(stage: Stage, offset: int, end: int, last: int) -> None:
-    """A range with an end is over at that end, or at the end of the content."""
+    """A range with an end stops there, or at the end of the content."""
     whole = b"123456789"
     transfer = stage.transfer(
         lambda request: content(
@@ -100,7 +100,7 @@ def test_a_part_is_asked_for(stage: Stage, offset: int, end: int, last: int) -> 
 
 
 def test_a_service_without_ranges_sends_everything(stage: Stage) -> None:
-    """And the download says so: it begins at 0."""
+    """The download reports that it begins at 0."""
     transfer = stage.transfer(lambda request: content(b"abcd", Content_Length="4"))
     with transfer.download("z", "f", offset=2) as download:
         assert download.offset == 0
@@ -112,14 +112,14 @@ def test_a_service_without_ranges_sends_everything(stage: Stage) -> None:
     ["", "bytes 1-3/4", "bytes 3-2/4", "bytes 2-9/4", "items 2-3/4", "bytes */4", "bytes 2-3"],
 )
 def test_another_range_than_asked_for_is_an_error(stage: Stage, found: str) -> None:
-    """Bytes of an unknown place are never handed on."""
+    """Bytes of an unknown offset are never returned."""
     transfer = stage.transfer(lambda request: content(b"cd", status=206, Content_Range=found))
     with pytest.raises(errors.BadAnswer):
         transfer.download("z", "f", offset=2)
 
 
 def test_a_range_that_ends_early_is_an_error(stage: Stage) -> None:
-    """Also where the service announces it: the rest is missing."""
+    """A short range is an error even if its header announces it, because bytes are missing."""
     transfer = stage.transfer(
         lambda request: content(b"cd", status=206, Content_Range="bytes 2-3/9")
     )
@@ -129,7 +129,7 @@ def test_a_range_that_ends_early_is_an_error(stage: Stage) -> None:
 
 @pytest.mark.parametrize(("size", "offset"), [(4, 4), (4, 9), (0, 1)])
 def test_a_range_behind_the_end_is_empty(stage: Stage, size: int, offset: int) -> None:
-    """And says how large the content is."""
+    """The download is empty and has the size of the content."""
     transfer = stage.transfer(
         lambda request: content(b"no", status=416, Content_Range=f"bytes */{size}")
     )
@@ -139,7 +139,7 @@ def test_a_range_behind_the_end_is_empty(stage: Stage, size: int, offset: int) -
 
 
 def test_an_unknown_length_is_said(stage: Stage) -> None:
-    """The caller has the entry's size to compare with."""
+    """The caller can compare with the entry's size."""
     with stage.transfer(lambda request: content(b"abc")).download("z", "f") as download:
         assert download.total is None
         assert b"".join(download) == b"abc"
@@ -161,7 +161,7 @@ def test_an_unknown_length_is_said(stage: Stage) -> None:
 def test_refusals_of_a_download(
     stage: Stage, status: int, kind: type[errors.RemoteError], attempts: int
 ) -> None:
-    """By type, and repeated only where that may help."""
+    """Each refusal has its type, and is repeated only if that may help."""
     transfer = stage.transfer(
         lambda request: content(b'{"message":"why"}', status=status, Retry_After="2")
     )
@@ -186,7 +186,7 @@ def test_a_download_comes_up_after_a_moment_of_trouble(stage: Stage) -> None:
 
 
 def test_a_redirected_download_is_refused(stage: Stage) -> None:
-    """Content never comes from another host."""
+    """Content from another host is not accepted."""
     transfer = stage.transfer(lambda request: content(status=302, Location="https://evil.example"))
     with pytest.raises(errors.BadAnswer, match=r"evil\.example"):
         transfer.download("z", "f")
@@ -194,7 +194,7 @@ def test_a_redirected_download_is_refused(stage: Stage) -> None:
 
 
 def test_an_old_version_comes_from_where_the_profile_says(stage: Stage) -> None:
-    """And not at all where it says nothing."""
+    """Without an operation in the profile the download fails."""
     read(stage.transfer(lambda request: content(b"abc", Content_Length="3")), version="7")
     assert stage.asked() == ["GET /api/sandbox/zones/z/files/f/versions/7/content"]
     with pytest.raises(errors.NotSupported):
@@ -202,7 +202,7 @@ def test_an_old_version_comes_from_where_the_profile_says(stage: Stage) -> None:
 
 
 def test_the_download_limit_is_kept(stage: Stage) -> None:
-    """A slow limit flows in small pieces."""
+    """With a low limit the bytes arrive in small pieces."""
     transfer = stage.transfer(lambda request: content(b"x" * 100_000), download_limit=10_000)
     with transfer.download("z", "f") as download:
         assert max(map(len, download)) <= 10_000
@@ -211,7 +211,7 @@ def test_the_download_limit_is_kept(stage: Stage) -> None:
 
 
 class Body:
-    """Bytes that can be sent again, with something happening between the pieces."""
+    """Repeatable body with an event between the pieces."""
 
     def __init__(self, *pieces: bytes | Exception) -> None:
         self.pieces = pieces
@@ -224,12 +224,12 @@ class Body:
 
 
 def upload(transfer: Transfer, body: Iterable[bytes] = (b"abc",), size: int = 3) -> object:
-    """One upload of three bytes."""
+    """Upload three bytes."""
     return transfer.upload("z", "p", "n", body, size, cancelled=lambda: False)
 
 
 def test_an_upload_gives_the_entry_it_became(stage: Stage) -> None:
-    """With the length announced, and what the answer leaves out filled in."""
+    """The length is sent, and members that the answer lacks are completed."""
     said = {"id": "e", "size": 3} | WHEN
     transfer = stage.transfer(lambda request: httpx.Response(200, json=said))
     entry = transfer.upload("z/1", "p", "näme", [b"abc"], 3)
@@ -258,7 +258,8 @@ def test_an_upload_gives_the_entry_it_became(stage: Stage) -> None:
     ],
 )
 def test_refusals_of_an_upload(stage: Stage, status: int, kind: type[errors.RemoteError]) -> None:
-    """By type and never repeated; what a gateway lost is in doubt."""
+    """Refusals have their type and are never repeated; after a gateway error the file may be
+    stored."""
     transfer = stage.transfer(lambda request: httpx.Response(status, json={"message": "why"}))
     with pytest.raises(errors.RemoteError) as failed:
         upload(transfer)
@@ -269,21 +270,21 @@ def test_refusals_of_an_upload(stage: Stage, status: int, kind: type[errors.Remo
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b"[]", b'{"id":"e', b"<html>"])
 def test_an_upload_whose_answer_cannot_be_read_is_in_doubt(stage: Stage, answer: bytes) -> None:
-    """It was taken, so nobody may just send it again."""
+    """The file was accepted, so it must not simply be sent again."""
     transfer = stage.transfer(lambda request: httpx.Response(200, content=answer))
     with pytest.raises(errors.ReplyLost):
         upload(transfer)
 
 
 def test_an_upload_whose_answer_breaks_is_in_doubt(stage: Stage) -> None:
-    """The body was there whole."""
+    """The body was sent completely."""
     transfer = stage.transfer(lambda request: content(b'{"id":', httpx.ReadError("x")))
     with pytest.raises(errors.ReplyLost):
         upload(transfer)
 
 
 class Cut(BlockingTransport):
-    """Takes `pieces` of a request's body, then breaks."""
+    """Transport that accepts `pieces` of a request's body, then fails."""
 
     def __init__(self, pieces: int, wrong: Exception) -> None:
         super().__init__(Trust(None))
@@ -315,7 +316,7 @@ class Cut(BlockingTransport):
 def test_doubt_begins_with_the_last_piece(
     stage: Stage, pieces: int, wrong: Exception, kind: type[errors.RemoteError]
 ) -> None:
-    """Before that, the service cannot have a whole body: it may be sent again."""
+    """Before the last piece the service cannot have the whole body, so it may be sent again."""
     transfer = stage.transfer(lambda request: httpx.Response(500))
     transfer._client.transport = Cut(pieces, wrong)
     with pytest.raises(errors.Unreachable) as failed:
@@ -325,7 +326,7 @@ def test_doubt_begins_with_the_last_piece(
 
 @pytest.mark.parametrize("body", [[b"ab"], [b"abcd"]])
 def test_a_body_that_is_not_of_its_size_is_not_stored(stage: Stage, body: list[bytes]) -> None:
-    """And the service is not blamed for it."""
+    """The error does not blame the service."""
     transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY))
     with pytest.raises(errors.StoreError):
         upload(transfer, body)
@@ -333,14 +334,14 @@ def test_a_body_that_is_not_of_its_size_is_not_stored(stage: Stage, body: list[b
 
 
 def test_a_body_that_cannot_be_read_says_so(stage: Stage) -> None:
-    """A disk error of ours is not taken for one of the network."""
+    """A local disk error is not reported as a network error."""
     transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY))
     with pytest.raises(OSError, match="disk"):
         upload(transfer, Body(b"a", OSError(5, "disk")))
 
 
 def test_an_upload_stops_when_it_shall(stage: Stage) -> None:
-    """Between two pieces, and is not called a failure of the service."""
+    """An upload is cancelled between two pieces, and not reported as a failure of the service."""
     transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY))
     with pytest.raises(Cancelled):
         transfer.upload("z", "p", "n", [b"abc"], 3, cancelled=lambda: True)
@@ -348,7 +349,7 @@ def test_an_upload_stops_when_it_shall(stage: Stage) -> None:
 
 
 def test_the_upload_limit_is_kept(stage: Stage) -> None:
-    """Large pieces are cut, so that a slow limit flows."""
+    """Large pieces are split, so that a low limit gives a steady flow."""
     transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY), upload_limit=10_000)
     upload(transfer, [b"x" * 100_000], 100_000)
     assert stage.slept[-1] == pytest.approx(9, rel=0.001)
@@ -356,7 +357,7 @@ def test_the_upload_limit_is_kept(stage: Stage) -> None:
 
 
 class Renewed(httpx.Auth):
-    """Answers a 401 with another bearer, as a logon elsewhere makes possible."""
+    """Authentication that answers a 401 with another bearer, as after a logon elsewhere."""
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         response = yield request
@@ -367,7 +368,7 @@ class Renewed(httpx.Auth):
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_renewed_logon_sends_the_body_again(stage: Stage, again: bool) -> None:
-    """Where it can be read again; else the caller does it."""
+    """A repeatable body is sent again; otherwise the caller must repeat the upload."""
 
     def handle(request: httpx.Request) -> httpx.Response:
         if "Authorization" not in request.headers:

@@ -1,4 +1,4 @@
-"""Base URLs and paths: what is an address of the service, and what can never become another."""
+"""Base URLs and paths of the service, which no value can redirect to another address."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ from zonedrive.remote.urls import base_url, fill_path
     ],
 )
 def test_an_address_may_be_written_in_several_ways(given_text: str, meant: str) -> None:
-    """What a person pastes from the browser's address line is understood."""
+    """An address that is copied from a browser is accepted."""
     assert base_url(given_text) == meant
 
 
@@ -42,7 +42,7 @@ def test_an_address_may_be_written_in_several_ways(given_text: str, meant: str) 
     ],
 )
 def test_what_is_no_address_is_refused_in_one_line(text: str, word: str) -> None:
-    """Plain HTTP above all never gets as far as a connection."""
+    """In particular, plain HTTP is refused before a connection is made."""
     with pytest.raises(ConfigError, match=word) as refused:
         base_url(text)
     assert "\n" not in refused.value.line()
@@ -52,7 +52,7 @@ def test_what_is_no_address_is_refused_in_one_line(text: str, word: str) -> None
     "text", ["https://me:hunter2@zones.example", "http://me:hunter2@zones.example"]
 )
 def test_a_password_in_an_address_is_not_repeated(text: str) -> None:
-    """An error message must not carry the password into a log."""
+    """The error message, which may be logged, does not contain the password."""
     with pytest.raises(ConfigError) as refused:
         base_url(text)
     assert "hunter2" not in refused.value.line()
@@ -60,7 +60,7 @@ def test_a_password_in_an_address_is_not_repeated(text: str) -> None:
 
 @given(st.text(min_size=1).filter(lambda text: text not in (".", "..")))
 def test_no_value_leaves_its_segment(value: str) -> None:
-    """An id or name with slashes, dots, question marks or NUL names itself and nothing else."""
+    """An id or name with slashes, dots, question marks or NUL stays within its path segment."""
     try:
         path = fill_path("/api/zones/{zone}/files/{file}", {"zone": value, "file": "f"})
     except Rejected:
@@ -73,6 +73,6 @@ def test_no_value_leaves_its_segment(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["", ".", "..", "\ud800"])
 def test_a_value_that_would_bend_the_path_is_refused(value: str) -> None:
-    """A service that sends such an id cannot make us ask for something else."""
+    """An id from the service cannot change the path of a request."""
     with pytest.raises(Rejected):
         fill_path("/api/zones/{zone}", {"zone": value})

@@ -1,4 +1,5 @@
-"""The listener that a browser comes back to: what it takes, and what cannot end the wait."""
+"""Listener for the browser's return: the requests that it accepts, and those that cannot end the
+wait."""
 
 import contextlib
 import re
@@ -23,7 +24,7 @@ FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class Visitor:
-    """A browser, or what pretends to be one."""
+    """Browser, or a program that pretends to be one."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -34,24 +35,24 @@ class Visitor:
         self.http = httpx.AsyncClient(timeout=60, trust_env=False)
 
     async def ask(self, method: str, url: str, **more: Any) -> httpx.Response:
-        """One request, on a connection of its own."""
+        """Send one request on a connection of its own."""
         return await self.http.request(method, url, **more)
 
     async def page(self) -> str:
-        """The word by which our own page proves itself."""
+        """Return the secret word of our own page."""
         text = (await self.ask("GET", self.listener.redirect)).text
         found = re.search(r'data-page="([^"]+)"', text)
         assert found is not None
         return found[1]
 
     async def hand_over(self, content: str, **changes: str) -> int:
-        """As the script of our page does."""
+        """Send the fields as the script of our page does."""
         headers = {**FORM, "Origin": self.origin, "X-Page": await self.page(), **changes}
         said = await self.ask("POST", f"{self.path}/answer", content=content, headers=headers)
         return said.status_code
 
     async def is_waiting(self) -> bool:
-        """Whether no answer was taken yet."""
+        """Return True if no answer was accepted yet."""
         with trio.move_on_after(0):
             await self.listener.answer()
             return False
@@ -69,7 +70,7 @@ async def visited(
 
 
 async def test_a_fragment_comes_by_way_of_the_page() -> None:
-    """The page that takes it out of the address hands it over; then the outcome is shown."""
+    """Our page sends the fragment of its address to the listener; then the outcome is shown."""
 
     async def script(visitor: Visitor) -> None:
         assert await visitor.hand_over(f"token={TOKEN}&x=%C3%A9+1") == 204
@@ -84,7 +85,7 @@ async def test_a_fragment_comes_by_way_of_the_page() -> None:
 
 
 async def test_a_slow_browser_is_waited_for(mock_clock: trio.testing.MockClock) -> None:
-    """On a busy machine it asks for the outcome many seconds later, and still finds it."""
+    """On a busy machine a browser may request the outcome many seconds later."""
 
     async def script(visitor: Visitor) -> None:
         assert await visitor.hand_over(f"token={TOKEN}") == 204
@@ -109,7 +110,7 @@ async def test_a_slow_browser_is_waited_for(mock_clock: trio.testing.MockClock) 
 
 
 async def test_a_form_post_leads_on_to_the_outcome() -> None:
-    """A reload or a step back sends nothing again."""
+    """A reload or a step back sends no data again."""
 
     async def script(visitor: Visitor) -> None:
         said = await visitor.ask(
@@ -124,7 +125,8 @@ async def test_a_form_post_leads_on_to_the_outcome() -> None:
 
 
 async def test_nothing_that_is_refused_ends_the_wait() -> None:
-    """Other pages, other names of this machine, guesses and junk: refused, and the wait goes on."""
+    """Other pages, other host names, guesses and invalid data are refused, and the wait
+    continues."""
 
     async def script(visitor: Visitor) -> None:
         there, path = visitor.listener.redirect, visitor.path
@@ -171,7 +173,7 @@ async def test_nothing_that_is_refused_ends_the_wait() -> None:
 
 
 async def test_no_http_is_no_answer() -> None:
-    """What is not HTTP, or never ends, is hung up on; real requests are answered beside it."""
+    """Invalid or endless HTTP is disconnected, while real requests are answered."""
 
     async def script(visitor: Visitor) -> None:
         port = visitor.parts.port
@@ -191,7 +193,7 @@ async def test_no_http_is_no_answer() -> None:
 
 
 async def test_every_address_works_once() -> None:
-    """A second answer is not taken, and what a history or a process list holds leads nowhere."""
+    """A second answer is not accepted; addresses from a history or a process list are useless."""
 
     async def script(visitor: Visitor) -> None:
         listener = visitor.listener
@@ -211,7 +213,7 @@ async def test_every_address_works_once() -> None:
 
 
 async def test_addresses_cannot_be_guessed() -> None:
-    """Path, state and start are long and of no two listeners alike."""
+    """Path, state and start address are long, and different for each listener."""
     async with listening() as one, listening() as two:
         ours, theirs = urlsplit(one.redirect), urlsplit(two.redirect)
         assert ours.hostname == "127.0.0.1"
@@ -222,7 +224,7 @@ async def test_addresses_cannot_be_guessed() -> None:
 
 
 async def test_pages_hold_nothing_foreign_and_are_not_kept() -> None:
-    """Each page forbids all but its own style and script, is not cached and names no referrer."""
+    """Each page allows only its own style and script, is not cached and sends no referrer."""
 
     async def script(visitor: Visitor) -> None:
         for url in (visitor.listener.redirect, f"{visitor.origin}/nothing"):
@@ -252,7 +254,7 @@ async def test_pages_hold_nothing_foreign_and_are_not_kept() -> None:
     ],
 )
 async def test_a_pasted_address_that_is_none(change: Callable[[str], str], words: str) -> None:
-    """It is said why, and the wait goes on for the right one."""
+    """The error has a reason, and the wait for the right address continues."""
     async with listening() as listener:
         assert words in listener.take_address(change(listener.redirect))
         assert listener.take_address(f"  {listener.redirect}#token={TOKEN}\n") == ""
@@ -260,7 +262,7 @@ async def test_a_pasted_address_that_is_none(change: Callable[[str], str], words
 
 
 async def test_what_the_block_raises_comes_out_as_it_is() -> None:
-    """An error or an interrupt is not wrapped into something that nobody catches."""
+    """An error or interrupt is not wrapped in an exception group."""
     with pytest.raises(ValueError, match="mine"):
         async with listening():
             raise ValueError("mine")
@@ -270,7 +272,7 @@ async def test_what_the_block_raises_comes_out_as_it_is() -> None:
 
 
 async def test_another_user_of_this_machine_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is not this user gets no answer at all, whatever they know; it is said once."""
+    """Another user gets no answer whatever the request contains, and one warning is printed."""
     said_so: list[str] = []
 
     async def script(visitor: Visitor) -> None:
@@ -317,7 +319,8 @@ def test_the_kernel_tells_whose_a_connection_is(
     rows: list[tuple[str, str, int, int]],
     owner: int | None,
 ) -> None:
-    """By an open socket with both addresses, whichever family the peer's has; else nobody knows."""
+    """The kernel's socket table shows the owner, for each address family; otherwise it is
+    unknown."""
     before = MAPPED if family == "tcp6" else ""
     written = [ROW.format(before + a, before + b, uid, inode) for a, b, uid, inode in rows]
     (tmp_path / family).write_text(HEAD + "".join(written))
@@ -329,7 +332,7 @@ def test_the_kernel_tells_whose_a_connection_is(
 def test_all_users_that_a_namespace_does_not_have_are_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In such a namespace one number stands for many users; everywhere else it is a user's."""
+    """In a user namespace one id stands for all unmapped users; elsewhere it is a real user's."""
     monkeypatch.setattr(request_check, "USERS", tmp_path / "uid_map")
     monkeypatch.setattr(request_check, "_owners", lambda *_: [65534])
     (tmp_path / "uid_map").write_text("         0          0 4294967295\n")
@@ -339,7 +342,7 @@ def test_all_users_that_a_namespace_does_not_have_are_nobody(
 
 
 async def test_the_kernels_own_table_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real connection is found in the real tables as ours, until it is closed."""
+    """A real connection is found as ours in the real tables, until it is closed."""
     (opened,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     here = opened.socket.getsockname()[1]
     for family, there in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")):

@@ -1,4 +1,4 @@
-"""A sign-on in a browser as a step of a logon: which one, what is sent, and each way to fail."""
+"""Sign-on in a browser as a step of a logon: the choice, the requests, and all failures."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -26,7 +26,7 @@ TO_PROVIDER = {"logonOK": False, "idpURI": AT}
 
 
 class BrowserPrompt:
-    """Somebody who pastes the address that the browser ended at, with `answer` in it."""
+    """User who pastes the browser's final address, which contains `answer`."""
 
     def __init__(self, wish: Offer | None = None, answer: str = f"token={SECRET}") -> None:
         self.wish, self.seconds, self.here = wish, 60.0, False
@@ -39,34 +39,34 @@ class BrowserPrompt:
         self.redirect = ""
 
     def username(self) -> str:
-        """Typed."""
+        """Return the typed name."""
         return "alice"
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        """The last one."""
+        """Choose the last offer."""
         self.chosen = list(offers)
         return offers[-1]
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """The last one, as well."""
+        """Choose the last offer, too."""
         self.chosen = list(offers)
         return offers[-1]
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Said beforehand."""
+        """Return the prepared answer."""
         self.asked.append((user, expected))
         return self.confirms
 
     def warn(self, text: str) -> None:
-        """As anything that is complained of."""
+        """Record the warning."""
         self.complaints.append(text)
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Nothing comes of it."""
+        """Record the address, without an effect."""
         self.shown.append((name, start))
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Look at it, and paste what the browser would end at."""
+        """Record the address, and paste the browser's final address."""
         self.shown.append((name, address))
         assert self.redirect.startswith(back)
         for answer in self.answers:
@@ -75,7 +75,7 @@ class BrowserPrompt:
 
 
 def prepared(desk: Desk, seat: BrowserPrompt, uri: object = AT) -> None:
-    """A service that gives out addresses, and tells the seat where it will end."""
+    """Prepare a service that returns addresses, and tell the prompt its final address."""
 
     def give(request: httpx.Request) -> None:
         seat.redirect = request.url.params["redirectURI"]
@@ -98,7 +98,7 @@ def prepared(desk: Desk, seat: BrowserPrompt, uri: object = AT) -> None:
 async def run(
     desk: Desk, seat: BrowserPrompt, way: SignOn | None = WAY, username: str = "", **needs: object
 ) -> LoggedOn:
-    """One logon."""
+    """Run one logon."""
     found = {"organization": "Acme", "offers": (CORP, OTHER, EID), **needs}
     browser = Browser(Settings("mine", way), seat)
     wanted = Requirements(**found)  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ async def run(
 
 @pytest.mark.parametrize("wish", [CORP, EID])
 async def test_a_wished_sign_on(desk: Desk, wish: Offer) -> None:
-    """The service gives the address, the answer logs on, and no password is asked for."""
+    """The service returns the address, the answer logs on, and no password is requested."""
     seat = BrowserPrompt(Offer(wish.kind, wish.name))
     prepared(desk, seat)
     done = await run(desk, seat)
@@ -126,7 +126,7 @@ async def test_a_wished_sign_on(desk: Desk, wish: Offer) -> None:
 
 @pytest.mark.parametrize(("here", "fragment"), [(True, "false"), (False, "true")])
 async def test_the_form_that_is_asked_for(desk: Desk, here: bool, fragment: str) -> None:
-    """What the profile says, but nothing that another device cannot bring here."""
+    """The form is that of the profile, unless another device could not bring it here."""
     seat = BrowserPrompt(CORP, answer="")
     seat.here, seat.seconds = here, 0.01
     prepared(desk, seat)
@@ -136,7 +136,8 @@ async def test_the_form_that_is_asked_for(desk: Desk, here: bool, fragment: str)
 
 
 async def test_where_it_is_required(desk: Desk) -> None:
-    """One provider is taken, of several one is chosen; user name and password are for others."""
+    """A single provider is used, one of several is chosen; user name and password are not
+    needed."""
     seat = BrowserPrompt()
     prepared(desk, seat)
     await run(desk, seat, idp=True, password=False)
@@ -154,7 +155,8 @@ async def test_where_it_is_required(desk: Desk) -> None:
 
 
 async def test_where_a_password_is_not_always_required(desk: Desk) -> None:
-    """Who has not said a name may choose; who has, or has no profile for it, logs on by name."""
+    """Without a user name the user may choose; with one, or without a profile, the password is
+    used."""
     seat = BrowserPrompt()
     prepared(desk, seat)
     await run(desk, seat, password=False)
@@ -167,7 +169,7 @@ async def test_where_a_password_is_not_always_required(desk: Desk) -> None:
 
 
 async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
-    """The way back goes along in the parameter that the profile names, and nothing is lost."""
+    """The return address is sent in the parameter that the profile names, with all other parts."""
     seat = BrowserPrompt()
     uri = "https://idp.example/p?a=%26&empty=#top"
     desk.answer(f"POST {LOGON}", say(200, {"logonOK": False, "idpURI": uri}), say(200, GOOD))
@@ -191,7 +193,7 @@ async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
 
 
 async def test_a_code_may_follow(desk: Desk) -> None:
-    """The service may want more after the sign-on."""
+    """The service may request a code after the sign-on."""
     seat = BrowserPrompt(CORP)
     prepared(desk, seat)
     pending = {"state": "VERIFICATIONCODEPENDING", "sessionId": "f", "userId": {"name": "a"}}
@@ -242,7 +244,7 @@ async def test_a_code_may_follow(desk: Desk) -> None:
 async def test_each_failure_is_one_line(
     desk: Desk, change: dict[str, object], kind: type[errors.ZonedriveError], words: str
 ) -> None:
-    """It names cause and remedy, shows nothing of what is secret, and is not tried again."""
+    """One line names cause and remedy without secrets, and nothing is tried again."""
     seat = BrowserPrompt(change.pop("wish", CORP), str(change.pop("answer", f"token={SECRET}")))  # type: ignore[arg-type]
     seat.seconds = float(str(change.pop("seconds", 60)))
     seat.can_confirm = False
@@ -279,8 +281,10 @@ async def test_each_failure_is_one_line(
 async def test_whoever_is_not_expected_is_confirmed(
     desk: Desk, username: str, known: str, found: str, asked: tuple[str, str] | None, pending: bool
 ) -> None:
-    """Also where the service wants a code after the sign-on; without a yes, or anybody who could
-    give it, the session is ended at the service."""
+    """An unexpected user must be confirmed, also if the service requests a code after the sign-on.
+
+    Without a yes, or without a terminal, the session is ended at the service.
+    """
     good = {**GOOD, "userId": {"name": found}}
     answers = [say(202, {"state": "VERIFICATIONCODEPENDING", "sessionId": "f"})] if pending else []
     needs = Requirements(organization="Acme", offers=(CORP,))
@@ -304,7 +308,7 @@ async def test_whoever_is_not_expected_is_confirmed(
 
 
 async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
-    """Without a way back it is said what helps."""
+    """Without a return address in the profile, the error names the remedy."""
     answer = {"logonOK": False, "idpURI": AT}
     desk.answer(f"POST {LOGON}", say(200, answer))
     with pytest.raises(errors.NotSupported, match="finds its way back") as failed:
@@ -317,7 +321,7 @@ async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
 
 
 async def test_what_is_pasted_wrongly_is_asked_for_again(desk: Desk) -> None:
-    """Until it is right."""
+    """The question is repeated until the address is right."""
     seat = BrowserPrompt(CORP)
     prepared(desk, seat)
     seat.answers = ["", f"token={SECRET}"]
@@ -326,7 +330,7 @@ async def test_what_is_pasted_wrongly_is_asked_for_again(desk: Desk) -> None:
 
 
 async def test_an_answer_is_sent_to_no_one_else(desk: Desk) -> None:
-    """Nothing but the logon carries it."""
+    """Only the logon request contains the answer."""
     seat = BrowserPrompt(CORP)
     prepared(desk, seat)
     await run(desk, seat)
@@ -335,7 +339,7 @@ async def test_an_answer_is_sent_to_no_one_else(desk: Desk) -> None:
 
 
 def test_offers_are_read_tolerantly() -> None:
-    """Items that are none are passed over, and a name alone is an offer."""
+    """Invalid items are ignored, and a name alone is an offer."""
     import json
 
     def offers(**found: object) -> tuple[Offer, ...]:

@@ -1,4 +1,4 @@
-"""The table [sign_on] of a profile: what it makes of an answer, and what it must not say."""
+"""Table [sign_on] of a profile: its use of an answer, and its forbidden content."""
 
 import pytest
 

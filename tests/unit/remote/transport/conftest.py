@@ -1,4 +1,4 @@
-"""A peer on a real socket that does what each test wants."""
+"""Peer on a real socket whose behaviour each test defines."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class Peer:
-    """A TLS server on a real socket that does what each test wants with a connection."""
+    """TLS server on a real socket that handles a connection as the test says."""
 
     def __init__(self, context: ssl.SSLContext | None, talk: Talk) -> None:
         self._context, self._talk = context, talk
@@ -27,7 +27,7 @@ class Peer:
 
     @property
     def url(self) -> str:
-        """Its base URL."""
+        """Return the base URL."""
         return f"https://localhost:{self.port}"
 
     def _serve(self) -> None:
@@ -47,13 +47,14 @@ class Peer:
                     self._talk(wrapped)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         self.done.set()
         end_listening(self._listener)
 
 
 def end_listening(listener: socket.socket) -> None:
-    """Close a socket that a thread accepts from; closing alone would leave the thread to wait."""
+    """Shut down a socket on which a thread accepts; closing alone would leave the thread
+    waiting."""
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)
     listener.close()
@@ -61,20 +62,20 @@ def end_listening(listener: socket.socket) -> None:
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
-    """Signs the peer's certificate."""
+    """Return the authority that signs the peer's certificate."""
     return trustme.CA()
 
 
 @pytest.fixture
 def ca_file(authority: trustme.CA, tmp_path: Path) -> Path:
-    """Its certificate."""
+    """Return the file with the authority's certificate."""
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     return tmp_path / "ca.pem"
 
 
 @pytest.fixture
 def context(authority: trustme.CA) -> ssl.SSLContext:
-    """What the peer shows itself with."""
+    """Return the TLS context of the peer."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(made)
     return made
@@ -82,7 +83,7 @@ def context(authority: trustme.CA) -> ssl.SSLContext:
 
 @pytest.fixture
 def peer(context: ssl.SSLContext) -> Iterator[Callable[[Talk], Peer]]:
-    """Starts one."""
+    """Yield a function that starts a peer."""
     peers: list[Peer] = []
 
     def start(talk: Talk, *, plain: bool = False) -> Peer:
@@ -95,14 +96,14 @@ def peer(context: ssl.SSLContext) -> Iterator[Callable[[Talk], Peer]]:
 
 
 class Receiving(Protocol):
-    """Where bytes come from."""
+    """Source of received bytes."""
 
     def recv(self, size: int, /) -> bytes:
-        """Some of them, none at the end."""
+        """Return some bytes, none at the end."""
 
 
 class Records:
-    """The server's side of TLS on a socket: several records leave in one packet."""
+    """Server side of TLS on a socket, which can send several records in one packet."""
 
     def __init__(self, context: ssl.SSLContext, connection: socket.socket) -> None:
         self._connection = connection
@@ -111,7 +112,7 @@ class Records:
         self._until(self._tls.do_handshake)
 
     def recv(self, size: int, /) -> bytes:
-        """Some bytes."""
+        """Return some bytes."""
         return self._until(lambda: self._tls.read(size))
 
     def sendall(self, *parts: bytes) -> None:
@@ -130,7 +131,7 @@ class Records:
 
 
 def received(connection: Receiving) -> bytes:
-    """Some bytes; ends the conversation where the client has."""
+    """Return some bytes; end the conversation if the client has closed."""
     found = connection.recv(65536)
     if not found:
         raise ConnectionResetError
@@ -138,7 +139,7 @@ def received(connection: Receiving) -> bytes:
 
 
 def request(connection: Receiving) -> bytes:
-    """The head of the request that comes."""
+    """Return the head of the next request."""
     head = b""
     while b"\r\n\r\n" not in head:
         head += received(connection)

@@ -1,4 +1,4 @@
-"""Real connections, with peers that misbehave: nothing here waits for ever."""
+"""Real connections with faulty peers: every test ends."""
 
 import contextlib
 import gc
@@ -32,7 +32,7 @@ from zonedrive.remote.urls import Request
 def transfer(
     url: str, ca_file: Path, stall_seconds: float = 60, head_seconds: float = HEAD_SECONDS
 ) -> Transfer:
-    """Content from a real socket, with patience for a peer on a busy machine."""
+    """Return a Transfer on a real socket, with deadlines that suit a busy machine."""
     client = BlockingClient(url, BlockingTransport(tls.trust(ca_file), stall_seconds))
     return Transfer(
         client,
@@ -45,13 +45,13 @@ def transfer(
 
 
 def drip(connection: socket.socket, done: threading.Event) -> None:
-    """A byte every little while, for ever."""
+    """Send a byte every little while, for ever."""
     while not done.wait(0.02):
         connection.sendall(b"x")
 
 
 class Dripping:
-    """Drips after what `head` says; ends with its peer."""
+    """Peer that sends `head` and then single bytes, until it is closed."""
 
     def __init__(self, head: bytes) -> None:
         self.head = head
@@ -67,7 +67,7 @@ class Dripping:
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\nX-", b"HTTP/1.1 200 OK\r\n"
                                   b"Content-Length: 1000000\r\n\r\n"])  # fmt: skip
 def test_a_dripping_download_ends(peer: Callable[[Talk], Peer], ca_file: Path, head: bytes) -> None:
-    """Also one whose headers drip."""
+    """A download ends even if its headers arrive byte by byte."""
     talk = Dripping(head)
     try:
         service = transfer(peer(talk).url, ca_file, stall_seconds=0.2, head_seconds=1)
@@ -78,7 +78,7 @@ def test_a_dripping_download_ends(peer: Callable[[Talk], Peer], ca_file: Path, h
 
 
 def test_a_close_delimited_body_is_compared(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """Without a length nobody but the caller can know; the download says that it does not."""
+    """Only the caller can check a body without a length; the download reports that."""
 
     def talk(connection: socket.socket) -> None:
         request(connection)
@@ -92,7 +92,7 @@ def test_a_close_delimited_body_is_compared(peer: Callable[[Talk], Peer], ca_fil
 
 
 def test_a_large_body_comes_in_full_chunks(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """Its bytes are the right ones, and the connection serves the next request as well."""
+    """The bytes are right, and the connection can be used for the next request."""
     content, connections = bytes(range(256)) * 20_000, []
 
     def talk(connection: socket.socket) -> None:
@@ -116,7 +116,7 @@ def test_a_large_body_comes_in_full_chunks(peer: Callable[[Talk], Peer], ca_file
 
 
 def test_small_chunks_keep_no_large_memory(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """Where the network is slow, what is kept of it takes the room of its bytes."""
+    """On a slow network the memory of the kept chunks is that of their bytes."""
     taken = threading.Semaphore(0)
 
     def talk(connection: socket.socket) -> None:
@@ -138,7 +138,7 @@ def test_small_chunks_keep_no_large_memory(peer: Callable[[Talk], Peer], ca_file
 def test_a_large_body_that_ends_early_is_an_error(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """Also where most of it came; what came is given out first."""
+    """An incomplete body is an error; the received bytes are returned first."""
 
     def talk(connection: socket.socket) -> None:
         request(connection)
@@ -181,7 +181,7 @@ def take(connection: socket.socket) -> None:
 def test_an_upload_that_breaks_lets_go_of_what_it_is_made_from(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """What its error is kept by keeps nothing of it: others would wait for its turn."""
+    """An error that is kept holds no reference to the upload's body, which others may wait for."""
     ended = threading.Event()
 
     class Endless:
@@ -218,7 +218,7 @@ def test_an_upload_without_an_answer_is_in_doubt(
 def test_an_upload_cut_in_the_middle_is_not_in_doubt(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """More was to come than any socket buffer holds, so it cannot have been stored."""
+    """More bytes were left than a socket buffer holds, so the file cannot be stored."""
     service = transfer(peer(lambda connection: None).url, ca_file)
     with pytest.raises(errors.Interrupted):
         service.upload("z", "p", "n", [b"x" * (1 << 20)] * 64, 64 << 20)
@@ -227,7 +227,7 @@ def test_an_upload_cut_in_the_middle_is_not_in_doubt(
 def test_a_refusal_before_the_end_of_an_upload_is_heard(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """A service that says no at the first bytes, and hangs up, is understood."""
+    """A refusal is recognised even if the service closes the connection after the first bytes."""
 
     def talk(connection: socket.socket) -> None:
         request(connection)
@@ -252,7 +252,7 @@ WHOLE = [
 def test_breaking_off_what_is_over_harms_nobody_else(
     peer: Callable[[Talk], Peer], ca_file: Path, body: bytes
 ) -> None:
-    """The connection of a download that has come whole is another one's already."""
+    """The connection of a completed download may belong to another request already."""
     connections, more = [], threading.Event()
 
     def talk(connection: socket.socket) -> None:
@@ -293,14 +293,14 @@ def test_closing_the_client_ends_what_runs(peer: Callable[[Talk], Peer], ca_file
 
 
 class Place:
-    """A deployment to open."""
+    """Address of a deployment."""
 
     def __init__(self, base_url: str, ca_file: Path | None = None) -> None:
         self.base_url, self.ca_file = base_url, None if ca_file is None else str(ca_file)
 
 
 async def failing(service: HttpService) -> errors.RemoteError:
-    """What asking for the zones comes to; the link notices it."""
+    """Return the error of a request for the zones, which the connectivity records."""
     try:
         with trio.fail_after(30), pytest.raises(errors.RemoteError) as failed:
             await service._requests.change(Request("GET", "/api/zones"), doing="listing the zones")
@@ -310,12 +310,12 @@ async def failing(service: HttpService) -> errors.RemoteError:
 
 
 def opened(url: str, ca_file: Path | None = None) -> HttpService:
-    """A service at a real address."""
+    """Return a service at a real address."""
     return open_service(Place(url, ca_file), httpx.Auth(), load_profile("published"), Settings())
 
 
 async def test_a_certificate_of_another_authority(peer: Callable[[Talk], Peer]) -> None:
-    """It is refused before anything is sent, in a line that names --ca-file."""
+    """The connection is refused before data are sent, with a line that names --ca-file."""
     seen: list[bytes] = []
     error = await failing(opened(peer(lambda talk: seen.append(talk.recv(1))).url))
     assert type(error) is errors.Untrusted
@@ -324,7 +324,7 @@ async def test_a_certificate_of_another_authority(peer: Callable[[Talk], Peer]) 
 
 
 async def test_a_certificate_for_another_host(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """The right authority is not enough."""
+    """A certificate of the right authority must also match the host."""
     url = peer(lambda talk: None).url.replace("localhost", "127.0.0.1")
     assert type(await failing(opened(url, ca_file))) is errors.Untrusted
 
@@ -360,7 +360,7 @@ async def test_a_host_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Once:
-    """Answers some requests on each connection, then keeps it open and silent."""
+    """Peer that answers some requests on each connection, then keeps it open and silent."""
 
     def __init__(self, body: bytes = b"[]", times: int = 1) -> None:
         self.body, self.times = body, times
@@ -380,7 +380,7 @@ class Once:
 async def test_dead_connections_are_let_go_of_together(
     peer: Callable[[Talk], Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a suspend one request pays for all, and even that one succeeds."""
+    """After a suspend only one request meets dead connections, and even that one succeeds."""
     for name in ("TIMEOUT", "FIRST_TIMEOUT"):
         monkeypatch.setattr(requests, name, httpx.Timeout(60, pool=None))
     talk = Once()
@@ -403,7 +403,7 @@ async def test_dead_connections_are_let_go_of_together(
 
 
 def test_a_connection_that_is_ready_is_used(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
-    """Where a download is likely its connection is made ahead: once, and used by the download."""
+    """A connection that is prepared for a likely download is used by it, once."""
     talk = Once(times=2)
     service = transfer(peer(talk).url, ca_file)
     try:
@@ -421,7 +421,7 @@ def test_a_connection_that_is_ready_is_used(peer: Callable[[Talk], Peer], ca_fil
 def test_a_ready_connection_that_has_ended_is_not_used(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """The peer lost patience: the download makes a connection of its own."""
+    """If the peer has closed it, the download makes a new connection."""
     waiting = threading.Event()
     connections = 0
 
@@ -462,7 +462,8 @@ def test_dead_connections_of_the_threads_too(peer: Callable[[Talk], Peer], ca_fi
 
 
 class Dying:
-    """Answers the first request on a connection; on the second connection, takes one more head."""
+    """Peer that answers one request on a connection; on the second connection, it reads one more
+    head."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
@@ -478,7 +479,7 @@ class Dying:
 async def test_a_question_to_a_connection_that_dies_is_asked_on_another(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """It does no harm to ask again, and nobody waits for that."""
+    """A request without effect is repeated on another connection at once."""
     talk = Dying()
     service = opened(peer(talk).url, ca_file)
     try:
@@ -495,7 +496,7 @@ async def test_a_question_to_a_connection_that_dies_is_asked_on_another(
 async def test_a_change_is_never_sent_twice(
     peer: Callable[[Talk], Peer], ca_file: Path, method: str, body: object
 ) -> None:
-    """Also where the connection is an old one, and dies without a word."""
+    """A change is not repeated even if an old connection dies without an answer."""
     talk = Dying()
     service = opened(peer(talk).url, ca_file)
     try:
@@ -513,7 +514,7 @@ async def test_a_change_is_never_sent_twice(
 async def test_a_small_file_is_asked_for_with_one_word_about_its_form(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """Not as JSON, as everything else is; and by the name of the host, once."""
+    """The request accepts any type, unlike others that accept JSON, and has one Host header."""
     heads: list[bytes] = []
 
     def talk(connection: socket.socket) -> None:
@@ -535,17 +536,17 @@ async def test_a_small_file_is_asked_for_with_one_word_about_its_form(
 
 
 class Watched:
-    """A body of an upload whose end of life can be seen."""
+    """Body of an upload whose deletion can be observed."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Its only piece."""
+        """Yield the only piece."""
         yield b"abc"
 
 
 def test_a_connection_that_is_kept_keeps_no_request(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """What was uploaded over it may be a file that is to go."""
+    """An idle connection holds no reference to an uploaded body, whose file may be deleted."""
 
     def talk(connection: socket.socket) -> None:
         while True:
@@ -566,7 +567,7 @@ def test_a_connection_that_is_kept_keeps_no_request(
 def test_a_peer_that_vanished_is_noticed_by_the_system(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
-    """However long an answer to an upload may take: a dead connection ends in half a minute."""
+    """A dead connection ends after half a minute, however long an answer may take."""
     talk = Once()
     place = peer(talk)
     service = transfer(place.url, ca_file)
@@ -588,7 +589,7 @@ def test_a_peer_that_vanished_is_noticed_by_the_system(
 
 
 def connected_to(port: int) -> list[socket.socket]:
-    """This process's connections to a port of this machine."""
+    """Return this process's connections to a port of this machine."""
     found = []
     sockets = [each for each in Path("/proc/self/fd").iterdir() if each.is_socket()]
     for each in sockets:

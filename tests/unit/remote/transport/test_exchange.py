@@ -7,7 +7,7 @@ from zonedrive.remote.transport.exchange import HEAD_BYTES, HEADERS, Exchange
 
 
 def given(*lines: bytes, request: httpx.Request | None = None) -> Exchange:
-    """Give lines to a request until one is refused."""
+    """Parse lines until one is refused."""
     exchange = Exchange(request or httpx.Request("GET", "https://zones.example/x"), (), room=1)
     for line in lines:
         if exchange.head(line) is not None:
@@ -16,7 +16,7 @@ def given(*lines: bytes, request: httpx.Request | None = None) -> Exchange:
 
 
 def test_words_of_progress_are_left_out() -> None:
-    """Headers of an earlier head are none of the answer's."""
+    """Headers of an interim answer are not part of the final answer."""
     exchange = given(
         b"HTTP/1.1 103 Early Hints\r\n", b"Link: </style>\r\n", b"\r\n",
         b"HTTP/1.1 200 OK\r\n", b"Content-Length:  2 \r\n", b"X:\r\n", b"\r\n", b"Trailer: t\r\n",
@@ -49,7 +49,7 @@ def test_headers_are_understood_in_either_encoding(value: str, encoding: str) ->
     [b"HTTP/1.1 102 Processing\r\n", b"\r\n"] * (HEAD_BYTES // 20),
 ])  # fmt: skip
 def test_what_is_no_head_ends_the_request(lines: list[bytes]) -> None:
-    """In an error of httpx's, and nothing is taken for an answer."""
+    """An invalid head raises an error of httpx."""
     exchange = given(*lines)
     assert not exchange.has_head
     with pytest.raises(httpx.RemoteProtocolError):

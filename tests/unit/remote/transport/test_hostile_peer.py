@@ -1,6 +1,6 @@
-"""A peer that wants memory, time, or its own answer to be taken for that to another request.
+"""Peer that attacks memory or time, or sends answers for other requests.
 
-Everything is asked for by the verbs that the rest of zonedrive uses.
+All requests use the operations that the rest of zonedrive uses.
 """
 
 import fcntl
@@ -51,7 +51,7 @@ class Bearer(httpx.Auth):
 
 
 class Place:
-    """A deployment to open."""
+    """Address of a deployment."""
 
     def __init__(self, base_url: str, ca_file: Path) -> None:
         self.base_url, self.ca_file = base_url, str(ca_file)
@@ -109,10 +109,9 @@ def look(place: Place, seconds: float = LONG) -> ProbeResult:
 
 
 class WithMore:
-    """Answers each request on a connection, and adds another answer to each.
+    """Peer that answers each request on a connection, and adds another answer to each.
 
-    `apart`: in a record of TLS of its own, which comes in the same packet.  For a peer that leaves
-    TLS to it.
+    `apart`: in a separate TLS record in the same packet, for a peer that does no TLS itself.
     """
 
     def __init__(
@@ -134,7 +133,8 @@ class WithMore:
                 records.sendall(mine + ready)
 
     def since(self, asked: int) -> list[str]:
-        """What was answered after so many requests: who was asked twice counts in any order."""
+        """Return the answers after this number of requests; a repeated request counts in any
+        order."""
         return [f"answer {number}" for number in range(asked + 1, self.asked + 1)]
 
 
@@ -142,7 +142,7 @@ class WithMore:
 async def test_a_ready_made_answer_is_not_the_next_small_upload(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
-    """Each upload is one that the service has seen; the connection is closed in between."""
+    """Each result belongs to a received upload; the connection is closed in between."""
     talk = WithMore(lambda name: ok(entry(name)), context, apart=apart)
     service = opened(peer(talk, plain=True), ca_file)
     try:
@@ -158,9 +158,9 @@ async def test_a_ready_made_answer_is_not_the_next_small_upload(
 async def test_a_ready_made_answer_is_not_the_next_listing(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
-    """Nor that to a change.
+    """An extra answer is not used for a listing, nor for a change.
 
-    A question may be asked a second time, on another connection, where the answer was ready first.
+    A listing may be requested again on another connection if the extra answer came first.
     """
     talk = WithMore(
         lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), context, apart=apart
@@ -181,7 +181,7 @@ async def test_a_ready_made_answer_is_not_the_next_listing(
 async def test_a_ready_made_answer_is_no_answer_to_simultaneous_requests(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
-    """Also before it is known that the service has no HTTP/2, when libcurl reuses connections."""
+    """This also holds before HTTP/2 is ruled out, when libcurl reuses connections."""
     talk = WithMore(
         lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), context, apart=apart
     )
@@ -233,7 +233,7 @@ def test_a_ready_made_answer_is_not_the_next_content(
 def test_bytes_that_arrive_while_they_are_counted_do_not_count_as_read(
     monkeypatch: pytest.MonkeyPatch, ca_file: Path, when: str
 ) -> None:
-    """Else a left-over answer could pass for the next one, which arrives at that moment."""
+    """Otherwise an extra answer could be taken for the next one, which arrives at that moment."""
     count = fcntl.ioctl
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -257,7 +257,7 @@ def test_bytes_that_arrive_while_they_are_counted_do_not_count_as_read(
 
 
 class Early:
-    """Answers an upload before it has seen more than its head."""
+    """Peer that answers an upload after its head."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
@@ -280,7 +280,7 @@ EARLY = {
 def test_an_upload_that_is_answered_before_its_end_is_none(
     peer: Start, ca_file: Path, how: str
 ) -> None:
-    """It has not arrived, which is noticed at once and may be tried again."""
+    """The file is not stored; the error comes at once, and the upload may be repeated."""
     talk = Early(EARLY[how])
     service = transfer(peer(talk), ca_file, seconds=LONG)
     began = time.monotonic()
@@ -304,7 +304,7 @@ def test_a_refusal_that_comes_early_ends_an_upload_at_once(peer: Start, ca_file:
 
 
 def test_a_word_of_progress_is_no_answer(peer: Start, ca_file: Path) -> None:
-    """A service may say that it goes on while an upload is under way."""
+    """A service may send interim answers during an upload."""
 
     def talk(connection: socket.socket) -> None:
         head, _, body = request(connection).partition(b"\r\n\r\n")
@@ -323,7 +323,7 @@ def test_a_word_of_progress_is_no_answer(peer: Start, ca_file: Path) -> None:
 
 
 class DaemonTimeout:
-    """Takes a request, says `head`, then `drip` every little while."""
+    """Peer that reads a request, sends `head`, then `drip` at intervals."""
 
     def __init__(self, head: bytes, drip: bytes = b"x") -> None:
         self.head, self.drip = head, drip
@@ -368,7 +368,7 @@ def slow(peer: Start) -> Iterator[Callable[[tuple[bytes, bytes]], Peer]]:
 def test_an_upload_waits_for_its_answer_only_so_long(
     slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
 ) -> None:
-    """All of the answer, however it comes, within one deadline."""
+    """The whole answer, however it arrives, has one deadline."""
     service = transfer(slow((SLOW | SLOW_BODY)[how]), ca_file)
     began = time.monotonic()
     with pytest.raises(errors.ReplyLost):
@@ -381,7 +381,7 @@ def test_an_upload_waits_for_its_answer_only_so_long(
 def test_a_download_waits_for_its_beginning_only_so_long(
     slow: Callable[[tuple[bytes, bytes]], Peer], ca_file: Path, how: str
 ) -> None:
-    """The head of an answer has a deadline; after it, a stall ends a download."""
+    """The head of an answer has a deadline; afterwards, a stall ends a download."""
     service = transfer(slow(SLOW[how]), ca_file)
     began = time.monotonic()
     with pytest.raises(errors.TimedOut):
@@ -439,7 +439,7 @@ def test_a_handshake_takes_only_so_long(peer: Callable[..., Peer], ca_file: Path
 
 
 class Flood:
-    """Takes a request, says `head`, then `piece` for ever; counts what it could send."""
+    """Peer that reads a request, sends `head`, then `piece` for ever; counts the sent bytes."""
 
     def __init__(self, head: bytes, piece: bytes) -> None:
         self.head, self.piece = head, piece
@@ -480,14 +480,15 @@ READABLE = 4 * MIB + ENOUGH  # of an answer that is read up to its limit
 
 
 def assert_left(talk: Flood, times: int = 1) -> None:
-    """The peer, asked so often at most, could send little, and the connection was closed."""
+    """Check that the peer could send little to a limited number of requests, and was
+    disconnected."""
     assert talk.ended.wait(LONG)
     assert talk.sent < READABLE * times
 
 
 @pytest.mark.parametrize("how", FLOODS)
 def test_the_answer_to_a_large_upload_is_bounded(peer: Start, ca_file: Path, how: str) -> None:
-    """It is given up long before its end; whether the file arrived is then unknown."""
+    """The upload ends long before the answer does; whether the file is stored is unknown."""
     talk = Flood(*FLOODS[how])
     service = transfer(peer(talk), ca_file, seconds=LONG)
     with pytest.raises(errors.RemoteError) as failed:
@@ -515,7 +516,7 @@ async def test_the_answer_to_a_small_upload_is_bounded(
 
 @pytest.mark.parametrize("how", FLOODS)
 async def test_the_answer_to_a_question_is_bounded(peer: Start, ca_file: Path, how: str) -> None:
-    """As for uploads; the first question may be put once more, on another connection."""
+    """As for uploads; the first request may be repeated on another connection."""
     talk = Flood(*FLOODS[how])
     service = opened(peer(talk), ca_file)
     try:
@@ -528,7 +529,7 @@ async def test_the_answer_to_a_question_is_bounded(peer: Start, ca_file: Path, h
 
 @pytest.mark.parametrize("how", ["encoded", "transfer encoding"])
 def test_encoded_content_is_refused(peer: Start, ca_file: Path, how: str) -> None:
-    """A proxy that compresses in spite of `identity` does not get gzip into a file."""
+    """If a proxy compresses in spite of `identity`, no gzip data get into a file."""
     talk = Flood(*FLOODS[how])
     service = transfer(peer(talk), ca_file, seconds=LONG)
     with pytest.raises(errors.RemoteError) as failed:
@@ -542,7 +543,7 @@ class Renewing(httpx.Auth):
     """Authentication that changes the bearer after a 401."""
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Put one in; where that is refused, the next one."""
+        """Send a bearer; after a refusal, the next one."""
         request.headers["Authorization"] = "Bearer old"
         if (yield request).status_code == 401:
             request.headers["Authorization"] = "Bearer new"
@@ -551,7 +552,7 @@ class Renewing(httpx.Auth):
 
 @pytest.mark.parametrize("encoding", [b"", b"Content-Encoding: gzip, gzip\r\n"])
 def test_a_refused_bearer_costs_no_memory(peer: Start, ca_file: Path, encoding: bytes) -> None:
-    """The answer that a logon repeats a request after is bounded as any other."""
+    """The 401 answer that causes a repetition has the same size limit as any other."""
     sent: list[int] = []
     bomb = gzip.compress(gzip.compress(bytes(64 * MIB)))
 
@@ -638,7 +639,7 @@ def test_a_date_that_none_is_tells_no_time(peer: Start, ca_file: Path, date: str
 
 
 def test_the_peer_really_speaks_tls(peer: Start, ca_file: Path) -> None:
-    """So that the tests above are about what a deployment would send."""
+    """The tests above use real TLS, as a deployment does."""
     place = peer(lambda connection: connection.sendall(ok([])))
     context = ssl.create_default_context(cafile=ca_file)
     with (

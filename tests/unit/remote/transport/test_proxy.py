@@ -1,4 +1,4 @@
-"""A proxy in between: the same promises over the connections that it makes."""
+"""Connections through a proxy have the same guarantees."""
 
 import contextlib
 import socket
@@ -16,7 +16,7 @@ from zonedrive import errors
 
 
 class Proxy:
-    """Passes on what is sent through CONNECT; counts the connections."""
+    """Proxy that forwards the data after CONNECT and counts the connections."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -43,12 +43,12 @@ class Proxy:
                 pump(there, connection)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         end_listening(self._listener)
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
-    """Pass bytes on until one of both ends."""
+    """Forward bytes until one of both sides closes."""
     with contextlib.suppress(OSError):
         while piece := source.recv(65536):
             target.sendall(piece)
@@ -72,7 +72,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 async def test_a_connection_through_a_proxy_is_kept(
     peer: Callable[[Talk], Peer], ca_file: Path, proxy: Proxy
 ) -> None:
-    """One for small requests and one for content serve many requests each."""
+    """One connection for small requests and one for content serve many requests each."""
 
     def talk(connection: socket.socket) -> None:
         while True:
@@ -101,7 +101,7 @@ async def test_a_connection_through_a_proxy_is_kept(
 async def test_a_ready_made_answer_is_none_behind_a_proxy(
     peer: Callable[..., Peer], ca_file: Path, context: ssl.SSLContext, proxy: Proxy
 ) -> None:
-    """Neither for uploads on the loop nor for those in threads."""
+    """An extra answer is not used for uploads on the loop or in threads."""
     talk = WithMore(lambda name: ok(entry(name)), context, apart=False)
     service = opened(peer(talk, plain=True), ca_file)
 
@@ -124,7 +124,7 @@ async def test_a_ready_made_answer_is_none_behind_a_proxy(
 async def test_a_proxy_learns_no_bearer(
     peer: Callable[[Talk], Peer], ca_file: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It gets its own credentials, those of its address; the service gets the bearer alone."""
+    """The proxy gets only the credentials in its address, and the service only the bearer."""
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, proxy.url.replace("http://", "http://user:pass@"))
     heads: list[bytes] = []

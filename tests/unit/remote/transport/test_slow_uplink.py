@@ -1,4 +1,4 @@
-"""An upload is given up when its peer takes nothing, not when libcurl is asked for nothing."""
+"""An upload ends when its peer accepts no bytes, not when libcurl requests none."""
 
 import queue
 import socket
@@ -21,14 +21,14 @@ LENGTH = 1 << 30
 
 
 class Frugal:
-    """A peer that reads as much of an upload as it is told, and says when it has."""
+    """Peer that reads as much of an upload as the test says, and reports it."""
 
     def __init__(self) -> None:
         self.orders: queue.Queue[int] = queue.Queue()
         self.done: queue.Queue[int] = queue.Queue()
 
     def __call__(self, connection: socket.socket) -> None:
-        """One conversation; an order for nothing ends it."""
+        """Handle one connection; an order of nothing ends it."""
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         request(connection)
         while wanted := self.orders.get():
@@ -38,13 +38,13 @@ class Frugal:
             self.done.put(wanted)
 
     def read(self, size: int) -> None:
-        """Let it take `size` bytes."""
+        """Let the peer read `size` bytes."""
         self.orders.put(size)
         self.done.get(timeout=PATIENCE)
 
 
 class Uplink:
-    """An upload on a connection of its own; its time to write is over at each look."""
+    """Upload on a connection of its own, whose write timeout has passed at each check."""
 
     def __init__(self, url: str, ca_file: Path) -> None:
         seconds = {"connect": PATIENCE, "write": WRITE_SECONDS, "read": PATIENCE}
@@ -61,7 +61,7 @@ class Uplink:
         return self.connection.seconds_left()
 
     def fill(self) -> None:
-        """Send until the peer takes nothing, which ends in an error."""
+        """Send until the peer accepts no more, which raises an error."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             events = self.connection.epoll.poll(0.1)
@@ -77,7 +77,7 @@ class Uplink:
 
 @pytest.fixture
 def uplink(peer: Callable[[Talk], Peer], ca_file: Path) -> Iterator[tuple[Uplink, Frugal]]:
-    """One whose peer takes nothing yet."""
+    """Yield an upload whose peer reads nothing yet."""
     frugal = Frugal()
     made = Uplink(peer(frugal).url, ca_file)
     yield made, frugal
@@ -86,7 +86,8 @@ def uplink(peer: Callable[[Talk], Peer], ca_file: Path) -> Iterator[tuple[Uplink
 
 
 def test_a_slow_upload_goes_on_and_a_stuck_one_ends(uplink: tuple[Uplink, Frugal]) -> None:
-    """Progress is what the peer acknowledges: libcurl asks for more only after a large piece."""
+    """The peer's acknowledgements count as progress, because libcurl requests data only in large
+    pieces."""
     upload, peer = uplink
     for _ in range(3):
         with pytest.raises(httpx.WriteTimeout):

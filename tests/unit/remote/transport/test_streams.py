@@ -1,4 +1,4 @@
-"""Requests that share a connection, against a real server that speaks HTTP/2."""
+"""Requests that share a connection, with a real HTTP/2 server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,13 +44,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Front]:
-    """One for a test that counts: an earlier one's requests may be logged late."""
+    """Yield a server for a test that counts requests, because earlier ones may be logged late."""
     with serving(tmp_path) as found:
         yield found
 
 
 def logged(server: Front, count: int) -> list[Request]:
-    """So many requests, which a server logs after it has answered them."""
+    """Wait for this number of requests, which the server logs after answering."""
     eventually(lambda: len(server.requests()) >= count)
     found = server.requests()
     assert len(found) == count
@@ -58,14 +58,14 @@ def logged(server: Front, count: int) -> list[Request]:
 
 
 class Client:
-    """A transport, and requests on it."""
+    """Transport, and requests on it."""
 
     def __init__(self, server: Front) -> None:
         self.transport = LoopTransport(trust(server.ca_file))
         self.server = server
 
     async def get(self, path: str, *, seconds: float = PATIENCE) -> tuple[int, bytes]:
-        """Ask for something; its status and all of its body."""
+        """Send a request; return its status and complete body."""
         timeout = {"connect": seconds, "read": seconds, "write": seconds}
         request = httpx.Request("GET", self.server.base_url + path, extensions={"timeout": timeout})
         response = await self.transport.handle_async_request(request)
@@ -98,7 +98,7 @@ async def test_a_hundred_at_once_share_a_connection(own: Front) -> None:
 
 
 async def test_a_body_in_many_pieces(server: Front) -> None:
-    """A large body comes whole, beside small ones."""
+    """A large body arrives completely, in parallel with small ones."""
     client = Client(server)
     bodies = []
 
@@ -115,7 +115,7 @@ async def test_a_body_in_many_pieces(server: Front) -> None:
 
 
 async def test_an_encoded_answer_is_refused_and_cancelled(server: Front) -> None:
-    """The rest of an answer that is not accepted is not received while others wait."""
+    """The rest of a rejected answer is not received while other requests wait."""
     client = Client(server)
     with pytest.raises(httpx.DecodingError):
         await client.get("/encoded")
@@ -125,7 +125,8 @@ async def test_an_encoded_answer_is_refused_and_cancelled(server: Front) -> None
 
 
 async def test_who_is_cancelled_disturbs_nobody(server: Front) -> None:
-    """One of the waiting tasks drives the connection; when it is cancelled, another one does."""
+    """One of the waiting tasks drives the connection; if it is cancelled, another one takes
+    over."""
     client = Client(server)
     await client.get("/small")
     got = []
@@ -155,7 +156,7 @@ async def test_who_is_cancelled_disturbs_nobody(server: Front) -> None:
 
 
 async def test_a_server_that_dies_ends_every_answer_in_an_error(server: Front) -> None:
-    """Nobody waits for ever, and the next request finds the new server."""
+    """No request waits for ever, and the next one uses the new server."""
     client = Client(server)
     await client.get("/small")
     failed = []
@@ -204,7 +205,7 @@ async def test_an_answer_that_stalls(server: Front) -> None:
 
 
 async def test_the_end_of_the_transport_ends_what_is_under_way(server: Front) -> None:
-    """Closing it wakes whoever waits, with an error."""
+    """Closing the transport ends all waiting requests with an error."""
     client = Client(server)
     await client.get("/small")
     failed = []
@@ -224,7 +225,7 @@ async def test_the_end_of_the_transport_ends_what_is_under_way(server: Front) ->
 
 
 async def test_connections_are_dropped(own: Front) -> None:
-    """After `drop_idle` a new connection is used; what is under way ends as it would have."""
+    """After `drop_idle` a new connection is used; running requests end normally."""
     client = Client(own)
     bodies = []
 
@@ -244,7 +245,7 @@ async def test_connections_are_dropped(own: Front) -> None:
 
 
 async def test_a_certificate_that_nobody_vouches_for(server: Front, tmp_path: Path) -> None:
-    """It is refused, and said to be that."""
+    """The error says that the certificate is not trusted."""
     with front(locations=LOCATIONS.format(folder=tmp_path)) as other:
         transport = LoopTransport(trust(other.ca_file))
         with pytest.raises(httpx.ConnectError) as wrong:

@@ -20,7 +20,7 @@ def test_without_a_file_the_systems_authorities_are_trusted() -> None:
 def test_a_system_without_authorities_has_certifis(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A bare container reaches a public deployment as well."""
+    """A container without certificates can connect to a public deployment."""
     (tmp_path / "certs").mkdir()
     nothing = ssl.DefaultVerifyPaths(
         "", str(tmp_path / "certs"), "SSL_CERT_FILE", "", "SSL_CERT_DIR", ""
@@ -51,7 +51,7 @@ def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str | Non
 
 
 def test_a_private_key_is_no_authority(tmp_path: Path) -> None:
-    """The wrong one of two files is noticed."""
+    """A private key in place of the certificate is detected."""
     file = tmp_path / "key.pem"
     trustme.CA().private_key_pem.write_to_path(str(file))
     with pytest.raises(ConfigError):

@@ -1,4 +1,4 @@
-"""The service's JSON is read tolerantly: an odd member never costs the rest."""
+"""Tolerant parsing of the service's JSON: a malformed member does not affect the rest."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ def listed(body: bytes) -> list[Entry]:
 
 
 def test_a_whole_entry() -> None:
-    """Everything the interface shows arrives; members it does not show are passed over."""
+    """All published members are parsed; unpublished ones are ignored."""
     (entry,) = listed(b"[" + FULL + b"]")
     assert entry.id == "a1"
     assert (entry.zone_id, entry.parent_id, entry.name) == ("z", "p", "A.txt")
@@ -66,7 +66,7 @@ def test_a_whole_entry() -> None:
     ],
 )
 def test_an_odd_member_costs_nothing_else(member: str, value: str) -> None:
-    """Null, missing or of another type: the entry is there, with a harmless value."""
+    """A null, missing or mistyped member gets a harmless value, and the entry is kept."""
     body = f'[{{"id":"a","name":"n","{member}":{value}}},{{"id":"b","name":"m"}}]'.encode()
     found = listed(body)
     if (member, value) == ("deleted", "true"):
@@ -86,7 +86,7 @@ def test_an_odd_member_costs_nothing_else(member: str, value: str) -> None:
 def test_an_item_without_id_does_not_hide_its_neighbours(
     item: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The listing goes on, and the log says once that something is missing."""
+    """The other entries are listed, and the log reports once that an item was skipped."""
     body = f'[{item},{{"id":"b","name":"m"}}]'.encode()
     with caplog.at_level(logging.WARNING):
         found = listed(body)
@@ -98,7 +98,7 @@ def test_an_item_without_id_does_not_hide_its_neighbours(
     "item", ['{"id":"a","name":""}', '{"id":"a"}', '{"id":"a","name":null}', '{"id":"a","name":{}}']
 )
 def test_an_entry_without_a_name_is_there(item: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It has content like any other: it arrives with an empty name, not at all as a loss."""
+    """An entry without a name has content like any other, so it is kept with an empty name."""
     body = f'[{item},{{"id":"b","name":"m"}}]'.encode()
     found = listed(body)
     assert [(entry.id, entry.name) for entry in found] == [("a", ""), ("b", "m")]
@@ -112,13 +112,13 @@ def test_an_entry_without_a_name_is_there(item: str, caplog: pytest.LogCaptureFi
     [b"", b"{}", b"null", b'"text"', b'[{"id":"a"', b"<html>", b"\xff", b"[" * 100_000, b"[1,]"],
 )
 def test_a_listing_that_is_none_is_an_error(body: bytes) -> None:
-    """A truncated or foreign answer is not taken for an empty folder."""
+    """A truncated or foreign answer is an error instead of an empty folder."""
     with pytest.raises(BadAnswer):
         listed(body)
 
 
 def test_half_a_character_in_a_name_is_survived() -> None:
-    """A name that a service cut inside an emoji keeps its folder readable."""
+    """A name that the service cut inside an emoji leaves its folder readable."""
     body = b'[{"id":"a","name":"cut \\ud83d"},{"id":"b","name":"whole \\ud83d\\ude00"}]'
     found = listed(body)
     assert [entry.name for entry in found] == ["cut \ufffd", "whole \U0001f600"]
@@ -128,7 +128,7 @@ def test_half_a_character_in_a_name_is_survived() -> None:
 
 @given(st.dictionaries(st.sampled_from(list(wire.WireEntry.__struct_encode_fields__)), JSON), JSON)
 def test_no_entry_breaks_the_reader(members: dict[str, object], other: object) -> None:
-    """Whatever stands in the members, numbers fit the database and texts have a UTF-8 form."""
+    """With any members, numbers fit the database and texts can be encoded in UTF-8."""
     for entry in listed(json.dumps([members | {"id": "a", "name": "n"}, other]).encode()):
         assert 0 <= entry.size < 2**63
         assert 0 <= entry.modified_ns < 2**63
@@ -167,12 +167,12 @@ def test_no_entry_breaks_the_reader(members: dict[str, object], other: object) -
     ],
 )
 def test_moments(text: object, nanoseconds: int) -> None:
-    """Every usual spelling of ISO 8601 is read to the nanosecond, nonsense is the epoch."""
+    """Every common form of ISO 8601 is parsed to the nanosecond, an invalid one gives the epoch."""
     assert moment(text) == max(nanoseconds, 0)
 
 
 def test_a_stamp_changes_with_every_version_and_with_nothing_else() -> None:
-    """Another spelling of the same moment is no new version; another size, time or author is."""
+    """Another form of the same time is no new version; another size, time or author is."""
 
     def revision(moment: str, size: int, author: str, name: str = "n") -> str:
         value = {
@@ -204,7 +204,7 @@ def test_zones() -> None:
 
 
 def test_versions_are_given_newest_first() -> None:
-    """Whatever the order of the service, and with a number for the version as well."""
+    """Versions are sorted whatever the service's order, also if a version is a number."""
     body = (
         b'[{"version":1,"id":"a","lastModified":"2020-01-01T00:00:00Z","size":1},'
         b'{"version":"2","lastModified":"2021-01-01T00:00:00Z","size":null},{}]'

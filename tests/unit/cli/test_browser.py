@@ -1,4 +1,4 @@
-"""The terminal's side of a sign-on in a browser."""
+"""Terminal part of a sign-on in a browser."""
 
 import io
 import os
@@ -20,7 +20,7 @@ from zonedrive.logon.wire import Offer
 
 
 def program(folder: Path, name: str, script: str = "exit 0") -> Path:
-    """A program that writes down its arguments."""
+    """Return a program that records its arguments."""
     path = folder / name
     path.write_text(f'#!/bin/sh\nprintf "%s|" "$@" >>{folder}/said\n{script}\n')
     path.chmod(0o700)
@@ -46,7 +46,7 @@ def test_which_browser(
     environment: Mapping[str, str],
     commands: list[list[str]],
 ) -> None:
-    """$BROWSER decides alone; else the desktop's way, where there is a desktop."""
+    """$BROWSER takes precedence; otherwise the desktop's command is used, if there is a desktop."""
     for name in ("xdg-open", "gio", "mine"):
         program(tmp_path, name)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -57,8 +57,10 @@ def test_which_browser(
 async def test_the_first_browser_that_starts_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One that fails at once is passed over; one that stays open is not waited for.  Each is given
-    a page that is gone when it was used."""
+    """A browser that fails at once is skipped; one that keeps running is not waited for.
+
+    Each gets a page that is deleted after its use.
+    """
     home = tmp_path / "my-home"
     home.mkdir(0o700)
     monkeypatch.setenv("HOME", str(home))
@@ -97,7 +99,7 @@ async def test_the_first_browser_that_starts_is_taken(
 async def test_no_browser_that_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The address is shown, to be opened by hand."""
+    """The address is shown, so that the user can open it."""
     monkeypatch.setenv("BROWSER", str(program(tmp_path, "fails", "exit 3")))
     seat = BrowserPrompt(None, here=True, seconds=1, username=str)
     await seat.show("corp", "http://127.0.0.1:1/x", trio.lowlevel.checkpoint)
@@ -109,7 +111,7 @@ async def test_no_browser_that_starts(
 async def test_a_page_is_only_where_nobody_else_can_change_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else in the runtime folder; without that one, no browser is started."""
+    """Otherwise the page is in the runtime folder; without one, no browser is started."""
     home, runtime = tmp_path / "my-home", tmp_path / "my-run"
     home.mkdir()
     home.chmod(0o777)
@@ -133,7 +135,7 @@ async def test_a_page_is_only_where_nobody_else_can_change_it(
 async def test_only_a_yes_confirms(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, confirmed: bool
 ) -> None:
-    """Whoever is shown must be confirmed after the question: keys from before do not count."""
+    """Only an answer after the question counts, not keys that were pressed before."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -159,7 +161,7 @@ async def test_only_a_yes_confirms(
 async def test_a_machine_without_a_desktop(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is as with --no-browser, and said."""
+    """The address is shown as with --no-browser, with a message."""
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     seat = BrowserPrompt(None, here=True, seconds=1, username=str)
@@ -174,7 +176,7 @@ async def test_a_machine_without_a_desktop(
 
 
 def test_without_a_terminal_nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What must be chosen is an error with all ways, what may be is a password."""
+    """A required choice gives an error with all methods, an optional one uses the password."""
     monkeypatch.setattr("sys.stdin", io.StringIO())
     seat = BrowserPrompt(None, here=False, seconds=1, username=str)
     offers = [Offer("idp", "a b"), Offer("personal-id", "c")]
@@ -184,7 +186,7 @@ def test_without_a_terminal_nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Typist:
-    """Somebody at a terminal that `guide` looks after; what was taken is in `taken`."""
+    """User at the terminal that `guide` reads; the accepted lines are in `taken`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ours, self._theirs = pty.openpty()
@@ -194,7 +196,7 @@ class Typist:
         self.taken: list[str] = []
 
     async def guide(self) -> None:
-        """Until what is taken begins with http."""
+        """Read lines until one begins with http."""
         seat = BrowserPrompt(None, here=False, seconds=1, username=str)
         await seat.guide("corp", "https://idp.example/y", "http://127.0.0.1:1/", self._take)
 
@@ -203,7 +205,7 @@ class Typist:
         return "" if line.startswith("http") else "no address"
 
     async def type(self, keys: bytes) -> None:
-        """In pieces, as a terminal hands them on."""
+        """Type in pieces, as a terminal delivers them."""
         await trio.testing.wait_all_tasks_blocked()
         assert not termios.tcgetattr(self._theirs)[3] & (termios.ICANON | termios.ECHO)
         for start in range(0, len(keys), 1000):
@@ -211,7 +213,7 @@ class Typist:
             await trio.testing.wait_all_tasks_blocked()
 
     def leave(self) -> None:
-        """Nothing was shown, and the terminal is as before."""
+        """Check that nothing was shown, and that the terminal is restored."""
         assert termios.tcgetattr(self._theirs) == self._before
         os.set_blocking(self._ours, False)
         with pytest.raises(BlockingIOError):
@@ -235,7 +237,7 @@ class Typist:
 async def test_a_pasted_line(
     monkeypatch: pytest.MonkeyPatch, typed: bytes, taken: list[str]
 ) -> None:
-    """However long, unseen, and again until it is right; the terminal is given back."""
+    """A line of any length is read without echo, and repeated until it is right."""
     typist = Typist(monkeypatch)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(typist.guide)
@@ -245,7 +247,7 @@ async def test_a_pasted_line(
 
 
 async def test_a_line_of_a_pipe_or_file(tmp_path: Path) -> None:
-    """Lines of what is no terminal are read as they are; its end is no line."""
+    """Lines of a pipe or file are read unchanged; the end of the file is no line."""
     (tmp_path / "file").write_text("http://x/#y\n")
     with (tmp_path / "file").open("rb") as file:
         lines = browser.RawLineReader(file.fileno())
@@ -258,7 +260,7 @@ async def test_a_line_of_a_pipe_or_file(tmp_path: Path) -> None:
 
 
 async def test_giving_up_gives_the_terminal_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who stops waiting leaves a terminal that shows what is typed."""
+    """After an interruption the terminal echoes again."""
     typist = Typist(monkeypatch)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(typist.guide)

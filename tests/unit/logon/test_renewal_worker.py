@@ -56,13 +56,13 @@ class Counter:
 
 @pytest.fixture
 def counter(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counter:
-    """Not logged on yet."""
+    """Return an account without a logon."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return Counter(desk, AccountPaths("work"))
 
 
 async def test_a_token_makes_the_next_one(counter: Counter) -> None:
-    """No session is begun for it, and it lives as long as the one before."""
+    """The new token needs no session, and has the same lifetime."""
     counter.keep("token")
     assert await counter.renew(ended=False) == Outcome("renewed")
     assert counter.desk.routes() == ["GET /api/zones", TOKENS, "GET /api/zones"]
@@ -77,7 +77,7 @@ async def test_a_token_makes_the_next_one(counter: Counter) -> None:
 
 
 async def test_an_ended_token_takes_a_logon(counter: Counter) -> None:
-    """Then the session is ended in favour of the token, as at a person's logon."""
+    """The new session is ended after it created a token, as at a user's logon."""
     counter.keep("token")
     assert await counter.renew() == Outcome("renewed")
     assert counter.logons() == 1
@@ -88,7 +88,7 @@ async def test_an_ended_token_takes_a_logon(counter: Counter) -> None:
 
 
 async def test_a_session_follows_a_session(counter: Counter) -> None:
-    """The former one is ended, where it still was one."""
+    """The former session is ended if it still exists."""
     counter.keep("session")
     assert await counter.renew(ended=False) == Outcome("renewed")
     ended = [bearer for _, path, _, bearer in counter.desk.asked if path.endswith("/logoff")]
@@ -100,7 +100,7 @@ async def test_a_session_follows_a_session(counter: Counter) -> None:
 
 
 async def test_what_was_renewed_meanwhile_is_taken(counter: Counter) -> None:
-    """Nothing is asked of the service."""
+    """A bearer that was renewed meanwhile is used without a request."""
     counter.keep("token")
     order = RenewalRequest(digest(Bearer("older", "token")), True)
     outcome = await Renewer(counter.paths, counter.store, counter._access).run(order)
@@ -122,7 +122,7 @@ async def test_what_was_renewed_meanwhile_is_taken(counter: Counter) -> None:
 async def test_a_refused_password_is_never_sent_again(
     counter: Counter, answer: httpx.Response
 ) -> None:
-    """Not by a later process either; a person hears why, and what to run."""
+    """A later process does not send it either; the user gets the reason and the command."""
     counter.keep("session")
     counter.desk.answer(LOGON, answer)
     first = await counter.renew()
@@ -143,7 +143,7 @@ async def test_a_refused_password_is_never_sent_again(
 async def test_a_password_refused_for_a_token_is_not_tried_for_a_logon(
     counter: Counter, answer: httpx.Response
 ) -> None:
-    """The token goes on until it ends."""
+    """The token is used until it ends."""
     counter.keep("token")
     counter.desk.answer(TOKENS, answer)
     assert (await counter.renew(ended=False)).result == "refused"
@@ -163,7 +163,7 @@ ODD = [httpx.Response(200, html="<p>hotel"), refuse(404, "NOT_FOUND"), refuse(40
 async def test_what_is_no_answer_to_a_password_says_nothing_of_it(
     counter: Counter, route: str, ended: bool, answer: httpx.Response
 ) -> None:
-    """A portal, a gateway, a moment's confusion: when it is over the logon is renewed."""
+    """After an error of a portal or gateway, or a temporary one, the logon is renewed later."""
     counter.keep("token")
     counter.desk.answer(route, answer, say(200, {} if ended else []))
     first = await counter.renew(ended=ended)
@@ -183,7 +183,7 @@ async def test_what_is_no_answer_to_a_password_says_nothing_of_it(
 async def test_another_no_to_a_logon_is_left_alone_like_a_block(
     counter: Counter, monkeypatch: pytest.MonkeyPatch, answer: httpx.Response
 ) -> None:
-    """It is not about the password, which is kept; nor is it tried at once, or after a restart."""
+    """The password is kept, and is not tried again at once, nor after a restart."""
     now = [1_800_000_000.0]
     monkeypatch.setattr("zonedrive.logon.renewal_worker.time.time", lambda: now[0])
     counter.keep("session")
@@ -200,7 +200,7 @@ async def test_another_no_to_a_logon_is_left_alone_like_a_block(
 async def test_a_token_that_is_not_given_costs_no_password(
     counter: Counter, answer: httpx.Response
 ) -> None:
-    """The one before goes on; when it has ended, a session takes its place."""
+    """The former token is used; after its end a session replaces it."""
     counter.keep("token")
     counter.desk.answer(TOKENS, answer)
     outcome = await counter.renew(ended=False)
@@ -211,7 +211,7 @@ async def test_a_token_that_is_not_given_costs_no_password(
 
 
 async def test_another_password_is_tried(counter: Counter) -> None:
-    """As systemd's credentials bring one: the refusal was of the one before."""
+    """A different password, for example from systemd's credentials, is tried."""
     counter.keep("session")
     counter.desk.answer(LOGON, refuse(401, "AUTHORIZATION_FAILED"), say(200, GOOD))
     await counter.renew()
@@ -224,7 +224,7 @@ async def test_another_password_is_tried(counter: Counter) -> None:
 async def test_a_blocked_user_is_left_alone_ever_longer(
     counter: Counter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quarter of an hour, then twice that and so on; said with the time; over processes."""
+    """The pause is a quarter of an hour and doubles, is reported, and holds for later processes."""
     counter.keep("session")
     now, began = [1_800_000_000.0], 1_800_000_000.0
     monkeypatch.setattr("zonedrive.logon.renewal_worker.time.time", lambda: now[0])
@@ -251,7 +251,7 @@ async def test_a_blocked_user_is_left_alone_ever_longer(
 async def test_a_service_that_is_away_has_refused_nothing(
     counter: Counter, answer: httpx.Response | Exception
 ) -> None:
-    """It is asked again later."""
+    """The renewal is tried again later."""
     counter.keep("session")
     counter.desk.answer(LOGON, answer, say(200, GOOD))
     assert (await counter.renew()).result == "later"
@@ -259,7 +259,7 @@ async def test_a_service_that_is_away_has_refused_nothing(
 
 
 async def test_a_one_time_code_takes_a_person(counter: Counter) -> None:
-    """Nothing is sent where it is known beforehand."""
+    """If a code is known to be required, no request is sent."""
     counter.keep("session")
     counter.desk.answer(
         "GET /api/access/authorizationrequirements",
@@ -272,7 +272,7 @@ async def test_a_one_time_code_takes_a_person(counter: Counter) -> None:
 
 
 async def test_without_a_password_a_person_is_asked(counter: Counter) -> None:
-    """With the command."""
+    """The user gets the command to log on."""
     counter.keep("session")
     counter.store.delete("password")
     outcome = await counter.renew()
@@ -281,6 +281,6 @@ async def test_without_a_password_a_person_is_asked(counter: Counter) -> None:
 
 
 def test_an_outcome_holds_no_secret() -> None:
-    """It goes through a pipe and into a log."""
+    """An outcome goes through a pipe and into a log."""
     assert set(Outcome.__struct_fields__) == {"result", "message", "remedy", "seconds"}
     assert json.dumps(PASSWORD) not in repr(RenewalRequest(digest(KEPT["token"]), True))

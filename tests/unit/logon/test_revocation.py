@@ -1,4 +1,4 @@
-"""The end of a bearer that another replaces, or that cannot be kept."""
+"""Revocation of a bearer that was replaced or cannot be stored."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ REVOKE = "DELETE /api/sandbox/tokens/t1"
 
 @pytest.fixture
 def office(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
-    """A fresh account."""
+    """Return a new account."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return Office(desk, AccountPaths("work"))
 
 
 def ended(office: Office) -> list[tuple[str, str]]:
-    """What was asked for to end something, and with which bearer."""
+    """Return the requests that end a bearer, with the bearer that they sent."""
     return [
         (f"{method} {path}", (bearer or "").removeprefix("Bearer "))
         for method, path, _, bearer in office.desk.asked
@@ -35,7 +35,7 @@ def ended(office: Office) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("profile", ["sandbox", "published"])
 async def test_the_token_of_the_logon_before_is_ended(office: Office, profile: str) -> None:
-    """Where the profile knows how; else its id and its end are told."""
+    """The former token is revoked if the profile can; otherwise its id and expiry are reported."""
     await office.log_on(profile=profile)
     office.desk.answer("POST /api/tokens", say(201, {"id": "t2", "token": "new", "expiry": 0}))
     office.desk.answer(REVOKE, say(204))
@@ -49,7 +49,7 @@ async def test_the_token_of_the_logon_before_is_ended(office: Office, profile: s
 
 
 async def test_the_session_of_the_logon_before_is_ended(office: Office) -> None:
-    """Also by a logon to another service, at the one that gave it."""
+    """A logon to another service ends the session at the former service, too."""
     await office.log_on(token_days=None)
     for before, url in (("first", BASE), ("second", "https://other.example")):
         bearer_auth.save_bearer(office.store, bearer_auth.Bearer(before, "session"))
@@ -61,7 +61,7 @@ async def test_the_session_of_the_logon_before_is_ended(office: Office) -> None:
 
 
 class Full(Memory):
-    """A store that takes nothing."""
+    """Store that accepts no secrets."""
 
     def set(self, name: str, value: Secret) -> None:
         """Refuse."""
@@ -73,7 +73,7 @@ class Full(Memory):
 async def test_a_token_that_cannot_be_kept_is_not_left_behind(
     office: Office, what: str, profile: str
 ) -> None:
-    """Neither there nor here; where nothing ends it there, a person hears of it."""
+    """The token is revoked and not stored; if it cannot be revoked, the user gets a message."""
     office.desk.answer(REVOKE, say(204))
     if what == "store":
         office.store = Full()
@@ -91,7 +91,8 @@ async def test_a_token_that_cannot_be_kept_is_not_left_behind(
 async def test_a_logon_that_is_given_up_leaves_no_session(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while a token is asked for: the session ends, and the token that may be is told."""
+    """After Ctrl-C while a token is requested, the session ends, and the possible token is
+    reported."""
     handle = office.desk.handle
 
     def interrupted(request: httpx.Request) -> httpx.Response:
@@ -108,7 +109,7 @@ async def test_a_logon_that_is_given_up_leaves_no_session(
 
 
 async def test_a_token_in_an_unusable_answer_is_told(office: Office) -> None:
-    """It is there, though nobody here knows it."""
+    """The token exists at the service although its secret is unknown here."""
     office.desk.answer("POST /api/tokens", say(201, {"id": "t1", "token": "a b"}))
     await office.log_on()
     assert "may have been made" in office.told[1]

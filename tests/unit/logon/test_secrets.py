@@ -1,4 +1,4 @@
-"""Where secrets are kept, and that they stay secret."""
+"""Storage of secrets, and their protection."""
 
 import os
 import threading
@@ -25,27 +25,27 @@ HUSH = Secret("hunter2")
 
 
 class Ring:
-    """A keyring in memory."""
+    """Keyring in memory."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], str] = {}
 
     def get_password(self, service: str, username: str) -> str | None:
-        """What is kept."""
+        """Return the stored secret."""
         return self.kept.get((service, username))
 
     def set_password(self, service: str, username: str, password: str) -> None:
-        """Keep."""
+        """Store the secret."""
         self.kept[service, username] = password
 
     def delete_password(self, service: str, username: str) -> None:
-        """Forget."""
+        """Delete the secret."""
         del self.kept[service, username]
 
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
-    """An account's own folders, without a desktop."""
+    """Return an account's own folders, without a desktop."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
@@ -53,12 +53,12 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
 
 
 def nothing() -> Keyring | None:
-    """No keyring."""
+    """Return no keyring."""
     return None
 
 
 def test_a_secret_does_not_show_itself() -> None:
-    """Not in a log, not in a traceback's values, not in a format string."""
+    """The secret is not in a log, in the values of a traceback or in a format string."""
     assert "hunter2" not in f"{HUSH} {HUSH!r} {[HUSH]} {{'a': HUSH}}"
     assert Secret("hunter2") == HUSH
     assert len({HUSH, Secret("hunter2")}) == 1
@@ -69,7 +69,7 @@ def test_a_secret_does_not_show_itself() -> None:
 def test_every_store_keeps_replaces_and_destroys(
     kind: str, paths: AccountPaths, tmp_path: Path
 ) -> None:
-    """Secrets by name, one account's apart from another's."""
+    """Each store keeps secrets by name, and separate for each account."""
     beside = FileStore(paths.secrets_file)
     stores: dict[str, SecretStore] = {
         "file": beside,
@@ -90,7 +90,7 @@ def test_every_store_keeps_replaces_and_destroys(
 
 
 def test_the_file_is_its_owners_alone(paths: AccountPaths) -> None:
-    """0600 in a 0700 folder, from the first byte on."""
+    """The file has mode 0600 in a 0700 folder, from its creation on."""
     mask = os.umask(0)
     try:
         FileStore(paths.secrets_file).set("bearer", HUSH)
@@ -103,7 +103,7 @@ def test_the_file_is_its_owners_alone(paths: AccountPaths) -> None:
 def test_a_file_of_another_user_is_refused(
     paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever put it there knows what is in it."""
+    """Another user who owns the file knows its content."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", Secret("x"))
     owner = os.geteuid()
@@ -113,7 +113,7 @@ def test_a_file_of_another_user_is_refused(
 
 
 def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:
-    """In a line that says what to do."""
+    """The line has the remedy."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", HUSH)
     paths.secrets_file.chmod(0o640)
@@ -124,7 +124,7 @@ def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"bearer": 5}', b"\xff hunter2"])
 def test_a_damaged_file_is_said_without_quoting_it(paths: AccountPaths, text: bytes) -> None:
-    """The message holds nothing of the content."""
+    """The message does not contain the content."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", HUSH)
     paths.secrets_file.write_bytes(text)
@@ -136,7 +136,8 @@ def test_a_damaged_file_is_said_without_quoting_it(paths: AccountPaths, text: by
 def test_systemds_credentials_are_read_and_never_written(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the unit lacks (the data key) is kept in our file, and found again."""
+    """A secret that the unit does not have (the data key) is stored in our file, and found
+    again."""
     folder = tmp_path / "credentials"
     folder.mkdir()
     (folder / "zonedrive.work.bearer").write_text("hunter2\n")
@@ -155,7 +156,8 @@ def test_systemds_credentials_are_read_and_never_written(
 
 
 def test_the_keyring_is_preferred_to_a_new_file(paths: AccountPaths) -> None:
-    """And a file that is there already to the keyring: there the logon put it."""
+    """An existing file takes precedence over the keyring, because the logon stored the secrets
+    there."""
     assert open_store(paths, find_keyring=nothing).kind == "file"
     assert open_store(paths, find_keyring=Ring).kind == "keyring"
     FileStore(paths.secrets_file).set("bearer", HUSH)
@@ -165,7 +167,7 @@ def test_the_keyring_is_preferred_to_a_new_file(paths: AccountPaths) -> None:
 def test_a_password_of_systemd_is_beside_what_the_logon_kept(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the keyring, where it put that."""
+    """Other secrets are in the keyring, where the logon stored them."""
     ring = Ring()
     open_store(paths, find_keyring=lambda: ring).set("key", HUSH)
     (tmp_path / "zonedrive.work.password").write_text("given\n")
@@ -178,7 +180,7 @@ def test_a_password_of_systemd_is_beside_what_the_logon_kept(
 
 
 def test_a_password_is_in_a_file_of_its_own(paths: AccountPaths) -> None:
-    """Whoever asks for a token does not get it into memory as well."""
+    """A request for the token does not load the password into memory."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", Secret("b"))
     store.set("password", HUSH)
@@ -194,7 +196,7 @@ def test_a_password_is_in_a_file_of_its_own(paths: AccountPaths) -> None:
 
 
 def test_a_link_is_not_followed(paths: AccountPaths, tmp_path: Path) -> None:
-    """What it leads to is not under the protection of our folder."""
+    """The target of a link is not protected by our folder."""
     other = tmp_path / "other.json"
     other.write_text('{"bearer": "planted"}')
     other.chmod(0o600)
@@ -205,13 +207,13 @@ def test_a_link_is_not_followed(paths: AccountPaths, tmp_path: Path) -> None:
 
 
 def test_opening_writes_nothing(paths: AccountPaths) -> None:
-    """A command that only looks leaves no trace."""
+    """A read-only command writes no files."""
     open_store(paths, find_keyring=nothing)
     assert not paths.state.exists()
 
 
 def test_a_locked_keyring_does_not_hang() -> None:
-    """It waits for a person, we do not; nor is it asked again meanwhile."""
+    """An unlock dialog waits for the user, but our call returns, and is not repeated meanwhile."""
     door = threading.Event()
     asked: list[str] = []
 
@@ -234,7 +236,8 @@ def test_a_locked_keyring_does_not_hang() -> None:
 
 
 def test_a_broken_keyring_is_one_line() -> None:
-    """Whatever a backend raises, and without what it says: that could hold the secret."""
+    """Each exception of a backend becomes one line without its text, which could contain the
+    secret."""
 
     class Broken(Ring):
         def get_password(self, service: str, username: str) -> str | None:
@@ -248,7 +251,7 @@ def test_a_broken_keyring_is_one_line() -> None:
 def test_without_a_session_bus_there_is_no_keyring(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The library's own stand-ins (plain files, chains of nothing) are not taken for one."""
+    """The library's substitutes (plain files, empty chains) are not accepted as a keyring."""
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert secrets.desktop_keyring() is None
@@ -257,6 +260,6 @@ def test_without_a_session_bus_there_is_no_keyring(
 def test_a_session_bus_that_is_dead_is_no_keyring(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """An address in the environment proves nothing."""
+    """An address in the environment does not prove that a bus exists."""
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={tmp_path}/nothing")
     assert secrets.desktop_keyring() is None

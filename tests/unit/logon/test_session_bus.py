@@ -1,4 +1,4 @@
-"""Whose the session bus is: the address of one's own, and nothing else."""
+"""Check that the session bus belongs to the user."""
 
 import os
 import socket
@@ -18,8 +18,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A runtime folder of one's own in which something listens on `bus` and `a b#%`, and on an
-    abstract socket of the folder's name."""
+    """Yield a runtime folder with listening sockets `bus` and `a b#%`, and an abstract socket."""
     with short_folder() as found, socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind(f"\0{found}/none")
         abstract.listen()
@@ -66,7 +65,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_which_bus_is_ones_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch, given: str | None, found: str | None
 ) -> None:
-    """Each form of an address; what says nothing of whose it is counts for nothing."""
+    """Each form of address is checked; a form that does not show the owner is rejected."""
     (folder / "link").symlink_to("bus")
     (folder / "circle").symlink_to("circle")
     (folder / "file").touch()
@@ -80,7 +79,7 @@ def test_which_bus_is_ones_own(
 async def test_another_users_bus_is_told_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """Not by the keyring, a notification or a look at the keyring, nor by a browser."""
+    """No secret, notification, keyring query or browser reaches another user's bus."""
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:{form}".replace("{}", str(folder)))
     os.chown(folder / "bus", NOBODY, NOBODY)
     os.chown(folder, NOBODY, NOBODY)
@@ -101,7 +100,7 @@ async def test_another_users_bus_is_told_nothing(
 def test_a_name_that_others_can_give_away(
     folder: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
-    """A folder that others can write to is none of ours; one with the sticky bit keeps names."""
+    """A folder that others can write to is not safe, unless it has the sticky bit."""
     folder.chmod(mode)
     assert session_bus() is None  # XDG_RUNTIME_DIR is not ours alone
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={folder}/bus")
@@ -109,6 +108,6 @@ def test_a_name_that_others_can_give_away(
 
 
 def test_an_own_session_is_handed_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A browser gets what it would get without zonedrive."""
+    """A browser gets the same environment as without zonedrive."""
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "autolaunch:")
     assert own_environment() == dict(os.environ)

@@ -1,4 +1,4 @@
-"""The JSON of the access endpoints."""
+"""JSON of the access endpoints."""
 
 import msgspec
 from hypothesis import given
@@ -10,7 +10,7 @@ from zonedrive.logon import wire
 
 
 def test_requirements() -> None:
-    """What is missing takes the usual case: a password, no code."""
+    """Missing members have the usual values: a password, no code."""
     assert wire.requirements(b"{}", "x") == wire.Requirements(True, False, "", "")
     body = (
         b'{"passwordRequired":false,"otpRequired":true,"otpType":"TOTP","organizationName":"Acme"}'
@@ -20,7 +20,7 @@ def test_requirements() -> None:
 
 
 def test_words_for_a_person_are_one_line() -> None:
-    """Whatever the service says, or does not."""
+    """Messages of the service are reduced to one line."""
     said = b'{"message": "Look\\n at\\u001b[31m your mail"}'
     assert wire.message(said) == "Look at\ufffd[31m your mail"
     for nothing in (b"", b"[]", b'{"message": null}', b"<html>"):
@@ -29,7 +29,7 @@ def test_words_for_a_person_are_one_line() -> None:
 
 @given(JSON)
 def test_no_answer_breaks_the_reader(value: object) -> None:
-    """It is read, or it is a BadAnswer."""
+    """Every answer is parsed or raises BadAnswer."""
     import json
 
     body = json.dumps(value).encode()

@@ -1,4 +1,4 @@
-"""Pins over a real tree, with a cache and a service that only note what they are asked for."""
+"""Pins over a real tree, with a cache and a service that only record the requests."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +17,7 @@ from zonedrive.sync.directory_cache import DirectoryCache
 
 
 class Shelf:
-    """A cache that notes what it is asked for."""
+    """Cache that records the requests."""
 
     limit = 1 << 20
 
@@ -29,11 +29,11 @@ class Shelf:
         self.complete_now: set[tuple[int, str]] = set()
 
     def is_complete(self, ino: int, revision: str) -> bool:
-        """As `Cache.is_complete`."""
+        """Simulate `Cache.is_complete`."""
         return (ino, revision) in self.complete_now
 
     async def complete(self, ino: int, revision: str, size: int, source: object) -> None:
-        """As `Cache.complete`."""
+        """Simulate `Cache.complete`."""
         self.asked.append((ino, revision))
         if self.errors:
             raise self.errors.pop(0)
@@ -43,7 +43,7 @@ class Shelf:
 
 
 class Office:
-    """Pins over a real tree; listings and downloads are only noted."""
+    """Pins over a real tree; listings and downloads are only recorded."""
 
     def __init__(self, state: LocalState) -> None:
         self.way = Way()
@@ -59,7 +59,7 @@ class Office:
         self.keeping = PinFetcher(state, service, cast(DirectoryCache, self), self.pins)
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
-        """As `DirectoryCache.refresh`."""
+        """Simulate `DirectoryCache.refresh`."""
         self.listed.append(folder.ino)
         await trio.lowlevel.checkpoint()
         if folder.ino in self.bad:
@@ -69,7 +69,7 @@ class Office:
         self.state.listing_merged.notify(folder.ino)
 
     def file(self, name: str, size: int = 5, parent: Inode | None = None) -> Inode:
-        """A file of the service."""
+        """Create a file of the service."""
         with self.state.transaction():
             return self.state.inodes.add(
                 (parent or self.zone).ino, name, Kind.FILE,

@@ -1,4 +1,4 @@
-"""When pinned files are looked after, and what is done about those that cannot be brought."""
+"""Times at which pinned files are checked, and the handling of failed downloads."""
 
 import errno
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from zonedrive.state.pin_table import Pin, PinStore
 
 @pytest.fixture
 def office(tmp_path: Path) -> Iterator[Office]:
-    """An account with one zone."""
+    """Return an account with one zone."""
     disk = Disk(tmp_path)
     state = disk.start()
     cache = state.cache
@@ -34,7 +34,7 @@ def office(tmp_path: Path) -> Iterator[Office]:
 async def test_pinned_folders_are_looked_at_gently(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """At the start, then every few minutes; what has appeared meanwhile is fetched."""
+    """Folders are checked at the start, then every few minutes; new files are downloaded."""
     office.file("a")
     office.pins.add(office.zone)
     async with trio.open_nursery() as nursery:
@@ -92,7 +92,7 @@ async def test_what_a_failure_left_out_is_fetched_at_the_next_round(
 async def test_what_failed_is_not_tried_with_every_listing(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """A folder in use is listed every ten seconds: what fails there waits for the next round."""
+    """A folder in use is listed every ten seconds: a failed file waits for the next round."""
     inode = office.file("a")
     office.pins.add(office.zone)
     office.shelf.bad = {inode.ino: Forbidden("never")}
@@ -135,7 +135,7 @@ async def test_a_service_that_is_back_gives_what_was_missing(
 async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """Moved into a pinned folder from elsewhere, its listing is known already."""
+    """The listing of a folder that was moved into a pinned one is already known."""
     with office.state.transaction():
         tree = office.state.inodes
         pinned, moved = (
@@ -157,7 +157,7 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
 
 
 async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: MockClock) -> None:
-    """Nothing is listed, nothing fetched, nothing is protected from eviction."""
+    """Nothing is listed or downloaded, and nothing is protected from eviction."""
     inode = office.file("a")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
@@ -191,7 +191,8 @@ async def test_a_listing_that_brings_nothing_new_costs_nothing(
 async def test_what_does_not_fit_is_not_tried_for_ever(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """Once for each version, and again when a person asks or the pins change."""
+    """A file is tried once for each version, and again after a user's request or a change of the
+    pins."""
     inode = office.file("a")
     office.pins.add(office.zone)
     office.shelf.errors = [OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full")]
@@ -213,7 +214,7 @@ async def test_what_does_not_fit_is_not_tried_for_ever(
 async def test_what_does_not_fit_comes_once_there_is_room(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """Somebody has cleared the disk: nobody has to pin it again."""
+    """After the disk has space again, the file is downloaded without a new pin."""
     inode = office.file("a")
     office.pins.add(office.zone)
     office.shelf.errors, office.shelf.ceiling = [OSError(errno.ENOSPC, "full")], 2
@@ -248,7 +249,7 @@ async def test_files_that_the_service_always_fails_at_hinder_no_other(
 async def test_a_folder_that_the_service_always_fails_at_hinders_no_file(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """One too large for it, for instance; who pins is told which, and that it is no outage."""
+    """For example, a folder is too large: the command names it and does not report an outage."""
     with office.state.transaction():
         folder = office.state.inodes.add(
             office.zone.ino, "bad", Kind.FOLDER, zone="z", remote_id="bad"
@@ -274,7 +275,7 @@ async def test_a_service_that_gives_nothing_is_away(office: Office) -> None:
 
 
 async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Office) -> None:
-    """The folder is listed once more, and the new version counts."""
+    """The folder is listed again, and the new version is downloaded."""
     inode = office.file("a")
     office.pins.add(inode)
     office.shelf.errors = [Changed("another one by now")]
@@ -285,7 +286,7 @@ async def test_a_file_that_changes_meanwhile_is_fetched_as_it_is_then(office: Of
 
 
 async def test_a_service_that_goes_away_ends_the_waiting(office: Office) -> None:
-    """Some failures in a row say why; the others are not even tried."""
+    """After some consecutive failures the reason is reported; the other files are not tried."""
     with office.state.transaction():
         office.state.inodes.update(office.zone, listed=True)
     inodes = [office.file(f"{number}") for number in range(40)]
@@ -333,7 +334,7 @@ async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.Mo
 
 
 def test_a_pin_that_cannot_be_kept_is_none(office: Office) -> None:
-    """After a failed transaction memory says what the table says."""
+    """After a failed transaction memory and table agree."""
     inode = office.file("a")
     store = PinStore(office.state.database)
     store.put(Pin(7))

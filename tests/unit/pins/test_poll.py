@@ -1,4 +1,4 @@
-"""Pinned folders are listed by nobody's doing, at a gentle pace."""
+"""Pinned folders are listed in the background at a slow rate."""
 
 import errno
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from zonedrive.sync.directory_cache import DirectoryCache
 
 
 class Floor:
-    """Folders to walk through; who lists which is noted."""
+    """Folders with a record of their listings."""
 
     def __init__(self, state: LocalState) -> None:
         self.way = Way()
@@ -38,7 +38,7 @@ class Floor:
         self.most = self._now = 0
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
-        """As `DirectoryCache.refresh`."""
+        """Simulate `DirectoryCache.refresh`."""
         self._now += 1
         self.most = max(self.most, self._now)
         await trio.sleep(0.01)
@@ -50,7 +50,7 @@ class Floor:
             raise self.bad[folder.ino]
 
     def folders(self, count: int, parent: Inode) -> list[Inode]:
-        """Folders of the service."""
+        """Create folders of the service."""
         with self.state.transaction():
             return [
                 self.state.inodes.add(
@@ -60,19 +60,19 @@ class Floor:
             ]
 
     def file(self, parent: Inode) -> Inode:
-        """A file of the service."""
+        """Create a file of the service."""
         with self.state.transaction():
             return self.state.inodes.add(parent.ino, "f", Kind.FILE, zone="z", remote_id="f")
 
     def taken(self) -> list[int]:
-        """What was listed since the last question."""
+        """Return the listings since the last call."""
         listed, self.listed = self.listed, []
         return listed
 
 
 @pytest.fixture
 def floor(tmp_path: Path) -> Iterator[Floor]:
-    """An account with one zone."""
+    """Return an account with one zone."""
     disk = Disk(tmp_path)
     yield Floor(disk.start())
     disk.close()
@@ -81,7 +81,7 @@ def floor(tmp_path: Path) -> Iterator[Floor]:
 async def test_each_folder_has_its_turn_in_every_round(
     floor: Floor, autojump_clock: MockClock
 ) -> None:
-    """What was pinned, what lies below, and the folder of a pinned file; nothing else."""
+    """Pinned folders, those below, and the folder of a pinned file are listed; no others are."""
     first, second, third = floor.folders(3, floor.zone)
     below = floor.folders(5, first)
     floor.folders(5, second)
@@ -101,7 +101,7 @@ async def test_each_folder_has_its_turn_in_every_round(
 async def test_where_nothing_is_pinned_nobody_moves(
     floor: Floor, autojump_clock: MockClock
 ) -> None:
-    """Not a single request, before the first pin and after the last one."""
+    """No request is sent before the first pin and after the last one."""
     (folder,) = floor.folders(1, floor.zone)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(floor.rounds.run)
@@ -137,7 +137,7 @@ async def test_nothing_is_asked_of_a_service_that_is_away(
 
 
 async def test_a_service_in_trouble_is_left_alone(floor: Floor, autojump_clock: MockClock) -> None:
-    """Some failures in a row end the round; the next one goes on where it stood."""
+    """Some consecutive failures end the round; the next one continues at the same place."""
     floor.pins.add(floor.zone)
     inos = {each.ino for each in floor.folders(40, floor.zone)}
     async with trio.open_nursery() as nursery:
@@ -210,7 +210,8 @@ async def test_a_folder_that_is_refused_hinders_no_other(
 async def test_a_huge_tree_is_gone_through_at_a_walk(
     floor: Floor, autojump_clock: MockClock
 ) -> None:
-    """Some at once, then a few a second; each has its turn, a small pin beside it in each round."""
+    """Some folders are listed at once, then a few per second; a small pin is listed in each
+    round."""
     huge, small = floor.folders(2, floor.zone)
     count = int(3 * PASS_S / PACE_S)
     many = {each.ino for each in floor.folders(count, huge)}

@@ -1,4 +1,4 @@
-"""In which order a program goes through the files of a folder, and how far ahead of it to be."""
+"""Order in which a program reads the files of a folder, and the number of files to prefetch."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,13 +18,13 @@ NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program has stood still, however long a busy machine takes for a test."""
+    """Disable the timeouts, so that a busy machine does not matter."""
     for name in ("SOON_S", "GONE_S"):
         monkeypatch.setattr(f"zonedrive.prefetch.files.{name}", 1000.0)
 
 
 def trail(*opened: int, listed: list[int] = LISTED, named: list[int] = NAMED) -> ReadSequence:
-    """Of a program that has opened these files."""
+    """Return the sequence of a program that has opened these files."""
     made = ReadSequence(1, 0)
     for ino in opened:
         made.moved(ino)
@@ -33,12 +33,12 @@ def trail(*opened: int, listed: list[int] = LISTED, named: list[int] = NAMED) ->
 
 
 def listings(*, read: bool = False) -> Any:
-    """Folders; `read`: whether a program has read the names a moment ago."""
+    """Return folders; `read`: True if a program has just read the names."""
     return SimpleNamespace(was_read_lately=lambda _ino: read)
 
 
 def follow(found: ReadSequence, listed: list[int], named: list[int]) -> None:
-    """Look for its order, that of the program's last folder first."""
+    """Look for the program's order; the order of its last folder comes first."""
     for by_name in (found.by_name, not found.by_name):
         if found.follow(named if by_name else listed, by_name=by_name):
             return
@@ -97,7 +97,7 @@ def test_who_jumps_begins_anew() -> None:
 
 
 def test_what_was_passed_is_ahead_no_more() -> None:
-    """So files that a program leaves out do not stand in the way of the next ones."""
+    """Files that a program skips do not block the prefetching of the next ones."""
     found = trail(0, 1, 2, listed=list(range(100)))
     found.ahead = {3: 10, 4: 10, 5: 10}
     found.moved(5)
@@ -116,7 +116,7 @@ def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
 
 
 async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever goes wrong with a file that is fetched ahead: the mount goes on, the log says it."""
+    """An error of a prefetched file is logged, and the mount continues."""
     tree: Any = SimpleNamespace(loading=lambda ino: 1 / 0)
     service: Any = SimpleNamespace(content=lambda *whole: 1 / 0)
     settings: Any = SimpleNamespace(download_limit=0)
@@ -137,7 +137,7 @@ async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixtu
 
 
 class Listed:
-    """A tree with one folder."""
+    """Tree with one folder."""
 
     def __init__(self, names: list[str], sizes: dict[str, int] | None = None) -> None:
         self.inodes = {
@@ -149,25 +149,25 @@ class Listed:
         self.looked = 0
 
     def find(self, ino: int) -> SimpleNamespace | None:
-        """That one."""
+        """Return the folder."""
         return self.inodes.get(ino)
 
     def loading(self, _folder: int) -> list[None]:
-        """It is in memory."""
+        """Return no unloaded names, because the folder is in memory."""
         return []
 
     def children(self, _folder: int) -> dict[str, int]:
-        """All of it."""
+        """Return all children."""
         self.looked += 1
         return {inode.name: ino for ino, inode in self.inodes.items()}
 
     def get_all(self, inos: list[int]) -> list[SimpleNamespace]:
-        """These."""
+        """Return the inodes."""
         return [self.inodes[ino] for ino in inos]
 
 
 def of(tree: Listed, *, read: bool = False) -> tuple[FilePrefetch, list[int]]:
-    """Siblings above this tree, of which all but the plans is left out; where they would go on."""
+    """Return the siblings of this tree, without any real downloads."""
     state: Any = SimpleNamespace(
         inodes=tree,
         supervisor=Supervisor(),
@@ -181,7 +181,7 @@ def of(tree: Listed, *, read: bool = False) -> tuple[FilePrefetch, list[int]]:
 
 
 async def opened(siblings: FilePrefetch, inos: list[int]) -> None:
-    """A program opens these files."""
+    """Open these files as a program."""
     for ino in inos:
         inode: Any = SimpleNamespace(
             ino=ino, size=100, generation=0, is_new=False, parent=1, revision="r"
@@ -191,7 +191,8 @@ async def opened(siblings: FilePrefetch, inos: list[int]) -> None:
 
 
 async def test_random_reads_in_a_big_folder_cost_no_look_at_it_each() -> None:
-    """The bigger it is, the more seldom; who goes in order is found out all the same."""
+    """The larger the folder, the rarer the checks; a program that reads in order is still
+    detected."""
     names = [f"{number * 7919 % 30011:05}" for number in range(30_000)]
     tree = Listed(names)
     siblings, went = of(tree)
@@ -208,7 +209,7 @@ async def test_random_reads_in_a_big_folder_cost_no_look_at_it_each() -> None:
 
 
 async def test_a_small_folder_is_looked_at_each_time() -> None:
-    """There the order shows with the first files that are opened in it."""
+    """In a small folder the order is recognised from the first opened files."""
     tree = Listed([f"{number * 71 % 199:03}" for number in range(190)])
     siblings, went = of(tree)
     async with trio.open_nursery() as nursery:
@@ -230,7 +231,8 @@ async def test_a_small_folder_is_looked_at_each_time() -> None:
 async def test_who_lists_a_folder_and_begins_with_the_first_file(
     names: list[str], first: int, following: int | None
 ) -> None:
-    """That program has the next one fetched at once; who only opens one file does not."""
+    """The next file is prefetched at once after a listing; opening a single file prefetches
+    nothing."""
     for read in (True, False):
         siblings, went = of(Listed(names, {"large": SMALL + 1}), read=read)
         async with trio.open_nursery() as nursery:
@@ -241,7 +243,7 @@ async def test_who_lists_a_folder_and_begins_with_the_first_file(
 
 
 async def test_a_large_folder_is_not_sorted_for_the_first_file() -> None:
-    """Unless it is the first by name."""
+    """The names are sorted only if the file may be the first by name."""
     names = [f"{number * 7919 % 30011:05}" for number in range(30_000)]
     siblings, went = of(Listed(names), read=True)
     async with trio.open_nursery() as nursery:

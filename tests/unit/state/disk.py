@@ -1,4 +1,4 @@
-"""The stores of an account without a daemon or a service around them."""
+"""Databases of an account without a daemon or a service."""
 
 from functools import partial
 from pathlib import Path
@@ -22,11 +22,11 @@ from zonedrive.state.schema import SCHEMAS
 from zonedrive.sync.remote_source import CurrentSource
 
 SILENT = cast(Service, SimpleNamespace(transfer=None, entry=None, can=lambda *_, **__: True))
-"""A service that nothing is asked of."""
+"""Service that gets no requests."""
 
 
 class Disk:
-    """The stores of one account, opened as often as a daemon starts."""
+    """Databases of one account, opened as often as a daemon starts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Disk:
         self._caches: list[Cache] = []
 
     def start(self) -> LocalState:
-        """As a daemon does, without a service: recovery needs none."""
+        """Open the state as a daemon does, without a service, which recovery does not need."""
         database = Database.open(self.path / "tree.db", SCHEMAS)
         state = LocalState(
             database=database,
@@ -53,7 +53,7 @@ class Disk:
         return state
 
     def close(self) -> None:
-        """Close every file; without a daemon nobody else does."""
+        """Close all files that were opened."""
         for cache in self._caches:
             cache._index.close()
         for database in self._databases:
@@ -61,6 +61,6 @@ class Disk:
 
 
 def zone_of(state: LocalState) -> Inode:
-    """A zone to work in."""
+    """Return a new zone."""
     with state.transaction():
         return state.inodes.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")

@@ -1,4 +1,4 @@
-"""What a program sees of an entry."""
+"""Attributes of an entry that programs see."""
 
 import stat
 
@@ -27,25 +27,25 @@ OWNER = Owner(1000, 1001)
 def test_permissions_are_private_and_follow_the_service(
     kind: Kind, flags: Attributes, mode: int
 ) -> None:
-    """Nobody else on the machine sees a document, and protection on the service shows here."""
+    """Other users of the machine have no access, and protection on the service is visible."""
     assert permissions(Inode(2, 1, "a", kind, attributes=flags), Rules()) == mode
 
 
 def test_a_coworkers_attribute_makes_runnable_only_what_the_setting_says() -> None:
-    """A program of a coworker runs where that was asked for, and never by itself."""
+    """A coworker's program is executable only with the setting."""
     program = Inode(2, 1, "a", Kind.FILE, attributes=Attributes(executable=True))
     assert permissions(program, Rules(keep_executable=True)) == 0o700
 
 
 def test_chmod_is_kept_but_never_lifts_a_protection() -> None:
-    """A script stays executable; a write-protected file stays so."""
+    """chmod is kept: a script stays executable, and a write-protected file stays protected."""
     assert permissions(Inode(2, 1, "a", Kind.FILE, mode=0o755), Rules()) == 0o755
     locked = Inode(2, 1, "a", Kind.FILE, mode=0o755, attributes=Attributes(write_protected=True))
     assert permissions(locked, Rules()) == 0o555
 
 
 def test_the_stat_fields() -> None:
-    """Size and times are the entry's, the owner is whoever mounted."""
+    """Size and times are the entry's, the owner is the user who mounted."""
     attr = attr_of(
         Inode(7, 1, "a", Kind.FILE, size=5, mtime_ns=3, ctime_ns=4), OWNER, Rules(), 9.0, 8.0
     )
@@ -55,5 +55,5 @@ def test_the_stat_fields() -> None:
 
 
 def test_an_unlinked_file_has_no_link() -> None:
-    """fstat on a deleted file that is still open says so."""
+    """fstat on a deleted file that is still open shows no links."""
     assert attr_of(Inode(7, NOWHERE, "a", Kind.FILE), OWNER, Rules(), 0, 0).nlink == 0

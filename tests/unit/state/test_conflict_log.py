@@ -1,4 +1,4 @@
-"""Rows of conflicts go with the inode of the copy, in the same transaction."""
+"""Rows of conflicts are deleted with the inode of the copy, in the same transaction."""
 
 from pathlib import Path
 
@@ -16,12 +16,12 @@ SIXTH = 6
 
 
 def conflicts(database: Database) -> list[int]:
-    """Numbers of the copies."""
+    """Return the inode numbers of the copies."""
     return [ino for (ino,) in database.execute("SELECT ino FROM conflicts ORDER BY ino")]
 
 
 def test_a_conflict_goes_with_its_copy(tmp_path: Path) -> None:
-    """Not one of another file, and not where the transaction fails."""
+    """The row of another file stays, as does that of a failed transaction."""
     database = Database.open(tmp_path / "tree.db", SCHEMAS)
     for ino in (7, 8):
         database.execute(INODE, (ino,))
@@ -43,7 +43,7 @@ def test_a_conflict_goes_with_its_copy(tmp_path: Path) -> None:
 
 
 def test_rows_of_before_that_name_nothing_go_at_the_upgrade(tmp_path: Path) -> None:
-    """Those of copies that are there stay."""
+    """Rows of existing copies stay."""
     database = Database.open(tmp_path / "tree.db", SCHEMAS[:SIXTH])
     database.execute(INODE, (7,))
     for ino in (7, 8):

@@ -24,8 +24,10 @@ def state(tmp_path: Path) -> Iterator[LocalState]:
 
 @pytest.mark.parametrize("kind", [Kind.FILE, Kind.FOLDER])
 def test_the_name_of_a_conflict_copy_is_sent_at_once(state: LocalState, kind: Kind) -> None:
-    """A renamed entry whose name a coworker took is moved to its new name without the pause after
-    the rejected attempt."""
+    """A renamed entry whose name a coworker took is moved to its new name at once.
+
+    There is no pause after the rejected attempt.
+    """
     zone = zone_of(state)
     theirs = Entry(
         id="theirs", zone_id="z", parent_id="root", name="new", folder=False, size=1,

@@ -1,4 +1,4 @@
-"""New files before their first close: they are there for every program, and have no row."""
+"""New files before their first close: visible to all programs, but without a row."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ STEPS = [create_table, add_marks]
 
 
 class Disk:
-    """A tree whose folder is not in memory, and what another daemon would find."""
+    """Tree whose folder is not in memory, and the view of another daemon."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,12 +31,12 @@ class Disk:
         self.folder = self.tree.get(folder.ino)
 
     def found(self) -> Inodes:
-        """The tree as another daemon finds it."""
+        """Return the tree as another daemon reads it."""
         self._opened.append(Database.open(self._path, STEPS))
         return Inodes.open(self._opened[-1], Clear())
 
     def names(self) -> set[str]:
-        """The names that another daemon finds in the folder."""
+        """Return the names that another daemon finds in the folder."""
         return set(self.found().children(self.folder.ino))
 
     def draft(self, name: str = "new") -> Inode:
@@ -61,7 +61,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 def test_a_file_that_was_never_closed_is_seen_here_and_by_no_later_daemon(
     disk: Disk, loaded: bool
 ) -> None:
-    """Programs find the file by every way to it; the next start knows nothing of it."""
+    """All lookups find the file, but the next daemon does not."""
     tree, folder = disk.tree, disk.folder
     if loaded:
         assert set(tree.children(folder.ino)) == {"old"}
@@ -79,7 +79,7 @@ def test_a_file_that_was_never_closed_is_seen_here_and_by_no_later_daemon(
 
 
 def test_the_first_bytes_bring_all_that_was_set_before(disk: Disk) -> None:
-    """A close keeps the file with its permissions, and the times of its folder."""
+    """A close stores the file with its permissions, and the times of its folder."""
     tree, inode = disk.tree, disk.draft()
     with tree.transaction():
         tree.update(inode, mode=0o640)
@@ -98,7 +98,7 @@ def test_the_first_bytes_bring_all_that_was_set_before(disk: Disk) -> None:
 
 
 def test_a_listing_of_the_folder_keeps_the_times_that_a_new_file_gave_it(disk: Disk) -> None:
-    """With the row of the folder its times are written, whatever the change was."""
+    """The folder's times are written with its row, whatever changes the row."""
     disk.draft()
     with disk.tree.transaction():
         disk.tree.update(disk.folder, listed=True)
@@ -107,7 +107,7 @@ def test_a_listing_of_the_folder_keeps_the_times_that_a_new_file_gave_it(disk: D
 
 
 def test_a_listing_changes_nothing_else_of_the_row(disk: Disk) -> None:
-    """Another daemon finds that the listing is known, and all else as it was."""
+    """Another daemon finds the folder listed, with all other columns unchanged."""
     tree, folder = disk.tree, disk.folder
     with tree.transaction():
         tree.update(folder, mtime_ns=7, mode=0o750)
@@ -134,7 +134,7 @@ def test_a_close_that_fails_leaves_the_file_as_it_was(disk: Disk) -> None:
 
 
 def test_a_rename_before_the_first_close_is_kept(disk: Disk) -> None:
-    """The new name counts, whether the change of it succeeds at once or later."""
+    """The new name is stored, even if its first attempt fails."""
     tree, inode = disk.tree, disk.draft()
     with pytest.raises(RuntimeError), tree.transaction():
         tree.move(inode, ROOT, "elsewhere")
@@ -165,7 +165,7 @@ def test_a_removed_one_leaves_nothing(disk: Disk) -> None:
 
 
 def test_a_draft_that_fails_at_once_was_never_there(disk: Disk) -> None:
-    """What could not be made is not found, and its folder has the times it had."""
+    """A file whose creation failed is not found, and its folder has the former times."""
     before = disk.folder.mtime_ns
     with pytest.raises(RuntimeError), disk.tree.transaction():
         disk.tree.draft(disk.folder.ino, "new", zone="z")
@@ -190,7 +190,7 @@ CHANGES: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("changes", CHANGES, ids=lambda changes: next(iter(changes)))
 def test_every_change_of_a_row_is_found_again(disk: Disk, changes: dict[str, object]) -> None:
-    """Whichever columns a change is written to, all of it is there after a start."""
+    """After a restart each change is complete, whichever columns it is written to."""
     file = disk.tree.child(disk.folder.ino, "old")
     assert file is not None
     with disk.tree.transaction():

@@ -1,4 +1,4 @@
-"""A listing that says too little: nothing vanishes, and nothing turns into something else."""
+"""Incomplete listings: no entry disappears or changes its type."""
 
 import time
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ WHOLE = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    """Lists what WHOLE says."""
+    """Return a folder whose listing is WHOLE."""
     found = Folder(tmp_path)
     merge(found, answer(WHOLE))
     assert found.names == {"file", "folder", "other"}
@@ -32,13 +32,13 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 def answer(items: object) -> Listed:
-    """What the service says, read."""
+    """Return the parsed answer of the service."""
     raws = raw_items(msgspec.json.encode(items), "listing")
     return Listed(raws, "listing", zone_id="z", parent_id="root")
 
 
 def merge(folder: Folder, said: RawListing) -> Merged:
-    """Merge it; what changed."""
+    """Merge an answer; return the changes."""
     merging = Merge(folder.tree, folder.zone, time.monotonic_ns(), folder.ours)
     for _ in merging.entries(said):
         pass
@@ -46,7 +46,7 @@ def merge(folder: Folder, said: RawListing) -> Merged:
 
 
 def state(folder: Folder) -> dict[str, tuple[int, bool, int, str]]:
-    """What a program can see."""
+    """Return everything that a program can see."""
     inodes = {name: folder.inode(name) for name in folder.names}
     return {
         name: (inode.ino, inode.is_folder, inode.size, str(inode.revision))
@@ -66,7 +66,7 @@ HALVES = [(member, value) for member, values in ODD_MEMBERS.items() for value in
 
 @pytest.mark.parametrize(("member", "value"), HALVES, ids=str)
 def test_what_was_known_of_a_half_entry_stays(folder: Folder, member: str, value: object) -> None:
-    """Name, kind, bytes and inode are as they were, and as the service says once it says it."""
+    """Name, kind, bytes and inode stay until the service reports them again."""
     before = state(folder)
     half = [WHOLE[0] | {member: value}, *WHOLE[1:]]
     merged = merge(folder, answer(half))
@@ -78,7 +78,7 @@ def test_what_was_known_of_a_half_entry_stays(folder: Folder, member: str, value
 
 @pytest.mark.parametrize("member", ["name", "folder"])
 def test_what_is_missing_is_half_as_well(folder: Folder, member: str) -> None:
-    """Of a folder, too."""
+    """The same holds for a folder."""
     before = state(folder)
     half = [WHOLE[0], {k: v for k, v in WHOLE[1].items() if k != member}, WHOLE[2]]
     merge(folder, answer(half))
@@ -86,7 +86,7 @@ def test_what_is_missing_is_half_as_well(folder: Folder, member: str) -> None:
 
 
 def test_a_half_entry_that_is_new_is_not_shown(folder: Folder) -> None:
-    """Nobody reads a folder as an empty file; it appears once the service says what it is."""
+    """A new folder is not shown as an empty file; it appears once its type is known."""
     before = state(folder)
     merged = merge(folder, answer([*WHOLE, {"id": "4", "name": "new"}]))
     assert (merged.unsure, merged.unshown, state(folder)) == (1, 1, before)
@@ -97,7 +97,7 @@ def test_a_half_entry_that_is_new_is_not_shown(folder: Folder) -> None:
 
 @pytest.mark.parametrize("item", [*ODD, {"name": "file", "folder": False, "size": 3}], ids=str)
 def test_beside_an_item_without_id_nothing_vanishes(folder: Folder, item: object) -> None:
-    """It may be the one that is missing: all that was known stays, and what is new appears."""
+    """The item may be a known entry: all known entries stay, and new ones appear."""
     before = state(folder)
     merge(folder, answer([WHOLE[1], item, entry_of("9", "new")]))
     after = state(folder)
@@ -112,7 +112,7 @@ def entry_of(entry_id: str, name: str) -> dict[str, object]:
 
 
 def test_a_file_that_was_moved_here_by_half_stays_where_it_was(folder: Folder) -> None:
-    """It is shown once, in its former folder."""
+    """The file appears once, in its former folder."""
     sub = folder.inode("folder")
     folder.list(entry("7", "inner"), into=sub)
     merge(folder, answer([*WHOLE, {"id": "7", "name": "inner", "folder": None}]))
@@ -134,7 +134,7 @@ def test_a_file_that_was_moved_here_by_half_stays_where_it_was(folder: Folder) -
     ids=str,
 )
 def test_a_half_zone_stays_mounted(folder: Folder, half: object) -> None:
-    """With all that is in it; a zone that is not named at all goes."""
+    """An incomplete zone stays with its content; a zone that is not listed disappears."""
     tree = folder.tree
     before = state(folder)
 
@@ -152,7 +152,7 @@ def test_a_half_zone_stays_mounted(folder: Folder, half: object) -> None:
 
 
 def test_a_zone_that_was_closed_goes(folder: Folder) -> None:
-    """That is said clearly enough, whatever else in the answer is odd."""
+    """A closed zone disappears, whatever else in the answer is malformed."""
     Merge(folder.tree, folder.tree.get(ROOT), time.monotonic_ns(), folder.ours).zones(
         [Zone("z", "Zone", "root", accessible=False)], complete=False
     )

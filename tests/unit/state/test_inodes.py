@@ -1,4 +1,4 @@
-"""The tree: numbers that stay, and changes that happen whole or not at all."""
+"""Tree of inodes: permanent numbers, and atomic changes."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ Opener = Callable[[Box], Inodes]
 
 
 class Stores:
-    """One file of inodes, opened as often as a daemon starts."""
+    """Database of inodes, opened as often as a daemon starts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -46,7 +46,7 @@ def database(stores: Stores) -> Database:
 
 @pytest.fixture
 def reopened(stores: Stores) -> Opener:
-    """The tree as another daemon finds it."""
+    """Return the tree as another daemon reads it."""
     return lambda box: Inodes.open(stores.open(), box)
 
 
@@ -58,7 +58,7 @@ def planted(tree: Inodes) -> tuple[Inode, Inode]:
 
 
 def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener) -> None:
-    """A number names the same file tomorrow, so backups and indexes can rely on it."""
+    """Backups and indexes rely on inode numbers, which are the same after a restart."""
     box = Sealed(new_key())
     zone, file = planted(Inodes.open(database, box))
     tree = reopened(box)
@@ -69,7 +69,7 @@ def test_inode_numbers_stay_over_a_restart(database: Database, reopened: Opener)
 
 
 def test_a_number_is_never_used_for_another_file(database: Database, reopened: Opener) -> None:
-    """After a file is gone its number stays unused, also after a restart."""
+    """The number of a deleted file is not used again, even after a restart."""
     tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     with tree.transaction():
@@ -80,7 +80,7 @@ def test_a_number_is_never_used_for_another_file(database: Database, reopened: O
 
 
 def test_names_are_not_readable_in_the_file(database: Database) -> None:
-    """Who finds the disk does not learn how the documents are called."""
+    """Names in the stolen database cannot be read."""
     planted(Inodes.open(database, Sealed(new_key())))
     database.close()
     assert b"a.txt" not in database.path.read_bytes()
@@ -89,18 +89,18 @@ def test_names_are_not_readable_in_the_file(database: Database) -> None:
 def test_a_row_under_another_key_is_damaged_not_nonsense(
     database: Database, reopened: Opener
 ) -> None:
-    """A lost key is an error, never wrong names."""
+    """With a lost key, reading gives an error instead of wrong names."""
     planted(Inodes.open(database, Sealed(new_key())))
     with pytest.raises(Damaged):
         reopened(Sealed(new_key())).children(ROOT)
 
 
 class Refused(Exception):
-    """Stands for whatever may go wrong in the middle of a change."""
+    """Error in the middle of a change."""
 
 
 def test_a_change_that_fails_leaves_nothing_behind(database: Database, reopened: Opener) -> None:
-    """Memory and table are as before when a change fails half-way."""
+    """Memory and table are the same as before the failed change."""
     tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with pytest.raises(Refused), tree.transaction():
@@ -116,7 +116,7 @@ def test_a_change_that_fails_leaves_nothing_behind(database: Database, reopened:
 
 
 def test_a_tombstone_is_remembered_until_it_is_buried(database: Database, reopened: Opener) -> None:
-    """A deletion that the service has not heard of survives a restart."""
+    """A deletion that was not sent yet survives a restart."""
     tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     with tree.transaction():
@@ -130,7 +130,7 @@ def test_a_tombstone_is_remembered_until_it_is_buried(database: Database, reopen
 
 
 def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Database) -> None:
-    """A program that has a deleted file open can still ask for it."""
+    """A program that has a deleted file open can still read its attributes."""
     tree = Inodes.open(database, Clear())
     _, file = planted(tree)
     tree.remember(file.ino, 2)
@@ -144,14 +144,15 @@ def test_an_unlinked_inode_lives_as_long_as_the_kernel_holds_it(database: Databa
 
 
 def test_a_change_outside_a_transaction_is_a_mistake(database: Database) -> None:
-    """Nothing changes that could not be taken back."""
+    """A change must be inside a transaction, so that it can be rolled back."""
     tree = Inodes.open(database, Clear())
     with pytest.raises(AssertionError):
         tree.add(ROOT, "Zone", Kind.ZONE)
 
 
 def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -> None:
-    """Who keeps a listing hears of each change in that folder, also of one that was undone."""
+    """The change counter of a folder includes its own changes and rolled back ones, but no
+    others."""
     tree = Inodes.open(database, Clear())
     with tree.transaction():
         here = tree.add(ROOT, "here", Kind.FOLDER)
@@ -193,7 +194,7 @@ def test_every_change_in_a_folder_counts_and_others_do_not(database: Database) -
 
 
 def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
-    """The kernel holds what it was listed, until it has forgotten each as often."""
+    """The kernel's references to listed entries last until it has forgotten each as often."""
     tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     tree.remember(file.ino)
@@ -209,7 +210,7 @@ def test_a_whole_listing_is_remembered_at_once(database: Database) -> None:
 
 
 def test_whoever_asks_gets_the_same_inode_however_many_there_are(database: Database) -> None:
-    """A file that is open is one file, also after ten thousand others were looked at."""
+    """An open file has one inode object, even after ten thousand other lookups."""
     tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     with tree.transaction():
@@ -223,7 +224,7 @@ def test_whoever_asks_gets_the_same_inode_however_many_there_are(database: Datab
 
 
 def test_a_removed_file_that_is_open_outlives_all_that_is_looked_at(database: Database) -> None:
-    """It has no row any more: nobody could bring it back."""
+    """The file has no row any more, so it could not be loaded again."""
     tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     ino = file.ino
@@ -239,7 +240,7 @@ def test_a_removed_file_that_is_open_outlives_all_that_is_looked_at(database: Da
 
 
 def test_a_name_is_found_without_reading_its_folder(database: Database, reopened: Opener) -> None:
-    """One file of a large folder is there at once after a start, and a missing one is not."""
+    """After a start a lookup of one name in a large folder reads only that name."""
     key = new_key()
     tree = Inodes.open(database, Sealed(key))
     zone, _ = planted(tree)
@@ -256,7 +257,7 @@ def test_a_name_is_found_without_reading_its_folder(database: Database, reopened
 def test_names_that_change_while_a_folder_is_loaded_are_right(
     database: Database, reopened: Opener
 ) -> None:
-    """Reading a large folder takes many steps; between them files come, go and are renamed."""
+    """Names may be added, removed and renamed between the steps of loading a large folder."""
     tree = Inodes.open(database, Clear())
     zone, _ = planted(tree)
     with tree.transaction():
@@ -283,7 +284,7 @@ def test_names_that_change_while_a_folder_is_loaded_are_right(
 
 
 def test_a_change_that_failed_leaves_the_names_as_they_were(database: Database) -> None:
-    """Whether a folder's names are in memory or not, a failed change never shows in them."""
+    """A failed change is not visible in the names, whether they are in memory or not."""
     tree = Inodes.open(database, Clear())
     zone, file = planted(tree)
     for load in (False, True):
@@ -302,7 +303,7 @@ def test_a_change_that_failed_leaves_the_names_as_they_were(database: Database) 
 def test_a_damaged_copy_is_listed_again_under_its_number(
     database: Database, reopened: Opener
 ) -> None:
-    """What the service can tell again is not lost by a bad disk; its folder is asked for anew."""
+    """A damaged row of a copy is lost, and its folder is listed again under the same number."""
     tree = Inodes.open(database, Sealed(key := new_key()))
     zone, file = planted(tree)
     with tree.transaction():
@@ -319,7 +320,7 @@ def test_a_damaged_copy_is_listed_again_under_its_number(
 def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
     database: Database, reopened: Opener
 ) -> None:
-    """Without its name a file with bytes of ours cannot be shown: the start must see to it."""
+    """A file with local bytes cannot be shown without its name, so the start must repair it."""
     tree = Inodes.open(database, Sealed(key := new_key()))
     _, file = planted(tree)
     with tree.transaction():
@@ -330,7 +331,7 @@ def test_a_damaged_row_that_exists_nowhere_else_is_not_passed_over(
 
 
 def test_the_file_tells_no_names_and_no_authors(database: Database, tmp_path: Path) -> None:
-    """Neither documents nor coworkers can be read from a stolen disk."""
+    """Names and authors in the database cannot be read without the key."""
     tree = Inodes.open(database, Sealed(new_key()))
     zone, file = planted(tree)
     with tree.transaction():

@@ -1,4 +1,4 @@
-"""The journal: what is waiting survives, and the newest change counts."""
+"""Journal of intents: they survive a restart, and the newest change counts."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -39,13 +39,13 @@ def write(journal: IntentTable, generation: int, base: Revision | None = R1) -> 
 
 
 def again(database: Database) -> list[Intent]:
-    """What the next daemon finds."""
+    """Yield the journal as the next daemon reads it."""
     with closing(Database.open(database.path, [create_tables, add_parked, add_told])) as other:
         return IntentTable(other).all()
 
 
 def test_an_intent_survives_the_daemon(database: Database, journal: IntentTable) -> None:
-    """What was waiting is waiting again after a restart, unchanged."""
+    """A pending intent is the same after a restart."""
     write(journal, 1)
     with journal.transaction():
         journal.place(5, 7)
@@ -53,7 +53,7 @@ def test_an_intent_survives_the_daemon(database: Database, journal: IntentTable)
 
 
 def test_a_second_edit_keeps_the_version_the_first_began_from(journal: IntentTable) -> None:
-    """Two saves before an upload are one change of the version they both began from."""
+    """Two saves before an upload are one change, based on the version before both."""
     write(journal, 1, R1)
     write(journal, 2, R2)
     intent = journal.get(5)
@@ -62,7 +62,7 @@ def test_a_second_edit_keeps_the_version_the_first_began_from(journal: IntentTab
 
 
 def test_an_edit_during_its_upload_is_not_forgotten(journal: IntentTable) -> None:
-    """The end of an upload settles the bytes that were sent, not those written meanwhile."""
+    """The end of an upload completes the sent bytes, not those written meanwhile."""
     write(journal, 1)
     sent = journal.get(5)
     assert sent is not None
@@ -75,7 +75,7 @@ def test_an_edit_during_its_upload_is_not_forgotten(journal: IntentTable) -> Non
 
 
 def test_a_rename_during_a_move_is_not_forgotten(journal: IntentTable) -> None:
-    """The end of a move settles the place it was to, not a newer one."""
+    """The end of a move completes its own target, not a newer one."""
     with journal.transaction():
         sent = journal.place(5, 0)
         journal.place(5, 0)
@@ -84,7 +84,7 @@ def test_a_rename_during_a_move_is_not_forgotten(journal: IntentTable) -> None:
 
 
 def test_a_finished_intent_is_gone(database: Database, journal: IntentTable) -> None:
-    """Nothing is sent twice: what is done leaves the journal."""
+    """A completed change leaves the journal, so that it is not sent twice."""
     write(journal, 1)
     intent = journal.get(5)
     assert intent is not None
@@ -95,7 +95,7 @@ def test_a_finished_intent_is_gone(database: Database, journal: IntentTable) -> 
 
 
 def test_a_failure_counts_until_the_file_changes_again(journal: IntentTable) -> None:
-    """A new save of a refused file is tried afresh."""
+    """A new save of a refused file is a first attempt again."""
     write(journal, 1)
     intent = journal.get(5)
     assert intent is not None
@@ -111,7 +111,7 @@ def test_a_failure_counts_until_the_file_changes_again(journal: IntentTable) -> 
 
 
 def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: IntentTable) -> None:
-    """Memory and table never differ, also when a disk is full in the middle."""
+    """Memory and table agree, even if a disk becomes full in the middle."""
     write(journal, 1)
     before = journal.all()
     with pytest.raises(OSError, match="full"), journal.transaction():
@@ -123,7 +123,7 @@ def test_a_failed_transaction_leaves_the_journal_as_it_was(journal: IntentTable)
 
 
 def test_conflicts_are_listed_until_their_copy_goes(journal: IntentTable) -> None:
-    """A conflict copy stays on the list as long as it exists."""
+    """A conflict copy is listed as long as it exists."""
     with journal.transaction():
         journal.conflicts.add(Conflict(8, 5, "bob", 42))
     assert journal.conflicts.all() == [Conflict(8, 5, "bob", 42)]
@@ -135,7 +135,7 @@ def test_conflicts_are_listed_until_their_copy_goes(journal: IntentTable) -> Non
 def test_a_copy_that_takes_the_place_of_another_copy_stands_for_that_one(
     journal: IntentTable,
 ) -> None:
-    """As when one is renamed over the other."""
+    """A copy that is renamed over another one replaces it in the list."""
     with journal.transaction():
         journal.conflicts.add(Conflict(8, 5, "bob", 42))
         journal.conflicts.add(Conflict(9, 6, "carol", 43))

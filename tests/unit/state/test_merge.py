@@ -1,4 +1,4 @@
-"""A listing from the service meets what is here."""
+"""Merge of a service's listing with the local state."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ def entry(entry_id: str, name: str, *, revision: str = "1", folder: bool = False
 
 
 class LocalView:
-    """What the service does not know yet."""
+    """Local changes that the service does not know yet."""
 
     def __init__(self) -> None:
         self.locals: dict[int, Local] = {}
@@ -53,7 +53,7 @@ class LocalView:
 
 
 class Folder:
-    """One folder of one zone, listed again and again."""
+    """Folder of one zone that is listed repeatedly."""
 
     def __init__(self, path: Path) -> None:
         self.database = Database.open(path / "tree.db", [create_table, add_marks])
@@ -97,7 +97,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 def test_a_remote_rename_keeps_the_inode(folder: Folder) -> None:
-    """Renamed on the service, a file is the same file under its new name."""
+    """A file that is renamed on the service keeps its inode under the new name."""
     folder.list(entry("1", "a"), entry("2", "b"))
     ino = folder.inode("a").ino
     merged = folder.list(entry("1", "c"), entry("2", "b"))
@@ -107,7 +107,7 @@ def test_a_remote_rename_keeps_the_inode(folder: Folder) -> None:
 
 
 def test_two_names_exchanged_on_the_service_are_exchanged_here(folder: Folder) -> None:
-    """No order of the listing makes one of them disappear or carry a mark for long."""
+    """Whatever the order of the listing, no entry disappears or keeps a mark."""
     folder.list(entry("1", "a"), entry("2", "b"))
     first = folder.inode("a").ino
     folder.list(entry("1", "b"), entry("2", "a"))
@@ -117,7 +117,7 @@ def test_two_names_exchanged_on_the_service_are_exchanged_here(folder: Folder) -
 
 
 def test_a_new_version_is_announced_and_an_unchanged_file_is_not(folder: Folder) -> None:
-    """Programs see a changed file change, and an unchanged one keep its time."""
+    """A changed file is reported to programs, and an unchanged file keeps its time."""
     folder.list(entry("1", "a"), entry("2", "b"))
     with folder.tree.transaction():
         folder.tree.update(folder.inode("b"), mtime_ns=42)
@@ -128,7 +128,7 @@ def test_a_new_version_is_announced_and_an_unchanged_file_is_not(folder: Folder)
 
 
 def test_what_is_edited_here_keeps_its_bytes_and_its_base(folder: Folder) -> None:
-    """A version of somebody else's does not disturb an edit; the outbox notices it later."""
+    """A coworker's version does not affect a local edit; the outbox handles it later."""
     folder.list(entry("1", "a"))
     inode = folder.inode("a")
     folder.local[inode.ino] = Local.CONTENT
@@ -138,7 +138,7 @@ def test_what_is_edited_here_keeps_its_bytes_and_its_base(folder: Folder) -> Non
 
 
 def test_a_deletion_on_the_service_spares_what_is_edited_here(folder: Folder) -> None:
-    """An edit is never taken away by somebody else's deletion, nor is the folder it is in."""
+    """An edited file and its folder stay when a coworker deletes them."""
     folder.list(entry("1", "a"), entry("2", "b"), entry("3", "sub", folder=True))
     sub = folder.inode("sub")
     folder.list(entry("4", "deep"), into=sub)
@@ -149,7 +149,7 @@ def test_a_deletion_on_the_service_spares_what_is_edited_here(folder: Folder) ->
 
 
 def test_a_name_changed_here_is_not_changed_back(folder: Folder) -> None:
-    """A rename that waits in the outbox wins over listings that do not know it."""
+    """A pending rename takes precedence over listings without it."""
     folder.list(entry("1", "a"))
     inode = folder.inode("a")
     with folder.tree.transaction():
@@ -160,7 +160,7 @@ def test_a_name_changed_here_is_not_changed_back(folder: Folder) -> None:
 
 
 def test_a_file_deleted_here_does_not_come_back(folder: Folder) -> None:
-    """A deletion that waits in the outbox hides the entry from listings."""
+    """A pending deletion hides the entry in listings."""
     folder.list(entry("1", "a"))
     inode = folder.inode("a")
     with folder.tree.transaction():
@@ -171,7 +171,7 @@ def test_a_file_deleted_here_does_not_come_back(folder: Folder) -> None:
 
 
 def test_a_listing_that_was_overtaken_undoes_nothing(folder: Folder) -> None:
-    """An upload that ended while a listing was on its way is not taken away by it."""
+    """A listing that began before the end of an upload does not revert the upload."""
     folder.list(entry("1", "a"))
     asked = time.monotonic_ns()
     folder.tree.settled.add("z", "1")
@@ -182,7 +182,7 @@ def test_a_listing_that_was_overtaken_undoes_nothing(folder: Folder) -> None:
 
 
 def test_somebody_elses_file_waits_behind_a_new_one_of_the_same_name(folder: Folder) -> None:
-    """A new file here is not pushed aside; the outbox is told who is behind it."""
+    """A new local file keeps its name; the outbox gets the entry that has the same name."""
     with folder.tree.transaction():
         folder.tree.add(folder.zone.ino, "a", Kind.FILE, zone="z")
     merged = folder.list(entry("1", "a"))
@@ -191,7 +191,7 @@ def test_somebody_elses_file_waits_behind_a_new_one_of_the_same_name(folder: Fol
 
 
 def test_an_entry_moved_between_folders_keeps_its_inode(folder: Folder) -> None:
-    """Moved on the service into another folder, it is the same file there."""
+    """An entry that was moved on the service keeps its inode in the new folder."""
     folder.list(entry("1", "a"), entry("3", "sub", folder=True))
     ino = folder.inode("a").ino
     folder.list(entry("1", "a"), into=folder.inode("sub"))
@@ -202,7 +202,7 @@ def test_an_entry_moved_between_folders_keeps_its_inode(folder: Folder) -> None:
 
 @pytest.mark.parametrize("others", [0, 1200])
 def test_what_was_moved_out_of_a_folder_outlives_it(folder: Folder, others: int) -> None:
-    """Moved up out of a folder that goes, a file and a folder with all in it are the same here."""
+    """A file, and a folder with its content, keep their inodes if moved out of a deleted folder."""
     beside = [entry(f"9{number:05}", f"other {number}") for number in range(others)]
     folder.list(entry("3", "goes", folder=True), *beside)
     goes = folder.inode("goes")
@@ -221,7 +221,7 @@ def test_what_was_moved_out_of_a_folder_outlives_it(folder: Folder, others: int)
 
 
 def test_a_folder_moved_into_what_was_in_it_is_found_there(folder: Folder) -> None:
-    """Whichever of the two listings is read first, no folder is lost in a circle."""
+    """No folder is lost in a cycle, whichever of the two listings comes first."""
     folder.list(entry("3", "outer", folder=True))
     outer = folder.inode("outer")
     folder.list(entry("4", "inner", folder=True), into=outer)
@@ -236,7 +236,7 @@ def test_a_folder_moved_into_what_was_in_it_is_found_there(folder: Folder) -> No
 
 
 def test_nothing_is_put_into_a_folder_that_is_gone(folder: Folder) -> None:
-    """Whoever comes too late is told, rather than that a file is nowhere."""
+    """A late change in the folder gives an error, and leaves no file without a place."""
     folder.list(entry("3", "sub", folder=True))
     sub = folder.inode("sub")
     folder.list()
@@ -245,14 +245,14 @@ def test_nothing_is_put_into_a_folder_that_is_gone(folder: Folder) -> None:
 
 
 def test_hostile_and_equal_names_are_all_shown(folder: Folder) -> None:
-    """Whatever the names are, every entry of the listing can be opened."""
+    """Every entry of the listing can be opened, whatever the names are."""
     names = ["..", "a/b", "x\x00y", "same", "same", "n" * 400, ""]
     folder.list(*[entry(str(number), name) for number, name in enumerate(names)])
     assert len(folder.names) == len(names)
 
 
 def test_a_name_is_plain_again_once_its_twin_is_gone(folder: Folder) -> None:
-    """A mark tells two files of one name apart, and goes with the other one."""
+    """A mark distinguishes two files of one name, and is removed with the other file."""
     folder.list(entry("1", "same"), entry("2", "same"))
     marked = next(name for name in folder.names if name != "same")
     second = folder.inode(marked)
@@ -262,7 +262,7 @@ def test_a_name_is_plain_again_once_its_twin_is_gone(folder: Folder) -> None:
 
 
 def test_zones_come_rename_and_go(folder: Folder) -> None:
-    """Zones one is given appear, renamed ones are renamed, and those not accessible stay out."""
+    """New zones appear, renamed ones are renamed, and inaccessible ones are not shown."""
     tree = folder.tree
 
     def show(*zones: Zone) -> set[str]:
@@ -278,7 +278,7 @@ def test_zones_come_rename_and_go(folder: Folder) -> None:
 
 
 def test_a_large_listing_is_merged_in_steps(folder: Folder) -> None:
-    """Ten thousand new names, then as many changes, never keep programs waiting for all of them."""
+    """Thousands of new names or changes do not block programs until the end of the merge."""
     many = [entry(f"{number:05}", f"file {number}") for number in range(3000)]
     assert len(list(folder.merging(many))) > 6
     assert folder.names == {each.name for each in many}
@@ -293,7 +293,7 @@ def test_a_large_listing_is_merged_in_steps(folder: Folder) -> None:
 
 
 def test_names_exchanged_in_a_large_listing_are_exchanged_at_once(folder: Folder) -> None:
-    """However many names go around, none carries a mark afterwards."""
+    """No name has a mark afterwards, however many names are exchanged."""
     many = [entry(f"{number:05}", f"file {number}") for number in range(1200)]
     folder.list(*many)
     inos = dict(folder.tree.children(folder.zone.ino))
@@ -306,7 +306,8 @@ def test_names_exchanged_in_a_large_listing_are_exchanged_at_once(folder: Folder
 
 
 def test_what_happens_here_between_two_steps_is_seen_by_the_next(folder: Folder) -> None:
-    """A file that is made, renamed or removed here during a long merge stays as it was left."""
+    """A file that is created, renamed or removed locally during a long merge is not changed by
+    it."""
     many = [entry(f"{number:05}", f"file {number:05}") for number in range(2500)]
     folder.list(*many)
     later = [entry(each.id, each.name, revision="22") for each in many]
@@ -332,7 +333,7 @@ def test_what_happens_here_between_two_steps_is_seen_by_the_next(folder: Folder)
 
 
 def test_a_folder_removed_during_a_merge_stays_removed(folder: Folder) -> None:
-    """A listing that is still being merged brings nothing back into it."""
+    """The rest of the merge adds no entry to it."""
     folder.list(entry("3", "sub", folder=True))
     sub = folder.inode("sub")
     steps = folder.merging([entry(f"{n:05}", f"file {n}") for n in range(3000)], into=sub)
@@ -346,7 +347,7 @@ def test_a_folder_removed_during_a_merge_stays_removed(folder: Folder) -> None:
 
 
 def test_a_large_folder_goes_in_steps_and_what_is_ours_stays(folder: Folder) -> None:
-    """Thousands of entries that are gone from the service are not taken away in one go."""
+    """Thousands of entries that the service deleted are not removed in one step."""
     folder.list(entry("3", "sub", folder=True), entry("4", "other", folder=True))
     for name in ("sub", "other"):
         many = [entry(f"{name}{number:05}", f"file {number}") for number in range(1500)]
@@ -361,7 +362,7 @@ def test_a_large_folder_goes_in_steps_and_what_is_ours_stays(folder: Folder) -> 
 
 
 def test_an_unchanged_listing_writes_nothing(folder: Folder) -> None:
-    """A folder that is looked at all day does not wear the disk, nor drop what others keep."""
+    """Repeated listings write nothing to the disk, and drop no cached data of others."""
     many = [entry(f"{number:05}", f"file {number}") for number in range(1000)]
     folder.list(*many)
     before = folder.tree.changes(folder.zone.ino)
@@ -372,7 +373,7 @@ def test_an_unchanged_listing_writes_nothing(folder: Folder) -> None:
 
 
 def test_a_change_made_here_is_compared_again(folder: Folder) -> None:
-    """Once anything of an entry was set here, the next listing looks at it anew."""
+    """After a local change of an entry, the next listing compares it again."""
     folder.list(entry("1", "a"))
     with folder.tree.transaction():
         folder.tree.update(folder.inode("a"), revision=Revision("mine"), size=99)
@@ -385,7 +386,7 @@ def test_a_change_made_here_is_compared_again(folder: Folder) -> None:
 def test_a_file_that_leaves_a_deleted_folder_during_the_merge_stays(
     folder: Folder, local: Local
 ) -> None:
-    """A large folder is emptied in steps; a program moves a file out of it between two of them."""
+    """A program moves a file out of a large folder, while it is emptied in steps."""
     folder.list(entry("F", "deleted", folder=True))
     deleted = folder.inode("deleted")
     folder.list(*(entry(f"{n}", f"{n:05}") for n in range(2 * STEP)), into=deleted)

@@ -1,4 +1,4 @@
-"""Names: whatever the service calls an entry, a folder can show it."""
+"""Local names: a folder can show any name of the service."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +39,7 @@ def test_any_name_becomes_one_that_a_folder_can_hold(name: str, entry_id: str) -
 
 @given(st.text(max_size=300))
 def test_two_entries_that_look_alike_are_both_shown(name: str) -> None:
-    """Two files of one name in one folder are two files here, under names that stay."""
+    """Two files with the same name in one folder have two different, permanent local names."""
     first = local_name(name, "1", ())
     second = local_name(name, "2", {first})
     assert is_safe(second)
@@ -49,7 +49,7 @@ def test_two_entries_that_look_alike_are_both_shown(name: str) -> None:
 
 @given(st.text(max_size=300), st.text(max_size=20))
 def test_who_has_a_name_is_found_however_it_is_shown(name: str, entry_id: str) -> None:
-    """An entry is looked for among few of its folder, and never missed."""
+    """An entry is found by its local name without comparing all entries of the folder."""
     first = local_name(name, "1", ())
     fits = may_show(name)
     assert fits(first)
@@ -58,13 +58,13 @@ def test_who_has_a_name_is_found_however_it_is_shown(name: str, entry_id: str) -
 
 
 def test_ordinary_names_are_shown_as_they_are() -> None:
-    """Umlauts, spaces, leading dots and percent signs need no change."""
+    """Umlauts, spaces, leading dots and percent signs are unchanged."""
     for name in ("Bericht März.docx", ".hidden", "50 % off.txt", "a%2Fb", "…", "-rf"):
         assert local_name(name, "1", ()) == name
 
 
 def test_an_extension_survives_a_mark() -> None:
-    """A marked document still opens with its program."""
+    """The extension is kept, so that the document opens with the same program."""
     assert with_mark("report.final.docx", "~1") == "report.final~1.docx"
     assert with_mark("ä" * 300 + ".pdf", "~1").endswith("~1.pdf")
     assert with_mark(".profile", "~1") == ".profile~1"
@@ -72,7 +72,7 @@ def test_an_extension_survives_a_mark() -> None:
 
 @given(st.text(st.sampled_from([*STEERING, "a", ".", "\u200d", "\U0001f469"]), max_size=40))
 def test_programs_and_the_service_mean_the_same_name(name: str) -> None:
-    """What is made here under a name is shown as the service's entry of that name would be."""
+    """A file created under a name looks like the service's entry of that name."""
     shown = typed(name)
     assert typed(shown) == shown
     assert name in ("", ".", "..") or safe(name) == shown
@@ -80,18 +80,18 @@ def test_programs_and_the_service_mean_the_same_name(name: str) -> None:
 
 
 def test_names_that_differ_stay_different() -> None:
-    """No two steering characters have one look-alike: else one file would replace the other."""
+    """Each control character has its own replacement, so that no file replaces another."""
     assert len({typed(f"a{char}b") for char in STEERING}) == len(STEERING)
 
 
 def test_marks_that_writing_needs_stay() -> None:
-    """Joiners, marks of direction without an override, variation selectors, accents."""
+    """Joiners, direction marks without an override, variation selectors and accents are kept."""
     for name in ("a\u200cb", "a\u200db", "\u200ea\u200f", "\u061c", "\u2764\ufe0f", "e\u0301"):
         assert safe(name) == typed(name) == name
 
 
 def test_no_zone_has_a_name_that_is_special_at_the_top() -> None:
-    """It is shown under one that looks alike, and as any other name where nothing is special."""
+    """Such a zone gets a similar name; below the top level the name is unchanged."""
     for name in (".Trash", ".Trash-1000", ".git", ".hidden", ".xdg-volume-info", "...", "autorun",
                  "AutoRun.inf", "autorun.sh", "lost+found", "node_modules", "CVS",
                  "-rf", "~root"):  # fmt: skip

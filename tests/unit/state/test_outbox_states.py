@@ -1,4 +1,4 @@
-"""The table of the outbox: everything that happens is in it, and everything in it happens."""
+"""Table of the outbox's states: it has exactly the transitions that occur."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ DOCS = Path(__file__).parents[3] / "src" / "zonedrive" / "docs"
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """Every transition of the test."""
+    """Record every transition of the test."""
     found: Seen = set()
     monkeypatch.setattr(outbox_states, "check", lambda *row: found.add(row))
     monkeypatch.setattr(outbox_states, "check_request", lambda *row: found.add(row))
@@ -32,7 +32,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 class Machine:
-    """The local state of one account, and what programs and the service do to one file at a time.
+    """Local state of one account, and operations of programs and the service on one file.
 
     The operations are those that `vfs` and `sync` call.
     """
@@ -64,18 +64,18 @@ class Machine:
         )  # fmt: skip
 
     def intent(self, inode: Inode) -> Intent:
-        """Return the intent, which exists."""
+        """Return the intent, which must exist."""
         found = self.state.intents.get(inode.ino)
         assert found is not None
         return found
 
     def open(self, inode: Inode) -> None:
-        """A program opens the file and keeps it open."""
+        """Open the file as a program, and keep it open."""
         if inode.ino not in self.state.opened:
             self.state.new_open_file(inode)
 
     def save(self, inode: Inode) -> None:
-        """A program saves the file and keeps it open."""
+        """Save the file as a program, and keep it open."""
         state, generation = self.state, self.state.next_generation()
         file = state.spool.create(inode.ino, generation)
         file.pwrite(0, b"x")
@@ -86,11 +86,11 @@ class Machine:
         file.close()
 
     def rename(self, inode: Inode, name: str, target: Inode | None = None) -> None:
-        """A program renames the file in its folder."""
+        """Rename the file in its folder as a program."""
         local_operations.rename(self.state, inode, self.zone, name, target)
 
     def send(self, inode: Inode) -> PendingRequest:
-        """An upload of the file begins."""
+        """Begin an upload of the file."""
         request = PendingRequest(
             inode.ino, inode.ino, self.intent(inode).generation, 1, "z", "root",
             inode.remote_name or inode.name, inode.remote_id,
@@ -99,7 +99,7 @@ class Machine:
         return request
 
     def send_move(self, inode: Inode) -> PendingRequest:
-        """A move of the file begins."""
+        """Begin a move of the file."""
         request = PendingRequest(
             inode.ino, inode.ino, 0, 0, "z", "root", inode.name, inode.remote_id
         )
@@ -107,7 +107,7 @@ class Machine:
         return request
 
     def do(self, event: Event, inode: Inode) -> None:
-        """Let an event happen to a file."""
+        """Apply an event to a file."""
         state = self.state
         match event:
             case Event.FLUSH:
@@ -144,14 +144,14 @@ class Machine:
                 local_operations.forget(state, inode)
 
     def _keep_both(self, inode: Inode) -> None:
-        """A coworker's version came first: the local one becomes a conflict copy, a new file."""
+        """Make the local version a conflict copy, because a coworker's version came first."""
         self.save(inode)
         self.state.intents.let_go(inode.ino, 0)
         found = self.entry(inode)
         conflicts.keep_both_versions(self.state, self.intent(inode), inode, found)
 
     def _unpark(self, inode: Inode) -> None:
-        """A file with local bytes had a name of this machine, and gets another one."""
+        """Rename a file with local bytes from a local-only name to another one."""
         self.save(inode)
         self.rename(inode, f"{inode.name}~")
         self.rename(inode, inode.name.strip("~") + "-")
@@ -159,7 +159,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """An account with one zone."""
+    """Return an account with one zone."""
     disk = Disk(tmp_path)
     yield Machine(disk.start())
     disk.close()
@@ -192,7 +192,7 @@ ROWS = [(state, event) for state, events in TRANSITIONS.items() for event in eve
 def test_each_row_of_the_table_happens(
     machine: Machine, seen: Seen, state: Change, event: Event
 ) -> None:
-    """No row describes what cannot be, and on the way to it nothing happens that has no row."""
+    """Each row can occur, and all transitions on the way to it have rows."""
     inode = machine.file(new=(state, event) == (Change.SAVED, Event.SAVE))
     for each in path_to(state):
         machine.do(each, inode)
@@ -202,7 +202,7 @@ def test_each_row_of_the_table_happens(
 
 
 def test_each_row_of_the_requests_happens(machine: Machine, seen: Seen) -> None:
-    """Uploads, new folders and moves end by an answer, or with the file that takes over."""
+    """Uploads, new folders and moves end with an answer, or with the file that takes over."""
     state = machine.state
     sent, replaced = machine.file(), machine.file()
     for each in (sent, replaced):
@@ -234,7 +234,7 @@ def test_each_row_of_the_requests_happens(machine: Machine, seen: Seen) -> None:
 def test_a_transition_without_a_row_is_an_error(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A daemon logs it, and each test with a daemon fails on that."""
+    """A daemon logs the error, and each test with a daemon fails on that."""
     inode = machine.file()
     machine.do(Event.PARK, inode)
     machine.save(inode)  # a parked file is saved on this machine only: no transition
@@ -247,7 +247,7 @@ def test_a_transition_without_a_row_is_an_error(
 
 
 def test_the_page_for_users_says_what_the_table_says() -> None:
-    """One line for each state, in the order of the table."""
+    """The page has one line for each state, in the order of the table."""
     page = (DOCS / "SEMANTICS.md").read_text("utf-8")
     _, _, after = page.partition("| state of a change |")
     lines = after.splitlines()[2:]

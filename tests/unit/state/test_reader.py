@@ -1,4 +1,4 @@
-"""What is told of an account whose daemon does not run, and that nothing is changed by it."""
+"""Report about an account without a daemon, which changes nothing."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ from zonedrive.views.stack import FileSystem
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A database with a saved file, a new folder, a renamed file and a removed one."""
+    """Return a database with a saved file, a new folder, a renamed file and a removed one."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
     tree, journal = Inodes.open(database, Clear()), IntentTable(database)
@@ -55,7 +55,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def status(path: Path, most: int | None = None) -> dict[str, Any]:
-    """The answer, without what the database does not know."""
+    """Return the report without the fields that the database does not have."""
     with StateReader.open(path) as reader:
         stores = reader.stores(Clear())
         return Status(stores).answer(
@@ -64,7 +64,7 @@ def status(path: Path, most: int | None = None) -> dict[str, Any]:
 
 
 def everything(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file in a folder, with its time."""
+    """Return every file in a folder, with its time."""
     return {
         str(each): (each.stat().st_mtime_ns, each.read_bytes() if each.is_file() else b"")
         for each in sorted(folder.rglob("*"))
@@ -91,7 +91,7 @@ def left_by_a_kill(path: Path) -> None:
 
 
 def test_changes_of_names_are_no_files(path: Path) -> None:
-    """What has bytes that are only here is told from new folders, renames and removals."""
+    """Files with local bytes are distinguished from new folders, renames and removals."""
     found = status(path, most=10)
     said = "1 file (5 bytes) and 3 changes (new folders, renames, removals)"
     assert verdict(found, part=False) == f"{said} are only on this machine"
@@ -105,7 +105,7 @@ def test_changes_of_names_are_no_files(path: Path) -> None:
 
 
 def test_programs_are_told_what_is_promised(path: Path) -> None:
-    """Nothing beside the fields that `status --json` always has."""
+    """The report has only the fields that `status --json` always has."""
     found = status(path)
     assert set(found) == {"state", "outbox", "uploads", "cache", "tree"}
     assert set(found["outbox"]) == {"pending", "uploading", "failed", "conflicts", "bytes"}
@@ -113,7 +113,7 @@ def test_programs_are_told_what_is_promised(path: Path) -> None:
 
 
 def test_a_log_that_was_left_is_read_and_stays(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its index, or without, and where there is no folder for a copy but the last one."""
+    """The log is read with or without its index, even if only the last folder accepts a copy."""
     left_by_a_kill(path)
     before = everything(path.parent)
     assert status(path)["tree"]["folders"] == 4
@@ -131,7 +131,7 @@ def test_a_log_that_was_left_is_read_and_stays(path: Path, monkeypatch: pytest.M
 
 
 def test_a_reader_writes_nothing(path: Path) -> None:
-    """Not even by mistake, neither to a file nor to a copy in memory."""
+    """A write raises an error, both on the file and on a copy in memory."""
 
     def add_zone(database: Database) -> None:
         tree = Inodes.open(database, Clear())
@@ -147,7 +147,7 @@ def test_a_reader_writes_nothing(path: Path) -> None:
 
 
 def test_a_daemon_at_work_is_read_as_well(path: Path) -> None:
-    """What it has committed so far, and it goes on."""
+    """The reader sees the committed changes, and the daemon continues."""
     database = Database.open(path, SCHEMAS)
     tree = Inodes.open(database, Clear())
     for number in range(3):
@@ -161,7 +161,7 @@ def test_a_daemon_at_work_is_read_as_well(path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["pages", "cut", "no database", "half repaired"])
 def test_a_damaged_database_is_said_in_a_line(path: Path, how: str) -> None:
-    """With what to do, and it is left to the next mount."""
+    """One line has the remedy, and the next mount repairs the database."""
     data = path.read_bytes()
     match how:
         case "pages":
@@ -183,7 +183,7 @@ def test_a_damaged_database_is_said_in_a_line(path: Path, how: str) -> None:
 
 
 def test_a_large_database_is_read_at_once(tmp_path: Path) -> None:
-    """A hundred thousand entries, of which the log has the last ones: no copy is made."""
+    """With a hundred thousand entries, of which the log has the last ones, no copy is made."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
     tree = Inodes.open(database, Clear())
@@ -203,7 +203,7 @@ def test_a_large_database_is_read_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("anew", [True, False], ids=["nothing yet", "after a kill"])
 def test_constructors_have_no_effect_on_the_disk(tmp_path: Path, anew: bool) -> None:
-    """What opens and repairs is called by a daemon, and by nothing else."""
+    """Only a daemon calls the functions that open and repair."""
     if not anew:
         disk = Disk(tmp_path)
         state = disk.start()
@@ -232,7 +232,7 @@ def test_constructors_have_no_effect_on_the_disk(tmp_path: Path, anew: bool) -> 
 
 
 def test_damage_that_shows_at_a_later_row_is_damage(tmp_path: Path) -> None:
-    """A query that begins well and ends at a damaged page does not keep a daemon from repairing."""
+    """A query that fails at a later damaged page still lets a daemon repair."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
     tree = Inodes.open(database, Clear())

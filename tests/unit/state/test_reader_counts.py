@@ -1,4 +1,4 @@
-"""What is counted in a database without a key."""
+"""Counts in a database without a key."""
 
 import sqlite3
 from contextlib import closing
@@ -17,14 +17,15 @@ from zonedrive.state.schema import SCHEMAS
 
 
 def counts(path: Path) -> tuple[int, int, int]:
-    """Those in lost+found, those of `local_only`, and those of these that a person made."""
+    """Return the number of files in lost+found, with local-only names, and of the latter by a
+    person."""
     with closing(Database.read(path, SCHEMAS)) as database:
         found = StateReader(database)
         return found.lost_files(), found.local_files(), found.wanted_files()
 
 
 def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None:
-    """Whoever asks is about to destroy it."""
+    """An error is not counted as zero, because the caller is about to delete the data."""
     path = tmp_path / "tree.db"
     assert counts(path) == (0, 0, 0)
     assert not path.exists()
@@ -42,7 +43,7 @@ def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None
 
 
 def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_path: Path) -> None:
-    """Former versions marked all that is local alike; once mounted, a logoff can tell it apart."""
+    """Former versions did not distinguish these files; after a mount, a logoff can."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
     tree = Inodes.open(database, Clear())
@@ -60,7 +61,7 @@ def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_p
 
 
 def test_rows_in_a_circle_hold_nobody_up(tmp_path: Path) -> None:
-    """A damaged database costs a logoff the name of a file, not its end."""
+    """A cycle in a damaged database costs a file's name, but does not block a logoff."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
     tree = Inodes.open(database, Clear())

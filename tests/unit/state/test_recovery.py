@@ -1,4 +1,4 @@
-"""What a killed daemon left behind is found, finished or named."""
+"""Recovery after a kill: leftovers are found, completed or reported."""
 
 import logging
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def saved(state: LocalState, name: str, content: bytes, *, held: bool = False) -> Inode:
-    """A new file as after close(2), or, held, in the middle of being written."""
+    """Save a new file as after close(2), or (held) in the middle of being written."""
     generation = state.next_generation()
     with state.transaction():
         inode = state.inodes.add(zone_of(state).ino, name, Kind.FILE, zone="z")
@@ -49,7 +49,7 @@ def read(state: LocalState, ino: int) -> bytes:
 
 
 def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
-    """What was closed before the kill is readable and still to be sent."""
+    """A file that was closed before the kill is readable and still pending."""
     inode = saved(disk.start(), "a", b"content")
     state = disk.start()
     recover(state)
@@ -58,7 +58,7 @@ def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
 
 
 def test_a_file_that_was_open_is_sent_as_it_was_last_kept(disk: Disk) -> None:
-    """A writer that died with the daemon holds its file back no longer."""
+    """A writer that died with the daemon no longer delays the upload of its file."""
     inode = saved(disk.start(), "a", b"content", held=True)
     state = disk.start()
     recover(state)
@@ -68,7 +68,7 @@ def test_a_file_that_was_open_is_sent_as_it_was_last_kept(disk: Disk) -> None:
 
 
 def test_bytes_that_nothing_names_are_removed(disk: Disk) -> None:
-    """Half-written bytes of a save that was never confirmed do not fill the disk."""
+    """Incomplete bytes of an unconfirmed save are deleted, so that they do not fill the disk."""
     state = disk.start()
     inode = saved(state, "a", b"confirmed")
     state.spool.create(inode.ino, state.next_generation()).close()
@@ -81,7 +81,8 @@ def test_bytes_that_nothing_names_are_removed(disk: Disk) -> None:
 def test_missing_bytes_are_named_and_stop_nothing(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If somebody removed outgoing bytes, the loss is told by name, and the rest goes on."""
+    """If outgoing bytes were deleted, the loss is reported with the file's name, and others are
+    sent."""
     state = disk.start()
     lost = saved(state, "lost.txt", b"x")
     state.spool.delete(lost.ino, lost.generation)
@@ -95,7 +96,7 @@ def test_missing_bytes_are_named_and_stop_nothing(
 
 @pytest.mark.parametrize("held", [False, True], ids=["closed", "open"])
 def test_missing_bytes_of_an_edit_leave_the_version_of_the_service(disk: Disk, held: bool) -> None:
-    """Without its bytes an edit cannot be sent, also if a program had the file open."""
+    """An edit without its bytes cannot be sent, even if a program had the file open."""
     state = disk.start()
     edited = saved(state, "edited.txt", b"x", held=held)
     with state.transaction():
@@ -111,7 +112,7 @@ def test_missing_bytes_of_an_edit_leave_the_version_of_the_service(disk: Disk, h
 
 
 def test_a_file_that_was_only_created_is_gone(disk: Disk) -> None:
-    """A name without any confirmed content does not come back as an empty file."""
+    """A name without confirmed content does not become an empty file."""
     state = disk.start()
     zone = zone_of(state)
     with state.transaction():
@@ -122,7 +123,7 @@ def test_a_file_that_was_only_created_is_gone(disk: Disk) -> None:
 
 
 def test_local_files_stay(disk: Disk) -> None:
-    """A lock or swap file is still there after a restart, and still not sent."""
+    """A lock or swap file still exists after a restart, and is still not sent."""
     state = disk.start()
     inode = saved(state, ".a.swp", b"swap")
     with state.transaction():
@@ -135,7 +136,8 @@ def test_local_files_stay(disk: Disk) -> None:
 
 
 def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> None:
-    """After an upgrade, also where two names become one, and without a change on the service."""
+    """Names are updated after an upgrade, even if two become equal, without a change on the
+    service."""
     state = disk.start()
     new = saved(state, "tab\there", b"content")
     known = {"x\u202e.txt": "x\u202e.txt", "y\u241b": "y\x85", "z\u241b": "z\x1b"}

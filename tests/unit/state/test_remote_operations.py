@@ -1,4 +1,4 @@
-"""What the service's answers leave of a change that was made here."""
+"""Effect of the service's answers on local changes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from zonedrive.state.outbox_states import Change
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """An account with one zone."""
+    """Return an account with one zone."""
     disk = Disk(tmp_path)
     yield Machine(disk.start())
     disk.close()
@@ -25,7 +25,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def test_a_move_changes_the_base_of_an_edit_only_if_nobody_else_has_saved(
     machine: Machine, unchanged: bool
 ) -> None:
-    """Some services count a move as a version: it is no conflict with a coworker."""
+    """Some services count a move as a version, which is no conflict with a coworker."""
     inode = machine.file()
     machine.save(inode)
     machine.rename(inode, "other")
@@ -42,7 +42,7 @@ def test_a_move_changes_the_base_of_an_edit_only_if_nobody_else_has_saved(
 def test_a_moved_file_without_edits_has_the_revision_of_the_move(
     machine: Machine, size: int, follows: bool
 ) -> None:
-    """With another size it is a coworker's version, which the next listing shows."""
+    """Another size means a coworker's version, which the next listing shows."""
     inode = machine.file()
     machine.rename(inode, "other")
     entry = msgspec.structs.replace(machine.entry(inode, "other"), size=size)
@@ -52,7 +52,7 @@ def test_a_moved_file_without_edits_has_the_revision_of_the_move(
 
 
 def test_an_answer_to_an_older_upload_leaves_the_newer_content(machine: Machine) -> None:
-    """It is sent next, on top of the version that has just arrived."""
+    """The newer content is sent next, on top of the version that has just arrived."""
     inode = machine.file()
     machine.save(inode)
     machine.state.intents.let_go(inode.ino, 0)
@@ -67,7 +67,7 @@ def test_an_answer_to_an_older_upload_leaves_the_newer_content(machine: Machine)
 
 @pytest.mark.parametrize("edited", [True, False])
 def test_a_version_that_went_elsewhere_is_not_sent_again(machine: Machine, edited: bool) -> None:
-    """The file shows what the service has, unless it has been edited since."""
+    """The file shows the service's version, unless it has been edited since."""
     inode = machine.file()
     machine.save(inode)
     machine.state.intents.let_go(inode.ino, 0)
@@ -83,7 +83,7 @@ def test_a_version_that_went_elsewhere_is_not_sent_again(machine: Machine, edite
 
 
 def test_an_edit_of_a_deleted_file_is_a_new_file_and_a_listed_conflict(machine: Machine) -> None:
-    """It has neither an id nor a version to follow."""
+    """The new file has no id and no base version."""
     inode = machine.file()
     machine.save(inode)
     conflicts.recreate(machine.state, inode)
@@ -93,7 +93,7 @@ def test_an_edit_of_a_deleted_file_is_a_new_file_and_a_listed_conflict(machine: 
 
 
 def test_exchanged_names_are_taken_back_together(machine: Machine) -> None:
-    """No entry is ever without a name, and nothing is left to send."""
+    """No entry is without a name at any time, and nothing is left to send."""
     state, (one, other) = machine.state, (machine.file(), machine.file())
     names = one.name, other.name
     machine.rename(one, "aside")

@@ -1,4 +1,4 @@
-"""A large database: used at once, looked at beside the work, mended at the next start."""
+"""Large databases: used at once, checked in the background, repaired at the next start."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
 
 @pytest.fixture(autouse=True)
 def _large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every database counts as a large one."""
+    """Treat every database as a large one."""
     monkeypatch.setattr(repair, "SMALL", 0)
 
 
@@ -25,7 +25,7 @@ def opened(path: Path, box: Box) -> Database:
 
 
 def filled(path: Path, box: Box) -> dict[str, int]:
-    """A thousand copies and a file of ours; numbers by name."""
+    """Create a thousand copies and a local file; return the inode numbers by name."""
     database = opened(path, box)
     tree = Inodes.open(database, box)
     with tree.transaction():
@@ -42,14 +42,14 @@ def filled(path: Path, box: Box) -> dict[str, int]:
 
 
 def spoil(path: Path, ino: int) -> None:
-    """A row that fails its check."""
+    """Damage a row so that its check fails."""
     database = Database.open(path, SCHEMAS)
     database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (ino,))
     database.close()
 
 
 def test_a_damaged_copy_does_not_keep_a_mount_waiting(tmp_path: Path) -> None:
-    """What can be listed again is not looked at before the mount, however much there is."""
+    """Rows that can be listed again are not checked before the mount, however many there are."""
     box = Sealed(new_key())
     path = tmp_path / "tree.db"
     inos = filled(path, box)
@@ -62,7 +62,7 @@ def test_a_damaged_copy_does_not_keep_a_mount_waiting(tmp_path: Path) -> None:
 
 
 def test_what_is_only_here_is_looked_at_before_the_mount(tmp_path: Path) -> None:
-    """A damaged row with bytes of ours is noticed at once, and the bytes are found again."""
+    """A damaged row with local bytes is detected at once, and the bytes are found again."""
     box = Sealed(new_key())
     path = tmp_path / "tree.db"
     inos = filled(path, box)
@@ -74,7 +74,7 @@ def test_what_is_only_here_is_looked_at_before_the_mount(tmp_path: Path) -> None
 
 
 def test_damage_found_beside_the_work_is_mended_at_the_next_start(tmp_path: Path) -> None:
-    """The structure is looked at later; the daemon that finds it broken says so and goes on."""
+    """A background check finds damage of the structure; the daemon reports it and continues."""
     box = Sealed(new_key())
     path = tmp_path / "tree.db"
     inos = filled(path, box)
@@ -95,7 +95,7 @@ def test_damage_found_beside_the_work_is_mended_at_the_next_start(tmp_path: Path
 
 
 def test_the_wrong_key_is_no_damage(tmp_path: Path) -> None:
-    """An account's database is not given up because a keyring was emptied."""
+    """An emptied keyring does not cause a repair of the database."""
     path = tmp_path / "tree.db"
     filled(path, Sealed(new_key()))
     with pytest.raises(StoreError, match="key of this account"):

@@ -1,4 +1,4 @@
-"""Which program is behind a request, told from what the kernel knows of its process."""
+"""Detection of the calling program from the kernel's data about its process."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from zonedrive.vfs.caller_policy import CallerPolicy
 
 @contextmanager
 def running(*command: str | Path) -> Iterator[int]:
-    """A program that has said a byte, and waits for input; its number."""
+    """Yield the pid of a program that has written a byte, and waits for input."""
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None and child.stdout is not None
     try:
@@ -29,7 +29,7 @@ def running(*command: str | Path) -> Iterator[int]:
 
 
 def copy(folder: Path, name: str) -> Path:
-    """A program of that name, which gives back what it is told."""
+    """Copy a program that echoes its input to that name."""
     path = folder / name
     shutil.copy("/bin/cat", path)
     return path
@@ -37,7 +37,7 @@ def copy(folder: Path, name: str) -> Path:
 
 @contextmanager
 def started(path: Path, name: str | None = None) -> Iterator[int]:
-    """A copied program at work: it has given back what it was told."""
+    """Start a copied program; yield its pid once it has echoed a byte."""
     child = subprocess.Popen(
         [name or os.fspath(path)], executable=path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         bufsize=0,
@@ -54,33 +54,33 @@ def started(path: Path, name: str | None = None) -> Iterator[int]:
 
 
 def test_a_program_is_known_by_its_file(tmp_path: Path) -> None:
-    """Also where it calls itself something else; another program is not taken for it."""
+    """The executable counts even if the program uses another name; other programs do not match."""
     with started(copy(tmp_path, "tumblerd"), name="nobody") as pid:
         assert CallerPolicy(["tumblerd"]).guarded(pid)
         assert not CallerPolicy(["tumbler", "umblerd", "cat"]).guarded(pid)
 
 
 def test_a_program_is_known_by_what_it_calls_itself(tmp_path: Path) -> None:
-    """The first word of its command line counts as well."""
+    """The first word of the command line counts, too."""
     with started(copy(tmp_path, "busy"), name="/usr/lib/tumblerd") as pid:
         assert CallerPolicy(["tumblerd"]).guarded(pid)
 
 
 def test_a_long_name_is_known_whole(tmp_path: Path) -> None:
-    """Though the kernel keeps 15 bytes of it; another one that begins alike is not taken for it."""
+    """The whole name is compared, although the kernel keeps only 15 bytes."""
     with started(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
         assert CallerPolicy(["gdk-pixbuf-thumbnailer"]).guarded(pid)
         assert not CallerPolicy(["gdk-pixbuf-thumbnails"]).guarded(pid)
 
 
 def test_a_name_as_the_process_list_shows_it_will_do(tmp_path: Path) -> None:
-    """`ps` shows the first 15 bytes: who copies them from there means that program."""
+    """The first 15 bytes, as `ps` shows them, match the program, too."""
     with started(copy(tmp_path, "gdk-pixbuf-thumbnailer")) as pid:
         assert CallerPolicy(["gdk-pixbuf-thum"]).guarded(pid)
 
 
 def test_a_program_that_was_upgraded_meanwhile(tmp_path: Path) -> None:
-    """Its file is gone; the kernel still knows how it was called."""
+    """The executable was deleted, but the kernel still has its name."""
     path = copy(tmp_path, "tumblerd")
     with started(path, name="x") as pid:
         path.unlink()
@@ -88,7 +88,7 @@ def test_a_program_that_was_upgraded_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_script_is_known_by_its_name(tmp_path: Path) -> None:
-    """Not only by that of the interpreter, which many scripts share."""
+    """The script's own name counts, because many scripts share an interpreter."""
     script = tmp_path / "recoll-helper"
     script.write_text(
         f"#!{sys.executable}\nimport sys\nprint('.', end='', flush=True)\nsys.stdin.read()\n"
@@ -100,7 +100,7 @@ def test_a_script_is_known_by_its_name(tmp_path: Path) -> None:
 
 
 def test_a_plugin_of_a_runner_is_known(tmp_path: Path) -> None:
-    """KDE's thumbnails are made by a runner that also copies files for people."""
+    """KDE's thumbnails are created by a generic runner, which also copies files for the user."""
     plugin = tmp_path / "thumbnail.so"
     plugin.write_text("printf .; read x\n")
     shutil.copy("/bin/sh", tmp_path / "kioworker")
@@ -111,7 +111,7 @@ def test_a_plugin_of_a_runner_is_known(tmp_path: Path) -> None:
 
 
 def test_a_thread_counts_as_its_process() -> None:
-    """The kernel names the thread that asks, which may have a name of its own."""
+    """The kernel reports the calling thread, which may have a name of its own."""
     numbers: list[int] = []
     asked, end = threading.Event(), threading.Event()
 
@@ -140,7 +140,7 @@ def test_who_is_not_there_is_nobody(pid: int) -> None:
 
 
 def test_another_users_process_is_known_by_what_everybody_may_see(tmp_path: Path) -> None:
-    """Its file cannot be looked up; then the command line and the kernel's name count."""
+    """If the executable cannot be read, the command line and the kernel's name count."""
     folder = tmp_path / "77"
     folder.mkdir()
     (folder / "cmdline").write_bytes(b"")
@@ -151,12 +151,13 @@ def test_another_users_process_is_known_by_what_everybody_may_see(tmp_path: Path
 
 
 def test_an_empty_list_guards_nobody(tmp_path: Path) -> None:
-    """And asks nothing of the kernel."""
+    """The kernel's data are not read."""
     assert not CallerPolicy([], proc=tmp_path / "nowhere").guarded(os.getpid())
 
 
 def test_one_thread_of_a_program_is_known_by_its_name() -> None:
-    """Where a file manager draws its pictures itself, it goes on copying for its user."""
+    """If a file manager creates thumbnails in one thread, its other threads can still copy
+    files."""
     named, over = threading.Event(), threading.Event()
     numbers: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Content that cannot be fetched is in the log, and people are told while it is of interest."""
+"""Failed downloads are logged, and reported to the user while they are recent."""
 
 import logging
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from zonedrive.vfs.fetch_failures import MOST, QUIET_S, REMEMBERED_S, FetchFailu
 
 
 class Watch:
-    """The failures of a zone with some files, on a clock that stands still."""
+    """Failures in a zone with some files, on a clock that stands still."""
 
     def __init__(self, disk: Disk) -> None:
         self.core = disk.start()
@@ -31,13 +31,13 @@ class Watch:
         )
 
     def fail(self, number: int, error: RemoteError | None) -> None:
-        """As a reader does, whose wait ended with an error or with the bytes."""
+        """Report the end of a download, with an error or with the bytes."""
         self.core.cache.fetched.notify(self.inos[number], error)
 
 
 @pytest.fixture
 def watch(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> Any:
-    """Nothing has failed yet."""
+    """Return a watch without failures."""
     caplog.set_level(logging.INFO)
     disk = Disk(tmp_path)
     yield Watch(disk)
@@ -50,7 +50,8 @@ CUT = Interrupted("reading a file: the connection broke")
 def test_each_failure_is_logged_once_in_a_while(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line for a file, however often programs try and whatever the reason is each time."""
+    """Each file has one line in the log within a period, however often and for whatever reason
+    it fails."""
 
     def lines() -> list[str]:
         found = [each.getMessage() for each in caplog.records]
@@ -71,7 +72,7 @@ def test_each_failure_is_logged_once_in_a_while(
 
 
 def test_people_are_told_while_it_is_recent(watch: Watch) -> None:
-    """The last failure with its reason, and how many there are beside it."""
+    """The notice has the last failure with its reason, and the number of others."""
     assert watch.failures.notice() == ""
     watch.fail(0, CUT)
     assert watch.failures.notice() == f"Zone/0.txt could not be fetched lately: {CUT}"
@@ -83,7 +84,7 @@ def test_people_are_told_while_it_is_recent(watch: Watch) -> None:
 
 
 def test_what_is_here_by_now_is_not_told(watch: Watch) -> None:
-    """A file that was read meanwhile, or that is gone, is of no interest."""
+    """A file that was read meanwhile, or deleted, is not reported."""
     core = watch.core
     for number in range(4):
         watch.fail(number, CUT)
@@ -97,7 +98,7 @@ def test_what_is_here_by_now_is_not_told(watch: Watch) -> None:
 def test_what_the_state_or_the_errno_says_is_not_told_again(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While the service is away nothing is noted; a refusal is in the log alone."""
+    """While the service is unreachable failures are not recorded; a refusal is only in the log."""
     watch.link.state = "offline"
     watch.fail(0, Unreachable("away"))
     assert not caplog.records
@@ -108,7 +109,7 @@ def test_what_the_state_or_the_errno_says_is_not_told_again(
 
 
 def test_only_so_many_are_remembered(watch: Watch) -> None:
-    """A program that goes through a tree in vain takes no memory for ever."""
+    """The number of recorded failures is limited, so that memory does not grow."""
     for number in range(MOST + 1):
         watch.fail(number, CUT)
     assert len(watch.failures.recent()) == MOST

@@ -1,4 +1,4 @@
-"""Bytes that the disk does not take: of a new file, of an edit, and where nothing can be noted."""
+"""Failed writes of a new file or an edit, also if no record can be written."""
 
 import errno
 import os
@@ -22,21 +22,21 @@ from zonedrive.vfs.write_sessions import WriteSessions
 
 
 class Awake:
-    """Stands for the dispatcher."""
+    """Stand-in for the dispatcher."""
 
     def wake(self) -> None:
-        """Nobody sleeps here."""
+        """Do nothing."""
 
 
 def files_of(state: LocalState) -> Files:
-    """The open files of a mount without a service."""
+    """Return the open files of a mount without a service."""
     return Files(
         state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, Awake()), CallerPolicy(())
     )
 
 
 def a_file(state: LocalState, *, content: bytes | None = None) -> Inode:
-    """A new file; with content one of the service whose bytes are here."""
+    """Return a new file, or with content one of the service whose bytes are cached."""
     zone = zone_of(state)
     with state.transaction():
         new = content is None
@@ -53,7 +53,7 @@ def a_file(state: LocalState, *, content: bytes | None = None) -> Inode:
 
 
 def refusing(patch: pytest.MonkeyPatch, number: int) -> None:
-    """From now on no byte is taken."""
+    """Make every write of bytes fail."""
 
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
@@ -65,7 +65,7 @@ REFUSALS = pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.
 
 
 async def save(files: Files, handle: int) -> int:
-    """Write and close as a program does; the errno that close(2) gave."""
+    """Write and close as a program does; return the errno of close(2)."""
     with pytest.raises(OSError, match=r"^\[Errno"):
         await files.write(handle, 0, b"bytes")
     try:
@@ -82,7 +82,7 @@ async def save(files: Files, handle: int) -> int:
 async def test_a_new_file_that_takes_no_byte_waits_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Its name stays, empty and with an intent, and close says what the write said."""
+    """The name stays, empty and with an intent, and close gives the errno of the write."""
     disk = Disk(tmp_path)
     state = disk.start()
     inode, files = a_file(state), files_of(state)
@@ -100,7 +100,7 @@ async def test_a_new_file_that_takes_no_byte_waits_empty(
 async def test_an_edit_that_takes_no_byte_leaves_the_former_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """Nothing is sent, and no copy of it stays on the disk."""
+    """The edit is not sent, and no copy of it stays on the disk."""
     disk = Disk(tmp_path)
     state = disk.start()
     inode, files = a_file(state, content=b"former"), files_of(state)
@@ -115,7 +115,7 @@ async def test_an_edit_that_takes_no_byte_leaves_the_former_content(
 
 
 async def test_a_write_past_the_largest_size_leaves_nothing_behind(tmp_path: Path) -> None:
-    """EFBIG: the file is as it was, and no copy of it stays on the disk."""
+    """With EFBIG the file is unchanged, and no copy of it stays on the disk."""
     disk = Disk(tmp_path)
     state = disk.start()
     inode, files = a_file(state, content=b"former"), files_of(state)
@@ -133,7 +133,7 @@ async def test_a_write_past_the_largest_size_leaves_nothing_behind(tmp_path: Pat
 async def test_where_nothing_can_be_noted_the_name_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that would be gone after the next start is not shown as if it were safe."""
+    """A name that would be gone after the next start must not look safe."""
     disk = Disk(tmp_path)
     state = disk.start()
     inode, files = a_file(state), files_of(state)
@@ -155,7 +155,7 @@ async def test_where_nothing_can_be_noted_the_name_goes(
 async def test_what_close_refused_is_no_version_also_where_it_could_be_noted_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A program that heard an error does not expect its bytes on the service."""
+    """After an error, a program does not expect its bytes on the service."""
     disk = Disk(tmp_path)
     state = disk.start()
     inode, files = a_file(state, content=b"former"), files_of(state)
@@ -178,7 +178,7 @@ async def test_what_close_refused_is_no_version_also_where_it_could_be_noted_lat
 async def test_what_cannot_be_kept_as_the_mount_ends_costs_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of files that programs still write to at an unmount, each is kept that can be."""
+    """Of the files that are still being written at an unmount, each one that can be stored is."""
     disk = Disk(tmp_path)
     state = disk.start()
     files, zone, commit = files_of(state), zone_of(state), WriteSessions.commit
@@ -203,7 +203,7 @@ async def test_what_cannot_be_kept_as_the_mount_ends_costs_no_other_file(
 async def test_half_of_a_save_is_no_version_where_the_mount_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program that heard of it had no time to close: the former content stays as well."""
+    """The program had no time to close after the error, so the former content stays."""
     disk = Disk(tmp_path)
     state = disk.start()
     inode, files = a_file(state, content=b"former content"), files_of(state)

@@ -1,4 +1,4 @@
-"""Handles on one file, versions of which come and go: which bytes each of them gets."""
+"""Several handles on one file with changing versions: the bytes that each handle gets."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ NOBODY = 999  # no inode has that number
 
 
 class Office:
-    """A folder with one file, whose versions are all in the cache."""
+    """Folder with one file, whose versions are all in the cache."""
 
     def __init__(self, state: LocalState) -> None:
         self.state = state
@@ -42,7 +42,7 @@ class Office:
             )
 
     async def save(self, content: bytes) -> None:
-        """A coworker saves, and a listing tells of it."""
+        """Save as a coworker, and list the folder."""
         state, inode = self.state, self.inode
         revision = Revision(f"r{state.next_generation()}")
         await self._fetch(revision, content)
@@ -51,7 +51,7 @@ class Office:
         state.content_changed(inode)
 
     async def upload(self) -> None:
-        """What was written here arrives."""
+        """Complete the upload of the local bytes."""
         state, inode = self.state, self.inode
         assert inode.generation
         file = state.spool.open(inode.ino, inode.generation)
@@ -75,11 +75,11 @@ class Office:
         )
 
     async def open(self, flags: int = os.O_RDONLY) -> int:
-        """A handle, by the number that the kernel has now."""
+        """Return a handle for the number that the kernel has now."""
         return (await self.files.open(self.inode, flags)).handle
 
     def told(self) -> list[Invalidation]:
-        """What the kernel was told since the last time."""
+        """Return the kernel notifications since the last call."""
         told = []
         while True:
             try:
@@ -90,7 +90,7 @@ class Office:
 
 @pytest.fixture
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
-    """A mount without a service."""
+    """Return a mount without a service."""
     disk = Disk(tmp_path)
     state = disk.start()
     async with trio.open_nursery() as nursery:
@@ -103,8 +103,10 @@ async def office(tmp_path: Path) -> AsyncIterator[Office]:
 async def test_a_read_while_an_edit_is_prepared_costs_nothing(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program reads between the first write of another one and its session: it reads on after
-    the upload, also past the kernel's pages, and nobody gets another kernel inode."""
+    """A program reads between the first write of another one and its session.
+
+    It continues to read after the upload, also past the page cache, and the kernel inode stays.
+    """
     files, number = office.files, office.inode.ino
     asked, go_on, copy = trio.Event(), trio.Event(), WriteSessions._copy_of_version
 
@@ -134,8 +136,10 @@ async def test_a_read_while_an_edit_is_prepared_costs_nothing(
 async def test_an_edit_that_was_begun_is_not_superseded(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coworker's version comes while an edit is prepared: the edit is of the former one, for the
-    conflict copy, and no reader gets parts of both."""
+    """A coworker's version that arrives while an edit is prepared does not change its base.
+
+    The edit becomes a conflict copy, and no reader gets parts of both versions.
+    """
     files = office.files
     asked, go_on, copy = trio.Event(), trio.Event(), WriteSessions._copy_of_version
 
@@ -164,8 +168,10 @@ async def test_an_edit_that_was_begun_is_not_superseded(
 
 
 async def test_a_newer_version_gets_a_kernel_inode_of_its_own(office: Office) -> None:
-    """Who may have read of the former version keeps it with its attributes; the name leads to the
-    newer one, under a number that tells its inode."""
+    """A program that may have read the former version keeps it with its attributes.
+
+    The name gives the newer version, under another kernel inode number.
+    """
     files, state, ino = office.files, office.state, office.inode.ino
     await office.save(b"first version")
     old = await office.open(os.O_RDWR)
@@ -195,7 +201,7 @@ async def test_a_newer_version_gets_a_kernel_inode_of_its_own(office: Office) ->
 
 
 async def test_who_has_read_nothing_gets_the_newer_version(office: Office) -> None:
-    """Nothing can be mixed where no byte was given out, so a handle goes on with the newer one."""
+    """If no byte was returned yet, versions cannot be mixed, so a handle gets the newer one."""
     await office.save(b"first")
     reader, writer = await office.open(), await office.open(os.O_RDWR)
     await office.save(b"second")
@@ -206,7 +212,7 @@ async def test_who_has_read_nothing_gets_the_newer_version(office: Office) -> No
 
 
 async def test_who_can_only_write_follows_the_file(office: Office) -> None:
-    """A shell that appends goes behind the newer version, and its kernel inode is told."""
+    """A shell's append goes after the newer version, and its kernel inode is notified."""
     files = office.files
     await office.save(b"first ")
     reader = await office.open()
@@ -225,7 +231,7 @@ async def test_who_can_only_write_follows_the_file(office: Office) -> None:
 
 
 async def test_what_was_written_here_is_read_on_after_a_newer_version(office: Office) -> None:
-    """A reader of bytes that a program here has written keeps them when they give way."""
+    """A reader of locally written bytes keeps them when a newer version replaces them."""
     files = office.files
     await office.save(b"first")
     writer, reader = await office.open(os.O_RDWR), await office.open()
@@ -243,8 +249,10 @@ async def test_what_was_written_here_is_read_on_after_a_newer_version(office: Of
 
 
 async def test_what_others_removed_is_not_opened_or_written_any_more(office: Office) -> None:
-    """A name that others have taken away leads nowhere, though a program has the file open: a
-    line that is appended to it would be nowhere either.  What a program here removed stays."""
+    """A name that others deleted cannot be opened or written, although a program has the file open.
+
+    An appended line would be lost.  A file that a local program removed stays usable.
+    """
     files, state = office.files, office.state
     await office.save(b"first")
     reader, log = await office.open(), await office.open(os.O_WRONLY | os.O_APPEND)
@@ -264,7 +272,7 @@ async def test_what_others_removed_is_not_opened_or_written_any_more(office: Off
 
 
 async def test_a_file_that_appeared_since_the_kernel_looked_is_opened(office: Office) -> None:
-    """open(2) with O_CREAT makes a file or opens the one there is; with O_EXCL it only makes."""
+    """open(2) with O_CREAT creates a file or opens an existing one; with O_EXCL it only creates."""
     state, files = office.state, office.files
     names = Namespace(state, SILENT, office.folders, files, cast(Dispatcher, None))
     with state.transaction():

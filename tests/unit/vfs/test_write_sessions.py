@@ -1,4 +1,4 @@
-"""Writing for a long time without a close."""
+"""Files that are written for a long time without a close."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ from zonedrive.vfs.write_sessions import WriteSessions
 
 
 def a_file(state: LocalState, content: bytes) -> Inode:
-    """A file of the service whose bytes are here."""
+    """Return a file of the service whose bytes are cached."""
     zone, generation = zone_of(state), state.next_generation()
     with state.transaction():
         inode = state.inodes.add(
@@ -43,7 +43,7 @@ def a_file(state: LocalState, content: bytes) -> Inode:
 async def test_what_is_appended_for_hours_survives_without_a_close(
     tmp_path: Path, autojump_clock: trio.abc.Clock, offset: int, kept: bytes
 ) -> None:
-    """A log that a program keeps open is safe now and then; a half-done rewrite never counts."""
+    """An open log is made safe at intervals; an incomplete rewrite never is."""
     disk = Disk(tmp_path)
     state = disk.start()
     inode = a_file(state, b"old")
@@ -72,7 +72,7 @@ async def test_what_could_not_be_noted_once_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
 ) -> None:
-    """One failure of the disk does not mean that no log is safe for the rest of the mount."""
+    """After one failure of the disk, later records still make the file safe."""
     disk = Disk(tmp_path)
     state = disk.start()
     inode = a_file(state, b"old")
@@ -101,10 +101,10 @@ async def test_what_could_not_be_noted_once_is_tried_again(
 async def test_a_record_is_never_more_durable_than_its_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once a program has called fsync, later bytes are on the disk before their record.
+    """If a program has called fsync, later bytes are on the disk before their record.
 
-    A power cut would else leave a record of bytes that are not there, as if somebody had put former
-    ones back.  A program that never calls fsync does not wait for the disk.
+    Otherwise a power cut could leave a record of missing bytes, as if an attacker had restored
+    former ones.  A program that never calls fsync does not wait for the disk.
     """
     disk = Disk(tmp_path)
     state = disk.start()

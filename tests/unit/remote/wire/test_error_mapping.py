@@ -69,7 +69,7 @@ def test_the_table(status: int, code: str, kind: type[errors.RemoteError]) -> No
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 500, 502, 503])
 def test_every_code_with_every_status_has_a_meaning(status: int, code: str) -> None:
-    """Nothing the service may say ends in a traceback."""
+    """No status and code of the service causes a traceback."""
     body = b'{"error":"%s","message":"m"}' % code.encode()
     error = error_mapping.refusal(status, body, "x")
     assert isinstance(error, errors.RemoteError)
@@ -92,7 +92,7 @@ def test_every_code_with_every_status_has_a_meaning(status: int, code: str) -> N
     ],
 )
 def test_a_refusal_without_a_proper_body_is_a_refusal(body: bytes) -> None:
-    """A proxy's HTML page in place of the error body does not hide the status."""
+    """A proxy's HTML page instead of the error body does not hide the status."""
     error = error_mapping.refusal(403, body, "x")
     assert type(error) is errors.Forbidden
     assert error.code == ""
@@ -100,12 +100,12 @@ def test_a_refusal_without_a_proper_body_is_a_refusal(body: bytes) -> None:
 
 
 def test_a_body_with_only_a_message_is_read() -> None:
-    """The plainer of the two shapes of error works as well."""
+    """An error with a message alone is understood, too."""
     assert error_mapping.error_body(b'{"message":"gone fishing"}') == ("", "gone fishing", None)
 
 
 def test_the_services_words_are_harmless() -> None:
-    """A message cannot draw on the terminal, break a line or fill a log."""
+    """A message cannot control the terminal, break a line or fill a log."""
     body = b'{"message":"a\\u001b[31m\\nb\\u202e\\u0000c' + b"x" * 5000 + b'"}'
     line = error_mapping.refusal(403, body, "x").line()
     assert line.isprintable()
@@ -114,7 +114,7 @@ def test_the_services_words_are_harmless() -> None:
 
 
 def test_a_redirect_is_never_followed_but_named() -> None:
-    """A person learns where the address leads, in one line."""
+    """One line tells the user the target of the redirect."""
     headers = {"Location": "http://evil.example/\r\nx"}
     error = error_mapping.failed(302, headers, b"", "x", "https://zones.example")
     assert type(error) is errors.BadAnswer
@@ -147,12 +147,12 @@ def chained(outer: Exception, inner: BaseException) -> Exception:
 def test_a_request_without_an_answer(
     wrong: Exception, sent: bool, kind: type[errors.RemoteError]
 ) -> None:
-    """Whether something may have happened is told apart from what certainly did not."""
+    """The error shows if the request may have had an effect, or certainly had none."""
     assert type(error_mapping.broken(wrong, "h", "x", sent=sent)) is kind
 
 
 def test_a_strange_certificate_is_named_as_such() -> None:
-    """The line says why, and that --ca-file is the way."""
+    """The line has the reason, and recommends --ca-file."""
     inner = ssl.SSLCertVerificationError(1, "self-signed certificate")
     error = error_mapping.broken(chained(httpx.ConnectError("x"), inner), "h", "x")
     assert type(error) is errors.Untrusted
@@ -161,7 +161,7 @@ def test_a_strange_certificate_is_named_as_such() -> None:
 
 
 def test_the_reason_is_the_systems() -> None:
-    """`Connection refused` is more useful than a class name."""
+    """The message has the system's error, such as `Connection refused`, instead of a class name."""
     inner = ConnectionRefusedError(111, "10.0.0.1 refused")
     line = error_mapping.broken(chained(httpx.ConnectError("x"), inner), "h", "x").line()
     assert "Connection refused" in line

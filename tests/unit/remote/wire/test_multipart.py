@@ -15,7 +15,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 @given(NAMES, st.lists(st.binary(max_size=50)), st.integers(1, 100))
 def test_name_and_content_arrive_as_they_are(name: str, parts: list[bytes], piece: int) -> None:
-    """Any Unicode name and any bytes; the announced length is the true one."""
+    """Any Unicode name and any bytes are sent unchanged, and the announced length is right."""
     content = b"".join(parts)
     form = MultipartBody(name, parts, len(content), piece=piece)
     sent = list(form)
@@ -50,7 +50,7 @@ def test_a_common_parser_reads_it() -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_a_body_of_another_size_is_not_sent_to_its_end(size: int) -> None:
-    """A file that changes underway never becomes a version with other bytes."""
+    """A file that changes during its upload never becomes a version with other bytes."""
     form = MultipartBody("n", [b"abc"], size)
     with pytest.raises(StoreError, match="bytes"):
         list(form)

@@ -1,4 +1,4 @@
-"""Whole listings, from services that paginate and from those that do not."""
+"""Complete listings from services with and without pagination."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from zonedrive.remote.wire.pagination import Item, Page, Pagination, Query
 
 
 class Shelf:
-    """A service's listing, with its habits; counts what it is asked and sends."""
+    """Listing of a service with its form of pagination, which counts requests and sent items."""
 
     def __init__(self, count: int, *, cap: int = 10**9, paginates: bool = True) -> None:
         self.ids = [f"id{number}" for number in range(count)]
@@ -39,7 +39,7 @@ async def read(shelf: Shelf, known: Pagination | None = None) -> list[object]:
 @pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 199, 200, 250, 999, 1000, 1001, 2500])
 @pytest.mark.parametrize("habit", ["plain", "pages", "capped at 100", "capped at 300"])
 async def test_everything_comes_once(count: int, habit: str) -> None:
-    """Whatever the service does about pages, at the first reading and at later ones."""
+    """Every entry appears once for each form of pagination, at the first listing and later ones."""
     cap = {"capped at 100": 100, "capped at 300": 300}.get(habit, 10**9)
     known = Pagination()
     for _ in range(3):
@@ -58,7 +58,7 @@ async def test_a_huge_plain_listing_is_sent_once() -> None:
 
 
 async def test_exactly_a_hundred_without_pages_is_asked_about_once() -> None:
-    """The doubt is cleared by one request, and remembered."""
+    """One extra request decides if there are more pages, and the result is remembered."""
     known = Pagination()
     first, second = Shelf(100, paginates=False), Shelf(100, paginates=False)
     await read(first, known)
@@ -68,7 +68,7 @@ async def test_exactly_a_hundred_without_pages_is_asked_about_once() -> None:
 
 
 async def test_small_folders_cost_one_request() -> None:
-    """Also at a service that is known to paginate."""
+    """One request is enough even if the service is known to paginate."""
     known = Pagination()
     await read(Shelf(150), known)
     assert known.paginated is True
@@ -78,7 +78,7 @@ async def test_small_folders_cost_one_request() -> None:
 
 
 async def test_large_folders_come_in_large_pages() -> None:
-    """10,000 entries are not 100 requests for entries."""
+    """10,000 entries need fewer than 100 requests."""
     shelf = Shelf(10_000)
     assert await read(shelf) == shelf.ids
     entries = [query for query in shelf.queries if query.get("pageSize") != "1"]
@@ -86,7 +86,7 @@ async def test_large_folders_come_in_large_pages() -> None:
 
 
 async def test_an_entry_pushed_to_the_next_page_comes_once() -> None:
-    """Somebody adds a file at the top while the pages are read."""
+    """If a file is added at the top while the pages are read, no entry appears twice."""
     shelf = Shelf(250)
     shelf.before = lambda number: shelf.ids.insert(0, "new") if number == 1 else None
     found = await read(shelf)
@@ -96,7 +96,7 @@ async def test_an_entry_pushed_to_the_next_page_comes_once() -> None:
 
 @pytest.mark.parametrize("when", range(1, 6))
 async def test_an_entry_pulled_to_an_earlier_page_is_not_missed(when: int) -> None:
-    """Somebody deletes a file at the top while the pages are read: all others are there."""
+    """If a file is deleted at the top while the pages are read, no other entry is missing."""
     shelf = Shelf(2500)
     shelf.before = lambda number: shelf.ids.pop(0) if number == when else None  # type: ignore[assignment]
     found = await read(shelf)
@@ -105,7 +105,7 @@ async def test_an_entry_pulled_to_an_earlier_page_is_not_missed(when: int) -> No
 
 
 async def test_a_folder_that_never_rests_is_given_up_on() -> None:
-    """A listing ends, even where somebody deletes faster than it is read."""
+    """A listing ends even if entries are deleted faster than it is read."""
     shelf = Shelf(5000)
     shelf.before = lambda number: shelf.ids.pop(0)  # type: ignore[assignment]
     found = await read(shelf)
@@ -114,7 +114,7 @@ async def test_a_folder_that_never_rests_is_given_up_on() -> None:
 
 
 async def test_a_plain_listing_that_changes_is_not_taken_for_pages() -> None:
-    """A file comes in between the two requests that shall tell."""
+    """A file is added between the two requests that detect pagination."""
     known = Pagination()
     shelf = Shelf(100, paginates=False)
     shelf.before = lambda number: shelf.ids.append("new") if number == 1 else None
@@ -127,7 +127,7 @@ async def test_a_plain_listing_that_changes_is_not_taken_for_pages() -> None:
 async def test_a_service_that_refuses_further_pages_is_believed(
     error: Exception, count: int
 ) -> None:
-    """A page behind the last one, or a page at all, may be an error to it."""
+    """A page after the last one, or any page, may be an error of the service."""
     shelf = Shelf(count)
 
     async def fetch(query: Query) -> Page[object]:
@@ -141,7 +141,7 @@ async def test_a_service_that_refuses_further_pages_is_believed(
 
 @pytest.mark.parametrize("count", [100, 150, 250])
 async def test_a_service_that_refuses_large_pages_is_read_in_its_own(count: int) -> None:
-    """A limit on pageSize may be an error rather than a cap."""
+    """The service may reject a large pageSize instead of reducing it."""
     shelf, known = Shelf(count), Pagination()
 
     async def fetch(query: Query) -> Page[object]:
@@ -167,7 +167,7 @@ async def test_a_failure_on_a_later_page_is_a_failure() -> None:
 
 
 async def test_items_without_an_id_are_counted_but_never_joined() -> None:
-    """An odd item does not make a full page look like the last one."""
+    """An invalid item does not make a full page look like the last one."""
     pages: list[Page[object]] = [[Item() for _ in range(100)], [Item("a")]]
 
     async def fetch(query: Query) -> Page[object]:

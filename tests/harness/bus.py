@@ -1,5 +1,4 @@
-"""A machine's and a desktop's D-Bus without either: a private bus, a real keyring, who shows
-notifications, who shuts down and sleeps.
+"""Private D-Bus for system and session, with a real keyring, a notification server and logind.
 
 Knows nothing of zonedrive.
 """
@@ -44,17 +43,18 @@ CONFIGURATION = """<busconfig>
 
 
 def connected(address: str, *, fds: bool = False) -> DBusConnection:
-    """A connection to a bus, which the library gives a second to let somebody in."""
+    """Return a connection to a bus, with more time for authentication than the library's
+    default."""
     return open_dbus_connection(address, enable_fds=fds, auth_timeout=PATIENCE_SECONDS)
 
 
 class Bus:
-    """A session bus of one's own, or of the user `uid`, who lets everybody in."""
+    """Private session bus, or one of the user `uid` that accepts all users."""
 
     def __init__(
         self, folder: Path, *, uid: int | None = None, name: str = "session-bus", form: str = "path"
     ) -> None:
-        """`form` is that of its address: `path`, or `abstract` for a socket without a file."""
+        """Start a bus; `form` of its address: `path`, or `abstract` for a socket without a file."""
         configuration = folder / f"{name}.conf"
         self.uid = uid
         self.address = f"unix:{form}={folder}/{name}"
@@ -73,31 +73,31 @@ class Bus:
         return False
 
     def has(self, name: str) -> bool:
-        """Whether somebody owns a name."""
+        """Return True if the name has an owner."""
         with connected(self.address) as connection:
             call = new_method_call(BUS, "NameHasOwner", "s", (name,))
             return bool(connection.send_and_get_reply(call).body[0])
 
     def close(self) -> None:
-        """End it."""
+        """Stop the bus."""
         self._process.terminate()
         self._process.wait(60)
 
 
 def identity(uid: int | None) -> dict[str, Any]:
-    """How to start a process as that user, None for this one."""
+    """Return the arguments to start a process as that user; none for the current user."""
     return {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
 
 
 class Ring:
-    """gnome-keyring, unlocked, with a default collection below a home of its own."""
+    """Unlocked gnome-keyring with a default collection below a home folder of its own."""
 
     def __init__(self, bus: Bus, environment: Mapping[str, str]) -> None:
         self._bus, self._environment = bus, dict(environment)
         self.start()
 
     def start(self) -> None:
-        """Start it, or start it again: what it keeps is on the disk."""
+        """Start or restart the keyring, whose content is on the disk."""
         self._process = subprocess.Popen(
             ["gnome-keyring-daemon", "--unlock", "--components=secrets", "--foreground"],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -110,23 +110,23 @@ class Ring:
         eventually(lambda: self._bus.has("org.freedesktop.secrets"), what="the keyring is there")
 
     def stop(self) -> None:
-        """It vanishes."""
+        """Stop the keyring."""
         self._process.terminate()
         self._process.wait(60)
 
     def lock(self) -> None:
-        """As a person does when leaving the desk; nobody is there to answer a prompt."""
+        """Lock the keyring without a user who could answer a prompt."""
         with connected(self._bus.address) as connection:
             secretstorage.get_default_collection(connection).lock()
 
     def names(self) -> set[str]:
-        """Under which names something of zonedrive is kept."""
+        """Return the names of zonedrive's entries."""
         with connected(self._bus.address) as connection:
             found = secretstorage.get_default_collection(connection).get_all_items()
             return {item.get_attributes()["username"] for item in found}
 
     def text(self, name: str) -> str:
-        """What is kept under a name."""
+        """Return the text of an entry."""
         with connected(self._bus.address) as connection:
             items = secretstorage.get_default_collection(connection).search_items(
                 {"service": "zonedrive", "username": name}
@@ -135,7 +135,7 @@ class Ring:
 
 
 class Owner:
-    """Who has a name on a bus, and answers there; to be closed."""
+    """Owner of a name on a bus, who answers calls until it is closed."""
 
     NAME = ""
 
@@ -150,7 +150,7 @@ class Owner:
         self._thread.start()
 
     def close(self) -> None:
-        """It has gone."""
+        """Release the name."""
         self._over = True
         self._thread.join(60)
         self._connection.close()
@@ -178,7 +178,7 @@ class Owner:
 
 
 class Screen(Owner):
-    """Takes notifications as a desktop does, and remembers them."""
+    """Notification server that records notifications."""
 
     NAME = "org.freedesktop.Notifications"
 
@@ -201,7 +201,7 @@ class Screen(Owner):
 
 
 class Logind(Owner):
-    """Gives locks as logind does, and announces what the machine is about to do."""
+    """Stand-in for logind that gives locks, and announces shutdown and sleep."""
 
     NAME = "org.freedesktop.login1"
     ADDRESS = DBusAddress(
@@ -209,7 +209,7 @@ class Logind(Owner):
     )
 
     def __init__(self, bus: Bus, denied: str = "", silent: int = 0) -> None:
-        """`denied` is a mode that the rules of this machine give to nobody.
+        """Start; `denied` is a mode that this machine forbids.
 
         The first `silent` requests for a lock get no reply.
         """
@@ -220,15 +220,15 @@ class Logind(Owner):
         super().__init__(bus)
 
     def held(self) -> dict[str, str]:
-        """Reasons by mode, of the locks that are held now."""
+        """Return the reasons of the current locks by mode."""
         return {mode: why for end, (_, mode, why) in self._pipes if not _has_ended(end)}
 
     def announce(self, signal: str, begins: bool) -> None:
-        """`PrepareForShutdown` or `PrepareForSleep`."""
+        """Announce `PrepareForShutdown` or `PrepareForSleep`."""
         self._send(new_signal(self.ADDRESS, signal, "b", (begins,)))
 
     def close(self) -> None:
-        """Of the machine, for good."""
+        """Close everything."""
         super().close()
         for end, _ in self._pipes:
             os.close(end)
@@ -250,12 +250,12 @@ class Logind(Owner):
 
 
 def _has_ended(pipe: int) -> bool:
-    """Whether nobody has the other end any more."""
+    """Return True if the other end of the pipe is closed."""
     poll = select.poll()
     poll.register(pipe, 0)
     return bool(poll.poll(0))
 
 
 def environment(base: Mapping[str, str], bus: Bus) -> dict[str, str]:
-    """The environment of a program in the session."""
+    """Return the environment of a program in the session."""
     return dict(base, DBUS_SESSION_BUS_ADDRESS=bus.address, PATH=os.environ["PATH"])

@@ -1,8 +1,8 @@
-"""A real browser without a window, driven by the W3C WebDriver protocol.
+"""Real browser without a window, driven by the W3C WebDriver protocol.
 
-Knows nothing of zonedrive.  The protocol is a handful of JSON requests to Debian's chromedriver;
-a library for it would bring more than it saves.  Of the certificates that no authority vouches
-for, the browser takes that of one key alone: the service's that the test started.
+Knows nothing of zonedrive.  The protocol needs only a few JSON requests to Debian's chromedriver,
+so a library is not worthwhile.  Of the untrusted certificates, the browser accepts only that of the
+test's service.
 """
 
 import base64
@@ -27,10 +27,10 @@ DRIVERS = ("chromedriver", "chromium.chromedriver")
 
 
 class Chromium:
-    """One browser with a profile of its own."""
+    """Browser with a profile of its own."""
 
     def __init__(self, *trusted: str) -> None:
-        """`trusted` are base URLs of services whose certificates it is to take."""
+        """Start the browser; `trusted` are base URLs of services whose certificates it accepts."""
         self._folder = Path(tempfile.mkdtemp(prefix="zdcr"))
         driver = next(found for name in DRIVERS if (found := shutil.which(name)))
         with (self._folder / "log").open("wb") as log:
@@ -50,7 +50,7 @@ class Chromium:
             raise
 
     def _port(self) -> str:
-        """The port that chromedriver found for itself, "" before it says so."""
+        """Return the port that chromedriver has chosen, "" before it has printed it."""
         said = (self._folder / "log").read_text()
         assert self._process.poll() is None, said
         found = re.search(r"started successfully on port (\d+)", said)
@@ -78,7 +78,7 @@ class Chromium:
         self._session = said.json()["value"]["sessionId"]
 
     def close(self) -> None:
-        """End it and all of its processes."""
+        """Stop the browser and all of its processes."""
         try:
             if self._session:
                 self._http.delete(f"/session/{self._session}")
@@ -89,7 +89,7 @@ class Chromium:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def leave(self) -> bytes:
-        """Close it as a person does; all that it has left on the disk."""
+        """Close the browser as a user does; return everything that it has left on the disk."""
         for window in self._ask("GET", "/window/handles"):
             self._ask("POST", "/window", {"handle": window})
             self._ask("DELETE", "/window")
@@ -108,7 +108,7 @@ class Chromium:
     # --- what a person does ----------------------------------------------------------------------
 
     def go(self, address: str) -> None:
-        """Type an address."""
+        """Open an address."""
         self._ask("POST", "/url", {"url": address})
 
     def back(self) -> None:
@@ -116,13 +116,13 @@ class Chromium:
         self._ask("POST", "/back", {})
 
     def fill(self, name: str, text: str) -> None:
-        """Type into the field of that name."""
+        """Type into the field with that name."""
         field = self._find(f'[name="{name}"]')
         self._ask("POST", f"/element/{field}/clear", {})
         self._ask("POST", f"/element/{field}/value", {"text": text})
 
     def click(self, selector: str) -> None:
-        """Click on what a CSS selector finds."""
+        """Click on the element of a CSS selector."""
         self._ask("POST", f"/element/{self._find(selector)}/click", {})
 
     def _find(self, selector: str) -> str:
@@ -133,16 +133,16 @@ class Chromium:
 
     @property
     def address(self) -> str:
-        """What the address bar shows."""
+        """Return the address in the address bar."""
         return str(self._ask("GET", "/url"))
 
     @property
     def text(self) -> str:
-        """The visible text of the page."""
+        """Return the visible text of the page."""
         return str(self._ask("GET", f"/element/{self._find('body')}/text"))
 
     def until(self, words: str, seconds: float = PATIENCE_SECONDS) -> str:
-        """Wait for a page that shows this; its text."""
+        """Wait for a page with these words; return its text."""
 
         def shown() -> str:
             seen = self.text
@@ -152,17 +152,17 @@ class Chromium:
         return eventually(shown, seconds, what=f"the browser shows {words!r}")
 
     def picture(self, path: Path) -> None:
-        """A picture of the page."""
+        """Save a screenshot of the page."""
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
 
     def run(self, script: str) -> Any:
-        """What a script in the page returns; a promise is waited for."""
+        """Return the result of a script in the page, after waiting for a promise."""
         code = f"const done = arguments[0]; Promise.resolve((() => {{ {script} }})()).then(done)"
         return self._ask("POST", "/execute/async", {"script": code, "args": []})
 
 
 def key_digest(base_url: str) -> str:
-    """The digest of a service's public key, as the browser's option takes it."""
+    """Return the digest of a service's public key, in the form of the browser's option."""
     where = httpx.URL(base_url)
     pem = ssl.get_server_certificate((where.host, where.port or 443))
     key = x509.load_pem_x509_certificate(pem.encode()).public_key()

@@ -1,6 +1,6 @@
-"""A sandbox in a process of its own, its faults, and other people who work on it.
+"""Sandbox in a process of its own, its faults, and coworkers who use it.
 
-Knows nothing of zonedrive's own client: what a test sees through `Person` is the service.
+Knows nothing of zonedrive's own client: a test sees the service itself through `Person`.
 """
 
 import json
@@ -25,7 +25,7 @@ START_SECONDS = 60.0
 
 
 class Deployment:
-    """One running sandbox below `folder`."""
+    """Running sandbox below `folder`."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Deployment:
         self.start(seconds)
 
     def start(self, seconds: float = START_SECONDS) -> None:
-        """Start it, at the address it had before; return when it answers."""
+        """Start the sandbox at its former address; return when it answers."""
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)
         with (self.folder / "sandbox.log").open("ab") as log:
@@ -71,13 +71,13 @@ class Deployment:
         self._port = httpx.URL(self.base_url).port or 443
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it; what it keeps stays."""
+        """Stop the sandbox; its data stay."""
         self.process.send_signal(number)
         self.process.wait(60)
         self._keep_port()
 
     def _keep_port(self) -> None:
-        """Let no other program of this machine have the port before the next start."""
+        """Reserve the port until the next start."""
         self._kept = socket.socket()
         self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with suppress(OSError):
@@ -89,24 +89,24 @@ class Deployment:
             self._kept = None
 
     def close(self) -> None:
-        """End it for good."""
+        """Stop the sandbox and close all connections."""
         self.forget_people()
         if self.process.poll() is None:
             self.stop()
         self._give_port()
 
     def forget_people(self) -> None:
-        """Log everybody on anew when they are next asked for."""
+        """Log all users on again when they are next needed."""
         for person in self._people.values():
             person.close()
         self._people.clear()
 
     def log(self) -> str:
-        """What it wrote to its standard streams."""
+        """Return the output of its standard streams."""
         return (self.folder / "sandbox.log").read_text("utf-8", "replace")
 
     def tell(self, request: object) -> dict[str, Any]:
-        """One object to its control socket, and the answer."""
+        """Send one object to its control socket; return the answer."""
         folder = os.open(self._control.parent, os.O_PATH | os.O_DIRECTORY)
         try:
             with socket.socket(socket.AF_UNIX) as connection:
@@ -123,7 +123,7 @@ class Deployment:
         return answer
 
     def fault(self, **what: object) -> None:
-        """Misbehave from now on, as the sandbox's documentation says."""
+        """Set a fault, as in the sandbox's documentation."""
         self.tell({"fault": what})
 
     def heal(self) -> None:
@@ -132,7 +132,7 @@ class Deployment:
 
     @contextmanager
     def faulty(self, **what: object) -> Iterator[None]:
-        """Misbehave inside the block."""
+        """Set a fault for the block."""
         self.fault(**what)
         try:
             yield
@@ -140,17 +140,17 @@ class Deployment:
             self.heal()
 
     def fresh_person(self, name: str) -> "Person":
-        """The same, logged on anew."""
+        """Return the user, logged on again."""
         if name in self._people:
             self._people.pop(name).close()
         return self.person(name)
 
     def plant(self, zone: str, name: str, content: str, *, parent: str = "") -> None:
-        """Put a file in past the interface, under any name at all, also one that is taken."""
+        """Add a file without the API, with any name, even one that is taken."""
         self.tell({"plant": {"zone": zone, "name": name, "content": content, "parent": parent}})
 
     def stats(self) -> dict[str, Any]:
-        """Requests by method and route, and bytes."""
+        """Return requests by method and route, and bytes."""
         return self.tell({"stats": True})
 
     def uploads(self) -> int:
@@ -164,22 +164,22 @@ class Deployment:
         return sum(n for route, n in requests.items() if route.endswith("/content"))
 
     def person(self, name: str) -> "Person":
-        """Somebody who is logged on without zonedrive."""
+        """Return a user who is logged on without zonedrive."""
         if name not in self._people:
             self._people[name] = Person(self, name)
         return self._people[name]
 
     def is_usable(self) -> bool:
-        """Whether it runs and has a zone left that no test has used."""
+        """Return True if the sandbox runs and has an unused zone left."""
         return self.process.poll() is None and bool(self._fresh)
 
     def fresh_zone(self) -> str:
-        """A zone that no test has used."""
+        """Return a zone that no test has used."""
         return self._fresh.pop()
 
 
 class Person:
-    """A user of the service with a client of his own; paths are relative to a zone's root."""
+    """User of the service with a client of his own; paths are relative to a zone's root."""
 
     def __init__(self, deployment: Deployment, name: str) -> None:
         self.id = f"{name}@{world.DOMAIN}"
@@ -203,7 +203,7 @@ class Person:
         self.close()
 
     def zone(self, name: str) -> "RemoteZone":
-        """The zone of that name."""
+        """Return the zone with that name."""
         found = {zone["name"]: zone for zone in self._json("GET", "/api/zones")}
         return RemoteZone(self, found[name]["id"], found[name]["rootId"])
 
@@ -214,7 +214,7 @@ class Person:
 
 
 class RemoteZone:
-    """One zone as it really is on the service, and changes to it as a coworker makes them."""
+    """Zone on the service, and changes by a coworker."""
 
     def __init__(self, person: Person, zone_id: str, root_id: str) -> None:
         self._person = person
@@ -222,30 +222,30 @@ class RemoteZone:
         self.root_id = root_id
 
     def listing(self, path: str = "") -> dict[str, dict[str, Any]]:
-        """The present entries of a folder by name."""
+        """Return the entries of a folder by name."""
         entries = self._json("GET", f"/api/zones/{self.id}/folder/{self.entry_id(path)}")
         return {entry["name"]: entry for entry in entries if not entry["deleted"]}
 
     def entries(self) -> list[dict[str, Any]]:
-        """The entries of the zone's root, also where several have one name."""
+        """Return the entries of the zone's root, even if several have one name."""
         found: list[dict[str, Any]] = self._json(
             "GET", f"/api/zones/{self.id}/folder/{self.root_id}"
         )
         return found
 
     def read_id(self, entry_id: str) -> bytes:
-        """The content of the file with that id."""
+        """Return the content of the file with that id."""
         return self._person.http.get(f"/api/zones/{self.id}/files/{entry_id}/content").content
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """The entry at a path, or None."""
+        """Return the entry at a path, or None."""
         here = PurePosixPath(path)
         if here.parent.name and self.find(str(here.parent)) is None:
             return None
         return self.listing("" if str(here.parent) == "." else str(here.parent)).get(here.name)
 
     def entry_id(self, path: str) -> str:
-        """The id of what is at a path, the root's for an empty one."""
+        """Return the id of the entry at a path, the root's for an empty path."""
         if not path:
             return self.root_id
         entry = self.find(path)
@@ -253,7 +253,7 @@ class RemoteZone:
         return str(entry["id"])
 
     def read(self, path: str) -> bytes:
-        """The current content."""
+        """Return the current content."""
         where = f"/api/zones/{self.id}/files/{self.entry_id(path)}/content"
         answer = self._person.http.get(where)
         assert answer.status_code == 200, answer.text
@@ -277,32 +277,32 @@ class RemoteZone:
         self._json("POST", f"/api/sandbox/zones/{self.id}/folders", json=body)
 
     def move(self, path: str, new: str) -> None:
-        """Rename or move inside the zone."""
+        """Rename or move an entry inside the zone."""
         folder, _, name = new.rpartition("/")
         body = {"parentId": self.entry_id(folder), "name": name}
         self._json("PUT", self._entry(path), json=body)
 
     def delete(self, path: str) -> None:
-        """Put into the trash."""
+        """Move an entry to the trash."""
         self._json("DELETE", self._entry(path))
 
     def restore(self, entry_id: str) -> None:
-        """Out of the trash."""
+        """Restore an entry from the trash."""
         self._json("POST", f"/api/sandbox/zones/{self.id}/entries/{entry_id}/restore")
 
     def trash(self) -> list[dict[str, Any]]:
-        """What was deleted, the oldest entry first."""
+        """Return the deleted entries, the oldest first."""
         found: list[dict[str, Any]] = self._json("GET", f"/api/sandbox/zones/{self.id}/deleted")
         return found
 
     def versions(self, path: str) -> list[dict[str, Any]]:
-        """The versions of a file, newest first."""
+        """Return the versions of a file, newest first."""
         where = f"/api/sandbox/zones/{self.id}/files/{self.entry_id(path)}/versions"
         found: list[dict[str, Any]] = self._json("GET", where)
         return found
 
     def tree(self, path: str = "") -> dict[str, bytes | None]:
-        """Everything below a folder: content by path, None for folders."""
+        """Return everything below a folder: content by path, None for folders."""
         found: dict[str, bytes | None] = {}
         for name, entry in self.listing(path).items():
             below = f"{path}/{name}" if path else name

@@ -1,4 +1,4 @@
-"""A person who logs on by a sign-on in a browser: the terminal, and what it gives to the browser.
+"""User who logs on by a sign-on in a browser: the terminal, and the address for the browser.
 
 Knows the command and the provider's page, and no test.
 """
@@ -17,7 +17,7 @@ ALICE = f"alice@{world.DOMAIN}"
 
 
 class Desk:
-    """A person's desk: a terminal in which a logon runs, and what it gave to the browser."""
+    """Terminal in which a logon runs, and the address that it opened in the browser."""
 
     def __init__(
         self,
@@ -27,7 +27,8 @@ class Desk:
         browser: Path | None = None,
         terminal: bool = True,
     ) -> None:
-        """`browser` is started as the browser; without `terminal` nobody can be asked."""
+        """Start a logon with `browser` as the browser; without `terminal` no question is
+        possible."""
         self._given = machine.folder / "given"
         hook = machine.folder / "hook"
         hook.write_text(
@@ -39,12 +40,12 @@ class Desk:
         self.terminal = Terminal(machine, *command(service, *options), types=terminal)
 
     def address(self) -> str:
-        """What the browser is started with, all of it."""
+        """Return the complete address with which the browser was started."""
         eventually(self._given.exists, what=f"a browser is opened: {self.terminal.shown}")
         return self._given.read_text().strip()
 
     def go(self, chromium: Chromium) -> None:
-        """Open in a real browser what this one was started with, up to the provider's page."""
+        """Open that address in a real browser, up to the provider's page."""
         chromium.go(self.address())
         eventually(
             lambda: chromium.address.startswith("https:") and chromium.text,
@@ -52,11 +53,11 @@ class Desk:
         )
 
     def is_opened(self) -> bool:
-        """Whether a browser was started."""
+        """Return True if a browser was started."""
         return self._given.exists()
 
     def start(self) -> str:
-        """The address that the terminal shows, for a browser that does not open."""
+        """Return the address that the terminal shows in case no browser opens."""
         self.terminal.until("If no window opens")
         while not (found := re.search(r"(http://127\.0\.0\.1:\d+/\S+)\s", self.terminal.shown)):
             assert self.terminal.until_more(), self.terminal.shown
@@ -67,7 +68,7 @@ class Desk:
         self._given.unlink(missing_ok=True)
 
     def agree(self, user: str, answer: str = "y") -> str:
-        """Say whether the browser's user is the right one; what was shown before."""
+        """Answer if the browser's user is right; return the output before."""
         self.terminal.until("[y/N]")
         shown = self.terminal.shown
         assert f"The browser signed on as {user}" in shown, shown
@@ -75,20 +76,20 @@ class Desk:
         return shown
 
     def end(self, code: int) -> str:
-        """Wait for the end of the logon, with that exit code; what was shown."""
+        """Wait for the end of the logon with that exit code; return the output."""
         assert self.terminal.end() == code, self.terminal.shown
         assert "Traceback" not in self.terminal.shown
         return self.terminal.shown
 
 
 def command(service: Deployment, *options: str) -> list[str]:
-    """The command line of a logon."""
+    """Return the command line of a logon."""
     profile = [] if "--profile" in options else ["--profile", "sandbox"]
     return ["logon", service.base_url, "--ca-file", str(service.ca_file), *profile, *options]
 
 
 def sign_on(chromium: Chromium, user: str = ALICE, password: str = "") -> None:
-    """At the provider's page."""
+    """Sign on at the provider's page."""
     chromium.until("Password")
     chromium.fill("username", user)
     chromium.fill("password", password or world.PASSWORDS[user.partition("@")[0]])

@@ -1,6 +1,6 @@
-"""A service with other addresses: those of the example in `docs/PROFILES.md`, before a sandbox.
+"""Proxy for a sandbox with other addresses: those of the example in `docs/PROFILES.md`.
 
-Knows nothing of zonedrive.  What has no address there is 404, the sandbox's own paths included.
+Knows nothing of zonedrive.  Other addresses give 404, including the sandbox's own paths.
 """
 
 import json
@@ -17,7 +17,7 @@ Values = dict[str, Any]  # of the path, the query and the body
 
 
 def _given(values: Values) -> None:
-    """All of a request is used, and nothing but that came."""
+    """Check that the request has no unexpected values."""
     assert not values, f"unexpected: {values}"
 
 
@@ -88,7 +88,7 @@ _TABLE: tuple[tuple[str, str, Translation, Callable[[Any], object] | None], ...]
 
 
 def move_away(meddler: Meddler) -> list[str]:
-    """Let a meddler have these addresses; what was asked under them is listed."""
+    """Let a proxy have these addresses; return the list of requests to them."""
     used: list[str] = []
 
     def twist(asked: Asked) -> None:

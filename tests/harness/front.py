@@ -1,4 +1,4 @@
-"""A web server (nginx) in front of a sandbox, as deployments have one: HTTP/2 for who wants it.
+"""Web server (nginx) in front of a sandbox, as in deployments, with optional HTTP/2.
 
 Knows nothing of zonedrive.
 """
@@ -57,7 +57,7 @@ http {{
 
 @dataclass(frozen=True)
 class Request:
-    """A request as the web server saw it."""
+    """Request in the web server's log."""
 
     connection: int
     protocol: str  # HTTP/2.0, HTTP/1.1
@@ -67,7 +67,7 @@ class Request:
 
 
 class Front:
-    """One running nginx, which passes everything on to a sandbox."""
+    """Running nginx, which forwards everything to a sandbox."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class Front:
     ) -> None:
         """Serve below `folder`.
 
-        `requests`: how many a connection may carry before the server ends it.  `locations`: what it
-        answers by itself, in nginx's words.
+        `requests`: number of requests after which the server closes a connection.  `locations`:
+        answers of the server itself, in nginx's syntax.
         """
         program = shutil.which("nginx", path="/usr/sbin:/usr/bin")
         assert program, "nginx is missing: run packaging/setup --tests"
@@ -120,7 +120,7 @@ class Front:
         listener.close()
 
     def configure(self, locations: str = "") -> None:
-        """Write the settings; `reload` makes a running server take them."""
+        """Write the settings; `reload` applies them in a running server."""
         text = _CONFIGURATION.format(**self._values, locations=locations)
         (self._folder / "nginx.conf").write_text(text)
 
@@ -132,7 +132,7 @@ class Front:
         eventually(lambda: self._workers() - before, what="nginx has a new worker")
 
     def requests(self) -> list[Request]:
-        """Everything that was answered so far."""
+        """Return all answered requests."""
         found = []
         for line in (self._folder / "access.log").read_text().splitlines():
             connection, protocol, status, method, path = line.split(" ", 4)
@@ -140,14 +140,14 @@ class Front:
         return found
 
     def kill(self) -> None:
-        """Kill the worker: its connections end in the middle of what they carry."""
+        """Kill the worker: its connections break in the middle of a transfer."""
         before = self._workers()
         for pid in before:
             os.kill(int(pid), signal.SIGKILL)
         eventually(lambda: self._workers() - before, what="nginx has a new worker")
 
     def close(self) -> None:
-        """End it, whatever is underway."""
+        """Stop the server with all its connections."""
         self._process.terminate()
         try:
             self._process.wait(20)
@@ -172,7 +172,7 @@ def front(
     requests: int = 1000,
     locations: str = "",
 ) -> Iterator[Front]:
-    """Run one inside the block; without `upstream` there is nothing behind it."""
+    """Run a server inside the block; without `upstream` it forwards nothing."""
     folder = Path(tempfile.mkdtemp(prefix="zdfront"))
     try:
         address = "127.0.0.1:9" if upstream is None else upstream.base_url

@@ -1,7 +1,7 @@
-"""Another user of the same machine, who attacks: programs that run with that user's identity only.
+"""Hostile user of the same machine: programs that run only with that user's identity.
 
-Knows nothing of zonedrive.  Unlike `surroundings.Person` this user gets no right to read what
-belongs to others.
+Knows nothing of zonedrive.  Unlike `surroundings.Person` this user gets no right to read other
+users' files.
 """
 
 import json
@@ -37,7 +37,7 @@ with socket.socket(socket.AF_INET6 if ":" in how["there"] else socket.AF_INET) a
 
 
 def run(script: str, *arguments: str, uid: int = UID) -> bytes:
-    """Run a Python program as that user; what it prints."""
+    """Run a Python program as that user; return its output."""
     assert os.geteuid() == 0, "another user is made by root: run this with sudo"
     ended = subprocess.run(
         [PYTHON, "-I", "-c", script, *arguments],
@@ -49,14 +49,14 @@ def run(script: str, *arguments: str, uid: int = UID) -> bytes:
 
 
 def arguments() -> bytes:
-    """The arguments of all processes, as far as the system shows them to this user."""
+    """Return the arguments of all processes, as far as this user can see them."""
     return run(ARGUMENTS)
 
 
 def request(
     there: str, port: int, text: str, *, here: str = "", stays: bool = True, uid: int = UID
 ) -> bytes:
-    """Send bytes to a port of this machine, from the address `here`; what comes back.
+    """Send bytes to a local port from the address `here`; return the answer.
 
     Without `stays` the connection is closed as soon as all is sent.
     """
@@ -65,12 +65,12 @@ def request(
 
 
 def get(path: str, port: int) -> str:
-    """A request as a browser sends it."""
+    """Return a request as a browser sends it."""
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
 
 
 def post(path: str, port: int, form: str) -> str:
-    """A form as a browser sends it."""
+    """Return a form as a browser sends it."""
     return (
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(form)}\r\n"
         f"Content-Type: application/x-www-form-urlencoded\r\n\r\n{form}"
@@ -78,5 +78,5 @@ def post(path: str, port: int, form: str) -> str:
 
 
 def local_addresses(seen: bytes) -> set[str]:
-    """The http addresses of this machine in what a user sees."""
+    """Return the http addresses of this machine in a user's output."""
     return {found.decode() for found in re.findall(rb"http://127\.0\.0\.1:\d+/[\w-]+", seen)}

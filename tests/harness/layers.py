@@ -1,7 +1,7 @@
-"""The rules of direction between the packages, read off the sources.
+"""Rules for imports between the packages, checked in the sources.
 
-Knows nothing of pytest.  A rule is a function from modules to findings; each finding is one
-line that names file, line, what is wrong and what would be right.
+Knows nothing of pytest.  A rule is a function from modules to findings; each finding is one line
+with file, line, error and correction.
 """
 
 import ast
@@ -111,7 +111,7 @@ SQL = re.compile(
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module: its dotted name and where the import stands."""
+    """Imported module: its dotted name and the place of the import."""
 
     name: str
     line: int
@@ -120,7 +120,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Module:
-    """One source file below the package."""
+    """Source file below the package."""
 
     name: str  # without "zonedrive.", e.g. "tree.store"; "tree" for the package's own file
     path: Path
@@ -128,18 +128,18 @@ class Module:
 
     @property
     def package(self) -> str:
-        """The layer it belongs to."""
+        """Return the layer of the module."""
         first = self.name.split(".")[0]
         return "ground" if first in GROUND else first
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax."""
+        """Return the syntax tree."""
         return ast.parse(self.text, str(self.path))
 
     @cached_property
     def imports(self) -> list[Import]:
-        """All of them, wherever they stand."""
+        """Return all imports in the file."""
         return list(self._walk(self.tree.body, when_run=True))
 
     def _walk(self, body: Iterable[ast.AST], *, when_run: bool) -> Iterator[Import]:
@@ -168,7 +168,7 @@ class Module:
         return ".".join([*parts, node.module] if node.module else parts)
 
     def at(self, line: int, message: str) -> str:
-        """A finding in this file."""
+        """Return a finding in this file."""
         return f"{self.path}:{line}: {message}"
 
 
@@ -176,7 +176,7 @@ Rule = Callable[[list[Module]], Iterator[str]]
 
 
 def modules(root: Path) -> list[Module]:
-    """Every source file below `root`, the folder of the package."""
+    """Return every source file below `root`, the folder of the package."""
     found = []
     for path in sorted(root.rglob("*.py")):
         parts = list(path.relative_to(root).with_suffix("").parts)
@@ -187,7 +187,7 @@ def modules(root: Path) -> list[Module]:
 
 
 def direction(sources: list[Module]) -> Iterator[str]:
-    """Imports go downward only, and the three siblings never meet."""
+    """Yield imports that go upward, or between the three siblings."""
     for module in sources:
         if module.name in ("", "__main__"):
             continue
@@ -213,7 +213,7 @@ def direction(sources: list[Module]) -> Iterator[str]:
 
 
 def rooms(sources: list[Module]) -> Iterator[str]:
-    """Within a layer, too, a folder imports only those below it."""
+    """Yield imports of a folder that is not below the importing one in the same layer."""
     for module in sources:
         order = WITHIN.get(module.package, ())
         room = module.name.split(".")[1] if module.name.count(".") > 1 else ""
@@ -226,7 +226,7 @@ def rooms(sources: list[Module]) -> Iterator[str]:
 
 
 def homes(sources: list[Module]) -> Iterator[str]:
-    """A library with a home is imported nowhere else."""
+    """Yield imports of a library outside of the module that wraps it."""
     for module in sources:
         for each in module.imports:
             library = each.name.split(".")[0]
@@ -237,7 +237,7 @@ def homes(sources: list[Module]) -> Iterator[str]:
 
 
 def sql(sources: list[Module]) -> Iterator[str]:
-    """SQL stands in the store modules only."""
+    """Yield SQL outside of the store modules."""
     for module in sources:
         if module.name in STORES or module.package == "sandbox":
             continue
@@ -266,7 +266,7 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def atomic(sources: list[Module]) -> Iterator[str]:
-    """State has no async, so between two awaits it is atomic."""
+    """Yield async code in state, which must be atomic between two awaits."""
     for module in sources:
         if module.package not in SYNCHRONOUS and module.name not in SYNCHRONOUS:
             continue
@@ -280,7 +280,7 @@ def atomic(sources: list[Module]) -> Iterator[str]:
 
 
 def transactions(sources: list[Module]) -> Iterator[str]:
-    """Each operation on the local state is one transaction, and stands in state/."""
+    """Yield transactions outside state/, where each operation is one transaction."""
     for module in sources:
         if module.package in OPENS_TRANSACTIONS:
             continue
@@ -290,14 +290,14 @@ def transactions(sources: list[Module]) -> Iterator[str]:
 
 
 def names(sources: list[Module]) -> Iterator[str]:
-    """A module is named after its job."""
+    """Yield module names that do not say what the module does."""
     for module in sources:
         if VAGUE & set(module.name.split(".")):
             yield module.at(1, "a module is named after its job: find the noun")
 
 
 def cycles(sources: list[Module]) -> Iterator[str]:
-    """No two modules need each other in order to be imported."""
+    """Yield import cycles."""
     known = {f"zonedrive.{module.name}": module.name for module in sources if module.name}
     graph: TopologicalSorter[str] = TopologicalSorter()
     for module in sources:
@@ -314,7 +314,7 @@ def cycles(sources: list[Module]) -> Iterator[str]:
 
 
 def identity(sources: list[Module]) -> Iterator[str]:
-    """An object that changes is compared by identity.
+    """Yield changeable objects that are not compared by identity.
 
     By value, two handles that one program has on a file would be equal, and `list.remove` would
     take the wrong one.
@@ -335,12 +335,12 @@ def identity(sources: list[Module]) -> Iterator[str]:
 
 
 def _ends(node: ast.expr, name: str) -> bool:
-    """Whether an expression is that name, or an attribute of that name."""
+    """Return True if an expression is that name, or an attribute of that name."""
     return getattr(node, "id", None) == name or getattr(node, "attr", None) == name
 
 
 def _options(node: ast.expr) -> dict[str | None, ast.expr]:
-    """The keyword arguments, where the expression is a call."""
+    """Return the keyword arguments if the expression is a call."""
     return {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
 
 
@@ -349,7 +349,7 @@ def _is(node: ast.expr | None, value: bool) -> bool:
 
 
 def private(sources: list[Module]) -> Iterator[str]:
-    """A private attribute is used only by the module that defines one of its name."""
+    """Yield uses of private attributes outside of the modules that define them."""
     for module in sources:
         own, used = set(DOCUMENTED), []
         for node in ast.walk(module.tree):
@@ -369,9 +369,9 @@ def private(sources: list[Module]) -> Iterator[str]:
 
 
 def callbacks(sources: list[Module]) -> Iterator[str]:
-    """No function is put into an attribute of an object that somebody else has made.
+    """Yield functions that are assigned to an attribute of a foreign object.
 
-    What an object calls is given to its constructor, or observes it (`observers.Observers`).
+    A callback is passed to the constructor, or registered as an observer (`observers.Observers`).
     """
     for module in sources:
         for node in ast.walk(module.tree):

@@ -1,4 +1,4 @@
-"""A computer of a user's own: XDG folders, the command, a mount, and the death of its daemon."""
+"""User's machine: XDG folders, the command, a mount, and kills of its daemon."""
 
 import json
 import os
@@ -28,9 +28,9 @@ _ENTRY = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+ (\w+) ", re.MULTILINE)
 
 
 def has_ended(pid: int) -> bool:
-    """Return True where a process has ended with all of its threads, and closed its files.
+    """Return True if a process has ended with all of its threads, and closed its files.
 
-    Nobody need have waited for it yet.
+    Its parent need not have waited for it yet.
     """
     process = Path(f"/proc/{pid}")
     try:
@@ -42,9 +42,9 @@ def has_ended(pid: int) -> bool:
 
 
 def files_below(folder: Path, *, without: Path | None = None) -> Iterator[tuple[Path, bytes]]:
-    """Every file below a folder with its bytes, except for those that go meanwhile.
+    """Return every file below a folder with its bytes, ignoring files that disappear meanwhile.
 
-    The folder `without` is not looked into.
+    The folder `without` is skipped.
     """
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if Path(parent, name) != without]
@@ -55,17 +55,18 @@ def files_below(folder: Path, *, without: Path | None = None) -> Iterator[tuple[
 
 
 class Address(Protocol):
-    """Where a service is."""
+    """Address of a service."""
 
     base_url: str
     ca_file: Path
 
 
 class Machine:
-    """Private XDG folders below `folder`, and what runs with them."""
+    """Private XDG folders below `folder`, and programs that use them."""
 
     def __init__(self, folder: Path, *, starts_programs: bool = False) -> None:
-        """`starts_programs`: start an interpreter for each command, see `starter`."""
+        """Create the folders; `starts_programs`: start an interpreter for each command, see
+        `starter`."""
         self.folder = folder
         self.starts_programs = starts_programs
         self.folders = {name: folder / name.split("_")[0].lower() for name in XDG}
@@ -78,18 +79,18 @@ class Machine:
 
     @property
     def state(self) -> Path:
-        """The state folder of the account."""
+        """Return the state folder of the account."""
         return self.folders["STATE_HOME"] / "zonedrive" / "default"
 
     @property
     def cache(self) -> Path:
-        """The cache folder of the account."""
+        """Return the cache folder of the account."""
         return self.folders["CACHE_HOME"] / "zonedrive" / "default"
 
     def run(
         self, *arguments: str | Path, text: str = "", seconds: float = 120
     ) -> "subprocess.CompletedProcess[str]":
-        """Run the command with `text` on standard input; the caller looks at the exit code."""
+        """Run the command with `text` on standard input; the caller checks the exit code."""
         if starter.can_run(self.environment) and not self.starts_programs:
             words = [os.fspath(word) for word in arguments]
             return starter.run(words, text, self.environment, self.folder, seconds)
@@ -100,7 +101,7 @@ class Machine:
         )  # fmt: skip
 
     def done(self, *arguments: str | Path, text: str = "", seconds: float = 120) -> str:
-        """Run the command, which must succeed; what it printed."""
+        """Return the output of the command, which must succeed."""
         ended = self.run(*arguments, text=text, seconds=seconds)
         assert ended.returncode == 0, (arguments, ended.returncode, ended.stdout, ended.stderr)
         return ended.stdout
@@ -121,13 +122,13 @@ class Machine:
         )  # fmt: skip
 
     def copy_account(self, other: "Machine") -> None:
-        """Be logged on as `other` is."""
+        """Copy the logon of the machine `other`."""
         for name in ("CONFIG_HOME", "STATE_HOME"):
             shutil.copytree(other.folders[name], self.folders[name], dirs_exist_ok=True)
 
 
 class Mounted:
-    """The zones of a deployment below `path`, served by a daemon of `machine`.
+    """Mounted zones of a deployment below `path`, served by a daemon of `machine`.
 
     `root` is the folder of the test's own zone there, `zone` the same zone on the service as a
     coworker sees it.
@@ -148,7 +149,7 @@ class Mounted:
         self.allowed: list[str] = []
 
     def allow(self, *patterns: str) -> None:
-        """Warnings in the daemon's log that this test provokes (regular expressions)."""
+        """Allow warnings in the daemon's log that this test causes (regular expressions)."""
         self.allowed.extend(patterns)
 
     # --- life and death ----------------------------------------------------------------------
@@ -163,11 +164,11 @@ class Mounted:
 
     @property
     def pid(self) -> int:
-        """The daemon."""
+        """Return the daemon's pid."""
         return int(json.loads((self.machine.state / "daemon.lock").read_bytes())["pid"])
 
     def unmount(self, *options: str, seconds: float = 120) -> str:
-        """Unmount; what the command said."""
+        """Unmount; return the output of the command."""
         said = self.machine.done("unmount", self.path, *options, seconds=seconds)
         self._unwatch()
         return said
@@ -178,7 +179,7 @@ class Mounted:
         self.mount(*options)
 
     def kill(self) -> None:
-        """The daemon dies at this instant, as in a power cut that spares the disk's cache."""
+        """Kill the daemon, as in a power cut that leaves the disk's cache intact."""
         self._unwatch()
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
@@ -201,7 +202,7 @@ class Mounted:
             self._watchdog = None
 
     def tear_down(self) -> None:
-        """Whatever the test did: no mount, no daemon, no thread."""
+        """Remove mount, daemon and threads in any state."""
         try:
             if self.is_mounted():
                 ended = self.machine.run("unmount", self.path, "--now", seconds=60)
@@ -222,14 +223,14 @@ class Mounted:
             return False
 
     def is_mounted(self) -> bool:
-        """Whether the kernel has a mount at `path`, alive or dead."""
+        """Return True if the kernel has a mount at `path`, alive or dead."""
         mounts = Path("/proc/self/mounts").read_text("utf-8", "surrogateescape")
         return f" {self.path} fuse" in mounts
 
     # --- what it says ------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """What `status --json` prints."""
+        """Return the output of `status --json`."""
         found: dict[str, Any] = json.loads(self.machine.done("status", "--json"))
         return found
 
@@ -290,7 +291,7 @@ class Mounted:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the daemon do nothing inside the block."""
+        """Stop the daemon inside the block."""
         os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
@@ -298,17 +299,17 @@ class Mounted:
             os.kill(self.pid, signal.SIGCONT)
 
     def log(self) -> str:
-        """All the daemon has written so far, over restarts."""
+        """Return the daemon's log, including earlier runs."""
         path = self.machine.state / "daemon.log"
         return path.read_text("utf-8", "replace") if path.exists() else ""
 
     def complaints(self) -> list[str]:
-        """Entries of the log at WARNING or above that no test allowed, with their tracebacks."""
+        """Return log entries at WARNING or above that no test allowed, with their tracebacks."""
         return unexpected(self.log(), self.allowed)
 
 
 def unexpected(log: str, allowed: Iterable[str]) -> list[str]:
-    """The entries of a log that are a warning or worse, or no entry at all, and not allowed."""
+    """Return log entries that are warnings or worse, or malformed, and not allowed."""
     starts = [found.start() for found in _ENTRY.finditer(log)] + [len(log)]
     before = log[: starts[0]]
     entries = [before] if before.strip() else []

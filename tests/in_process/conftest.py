@@ -1,4 +1,4 @@
-"""The desk: zones to work in, in this process or, for some tests, on a real mount.
+"""Fixture `desk`: a test's zones, in this process or, for some tests, on a real mount.
 
 A test runs on a client in this process (`VirtualMount`). With the mark `also_mounted` it runs a
 second time on a real mount of a sandbox, which has the same interface. The mark can name values of
@@ -26,7 +26,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the mounted cases that the mark does not name."""
+    """Skip the mounted cases that the mark does not name."""
     unwanted = [item for item in items if isinstance(item, pytest.Function) and not _wanted(item)]
     config.hook.pytest_deselected(items=unwanted)
     items[:] = [item for item in items if item not in unwanted]
@@ -46,7 +46,7 @@ def _several(values: object) -> tuple[object, ...]:
 
 @pytest.fixture
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
-    """Alice's zones; warnings that the test does not allow fail the test."""
+    """Return Alice's zones; unexpected warnings fail the test."""
     if request.param == "mount":
         yield request.getfixturevalue("dying" if _is_dying(request) else "mounted")
         return

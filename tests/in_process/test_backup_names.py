@@ -1,7 +1,7 @@
-"""A file of the service that gets a name of this machine only, as editors name their backups.
+"""Renames of a file to a local-only name, as editors do with backups.
 
-Nobody else sees such a rename: the entry stays what it was, until a new file takes its place and
-becomes its next version, or the file gets another name.
+Other users do not see such a rename: the entry stays unchanged, until a new file takes its place
+and becomes its next version, or the file gets another name.
 """
 
 import errno
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.mount("settle=0", "refresh=0.2")
 
 @pytest.fixture
 def before(desk: Mounted) -> str:
-    """The id of notes.txt; the test's content of it is at hand."""
+    """Return the id of notes.txt, whose content is cached."""
     return desk.zone.entry_id("notes.txt")
 
 
 def test_the_service_keeps_what_it_has(desk: Mounted, before: str) -> None:
-    """Renamed to a backup name: not renamed and not deleted for others, and nothing waits."""
+    """For others the file is neither renamed nor deleted, and no change is pending."""
     content = desk.zone.read("notes.txt")
     backup = desk.root / "notes.txt~"
     (desk.root / "notes.txt").rename(backup)
@@ -41,7 +41,7 @@ def test_the_service_keeps_what_it_has(desk: Mounted, before: str) -> None:
 def test_a_new_file_in_its_place_is_its_next_version(
     desk: Mounted, before: str, restarted: bool
 ) -> None:
-    """However long the editor takes: one new version, the backup stays here with the old bytes."""
+    """After any time there is one new version, and the backup keeps the old bytes locally."""
     content = desk.zone.read("notes.txt")
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     desk.sync()
@@ -58,7 +58,7 @@ def test_a_new_file_in_its_place_is_its_next_version(
 
 
 def test_saved_again_over_the_last_backup(desk: Mounted, before: str) -> None:
-    """Every save replaces the backup of the one before: each is one version of the same file."""
+    """Every save replaces the last backup, and makes one version of the same file."""
     for number in range(3):
         (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
         (desk.root / "notes.txt").write_bytes(b"save %d\n" % number)
@@ -70,7 +70,7 @@ def test_saved_again_over_the_last_backup(desk: Mounted, before: str) -> None:
 
 
 def test_taken_back_it_is_as_before(desk: Mounted, before: str) -> None:
-    """An editor that failed to save renames the backup back: nothing happened."""
+    """If an editor failed to save and renames the backup back, nothing has changed."""
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     desk.sync()
     (desk.root / "notes.txt~").rename(desk.root / "notes.txt")
@@ -81,7 +81,7 @@ def test_taken_back_it_is_as_before(desk: Mounted, before: str) -> None:
 
 
 def test_edited_as_a_backup_and_named_again(desk: Mounted, before: str) -> None:
-    """Edits under the local name are sent once the file has a name for everybody."""
+    """Edits under the local name are sent once the file has an ordinary name."""
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     with (desk.root / "notes.txt~").open("ab") as file:
         file.write(b"more\n")
@@ -96,7 +96,7 @@ def test_edited_as_a_backup_and_named_again(desk: Mounted, before: str) -> None:
 
 
 def test_removed_as_a_backup_it_is_removed(desk: Mounted) -> None:
-    """Who removes the backup, and wrote nothing in its place, removes the file."""
+    """Removing the backup without a new file removes the file."""
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     desk.sync()
     (desk.root / "notes.txt~").unlink()
@@ -105,7 +105,7 @@ def test_removed_as_a_backup_it_is_removed(desk: Mounted) -> None:
 
 
 def test_a_coworkers_version_meanwhile_is_not_overwritten(desk: Mounted, before: str) -> None:
-    """What somebody else saves while only the backup is here stays, beside the new file."""
+    """A coworker's version is kept next to the new file."""
     (desk.root / "notes.txt").read_bytes()
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     desk.zone.write("notes.txt", b"by bob\n")
@@ -119,7 +119,7 @@ def test_a_coworkers_version_meanwhile_is_not_overwritten(desk: Mounted, before:
 
 
 def test_a_known_file_in_its_place_is_its_next_version(desk: Mounted, before: str) -> None:
-    """The temporary file of a save was sent already: still one new version, and nothing else."""
+    """If the temporary file was already sent, there is one new version, and no other entry."""
     (desk.root / "notes.new").write_bytes(b"edited\n")
     desk.sync()
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
@@ -133,7 +133,7 @@ def test_a_known_file_in_its_place_is_its_next_version(desk: Mounted, before: st
 
 
 def test_a_folder_in_its_place(desk: Mounted) -> None:
-    """A folder wants the name: the file leaves the service, its bytes stay here as the backup."""
+    """The file is deleted on the service, and its bytes stay in the local backup."""
     content = desk.zone.read("notes.txt")
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     desk.sync()
@@ -144,7 +144,7 @@ def test_a_folder_in_its_place(desk: Mounted) -> None:
 
 
 def test_an_unread_file_in_its_place(desk: Mounted) -> None:
-    """A file whose bytes are not here is moved there with its own history."""
+    """A file that is not cached is moved there with its own history."""
     other = desk.zone.entry_id("big.bin")
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     desk.sync()
@@ -155,7 +155,7 @@ def test_an_unread_file_in_its_place(desk: Mounted) -> None:
 
 
 def test_the_folder_it_was_in_is_removed(desk: Mounted) -> None:
-    """A backup that was moved out of a folder does not keep the folder alive on the service."""
+    """A backup that was moved out of a folder does not keep the folder on the service."""
     content = (desk.root / "docs/2026/q1.csv").read_bytes()
     (desk.root / "docs/2026/q1.csv").rename(desk.root / "q1.csv~")
     (desk.root / "docs/2026").rmdir()
@@ -168,7 +168,7 @@ def test_the_folder_it_was_in_is_removed(desk: Mounted) -> None:
 def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
     desk: Mounted, before: str, edited: bool
 ) -> None:
-    """The file goes with its folder, with its history and with what was written to it there."""
+    """The file moves with its folder, with its history and its edits."""
     (desk.root / "work~").mkdir()
     (desk.root / "notes.txt").rename(desk.root / "work~/notes.txt")
     if edited:
@@ -185,7 +185,7 @@ def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
 
 @pytest.mark.mount("settle=60")
 def test_a_new_folder_cannot_hide_what_was_moved_into_it(desk: Mounted, before: str) -> None:
-    """A folder that was just made is refused such a name, too, and what is in it arrives."""
+    """A new folder cannot get such a name either, and its content is uploaded."""
     (desk.root / "work").mkdir()
     (desk.root / "notes.txt").rename(desk.root / "work/notes.txt")
     (desk.root / "work/notes.txt").write_bytes(b"edited\n")

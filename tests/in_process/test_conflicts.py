@@ -1,4 +1,4 @@
-"""Two people, one file: both versions are kept, and it is said."""
+"""Conflicting edits of two users: both versions are kept and reported."""
 
 import errno
 import re
@@ -15,7 +15,7 @@ NAME = re.compile(
 
 
 def collide(desk: Mounted) -> None:
-    """Alice saves what she began before Bob's version."""
+    """Save as Alice an edit that is based on the version before Bob's."""
     desk.allow(SAID)
     with (desk.root / "notes.txt").open("wb", buffering=0) as file:
         desk.zone.write("notes.txt", b"Bob's version\n")
@@ -24,13 +24,14 @@ def collide(desk: Mounted) -> None:
 
 
 def copies(desk: Mounted) -> list[str]:
-    """The names of conflict copies on the service."""
+    """Return the names of conflict copies on the service."""
     return [name for name in desk.zone.listing() if NAME.fullmatch(name)]
 
 
 @pytest.mark.also_mounted
 def test_both_versions_are_kept(desk: Mounted) -> None:
-    """The coworker's version keeps the name; the local one stands beside it, on the service."""
+    """The coworker's version keeps the name; the local one becomes a conflict copy on the
+    service."""
     collide(desk)
     (copy,) = copies(desk)
     assert desk.zone.read("notes.txt") == b"Bob's version\n"
@@ -44,7 +45,7 @@ def test_both_versions_are_kept(desk: Mounted) -> None:
 
 @pytest.mark.also_mounted
 def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
-    """`zonedrive conflicts` names copy, original, author and time, also after a restart."""
+    """`zonedrive conflicts` shows copy, original, author and time, also after a restart."""
     collide(desk)
     (copy,) = copies(desk)
     desk.restart()
@@ -59,7 +60,7 @@ def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
 
 
 def test_equal_content_is_no_conflict(desk: Mounted) -> None:
-    """Two people who saved the very same bytes do not get a copy of them."""
+    """If both users saved the same bytes, there is no conflict copy."""
     assert (desk.root / "notes.txt").read_bytes()
     desk.zone.write("notes.txt", b"the same\n")
     (desk.root / "notes.txt").write_bytes(b"the same\n")
@@ -70,7 +71,7 @@ def test_equal_content_is_no_conflict(desk: Mounted) -> None:
 
 @pytest.mark.mount("settle=600")
 def test_a_new_file_beside_a_coworkers_of_the_same_name(desk: Mounted) -> None:
-    """Both wrote `plan.txt` at the same time: each finds the own words, and the other's."""
+    """If both created `plan.txt` at the same time, each finds both contents."""
     desk.allow(SAID)
     (desk.root / "plan.txt").write_bytes(b"Alice's plan\n")
     desk.zone.write("plan.txt", b"Bob's own plan\n")
@@ -86,7 +87,7 @@ def test_a_new_file_beside_a_coworkers_of_the_same_name(desk: Mounted) -> None:
 
 @pytest.mark.mount("refresh=0.2")
 def test_an_edit_after_the_other_version_was_seen_is_no_conflict(desk: Mounted) -> None:
-    """Who saw the coworker's version and then saves makes the next one."""
+    """A save after the coworker's version was visible makes the next version."""
     desk.zone.write("notes.txt", b"Bob's version\n")
     eventually(
         lambda: (desk.root / "notes.txt").read_bytes() == b"Bob's version\n",
@@ -101,9 +102,9 @@ def test_an_edit_after_the_other_version_was_seen_is_no_conflict(desk: Mounted) 
 @pytest.mark.also_mounted
 @pytest.mark.mount("refresh=60")
 def test_a_version_that_was_not_heard_of_is_never_mixed_in(desk: Mounted) -> None:
-    """Read from a listing that is out of date: an error at once, the new version at the next open.
+    """A read with an outdated listing gives an error at once, and the new version at the next open.
 
-    What must not be is a piece of the new version, cut at the old size.
+    A part of the new version, cut at the old size, must not be returned.
     """
     path = desk.root / "notes.txt"
     assert path.stat().st_size == 23
@@ -119,7 +120,7 @@ def test_a_version_that_was_not_heard_of_is_never_mixed_in(desk: Mounted) -> Non
 @pytest.mark.also_mounted
 @pytest.mark.mount("refresh=60")
 def test_appending_to_a_version_that_was_not_heard_of(desk: Mounted) -> None:
-    """An append from a listing that is out of date goes behind the coworker's words."""
+    """An append with an outdated listing continues the coworker's version."""
     path = desk.root / "notes.txt"
     assert path.stat().st_size == 23
     desk.zone.write("notes.txt", b"Bob's longer version of the notes\n")
@@ -134,7 +135,7 @@ def test_appending_to_a_version_that_was_not_heard_of(desk: Mounted) -> None:
 
 @pytest.mark.mount("close=wait")
 def test_close_does_not_wait_for_ever_on_a_conflict(desk: Mounted) -> None:
-    """With close=wait, too, a version that came in between is kept beside, and close returns."""
+    """With close=wait close also returns after a conflict, with a conflict copy."""
     desk.allow(SAID)
     with (desk.root / "notes.txt").open("r+b", buffering=0) as file:
         file.write(b"Alice")
@@ -145,7 +146,8 @@ def test_close_does_not_wait_for_ever_on_a_conflict(desk: Mounted) -> None:
 
 
 def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(desk: Mounted) -> None:
-    """The service takes versions by name: where that is ambiguous an edit waits, and says so."""
+    """The service selects versions by name: if two entries have it, an edit waits and is
+    reported."""
     desk.allow("not sent")
     for content in ("AAAA", "BBBBBB"):
         desk.deployment.plant(desk.root.name, "twice", content)
@@ -162,7 +164,7 @@ def test_one_of_two_entries_of_a_name_is_not_sent_over_the_other(desk: Mounted) 
 @pytest.mark.mount("refresh=600")
 @pytest.mark.parametrize("name", ["bob", "alice"])
 def test_a_deletion_spares_a_version_that_was_not_seen(desk: Mounted, name: str) -> None:
-    """Who deletes a file does not delete what was written elsewhere a moment before."""
+    """A deletion does not delete a version that was written elsewhere just before."""
     desk.allow("newer version")
     assert (desk.root / "notes.txt").exists()
     zone = desk.deployment.person(name).zone(desk.root.name)
@@ -177,7 +179,8 @@ def test_a_deletion_spares_a_version_that_was_not_seen(desk: Mounted, name: str)
 @pytest.mark.mount("settle=0", "refresh=60")
 @pytest.mark.parametrize("kind", ["file", "folder", "new folder"])
 def test_a_name_that_somebody_took_meanwhile(desk: Mounted, kind: str) -> None:
-    """Renamed to, or made under, a name that is just being taken: theirs has it, ours is beside."""
+    """If a coworker takes the name of a rename or a new file, the local one becomes a conflict
+    copy."""
     desk.allow(SAID)
     assert "target" not in desk.names(desk.root)
     desk.zone.write("target", b"by bob\n")
@@ -205,7 +208,7 @@ def test_a_name_that_somebody_took_meanwhile(desk: Mounted, kind: str) -> None:
 @pytest.mark.mount("settle=60", "refresh=0.2")
 @pytest.mark.parametrize("aside", ["notes.bak", "notes.txt~"])
 def test_a_coworkers_version_between_the_steps_of_a_save(desk: Mounted, aside: str) -> None:
-    """Saved in several steps, and somebody else's version came in between them: both are kept."""
+    """If a coworker's version arrives between the steps of a save, both are kept."""
     desk.allow(SAID)
     path = desk.root / "notes.txt"
     path.read_bytes()
@@ -220,7 +223,7 @@ def test_a_coworkers_version_between_the_steps_of_a_save(desk: Mounted, aside: s
 
 
 def test_a_conflict_is_settled_by_a_rename(desk: Mounted) -> None:
-    """An edit leaves the copy listed; once it is renamed, over the original too, it is settled."""
+    """An edit leaves the copy listed; a rename, even over the original, ends the conflict."""
     collide(desk)
     (copy,) = copies(desk)
     (desk.root / "save.tmp").write_bytes(b"edited\n")
@@ -238,7 +241,7 @@ def test_a_conflict_is_settled_by_a_rename(desk: Mounted) -> None:
 @pytest.mark.mount("settle=60", "refresh=60")
 @pytest.mark.parametrize("new", ["renamed.txt", "docs/notes.txt"])
 def test_a_coworkers_rename_of_a_file_that_waits(desk: Mounted, new: str) -> None:
-    """Edited here while somebody else renames or moves it: the version goes there, as renamed."""
+    """If a coworker renames or moves an edited file, the version is added at the new place."""
     before = desk.zone.entry_id("notes.txt")
     (desk.root / "notes.txt").read_bytes()
     (desk.root / "notes.txt").write_bytes(b"edited\n")
@@ -254,7 +257,7 @@ def test_a_coworkers_rename_of_a_file_that_waits(desk: Mounted, new: str) -> Non
 
 @pytest.mark.mount("settle=0", "refresh=600")
 def test_a_removed_folder_that_somebody_fills(desk: Mounted) -> None:
-    """What is new in it is not removed unseen: the folder stays and shows again, nothing fails."""
+    """New entries are not removed unseen: the folder stays and is shown again, without an error."""
     desk.allow("holds something new")
     desk.zone.make_folder("box")
     assert desk.names(desk.root / "box") == []
@@ -268,7 +271,7 @@ def test_a_removed_folder_that_somebody_fills(desk: Mounted) -> None:
 
 @pytest.mark.mount("settle=60", "refresh=60")
 def test_names_that_a_coworker_exchanged_while_both_wait(desk: Mounted) -> None:
-    """Each version goes to the file that was edited, under the name that it has now."""
+    """Each version is added to the edited file, under its present name."""
     for name in ("one.txt", "two.txt"):
         desk.zone.write(name, name.encode())
     ids = {name: desk.zone.entry_id(name) for name in ("one.txt", "two.txt")}
@@ -287,8 +290,10 @@ def test_names_that_a_coworker_exchanged_while_both_wait(desk: Mounted) -> None:
 
 
 def test_a_name_that_a_coworker_gave_to_another_file_is_respected(desk: Mounted) -> None:
-    """A new file waits here; a coworker renames a file to that name meanwhile: both are kept, once,
-    also while a program has the other one open for writing."""
+    """A coworker renames another file to the name of a pending new file: both are kept, once.
+
+    The same holds while a program has the other file open for writing.
+    """
     desk.allow("took a name in between")
     with (desk.root / "notes.txt").open("r+b", buffering=0) as other:
         other.write(b"edited")
@@ -307,8 +312,10 @@ def test_a_name_that_a_coworker_gave_to_another_file_is_respected(desk: Mounted)
 
 
 def test_a_folder_that_a_coworker_made_again_is_one_folder(desk: Mounted) -> None:
-    """A coworker deletes a folder in which somebody works here, and makes it again: it is one
-    folder in the end, with what both put into it."""
+    """A coworker deletes and recreates a folder in which local files are pending.
+
+    In the end there is one folder with the files of both.
+    """
     desk.allow("was deleted on the service", "met in a folder", "took a name")
     (desk.root / "docs/mine.txt").write_bytes(b"1")
     desk.sync()
@@ -331,5 +338,5 @@ def test_a_folder_that_a_coworker_made_again_is_one_folder(desk: Mounted) -> Non
 
 
 def copies_of(desk: Mounted, stem: str) -> list[str]:
-    """The names of conflict copies of a file on the service."""
+    """Return the names of conflict copies of a file on the service."""
     return [name for name in desk.zone.listing() if name.startswith(f"{stem} (conflict, ")]

@@ -1,4 +1,4 @@
-"""The client in this process does the same again, request by request."""
+"""The client in this process repeats the same requests in each run."""
 
 import contextlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The client dies at each place of the crash protocol: nothing is lost, nothing is sent twice.
+"""The client dies at each place of the crash protocol: no data are lost or sent twice.
 
 The fixtures of the mounted cases come from tests/crash.
 """
@@ -30,9 +30,9 @@ MOUNTED = (
 @pytest.mark.also_mounted(place=MOUNTED)
 @pytest.mark.parametrize("place", Place, ids=str)
 def test_a_death_at_this_place_loses_nothing(desk: Mortal, place: Place) -> None:
-    """What a call had confirmed is there after the next mount, and on the service once.
+    """Every confirmed change exists after the next mount, and on the service once.
 
-    What the death interrupted has happened in full or not at all.
+    The interrupted operation has happened completely or not at all.
     """
     scenario = SCENARIOS[place]
     desk.allow("refused", *scenario.allowed)
@@ -68,14 +68,14 @@ def _until_death(desk: Desk, scenario: Scenario, place: Place) -> None:
 
 
 def _sync_until_death(desk: Desk, place: Place) -> None:
-    """What is still to be sent goes out at once, up to the place of death."""
+    """Send everything that is pending, up to the place of death."""
     with contextlib.suppress(OSError):
         desk.mount.sync()
     assert desk.mount.died_at(place), f"{place} was not reached"
 
 
 def test_every_place_is_in_one_line_of_the_sources() -> None:
-    """No step of the protocol is without a test, and no test without a step."""
+    """Every step of the protocol has a test, and every test has a step."""
     passed: Counter[str] = Counter()
     for path in Path(zonedrive.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -1,4 +1,4 @@
-"""Two files that change places, as some programs save: none loses anything, come what may."""
+"""Exchanges of two files, as some programs save: no data are lost in any case."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def _has(desk: Mounted, name: str, identity: str) -> bool:
 
 
 def test_an_edit_while_its_former_bytes_are_fetched_is_kept(desk: Mounted) -> None:
-    """They are needed for the other file's history; what was saved meanwhile is what counts."""
+    """The former bytes are needed for the other file's history; the new save counts."""
     before = desk.deployment.downloads()
     desk.deployment.fault(latency_ms=1500, method="GET", path="/content$")
     (desk.root / "new.txt").write_bytes(b"new\n")
@@ -40,7 +40,7 @@ def test_an_edit_while_its_former_bytes_are_fetched_is_kept(desk: Mounted) -> No
 
 @pytest.mark.also_mounted
 def test_what_goes_back_to_where_it_came_from_is_not_sent(desk: Mounted) -> None:
-    """Exchanged twice: the service's file is what it was, without a second version of it."""
+    """After two exchanges the service's file is unchanged, without a second version."""
     desk.allow("answer", "refused", "offline", "reach")
     identity = desk.zone.entry_id("notes.txt")
     content = (desk.root / "notes.txt").read_bytes()

@@ -1,4 +1,4 @@
-"""Folders and names: made, renamed, moved, removed, copied, however they are called."""
+"""Folders and names: created, renamed, moved, removed and copied, with any name."""
 
 import errno
 
@@ -21,7 +21,7 @@ def test_a_folder_is_made_and_removed(desk: Mounted) -> None:
 
 @pytest.mark.also_mounted
 def test_refusals_are_those_of_a_local_folder(desk: Mounted) -> None:
-    """What a local file system refuses is refused here, and nothing changes."""
+    """Operations fail like on a local file system, and change nothing."""
     root = desk.root
     with pytest.raises(OSError, match="not empty") as refused:
         (root / "docs").rmdir()
@@ -51,7 +51,7 @@ def test_a_file_is_renamed_and_moved(desk: Mounted) -> None:
 
 
 def test_a_folder_is_renamed_with_its_content(desk: Mounted) -> None:
-    """mv of a folder takes everything below along."""
+    """mv of a folder moves everything below it."""
     (desk.root / "docs").rename(desk.root / "papers")
     desk.sync()
     assert desk.zone.read("papers/2026/q1.csv") == world.SEED["docs/2026/q1.csv"]
@@ -60,7 +60,7 @@ def test_a_folder_is_renamed_with_its_content(desk: Mounted) -> None:
 
 
 def test_a_file_is_deleted(desk: Mounted) -> None:
-    """rm puts the file into the trash of the service."""
+    """rm puts the file into the service's trash."""
     (desk.root / "notes.txt").unlink()
     desk.sync()
     assert "notes.txt" not in desk.zone.listing()
@@ -87,7 +87,7 @@ PLANTED = ["a/b", "..", ".", "bell\x07", "nul\x00", "x" * 300, "notes.txt", "not
 
 @pytest.mark.also_mounted
 def test_names_survive_the_round_trip(desk: Mounted) -> None:
-    """A name that Linux allows reads back the same, here and on a machine that is new to it."""
+    """A name that Linux allows is the same here and on another machine."""
     for name in NAMES:
         (desk.root / name).write_bytes(name.encode())
     desk.sync()
@@ -103,7 +103,7 @@ def test_names_survive_the_round_trip(desk: Mounted) -> None:
 
 @pytest.mark.also_mounted
 def test_a_name_that_is_too_long_is_refused(desk: Mounted) -> None:
-    """More than 255 bytes are ENAMETOOLONG, as everywhere."""
+    """More than 255 bytes give ENAMETOOLONG, as on other file systems."""
     with pytest.raises(OSError, match="too long") as refused:
         (desk.root / ("ü" * 128)).write_bytes(b"")
     assert refused.value.errno == errno.ENAMETOOLONG
@@ -112,7 +112,7 @@ def test_a_name_that_is_too_long_is_refused(desk: Mounted) -> None:
 @pytest.mark.also_mounted
 @pytest.mark.mount("refresh=0.3")
 def test_names_that_linux_cannot_have_become_safe_ones(desk: Mounted) -> None:
-    """Whatever an entry is called, also as another one, it shows under one name and is read."""
+    """Any entry, even with the name of another one, has one local name and can be read."""
     others = set(desk.names(desk.root)) - {"notes.txt"}
     for number, name in enumerate(PLANTED):
         desk.deployment.plant(desk.root.name, name, f"planted {number}\n")

@@ -1,6 +1,6 @@
-"""The service did what it was asked, and its answer never came: it is found out, not repeated.
+"""Requests that took effect, but whose answer was lost, are looked up and not repeated.
 
-In every case the service ends up with what is in the folder here, once, and nothing beside it.
+In every case the service ends up with exactly the local files, once.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mount("settle=0")
 
 @contextmanager
 def unanswered(desk: Mounted, done: Callable[[], object], **request: str) -> Iterator[None]:
-    """The block's first such request takes effect without an answer, and then all is silent."""
+    """Let the block's first such request take effect without an answer; all later ones stall."""
     desk.allow(*LOG)
     desk.deployment.fault(drop_reply=True, times=1, **request)
     yield
@@ -29,7 +29,7 @@ def unanswered(desk: Mounted, done: Callable[[], object], **request: str) -> Ite
 
 @contextmanager
 def lost_upload(desk: Mounted, name: str, content: bytes) -> Iterator[None]:
-    """`name` gets `content`, the service has it, nobody here knows; the block, then peace."""
+    """Upload `content` as `name` without an answer, run the block, then end the fault."""
     with unanswered(
         desk,
         lambda: desk.zone.find(name) is not None and desk.zone.read(name) == content,
@@ -43,14 +43,15 @@ def lost_upload(desk: Mounted, name: str, content: bytes) -> Iterator[None]:
 
 
 def is_away(desk: Mounted) -> bool:
-    """Whether the daemon knows that the service is away, asked for what only the service has."""
+    """Return True if the daemon knows that the service is unreachable, after a read of uncached
+    data."""
     with suppress(OSError):
         desk.names(desk.root / "docs")
     return bool(desk.status()["state"] == "offline")
 
 
 def both(desk: Mounted) -> dict[str, bytes | None]:
-    """The service's tree, which is the one here."""
+    """Return the service's tree, after checking that the local one is equal."""
     there = desk.zone.tree()
     here = {
         str(path.relative_to(desk.root)): path.read_bytes() if path.is_file() else None
@@ -68,7 +69,8 @@ def both(desk: Mounted) -> dict[str, bytes | None]:
 @pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
 @pytest.mark.parametrize("change", ["nothing", "edit", "edit of equal size"])
 def test_a_kill_after_an_upload_without_an_answer(desk: Mounted, name: str, change: str) -> None:
-    """The daemon died before it knew that the version arrived: not sent again, no conflict."""
+    """The daemon died before the answer: the version is not sent again, and there is no
+    conflict."""
     data = {"nothing": b"one\n", "edit": b"two!!\n", "edit of equal size": b"two\n"}[change]
     with lost_upload(desk, name, b"one\n"):
         desk.kill()
@@ -83,7 +85,7 @@ def test_a_kill_after_an_upload_without_an_answer(desk: Mounted, name: str, chan
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_new_file_that_arrived_unnoticed_and_was_removed(desk: Mounted, killed: bool) -> None:
-    """It is removed from the service, too."""
+    """The file is removed from the service, too."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").unlink()
         if killed:
@@ -94,7 +96,7 @@ def test_a_new_file_that_arrived_unnoticed_and_was_removed(desk: Mounted, killed
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_new_file_that_arrived_unnoticed_and_was_renamed(desk: Mounted, killed: bool) -> None:
-    """It is renamed on the service: one file, one version."""
+    """The file is renamed on the service: one file, one version."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").rename(desk.root / "renamed.txt")
         if killed:
@@ -105,7 +107,7 @@ def test_a_new_file_that_arrived_unnoticed_and_was_renamed(desk: Mounted, killed
 
 
 def test_a_new_file_that_arrived_unnoticed_and_was_renamed_over_another(desk: Mounted) -> None:
-    """The other one gets one new version, and the temporary name is gone."""
+    """The other file gets one new version, and the temporary name is gone."""
     before = desk.zone.entry_id("notes.txt")
     with lost_upload(desk, "notes.tmp", b"one\n"):
         (desk.root / "notes.tmp").rename(desk.root / "notes.txt")
@@ -118,7 +120,7 @@ def test_a_new_file_that_arrived_unnoticed_and_was_renamed_over_another(desk: Mo
 def test_one_that_became_a_version_before_its_temporary_name_was_looked_for(
     desk: Mounted,
 ) -> None:
-    """The same bytes were sent twice, and only one answer came: the temporary name goes, too."""
+    """The same bytes were sent twice, with only one answer: the temporary name is deleted, too."""
     desk.allow(*LOG)
     desk.deployment.fault(drop_reply=True, times=1, method="POST", path="^/api/zones/")
     desk.deployment.fault(latency_ms=1500, method="GET", path="/folder/")
@@ -133,7 +135,7 @@ def test_one_that_became_a_version_before_its_temporary_name_was_looked_for(
 
 
 def test_a_new_file_that_arrived_unnoticed_and_became_a_local_one(desk: Mounted) -> None:
-    """A name that never leaves this machine is not left behind on the service either."""
+    """A file that gets a local-only name is deleted on the service."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").rename(desk.root / "new.txt~")
     assert set(desk.zone.listing()) == SEEDED
@@ -141,7 +143,7 @@ def test_a_new_file_that_arrived_unnoticed_and_became_a_local_one(desk: Mounted)
 
 
 def test_a_new_file_that_arrived_unnoticed_and_was_written_anew(desk: Mounted) -> None:
-    """Removed and made again under its name, it is one file, without a conflict."""
+    """A file that was removed and created again is one file, without a conflict."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").unlink()
         (desk.root / "new.txt").write_bytes(b"two!!\n")
@@ -150,7 +152,7 @@ def test_a_new_file_that_arrived_unnoticed_and_was_written_anew(desk: Mounted) -
 
 
 def test_a_name_that_is_free_again_is_not_mixed_up(desk: Mounted) -> None:
-    """Renamed away after it arrived unnoticed, and another file made there: two files."""
+    """The renamed file and another one created under its name are two files."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").rename(desk.root / "old.txt")
         (desk.root / "new.txt").write_bytes(b"two!!\n")
@@ -162,7 +164,7 @@ def test_a_name_that_is_free_again_is_not_mixed_up(desk: Mounted) -> None:
 @pytest.mark.also_mounted(change="rename")
 @pytest.mark.parametrize("change", ["rename", "remove", "nothing"])
 def test_a_folder_that_was_made_unnoticed(desk: Mounted, change: str) -> None:
-    """Renamed or removed since, that is what the service does with it; never a second one."""
+    """The folder is renamed or removed on the service, and never created twice."""
     made = {"method": "POST", "path": "^/api/sandbox/"}
     with unanswered(desk, lambda: desk.zone.find("made"), **made):
         (desk.root / "made").mkdir()
@@ -180,7 +182,7 @@ def test_a_folder_that_was_made_unnoticed(desk: Mounted, change: str) -> None:
 
 
 def test_a_folder_that_was_made_unnoticed_and_put_into_its_successor(desk: Mounted) -> None:
-    """Another folder gets its name, and it a place in there: both end up so."""
+    """Another folder gets its name, and it is moved into that one: both end up so."""
     made = {"method": "POST", "path": "^/api/sandbox/"}
     with unanswered(desk, lambda: desk.zone.find("made"), **made):
         (desk.root / "made").mkdir()
@@ -194,7 +196,7 @@ def test_a_folder_that_was_made_unnoticed_and_put_into_its_successor(desk: Mount
 
 
 def test_a_removal_that_was_carried_out_unnoticed(desk: Mounted) -> None:
-    """It is over; a new file of that name is a new file."""
+    """The removal is complete; a new file of that name is a new file."""
     gone = {"method": "DELETE", "path": "^/api/sandbox/"}
     before = desk.zone.entry_id("notes.txt")
     with unanswered(desk, lambda: desk.zone.find("notes.txt") is None, **gone):
@@ -207,7 +209,7 @@ def test_a_removal_that_was_carried_out_unnoticed(desk: Mounted) -> None:
 
 
 def test_a_rename_and_an_edit_around_a_lost_answer(desk: Mounted) -> None:
-    """Renamed without an answer, then edited: one file under its new name, no conflict."""
+    """A file that is renamed without an answer and then edited is one file, without a conflict."""
     moved = {"method": "PUT", "path": "^/api/sandbox/"}
     before = desk.zone.entry_id("notes.txt")
     with unanswered(desk, lambda: desk.zone.find("final.txt"), **moved):
@@ -221,7 +223,7 @@ def test_a_rename_and_an_edit_around_a_lost_answer(desk: Mounted) -> None:
 
 
 def test_a_rename_without_an_answer_that_is_taken_back(desk: Mounted) -> None:
-    """Renamed without an answer, then renamed back: that is what the service is told, too."""
+    """If the rename is reverted locally, it is reverted on the service, too."""
     moved = {"method": "PUT", "path": "^/api/sandbox/"}
     with unanswered(desk, lambda: desk.zone.find("final.txt"), **moved):
         (desk.root / "notes.txt").rename(desk.root / "final.txt")
@@ -236,7 +238,7 @@ def test_a_rename_without_an_answer_that_is_taken_back(desk: Mounted) -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_name_that_a_rename_without_an_answer_took(desk: Mounted, killed: bool) -> None:
-    """Two names that change hands around such a rename end up as they are here."""
+    """Two names that are exchanged around such a rename end up as they are locally."""
     moved = {"method": "PUT", "path": "^/api/sandbox/"}
     with unanswered(desk, lambda: desk.zone.find("final.txt"), **moved):
         (desk.root / "notes.txt").rename(desk.root / "final.txt")
@@ -256,7 +258,7 @@ def test_a_name_that_a_rename_without_an_answer_took(desk: Mounted, killed: bool
 
 @pytest.mark.mount("settle=0", "refresh=0")
 def test_what_arrived_unnoticed_does_not_come_back(desk: Mounted) -> None:
-    """A file that was renamed or removed meanwhile is not shown again under its former name."""
+    """A file that was renamed or removed meanwhile does not appear under its former name."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").rename(desk.root / "renamed.txt")
         desk.kill()
@@ -270,7 +272,7 @@ def test_what_arrived_unnoticed_does_not_come_back(desk: Mounted) -> None:
 
 
 def test_a_coworkers_version_on_top_of_one_that_arrived_unnoticed(desk: Mounted) -> None:
-    """Both are in the history, in their order; that is no conflict, and nothing is sent again."""
+    """Both versions are in the history, in order, without a conflict or another upload."""
     with lost_upload(desk, "notes.txt", b"by alice\n"):
         desk.deployment.heal()
         with desk.deployment.faulty(status=503, method="GET", path="^/api/zones/.*/files/"):

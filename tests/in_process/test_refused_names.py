@@ -1,4 +1,4 @@
-"""What the service refuses to remove or to rename is here again, and said once."""
+"""Removals and renames that the service refuses are reverted, and reported once."""
 
 import errno
 import os
@@ -20,19 +20,19 @@ pytestmark = pytest.mark.mount("settle=600")
 
 @contextmanager
 def refusing(desk: Mounted, status: int, method: str, entry: str = "") -> Iterator[None]:
-    """The service refuses removals (DELETE) or renames (PUT), of one entry or all."""
+    """Let the service refuse removals (DELETE) or renames (PUT), of one entry or all."""
     desk.allow("refused")
     with desk.deployment.faulty(status=status, method=method, path=ENTRIES + entry):
         yield
 
 
 def tell_removals(desk: Mounted) -> None:
-    """Let the service hear of removals now, and nobody of what became of them."""
+    """Send pending removals now, without a report of the results."""
     desk.command("trash", zone=desk.root.name)
 
 
 def told_once(desk: Mounted, *words: str) -> None:
-    """`status` says it until `sync` does, with 1; then all is well."""
+    """Check that `status` reports it until `sync` does with exit code 1; afterwards all is well."""
     eventually(lambda: "notice" in desk.status(), what="the refusal came")
     said = desk.status()["notice"]
     answer = desk.command("sync", timeout=20)
@@ -50,7 +50,7 @@ def told_once(desk: Mounted, *words: str) -> None:
 @pytest.mark.also_mounted(status=403)
 @pytest.mark.parametrize("status", [400, 403, 404])
 def test_a_file_whose_removal_is_refused_is_here_again(desk: Mounted, status: int) -> None:
-    """With its bytes and its history; and a removal that is not refused goes through later."""
+    """The file is back with its bytes and its history; a later allowed removal succeeds."""
     path, entry = desk.root / "notes.txt", desk.zone.entry_id("notes.txt")
     with refusing(desk, status, "DELETE"):
         path.unlink()
@@ -65,7 +65,7 @@ def test_a_file_whose_removal_is_refused_is_here_again(desk: Mounted, status: in
 
 
 def test_a_file_that_may_not_even_be_looked_up_is_here_again(desk: Mounted) -> None:
-    """A service that refuses the question has not said that the file is gone."""
+    """If the service refuses the lookup, this does not mean that the file is gone."""
     path = desk.root / "notes.txt"
     desk.allow("refused")
     with desk.deployment.faulty(status=403, path="^/api/.*/(entries|files)/"):
@@ -76,7 +76,7 @@ def test_a_file_that_may_not_even_be_looked_up_is_here_again(desk: Mounted) -> N
 
 
 def test_a_refused_removal_of_a_file_that_is_gone_is_done(desk: Mounted) -> None:
-    """A coworker deleted the file as well: nothing comes back, and nothing is reported."""
+    """A coworker deleted the file, too: it does not come back, and no refusal is reported."""
     path = desk.root / "notes.txt"
     with refusing(desk, 403, "DELETE"):
         path.unlink()
@@ -88,7 +88,7 @@ def test_a_refused_removal_of_a_file_that_is_gone_is_done(desk: Mounted) -> None
 
 
 def test_a_tree_whose_removal_is_refused_is_here_again(desk: Mounted) -> None:
-    """Entry by entry, as a shell removes it: every file, and every folder that it was in."""
+    """A shell removes entry by entry: every file and folder is back."""
     before = desk.zone.tree("docs")
     folder = desk.root / "docs"
     desk.allow("a folder that was removed here holds something")
@@ -114,7 +114,8 @@ def test_a_tree_whose_removal_is_refused_is_here_again(desk: Mounted) -> None:
 
 
 def test_what_was_moved_out_of_a_removed_folder_is_back_in_it(desk: Mounted) -> None:
-    """The folder cannot be removed while it cannot be left: all is as it was, and said once."""
+    """The folder cannot be removed while its entry cannot leave it: both are back, with one
+    report."""
     before = desk.zone.tree()
     desk.allow("refused", "a folder that was removed here holds something")
     folder = desk.root / "docs"
@@ -134,7 +135,7 @@ def test_what_was_moved_out_of_a_removed_folder_is_back_in_it(desk: Mounted) -> 
 
 
 def test_a_new_file_in_the_place_of_one_that_stays_is_kept_beside_it(desk: Mounted) -> None:
-    """Moved into the trash as itself, so that nobody takes over its history."""
+    """The old file was trashed with its identity, so that no new file takes over its history."""
     path = desk.root / "notes.txt"
     with refusing(desk, 403, "DELETE"):
         path.rename(desk.path / f".Trash-{os.getuid()}/files/notes.txt")
@@ -154,9 +155,9 @@ def test_a_new_file_in_the_place_of_one_that_stays_is_kept_beside_it(desk: Mount
 @pytest.mark.mount("settle=0.2")
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_refused_rename_goes_back(desk: Mounted, status: int) -> None:
-    """What was written to it meanwhile is a version under its former name; nothing is lost.
+    """An edit of the renamed file becomes a version under its former name; no data are lost.
 
-    A 404 about what is there is a refusal, too: the profile may have a path that is wrong.
+    A 404 about an existing entry is a refusal, too: the profile may have a wrong path.
     """
     path, new = desk.root / "notes.txt", desk.root / "renamed.txt"
     entry = desk.zone.entry_id("notes.txt")
@@ -172,7 +173,7 @@ def test_a_refused_rename_goes_back(desk: Mounted, status: int) -> None:
 
 
 def test_names_whose_exchange_is_refused_are_as_they_were(desk: Mounted) -> None:
-    """Also in a row of renames, of which the last had to wait for the first."""
+    """The same holds for a chain of renames, of which the last had to wait for the first."""
     first, second = desk.root / "notes.txt", desk.root / "docs/report.md"
     with refusing(desk, 403, "PUT"):
         second.rename(desk.root / "third")
@@ -188,7 +189,7 @@ def test_names_whose_exchange_is_refused_are_as_they_were(desk: Mounted) -> None
 def test_of_an_exchange_of_which_one_half_is_refused_nothing_keeps_a_name_that_nobody_gave(
     desk: Mounted, refused: str
 ) -> None:
-    """Whichever of the two made way for the other on the service."""
+    """The temporary name is removed, whichever of the two files had it on the service."""
     first, second = desk.root / "notes.txt", desk.root / "docs/report.md"
     before = desk.zone.tree()
     with refusing(desk, 403, "PUT", desk.zone.entry_id(refused)):
@@ -206,7 +207,7 @@ def test_of_an_exchange_of_which_one_half_is_refused_nothing_keeps_a_name_that_n
 def test_a_refused_move_out_of_a_folder_that_was_removed_since_does_not_go_back_into_it(
     desk: Mounted,
 ) -> None:
-    """Or it would be removed with that one."""
+    """Otherwise the entry would be removed with the folder."""
     inner, outer = desk.root / "docs/2026/q1.csv", desk.root / "q1.csv"
     trash = desk.path / f".Trash-{os.getuid()}/files"
     desk.allow("refused", "holds something")
@@ -224,7 +225,7 @@ def test_a_refused_move_out_of_a_folder_that_was_removed_since_does_not_go_back_
 
 
 def test_folders_that_would_go_back_into_each_other_stay_in_reach(desk: Mounted) -> None:
-    """Refused, they stay where they were brought, and go there once it is allowed."""
+    """After the refusal they stay at their new places, and are moved once it is allowed."""
     root = desk.root
     for path in ("far", "far/deep", "far/deep/x", "near", "near/y", "top"):
         (root / path).mkdir()
@@ -244,7 +245,7 @@ def test_folders_that_would_go_back_into_each_other_stay_in_reach(desk: Mounted)
 
 
 def test_where_the_former_name_is_in_use_a_refused_rename_waits(desk: Mounted) -> None:
-    """It is a failure that stays in sight, and goes through once it is allowed."""
+    """The failure is reported, and the rename succeeds once it is allowed."""
     path, new = desk.root / "big.bin", desk.root / "renamed.bin"
     with refusing(desk, 403, "PUT"):
         path.rename(new)

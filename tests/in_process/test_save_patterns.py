@@ -1,8 +1,8 @@
-"""However real programs save, the service sees one new version of the same file and no more.
+"""Saves of real programs: the service gets one new version of the same file and nothing else.
 
-The recordings in tests/traces/data are done again call by call: on a plain folder, which says
-what names and bytes there must be in the end, and on a mount with the profile they were recorded
-with, since programs go other ways where a rename or a removal is refused.
+The recordings in tests/traces/data are repeated call by call: on a plain folder, which gives the
+expected names and bytes, and on a mount with the profile of the recording, because programs behave
+differently if a rename or a removal is refused.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ CASES = [
 @pytest.mark.also_mounted(name=MOUNTED)
 @pytest.mark.parametrize("name", CASES)
 def test_a_program_saves(desk: Mounted, tmp_path: Path, name: str) -> None:
-    """What the program leaves here is what it leaves on a local disk, and one version there."""
+    """A program leaves the same files as on a local disk, and one version on the service."""
     trace = TRACES[name]
     desk.zone.make_folder(name)
     for path, kept in sorted(trace.before.items()):

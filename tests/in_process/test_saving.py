@@ -12,25 +12,25 @@ from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
 SLOWLY = pytest.mark.mount("settle=600")
-"""However long a program takes for its steps, nothing is sent between them."""
+"""Mark for a mount that sends nothing between a program's steps, however long they take."""
 
 NEW = b"first line\nsecond line, mended\nthird line\n"
 
 
 def append(path: Path) -> None:
-    """As `>>` in a shell."""
+    """Append as `>>` in a shell."""
     with path.open("ab") as file:
         file.write(b"third line\n")
 
 
 def write_in_place(path: Path) -> None:
-    """As a program that changes a record."""
+    """Write in place as a program that changes a record."""
     with path.open("r+b") as file:
         file.write(NEW)
 
 
 def rewrite(path: Path) -> None:
-    """As `>` in a shell: truncate, then write in pieces."""
+    """Truncate as `>` in a shell, then write in pieces."""
     with path.open("wb") as file:
         for start in range(0, len(NEW), 7):
             file.write(NEW[start : start + 7])
@@ -38,14 +38,14 @@ def rewrite(path: Path) -> None:
 
 
 def rename_over(path: Path) -> None:
-    """As most editors and `sed -i`: a temporary file takes the place of the old one."""
+    """Rename a temporary file over the old one, as most editors and `sed -i`."""
     new = path.with_name("tmpaBcD12")
     new.write_bytes(NEW)
     new.rename(path)
 
 
 def rename_aside(path: Path) -> None:
-    """As vim with a backup: the old one aside, a new one written, the backup removed."""
+    """Rename the old file, write a new one, and remove the backup, as vim does."""
     backup = path.with_name(path.name + ".bak")
     path.rename(backup)
     path.write_bytes(NEW)
@@ -53,7 +53,7 @@ def rename_aside(path: Path) -> None:
 
 
 def delete_and_write(path: Path) -> None:
-    """As a program that starts afresh."""
+    """Delete the file and write a new one."""
     path.unlink()
     path.write_bytes(NEW)
 
@@ -67,7 +67,7 @@ WAYS: list[Callable[[Path], None]] = [
 @pytest.mark.also_mounted
 @pytest.mark.parametrize("save", WAYS, ids=lambda way: way.__name__)
 def test_one_save_makes_one_version(desk: Mounted, save: Callable[[Path], None]) -> None:
-    """The service sees one new version of the same file, and no stray entries."""
+    """The service gets one new version of the same file, and no other entries."""
     path = desk.root / "notes.txt"
     before = desk.zone.find("notes.txt")
     save(path)
@@ -84,7 +84,7 @@ def test_one_save_makes_one_version(desk: Mounted, save: Callable[[Path], None])
 
 
 def test_a_new_file_is_on_the_service(desk: Mounted) -> None:
-    """A file that is created gets to the service with one version."""
+    """A created file is uploaded with one version."""
     data = os.urandom(2_500_000)
     (desk.root / "docs/new.bin").write_bytes(data)
     assert (desk.root / "docs/new.bin").read_bytes() == data
@@ -94,7 +94,7 @@ def test_a_new_file_is_on_the_service(desk: Mounted) -> None:
 
 
 def test_an_empty_file_is_on_the_service(desk: Mounted) -> None:
-    """`touch` creates a file of no bytes."""
+    """`touch` creates an empty file."""
     (desk.root / "flag").touch()
     desk.sync()
     assert desk.zone.read("flag") == b""
@@ -102,7 +102,7 @@ def test_an_empty_file_is_on_the_service(desk: Mounted) -> None:
 
 @SLOWLY
 def test_saves_in_quick_succession_settle(desk: Mounted) -> None:
-    """Many saves within the settle time are one version, the last one."""
+    """Many saves within the settle time make one version, the last one."""
     path = desk.root / "notes.txt"
     for number in range(10):
         path.write_text(f"draft {number}\n")
@@ -112,7 +112,7 @@ def test_saves_in_quick_succession_settle(desk: Mounted) -> None:
 
 
 def test_a_save_without_a_change_of_content_keeps_the_file(desk: Mounted) -> None:
-    """Opening for writing and closing again without writing makes no version."""
+    """Opening for writing and closing without a write makes no version."""
     with (desk.root / "notes.txt").open("r+b"):
         pass
     desk.sync()
@@ -121,7 +121,7 @@ def test_a_save_without_a_change_of_content_keeps_the_file(desk: Mounted) -> Non
 
 @pytest.mark.also_mounted
 def test_a_file_is_readable_while_it_waits(desk: Mounted) -> None:
-    """With the service down a save succeeds, can be read back, and goes out when it is up again."""
+    """With the service down a save succeeds, can be read, and is sent once the service is back."""
     desk.allow("offline", "reach", "upload")
     assert "notes.txt" in desk.names(desk.root)
     with desk.deployment.faulty(down=True):
@@ -136,7 +136,7 @@ def test_a_file_is_readable_while_it_waits(desk: Mounted) -> None:
 
 
 def test_seeded_files_have_one_version(desk: Mounted) -> None:
-    """Reading never makes a version."""
+    """Reading makes no version."""
     for name in world.SEED:
         (desk.root / name).read_bytes()
     desk.sync()
@@ -145,7 +145,7 @@ def test_seeded_files_have_one_version(desk: Mounted) -> None:
 
 @pytest.mark.mount("settle=0")
 def test_a_temporary_file_that_was_already_sent_still_makes_one_version(desk: Mounted) -> None:
-    """However long a program takes between writing and renaming: the history goes on."""
+    """The history continues, however long a program takes between writing and renaming."""
     before = desk.zone.find("notes.txt")
     temporary = desk.root / "notes.tmp"
     temporary.write_bytes(NEW)
@@ -165,7 +165,7 @@ def test_a_temporary_file_that_was_already_sent_still_makes_one_version(desk: Mo
 @pytest.mark.mount("settle=0", "refresh=0.2")
 @pytest.mark.parametrize("change", ["rename", "rename_over", "unlink", "rewrite"])
 def test_a_change_during_the_upload_is_not_lost(desk: Mounted, change: str) -> None:
-    """Renamed, removed or written again while its bytes are on their way: that is what counts."""
+    """A rename, removal or write during the upload takes effect."""
     new = desk.root / "new.bin"
     with desk.deployment.faulty(stall=300, times=1, method="POST", path="^/api/zones/"):
         new.write_bytes(b"n" * 300_000)
@@ -189,7 +189,7 @@ def test_a_change_during_the_upload_is_not_lost(desk: Mounted, change: str) -> N
 @pytest.mark.mount("settle=0", "refresh=0.2", profile="published")
 @pytest.mark.parametrize("change", ["rename", "unlink"])
 def test_published_a_name_changed_during_the_upload(desk: Mounted, change: str) -> None:
-    """Where names cannot be changed on the service: done in time, or refused; never half."""
+    """If the service cannot rename, the rename is in time or refused, and never partial."""
     new = desk.root / "new.bin"
 
     before = desk.deployment.uploads()
@@ -210,7 +210,7 @@ def test_published_a_name_changed_during_the_upload(desk: Mounted, change: str) 
 @pytest.mark.mount("settle=0")
 @pytest.mark.parametrize("name", ["new.txt", "notes.txt"])
 def test_a_lost_reply_and_a_newer_edit_are_no_conflict(desk: Mounted, name: str) -> None:
-    """An upload arrived, its answer was lost, and the file was saved again: one file, in order."""
+    """An upload succeeded, its answer was lost, and the file was saved again: no conflict."""
     path = desk.root / name
     faults = {"drop_reply": True, "times": 1, "method": "POST", "path": "^/api/zones/"}
     with desk.deployment.faulty(**faults):
@@ -228,7 +228,7 @@ def test_a_lost_reply_and_a_newer_edit_are_no_conflict(desk: Mounted, name: str)
 @pytest.mark.mount("settle=0")
 @pytest.mark.parametrize("way", ["over", "again"])
 def test_a_new_file_replaced_during_its_upload(desk: Mounted, way: str) -> None:
-    """Replaced by rename, or removed and written anew, while it is on its way: one file."""
+    """A file replaced by a rename, or removed and created again during its upload, is one file."""
     new = desk.root / "new.txt"
     with desk.deployment.faulty(stall=300, times=1, method="POST", path="^/api/zones/"):
         new.write_bytes(b"one\n")
@@ -246,7 +246,7 @@ def test_a_new_file_replaced_during_its_upload(desk: Mounted, way: str) -> None:
 
 @pytest.mark.mount("settle=0")
 def test_renamed_there_and_back_during_the_move(desk: Mounted) -> None:
-    """A rename that is taken back while the service carries it out is taken back there, too."""
+    """A rename that is reverted during its request is reverted on the service, too."""
     notes, other = desk.root / "notes.txt", desk.root / "other.txt"
     with desk.deployment.faulty(stall=300, times=1, method="PUT", path="^/api/sandbox/"):
         notes.rename(other)
@@ -258,7 +258,7 @@ def test_renamed_there_and_back_during_the_move(desk: Mounted) -> None:
 
 @pytest.mark.mount("settle=0")
 def test_a_folder_renamed_while_it_is_made(desk: Mounted) -> None:
-    """A folder renamed before the service has made it arrives under its last name."""
+    """A folder that is renamed during its creation gets its last name on the service."""
     with desk.deployment.faulty(stall=300, times=1, method="POST", path="^/api/sandbox/"):
         (desk.root / "new").mkdir()
         eventually(lambda: desk.status()["outbox"]["uploading"] == 1, what="it is on its way")
@@ -274,7 +274,7 @@ def test_a_folder_renamed_while_it_is_made(desk: Mounted) -> None:
 def test_a_temporary_file_that_was_already_sent_takes_the_place_of_one_moved_away(
     desk: Mounted, way: str
 ) -> None:
-    """A slow save whose temporary file is on the service before its target is moved away."""
+    """The temporary file of a slow save is uploaded before its target is moved away."""
     before = desk.zone.entry_id("notes.txt")
     temporary, target = desk.root / "notes.new", desk.root / "notes.txt"
     temporary.write_bytes(NEW)
@@ -297,7 +297,7 @@ def test_a_temporary_file_that_was_already_sent_takes_the_place_of_one_moved_awa
 
 
 def test_names_passed_on_keep_their_histories(desk: Mounted) -> None:
-    """Renames alone, one after the other into each other's places, end no file's history."""
+    """Renames of several files to each other's names keep every file's history."""
     ids = {}
     for name in ("log", "log.1"):
         (desk.root / name).write_bytes(name.encode())

@@ -1,9 +1,9 @@
-"""Every way to save, under every circumstance: one new version of the same file, nothing beside it.
+"""Every way to save, in every circumstance: one new version of the same file, and no other entry.
 
-A way to save is written down here as a generator that yields between its steps.  What happens at
-these moments is the circumstance: nothing; a pause after which everything is on the service; a
-service that is slow, or away until the end.  Where one version is impossible by nature, a test of
-its own says what happens instead.
+A way to save is a generator that yields between its steps.  At these moments the circumstance
+occurs: nothing; a pause after which everything is on the service; a service that is slow, or
+unreachable until the end.  If one version is impossible in principle, a separate test says what
+happens instead.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def system(path: Path) -> Any:
 
 
 def in_place(path: Path) -> Iterator[bool]:
-    """A program that changes a record."""
+    """Change a record in the file."""
     with path.open("r+b", buffering=0) as file:
         yield STILL_OPEN
         file.write(NEW[:30])
@@ -47,7 +47,7 @@ def in_place(path: Path) -> Iterator[bool]:
 
 
 def truncate_and_write(path: Path) -> Iterator[bool]:
-    """`>` in a shell, nano, and what programs fall back to."""
+    """Truncate and write, as `>` in a shell, nano, and others as a fallback."""
     with path.open("wb", buffering=0) as file:
         yield STILL_OPEN
         for start in range(0, len(NEW), 20):
@@ -57,7 +57,7 @@ def truncate_and_write(path: Path) -> Iterator[bool]:
 
 
 def rename_over(path: Path) -> Iterator[bool]:
-    """sed, KeePassXC, Qt programs: a temporary file takes the place of the old one."""
+    """Rename a temporary file over the old one, as sed, KeePassXC and Qt programs."""
     new = path.with_name(f"{path.name}.qCEvay")
     yield from truncate_and_write(new)
     yield CLOSED
@@ -65,7 +65,7 @@ def rename_over(path: Path) -> Iterator[bool]:
 
 
 def rename_while_open(path: Path) -> Iterator[bool]:
-    """GLib programs: the temporary file is renamed before it is closed."""
+    """Rename the temporary file before closing it, as GLib programs."""
     new = path.with_name(".goutputstream-OCY5Y3")
     with new.open("xb", buffering=0) as file:
         file.write(NEW)
@@ -76,7 +76,8 @@ def rename_while_open(path: Path) -> Iterator[bool]:
 
 
 def rename_aside(path: Path) -> Iterator[bool]:
-    """Old one aside, a new one written, the old one removed; refused, as vim does: in place."""
+    """Rename the old file, write a new one, remove the old one; if refused, write in place as
+    vim."""
     aside = path.with_name(f"{path.name}.old")
     try:
         path.rename(aside)
@@ -90,7 +91,7 @@ def rename_aside(path: Path) -> Iterator[bool]:
 
 
 def backup(path: Path) -> Iterator[bool]:
-    """vim and emacs with backups: the old one keeps a name of its own."""
+    """Rename the old file to a backup that stays, as vim and emacs."""
     aside = path.with_name(f"{path.name}~")
     try:
         path.rename(aside)
@@ -104,7 +105,8 @@ def backup(path: Path) -> Iterator[bool]:
 
 
 def unlink_and_create(path: Path) -> Iterator[bool]:
-    """git checkout, tar, KeePassXC's last resort; refused: in place."""
+    """Remove and create the file, as git checkout, tar and KeePassXC; if refused, write in
+    place."""
     try:
         path.unlink()
     except PermissionError:
@@ -115,7 +117,7 @@ def unlink_and_create(path: Path) -> Iterator[bool]:
 
 
 def rsync(path: Path) -> Iterator[bool]:
-    """rsync: a hidden temporary file with its modes and times set, then renamed."""
+    """Set modes and times of a hidden temporary file, then rename it, as rsync."""
     new = path.with_name(f".{path.name}.26lczb")
     calls = system(path)
     descriptor = calls.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -130,7 +132,7 @@ def rsync(path: Path) -> Iterator[bool]:
 
 
 def rsync_delayed(path: Path) -> Iterator[bool]:
-    """rsync --delay-updates: by way of a folder that stays here."""
+    """Use a local-only folder, as rsync --delay-updates."""
     folder = path.with_name(".~tmp~")
     folder.mkdir()
     yield CLOSED
@@ -141,7 +143,7 @@ def rsync_delayed(path: Path) -> Iterator[bool]:
 
 
 def lock_and_rename(path: Path) -> Iterator[bool]:
-    """git: NAME.lock made with O_EXCL, written, renamed over NAME."""
+    """Create NAME.lock with O_EXCL, write it, and rename it over NAME, as git."""
     lock = path.with_name(f"{path.name}.lock")
     with lock.open("xb", buffering=0) as file:
         file.write(NEW)
@@ -151,7 +153,7 @@ def lock_and_rename(path: Path) -> Iterator[bool]:
 
 
 def office(path: Path) -> Iterator[bool]:
-    """LibreOffice: a lock file for as long as the document is open, a temporary file, a rename."""
+    """Hold a lock file while the document is open, and rename a temporary file, as LibreOffice."""
     lock = path.with_name(f".~lock.{path.name}#")
     lock.write_bytes(b",alice,desk,21.11.2026 14:03;")
     yield CLOSED
@@ -168,9 +170,9 @@ def office(path: Path) -> Iterator[bool]:
 
 
 def appended(path: Path) -> Iterator[bool]:
-    """A log: open for as long as it likes, with an fsync after each line; one version at the end.
+    """Append to a log for any time with an fsync after each line; one version at the end.
 
-    fsync is for the disk here; only the last close says that the file is complete.
+    fsync only concerns the local disk; only the last close means that the file is complete.
     """
     with path.open("ab", buffering=0) as file:
         for line in (b"third", b"fourth", b"fifth"):
@@ -202,14 +204,14 @@ def profiles(settle: str) -> pytest.MarkDecorator:
 
 
 CALM = profiles("settle=60")
-"""A change is only sent when somebody asks for it."""
+"""Mark for mounts that send a change only on request."""
 
 HASTY = profiles("settle=0")
-"""A change is sent at once."""
+"""Mark for mounts that send a change at once."""
 
 
 class Save:
-    """One way, done once; what it must have come to."""
+    """Single save in one way, with its expected result."""
 
     def __init__(self, desk: Mounted, folder: str, name: str) -> None:
         self.place = place = Workplace(desk)
@@ -227,15 +229,15 @@ class Save:
         self._folder = folder
 
     def steps(self) -> Iterator[bool]:
-        """The steps of the program."""
+        """Yield the steps of the program."""
         yield from self._steps(self.path)
 
     def is_another(self) -> bool:
-        """Return True where another file has the name on the service."""
+        """Return True if another file has the name on the service."""
         return self.place.zone.entry_id(self.inside) != self._id
 
     def check(self, refused: Collection[str] = ()) -> None:
-        """The promise; the temporary files of ways that were `refused` are not this one's."""
+        """Check the result, ignoring temporary files of ways that were `refused`."""
         wanted = OLD + b"third\nfourth\nfifth\n" if self._name == "appended" else NEW
         zone = self.place.zone
         assert self.path.read_bytes() == wanted
@@ -250,7 +252,7 @@ class Save:
 @pytest.mark.also_mounted(name=("rename_while_open", "office", "rsync", "in_place"))
 @pytest.mark.parametrize("name", WAYS)
 def test_in_one_go(desk: Mounted, profile: str, name: str) -> None:
-    """The usual case: a save is over before anything is sent."""
+    """Normally a save is complete before anything is sent."""
     save = Save(desk, "quick", name)
     for _ in save.steps():
         pass
@@ -261,7 +263,7 @@ def test_in_one_go(desk: Mounted, profile: str, name: str) -> None:
 @CALM
 @pytest.mark.parametrize("name", WAYS)
 def test_with_everything_sent_at_each_step(desk: Mounted, profile: str, name: str) -> None:
-    """However long a program takes between two steps, what is half done is not a version."""
+    """However long a program takes between two steps, an incomplete state is no version."""
     if profile == "published" and name in STRANDED:
         stranded(Save(desk, "pauses", name))
         return
@@ -276,11 +278,11 @@ def test_with_everything_sent_at_each_step(desk: Mounted, profile: str, name: st
 
 
 def stranded(save: Save) -> None:
-    """Published: a temporary file the service has already got can be renamed by nobody.
+    """Check the result with `published`, where an uploaded temporary file cannot be renamed.
 
-    The rename is refused at once, the file that was to be saved is what it was, and the bytes are
-    safe under the temporary name, here and there.  One version is impossible without a deletion,
-    which that profile does not have.
+    The rename is refused at once, the target is unchanged, and the bytes are safe under the
+    temporary name, locally and on the service.  One version is impossible without a deletion, which
+    that profile does not have.
     """
     with pytest.raises(PermissionError):
         for still_open in save.steps():
@@ -294,11 +296,10 @@ def stranded(save: Save) -> None:
 
 
 def made_anew(save: Save) -> None:
-    """Sandbox: `sync` between the removal (or renaming) of the old file and the writing of the new.
+    """Check the result with a `sync` between the removal (or renaming) and the new file.
 
-    Then the service was told, as was asked for, that there is no such file any more, and what
-    comes later is a new one.  Nothing stray is left.  Without a `sync` the service hears of a
-    removal two seconds later at the earliest.
+    Then the service was told, as requested, that the file is gone, and the later one is new. No
+    other entry is left.  Without a `sync` a removal is sent two seconds later at the earliest.
     """
     zone, folder = save.place.zone, save.inside.split("/")[0]
     assert zone.read(save.inside) == NEW
@@ -309,9 +310,9 @@ def made_anew(save: Save) -> None:
 @HASTY
 @pytest.mark.parametrize("name", WAYS)
 def test_with_changes_sent_at_once(desk: Mounted, profile: str, name: str) -> None:
-    """Without a settle time, in the middle of a save, it is one version nevertheless.
+    """Without a settle time, a save still makes one version.
 
-    With `published` a temporary file may have arrived before its rename: that is refused then.
+    With `published` a temporary file may be uploaded before its rename, which is then refused.
     """
     save = Save(desk, "at once", name)
     refused = False
@@ -337,7 +338,8 @@ def test_with_changes_sent_at_once(desk: Mounted, profile: str, name: str) -> No
 @pytest.mark.also_mounted(circumstance="slow", profile="sandbox")
 @pytest.mark.parametrize("circumstance", ["slow", "away"])
 def test_with_a_service_in_trouble(desk: Mounted, profile: str, circumstance: str) -> None:
-    """All ways, one after the other, on a service that is slow, or away until they are over."""
+    """All ways, one after the other, on a service that is slow, or unreachable until they are
+    over."""
     desk.allow("offline", "reach", "upload")
     saves = {name: Save(desk, circumstance, name) for name in WAYS}
     for save in saves.values():

@@ -1,6 +1,6 @@
-"""A desk: programs that change files, a service, and the outbox between them, all in memory.
+"""Programs that change files, a service, and the outbox between them, all in memory.
 
-What the vfs makes of each verb is written down here once more; how it is sent, in `sending`.
+The effect of each operation in the vfs is modelled here independently; sending is in `sending`.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from zonedrive.model import Revision
 
 @dataclass
 class Desk(Sending):
-    """Everything at once; the verbs raise OSError where the kernel would."""
+    """Programs, outbox and service; the operations raise OSError like the kernel."""
 
     # ---- what programs do ----
 
     def create(self, parent: int, name: str) -> Node:
-        """open(2) with O_CREAT; open for writing from now on."""
+        """Create a file like open(2) with O_CREAT; it stays open for writing."""
         if self.child(parent, name) is not None:
             raise FileExistsError(name)
         node = self.new(parent, name, local=self._stays_local(parent, name))
@@ -25,7 +25,7 @@ class Desk(Sending):
         return node
 
     def write(self, node: Node) -> None:
-        """Other content, committed as an fsync does."""
+        """Write new content and commit it, like fsync."""
         if node.folder or node.parent == NOWHERE:
             raise IsADirectoryError(node.name)
         node.writing = True
@@ -36,14 +36,14 @@ class Desk(Sending):
             self._content(node, base, held=True)
 
     def close(self, node: Node) -> None:
-        """The last close."""
+        """Close the file for the last time."""
         node.writing = False
         intent = self.journal.get(node.ino)
         if intent is not None and intent.generation:
             self.journal.hold(node.ino, False, 0)
 
     def mkdir(self, parent: int, name: str) -> Node:
-        """A new folder."""
+        """Create a folder."""
         if self.child(parent, name) is not None:
             raise FileExistsError(name)
         node = self.new(parent, name, folder=True, local=self._stays_local(parent, name))
@@ -52,7 +52,7 @@ class Desk(Sending):
         return node
 
     def remove(self, node: Node) -> None:
-        """unlink(2) and rmdir(2)."""
+        """Remove an entry like unlink(2) and rmdir(2)."""
         if node.folder and self.inside(node.ino):
             raise OSError("not empty")
         node.writing = False
@@ -64,7 +64,7 @@ class Desk(Sending):
         self.journal.gone(node.ino, 0)
 
     def rename(self, node: Node, parent: int, name: str) -> None:
-        """rename(2)."""
+        """Rename an entry like rename(2)."""
         target = self.child(parent, name)
         above = parent
         while above:
@@ -84,7 +84,7 @@ class Desk(Sending):
         self._place(node, parent, name)
 
     def exchange(self, one: Node, other: Node) -> None:
-        """renameat2(2) with RENAME_EXCHANGE."""
+        """Exchange two entries like renameat2(2) with RENAME_EXCHANGE."""
         if one.folder or other.folder:
             raise OSError("folders are moved by rename")
         here, there = (one.parent, one.name), (other.parent, other.name)
@@ -95,7 +95,7 @@ class Desk(Sending):
     # ---- what that means for the outbox ----
 
     def _take_parked_place(self, node: Node, parent: int, name: str) -> None:
-        """What is on the service there has a name of this machine: that history goes on."""
+        """Take over the history of the service's file there, which has a local-only name now."""
         wanted = self.nodes[parent].remote_id, name
         parked = (each.ino for each in self.journal.all() if each.parked)
         former = next((ino for ino in parked if self.nodes[ino].origin == wanted), node.ino)
@@ -125,7 +125,7 @@ class Desk(Sending):
             self.journal.place(node.ino, 0)
 
     def _ghost(self, node: Node) -> None:
-        """What may have arrived for it is somebody's who removes it."""
+        """Add an inode that removes a file which a pending request may have created."""
         ghost = self.new(NOWHERE, node.name, folder=node.folder, doubt=node.doubt)
         self.journal.gone(ghost.ino, 0)
         node.doubt = None

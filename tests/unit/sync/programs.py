@@ -1,8 +1,8 @@
-"""Programs at a desk: ways to save, planted in the noise of any other operations.
+"""Random programs on a desk: ways to save, mixed with any other operations.
 
-    python -m tests.unit.sync.programs 100000 [SEED]     so many random operations
+python -m tests.unit.sync.programs 100000 [SEED]     number of random operations
 
-Must not know how the desk works.
+Knows nothing about the implementation of the desk.
 """
 
 import random
@@ -19,7 +19,7 @@ NAMES = ("a", "b", "c", "d", "a~")
 
 
 def rename_over(desk: Desk, file: Node) -> Iterator[None]:
-    """A temporary file takes the place of the old one."""
+    """Rename a temporary file over the old one."""
     new = desk.create(ZONE, f"{file.name}.tmp")
     yield
     desk.write(new)
@@ -30,7 +30,7 @@ def rename_over(desk: Desk, file: Node) -> Iterator[None]:
 
 
 def rename_while_open(desk: Desk, file: Node) -> Iterator[None]:
-    """The same, closed last."""
+    """Rename an open temporary file over the old one, and close it last."""
     new = desk.create(ZONE, f"{file.name}.tmp")
     yield
     desk.rename(new, ZONE, file.name)
@@ -39,7 +39,7 @@ def rename_while_open(desk: Desk, file: Node) -> Iterator[None]:
 
 
 def in_place(desk: Desk, file: Node) -> Iterator[None]:
-    """Several writes with an fsync after each."""
+    """Write several times, with an fsync after each."""
     for _ in range(3):
         desk.write(file)
         yield
@@ -47,7 +47,7 @@ def in_place(desk: Desk, file: Node) -> Iterator[None]:
 
 
 def rename_aside(desk: Desk, file: Node) -> Iterator[None]:
-    """Aside, written anew, the old one removed."""
+    """Rename the old file, write a new one, and remove the old one."""
     name = file.name
     desk.unhurried.add(file.ino)
     desk.rename(file, ZONE, f"{name}.old")
@@ -62,7 +62,7 @@ def rename_aside(desk: Desk, file: Node) -> Iterator[None]:
 
 
 def backup(desk: Desk, file: Node) -> Iterator[None]:
-    """The old one keeps a name that stays here, for as long as one likes."""
+    """Rename the old file to a local-only name, which it keeps for any time."""
     name = file.name
     desk.rename(file, ZONE, f"{name}~")
     yield
@@ -72,7 +72,7 @@ def backup(desk: Desk, file: Node) -> Iterator[None]:
 
 
 def unlink_and_create(desk: Desk, file: Node) -> Iterator[None]:
-    """Removed, written anew."""
+    """Remove the file, and write it again."""
     name = file.name
     desk.unhurried.add(file.ino)
     desk.remove(file)
@@ -85,7 +85,7 @@ def unlink_and_create(desk: Desk, file: Node) -> Iterator[None]:
 
 
 def by_local_folder(desk: Desk, file: Node) -> Iterator[None]:
-    """rsync --delay-updates."""
+    """Save like rsync --delay-updates."""
     folder = desk.mkdir(ZONE, f"{file.name}.d~")
     yield
     new = desk.create(folder.ino, "x")
@@ -107,7 +107,7 @@ OPERATIONS = (
 
 
 class Play:
-    """Random operations on a desk, and on it files that are saved in the middle of the noise."""
+    """Random operations on a desk, with saves in between."""
 
     def __init__(self) -> None:
         self.desk = Desk()
@@ -119,7 +119,7 @@ class Play:
             self.desk.seed(name)
 
     def do(self, operation: str, first: int, second: int) -> None:
-        """One; what a kernel would refuse is refused here."""
+        """Do one operation; it is refused if a kernel would refuse it."""
         desk = self.desk
         desk.done[operation] += 1
         noise = [
@@ -185,7 +185,7 @@ class Play:
             self.desk.unhurried.discard(self._files[name].ino)
 
     def end(self) -> None:
-        """Finish every save, close everything, let the outbox work; then hold both sides."""
+        """Finish every save, close everything, let the outbox work; then compare both sides."""
         desk = self.desk
         while self._saving:
             self._save(0)
@@ -223,7 +223,7 @@ class Play:
             assert len(entry.versions) == 2, f"{name}: {entry.versions}"
 
     def _below_parked(self, path: str, parked: set[str | None]) -> bool:
-        """Whether the service keeps it as it was because here it has a name of its own."""
+        """Return True if the service keeps the file because it has a local-only name here."""
         service = self.desk.service
         paths = {service._path(each) for each in parked if each in service.entries}
         return any(path == each or path.startswith(f"{each}/") for each in paths)
@@ -237,7 +237,7 @@ class Play:
 
 
 def main(wanted: int, seed: int = 1) -> None:
-    """That many random operations, in plays of random length."""
+    """Run that many random operations, in plays of random length."""
     chance, done, plays = random.Random(seed), Counter[str](), 0
     while sum(done[each] for each in set(OPERATIONS)) < wanted:
         play, plays = Play(), plays + 1

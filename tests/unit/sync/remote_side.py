@@ -1,4 +1,4 @@
-"""A service in memory that refuses what a real one refuses, as a failed assertion.
+"""Service in memory that raises a failed assertion if a real one would refuse.
 
 Knows only ids, names and versions; content is a number.
 """
@@ -9,12 +9,12 @@ ROOT_ID = "root"
 
 
 class TakenError(Exception):
-    """The name is in use, or the folder: whoever asked tries again later."""
+    """Error for a name or folder in use: the caller tries again later."""
 
 
 @dataclass
 class Entry:
-    """A file, or, without versions, a folder."""
+    """File or, without versions, a folder."""
 
     folder: str
     name: str
@@ -22,27 +22,27 @@ class Entry:
 
 
 class Service:
-    """The entries by id."""
+    """Entries by id."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
         self._last = 0
 
     def put(self, folder: str, name: str, content: int) -> str:
-        """A new file, or, for content 0, a new folder."""
+        """Add a file or, for content 0, a folder."""
         self._require_free(folder, name)
         self._last += 1
         self.entries[f"e{self._last}"] = Entry(folder, name, [content] if content else [])
         return f"e{self._last}"
 
     def add_version(self, entry_id: str, known: int, content: int) -> None:
-        """The next version of a file, which must follow the one its maker knows."""
+        """Add a version to a file, based on its newest version."""
         versions = self.entries[entry_id].versions
         assert len(versions) == known, f"a conflict with oneself: {versions} after {known}"
         versions.append(content)
 
     def move(self, entry_id: str, folder: str, name: str) -> None:
-        """Another folder or name."""
+        """Change folder or name of an entry."""
         entry = self.entries[entry_id]
         if (entry.folder, entry.name) == (folder, name):
             return
@@ -54,13 +54,13 @@ class Service:
         entry.folder, entry.name = folder, name
 
     def delete(self, entry_id: str | None) -> None:
-        """Gone; also if it is gone already."""
+        """Delete an entry, which may be deleted already."""
         if any(each.folder == entry_id for each in self.entries.values()):
             raise TakenError("the folder is not empty")
         self.entries.pop(entry_id or "", None)
 
     def find(self, folder: str, name: str, entry_id: str | None, content: int) -> str | None:
-        """The entry that a request of unknown end made, or made a version of."""
+        """Return the entry that a pending request has created, or given a version."""
         for found, entry in self.entries.items():
             there = entry_id == found if entry_id else (entry.folder, entry.name) == (folder, name)
             if there and entry.versions[-1:] == ([content] if content else []):
@@ -68,7 +68,7 @@ class Service:
         return None
 
     def tree(self) -> dict[str, int]:
-        """Content by path; 0 for folders."""
+        """Return the content by path; 0 for folders."""
         return {self._path(entry_id): (entry.versions or [0])[-1]
                 for entry_id, entry in self.entries.items()}  # fmt: skip
 

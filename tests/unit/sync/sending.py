@@ -1,8 +1,8 @@
-"""The way out of a desk: inodes, a service, and the steps between them, all in memory.
+"""Inodes, a service, and the steps of the outbox between them, all in memory.
 
-The journal and the folding are the real ones.  What the vfs does at each step is written down
-here once more, as short as it can be: a second opinion, not a copy.  Knows no network, no bytes
-(content is a number) and no time.
+The journal and the folding are the real ones.  The vfs is modelled independently and as briefly as
+possible: a second implementation, not a copy.  Knows no network, no bytes (content is a number) and
+no time.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ ZONE, NOWHERE = 1, 0
 
 @dataclass
 class PendingRequest:
-    """A request whose answer is not known here."""
+    """Request whose answer is not known here."""
 
     sent_by: int
     generation: int  # 0: a folder, or a move
@@ -32,13 +32,13 @@ class PendingRequest:
 
     @property
     def is_move(self) -> bool:
-        """Whether an entry was to get that place."""
+        """Return True if the request moves an entry to that place."""
         return self.remote_id is not None and not self.generation
 
 
 @dataclass
 class Node:
-    """An inode."""
+    """Inode of the model."""
 
     ino: int
     parent: int
@@ -55,7 +55,7 @@ class Node:
 
 
 class _Memory:
-    """A database that keeps nothing: the journal mirrors its table anyway."""
+    """Database that stores nothing, because the journal keeps its rows in memory anyway."""
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -67,12 +67,12 @@ class _Memory:
         return []
 
     def on_rollback(self, step: object) -> None:
-        """Nothing ever fails."""
+        """Ignore the callback, because no transaction fails."""
 
 
 @dataclass
 class Under:
-    """A request under way: the service has done it."""
+    """Running request, whose effect on the service is complete."""
 
     step: Step
     remote_id: str
@@ -82,7 +82,7 @@ class Under:
 
 @dataclass
 class Sending:
-    """Inodes, and how the service learns of them."""
+    """Inodes, and their transfer to the service."""
 
     service: Service = field(default_factory=Service)
     nodes: dict[int, Node] = field(default_factory=dict)
@@ -99,25 +99,25 @@ class Sending:
     # ---- looking ----
 
     def child(self, parent: int, name: str) -> Node | None:
-        """The entry of that name."""
+        """Return the entry with that name."""
         return next((n for n in self.nodes.values() if (n.parent, n.name) == (parent, name)), None)
 
     def inside(self, parent: int) -> list[Node]:
-        """The entries of a folder."""
+        """Return the entries of a folder."""
         return [node for node in self.nodes.values() if node.parent == parent]
 
     def by_remote(self, remote_id: str | None) -> Node | None:
-        """The inode that stands for an entry."""
+        """Return the inode of an entry on the service."""
         return next((n for n in self.nodes.values() if n.remote_id == remote_id), None)
 
     def new(self, parent: int, name: str, **fields: object) -> Node:
-        """Another inode."""
+        """Add an inode."""
         self._last += 1
         node = self.nodes[self._last] = Node(self._last, parent, name, **fields)  # type: ignore[arg-type]
         return node
 
     def seed(self, name: str) -> Node:
-        """A file that both sides have."""
+        """Add a file that both sides have."""
         remote_id = self.service.put(ROOT_ID, name, 1)
         return self.new(
             ZONE, name, remote_id=remote_id, origin=(ROOT_ID, name), revision=1, content=1
@@ -134,7 +134,7 @@ class Sending:
         self.journal.set_base(node.ino, base)
 
     def _give_up_identity(self, node: Node) -> None:
-        """The entry is to be deleted; the node is a new file, with the bytes it had."""
+        """Make the node a new file with its former bytes, because its entry is to be deleted."""
         self._keep_bytes(node)
         ghost = self.new(NOWHERE, node.name, remote_id=node.remote_id, origin=node.origin)
         ghost.revision, ghost.doubt = node.revision, node.doubt
@@ -154,7 +154,7 @@ class Sending:
     # ---- the way out ----
 
     def _above(self, node: Node) -> list[int]:
-        """The folders it is in on the service."""
+        """Return the folders above the node on the service."""
         folders: list[int] = []
         above = node.origin
         while above is not None:
@@ -165,7 +165,7 @@ class Sending:
         return folders
 
     def describe(self, intent: Intent) -> InodeView:
-        """What folding sees."""
+        """Return the view of an inode for folding."""
         node = self.nodes[intent.ino]
         inside = self._above(node)
         origin: Place | None = None
@@ -189,7 +189,7 @@ class Sending:
         )
 
     def steps(self) -> list[Step]:
-        """The steps that could start now."""
+        """Return the steps that could start now."""
         intents = self.journal.all()
         subjects = {intent.ino: self.describe(intent) for intent in intents}
         writing = {
@@ -207,7 +207,7 @@ class Sending:
         ]
 
     def start(self, step: Step) -> None:
-        """Carry a step out up to the moment at which the service has done it."""
+        """Start a step; its effect on the service is complete afterwards."""
         node = self.nodes[step.ino]
         self.done[f"step {step.action.name}"] += 1
         perhaps_there = [
@@ -257,14 +257,14 @@ class Sending:
                 self.under_way[node.ino] = Under(step, node.remote_id or "", None, ("", ""))
 
     def refresh(self) -> None:
-        """A listing: names on the service are as it says, but for requests under way."""
+        """Apply a listing: names are those of the service, except during requests."""
         for node in self.nodes.values():
             entry = self.service.entries.get(node.remote_id or "")
             if entry is not None and node.ino not in self.under_way:
                 node.origin = (entry.folder, entry.name)
 
     def answer(self, ino: int, *, lost: bool) -> None:
-        """The answer to a request comes, or never does."""
+        """Deliver or lose the answer to a request."""
         under = self.under_way.pop(ino)
         self.done["lost replies" if lost else "replies"] += 1
         if lost:
@@ -303,7 +303,7 @@ class Sending:
         return node.remote_id is None
 
     def _locate(self, node: Node) -> None:
-        """A move without an answer was made or not."""
+        """Find out if a move without an answer was made."""
         node.doubt = None
         entry = self.service.entries.get(node.remote_id or "")
         if entry is None:

@@ -1,4 +1,4 @@
-"""Comparing with what the service has: right, and never in the way of others."""
+"""Comparison with the service's content: correct, and without delay for other requests."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ DEADLINE = 60
 
 
 class Transfer:
-    """Downloads that wait until they are let go."""
+    """Downloads that wait until the test releases them."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -27,7 +27,7 @@ class Transfer:
 
     @contextmanager
     def download(self, zone: str, file: str, *, version: str | None) -> Iterator[list[bytes]]:
-        """Give the content of a file, in two pieces."""
+        """Return the content of a file, in two pieces."""
         self.number += 1
         self.begun.release()
         assert self.go.wait(DEADLINE)
@@ -47,7 +47,7 @@ class Bytes:
 
 
 async def test_downloads_for_comparison_take_only_their_own_threads() -> None:
-    """However many files are to be compared, there are only so many downloads at once."""
+    """However many files are compared, the number of simultaneous downloads is limited."""
     transfer, found = Transfer(), dict[str, bool]()
     state = SimpleNamespace(settings=SimpleNamespace(transfers=2))
     service = SimpleNamespace(transfer=transfer)

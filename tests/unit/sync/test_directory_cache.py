@@ -44,8 +44,10 @@ def state(tmp_path: Path) -> Iterator[LocalState]:
 async def test_a_listing_from_before_a_suspend_is_not_recent(
     state: LocalState, monkeypatch: pytest.MonkeyPatch, suspended_ns: int, listings: int
 ) -> None:
-    """A new file's name is checked in a listing that coworkers' changes during the suspend are in,
-    although the monotonic clock stood still."""
+    """A new file's name is checked in a listing that includes changes during the suspend.
+
+    The monotonic clock stands still during a suspend.
+    """
     service = Empty()
     folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
     async with trio.open_nursery() as nursery:
@@ -64,7 +66,7 @@ async def test_a_listing_from_before_a_suspend_is_not_recent(
 async def test_nothing_is_prefetched_from_an_unreachable_service(
     state: LocalState, link: str, listings: int
 ) -> None:
-    """A prefetch that nobody waits for adds no load to a service in trouble."""
+    """A prefetch for which no program waits adds no load to a service with problems."""
     service = Empty()
     folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
     async with trio.open_nursery() as nursery:

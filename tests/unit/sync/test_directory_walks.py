@@ -1,4 +1,4 @@
-"""Which folders are wanted ahead of a program, and how many: without kernel and service."""
+"""Folders that are prefetched for a program, and their number, without kernel and service."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from zonedrive.sync.directory_walks import GONE_S, MOST, SOON_S, DirectoryWalks
 
 
 class World:
-    """A tree of folders; who lists one of them sees what is asked for ahead."""
+    """Tree of folders, with a record of prefetch requests."""
 
     def __init__(self, tree: Inodes, zone: Inode, clock: list[float]) -> None:
         self.tree, self.zone, self.clock = tree, zone, clock
@@ -29,7 +29,7 @@ class World:
         )
 
     def make(self, parent: Inode, *names: str) -> list[Inode]:
-        """Folders that the service has."""
+        """Create folders that the service has."""
         made = []
         with self.tree.transaction():
             for name in names:
@@ -38,7 +38,7 @@ class World:
         return made
 
     def visit(self, folder: Inode) -> None:
-        """A program lists it."""
+        """List a folder as a program."""
         self.walks.reading(folder.ino)
         known = folder.ino in self.listed
         if known and not self.walks.expects(folder.ino):
@@ -49,24 +49,24 @@ class World:
         self.land()
 
     def land(self) -> None:
-        """All that was asked for arrives."""
+        """Complete all requested listings."""
         for ino in self.coming():
             self.listed.add(ino)
             self.walks.landed(ino)
 
     def coming(self) -> Iterator[int]:
-        """What was asked for and is not there yet."""
+        """Return the requested folders that are not listed yet."""
         while waiting := [ino for ino in self.asked_inos if ino not in self.listed]:
             yield waiting[0]
 
     @property
     def asked_inos(self) -> list[int]:
-        """All that was ever asked for."""
+        """Return the inode numbers of all requested folders."""
         return [int(each.partition(" ")[0]) for each in self.asked]
 
     @property
     def names(self) -> list[str]:
-        """The same by name, in order."""
+        """Return the names of all requested folders, in order."""
         return [each.partition(" ")[2] for each in self.asked]
 
     def _ask(self, folder: Inode) -> None:
@@ -75,7 +75,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """An empty zone, and a clock that stands still."""
+    """Return an empty zone, and a clock that stands still."""
     disk = Disk(tmp_path)
     state = disk.start()
     clock = [1000.0]
@@ -85,12 +85,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def names(prefix: str, count: int) -> list[str]:
-    """Names in order."""
+    """Return names in order."""
     return [f"{prefix}{number:05}" for number in range(count)]
 
 
 def test_the_second_sibling_begins_a_walk(world: World) -> None:
-    """After two folders of one parent those that follow are wanted, in their order."""
+    """After two folders of one parent the following ones are prefetched, in their order."""
     folders = world.make(world.zone, *names("f", 10))
     world.visit(folders[2])
     assert world.names == []
@@ -103,7 +103,7 @@ def test_the_second_sibling_begins_a_walk(world: World) -> None:
 def test_a_folder_listed_ahead_is_looked_into_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When it is listed; not another time when the program comes to it."""
+    """It is checked when it is listed, and not again when the program visits it."""
     looked: list[int] = []
     folders_in = world.tree.rows.folders_in
 
@@ -121,7 +121,7 @@ def test_a_folder_listed_ahead_is_looked_into_once(
 
 
 def test_two_siblings_long_after_each_other_are_no_walk(world: World) -> None:
-    """A person who looks into one folder and later into another one."""
+    """A person may look into one folder and later into another one."""
     folders = world.make(world.zone, *names("f", 10))
     world.visit(folders[0])
     world.clock[0] += SOON_S + 1
@@ -133,7 +133,7 @@ def test_two_siblings_long_after_each_other_are_no_walk(world: World) -> None:
 def test_who_lists_a_folder_and_its_first_child_may_walk(
     world: World, child: int, walks: bool
 ) -> None:
-    """As `find` does, if it goes on; who goes into any other one knows where to go."""
+    """`find` begins this way; a program that enters any other child is not walking."""
     folders = world.make(world.zone, *names("f", 10))
     (inside,) = world.make(folders[child], "inside")
     world.walks.reading(world.zone.ino)
@@ -144,7 +144,7 @@ def test_who_lists_a_folder_and_its_first_child_may_walk(
 
 
 def test_twenty_who_wait_for_one_folder_are_no_walk(world: World) -> None:
-    """The same folder again and again moves nobody."""
+    """Repeated visits of the same folder do not begin a walk."""
     folders = world.make(world.zone, *names("f", 10))
     world.walks.reading(world.zone.ino)
     for _ in range(20):
@@ -154,7 +154,7 @@ def test_twenty_who_wait_for_one_folder_are_no_walk(world: World) -> None:
 
 
 def test_a_tree_is_listed_as_it_is_walked(world: World) -> None:
-    """Inside of the first folder before the second one; and every folder once."""
+    """The first folder is listed with everything below it before the second; each folder once."""
     order: list[Inode] = []
     for top in world.make(world.zone, *names("t", 12)):
         order.append(top)
@@ -172,7 +172,7 @@ def test_a_tree_is_listed_as_it_is_walked(world: World) -> None:
 
 
 def test_who_does_not_go_inside_gets_siblings_alone(world: World) -> None:
-    """`ls */`: what is inside of those folders is not wanted."""
+    """For `ls */` the subfolders are not prefetched."""
     tops = world.make(world.zone, *names("t", 40))
     for top in tops:
         world.make(top, "inside")
@@ -183,7 +183,7 @@ def test_who_does_not_go_inside_gets_siblings_alone(world: World) -> None:
 
 
 def test_no_more_than_the_window_is_ahead(world: World) -> None:
-    """Ten thousand folders are not listed for who looks at some."""
+    """Ten thousand folders are not listed for a program that visits some of them."""
     folders = world.make(world.zone, *names("f", 3000))
     for number, folder in enumerate(folders[:200]):
         world.visit(folder)
@@ -191,7 +191,7 @@ def test_no_more_than_the_window_is_ahead(world: World) -> None:
 
 
 def test_nobody_is_asked_while_there_is_no_place(world: World) -> None:
-    """And it goes on as soon as there is one."""
+    """Prefetching continues as soon as a slot is free."""
     folders = world.make(world.zone, *names("f", 10))
     world.room = 0
     world.visit(folders[0])
@@ -203,7 +203,7 @@ def test_nobody_is_asked_while_there_is_no_place(world: World) -> None:
 
 
 def test_a_walker_that_stands_still_is_forgotten(world: World) -> None:
-    """What has landed since brings nothing more."""
+    """Listings that have completed since cause no further prefetching."""
     folders = world.make(world.zone, *names("f", 10))
     world.room = 0
     world.visit(folders[0])
@@ -215,7 +215,7 @@ def test_a_walker_that_stands_still_is_forgotten(world: World) -> None:
 
 
 def test_it_goes_on_further_up(world: World) -> None:
-    """Who has finished one folder and goes to the next one beside it is still the same."""
+    """A program that finishes a folder and visits the next sibling continues its walk."""
     first, second, _ = world.make(world.zone, "a", "b", "c")
     inside = world.make(first, *names("f", 4))
     world.visit(inside[0])
@@ -226,7 +226,7 @@ def test_it_goes_on_further_up(world: World) -> None:
 
 
 def test_looking_up_the_way_is_no_move(world: World) -> None:
-    """The folders above are used again and again: nothing beside them is wanted."""
+    """Folders above are used repeatedly: their siblings are not prefetched."""
     first, *_ = world.make(world.zone, "a", "b", "c")
     inside = world.make(first, *names("f", 6))
     world.visit(inside[0])
@@ -237,7 +237,7 @@ def test_looking_up_the_way_is_no_move(world: World) -> None:
 
 
 def test_a_second_thread_is_served_as_well(world: World) -> None:
-    """Two that share the folders of one walk: what either comes to next is wanted."""
+    """If two threads share a walk, the next folders of both are prefetched."""
     folders = world.make(world.zone, *names("f", 100))
     for one, other in zip(folders[:20], folders[50:70], strict=True):
         world.visit(one)
@@ -246,7 +246,7 @@ def test_a_second_thread_is_served_as_well(world: World) -> None:
 
 
 def test_who_goes_by_the_names_is_followed(world: World) -> None:
-    """Where the service lists in another order, two folders tell which one it is."""
+    """If the service lists in another order, two folders are enough to recognise the order."""
     shuffled = [f"f{number * 7 % 30:02}" for number in range(30)]
     folders = {folder.name: folder for folder in world.make(world.zone, *shuffled)}
     late = []
@@ -259,7 +259,7 @@ def test_who_goes_by_the_names_is_followed(world: World) -> None:
 
 
 def test_the_root_and_a_zone_are_no_siblings(world: World) -> None:
-    """Whoever opens a zone has come through the root."""
+    """Every program that opens a zone has visited the root before."""
     world.make(world.zone, *names("f", 3))
     with world.tree.transaction():
         world.tree.add(ROOT, "Other", Kind.ZONE, zone="o", remote_id="other")

@@ -1,4 +1,4 @@
-"""The dispatcher: everything is sent, in order, and a failure stops only itself."""
+"""Dispatcher: all changes are sent in order, and a failure stops only its own change."""
 
 import errno
 import time
@@ -24,7 +24,7 @@ PATIENCE = 60
 
 
 class StepExecutor:
-    """Carries steps as it is told to."""
+    """Executor whose results a test defines."""
 
     def __init__(self, journal: IntentTable) -> None:
         self.journal = journal
@@ -104,7 +104,7 @@ async def running(
 
 
 async def test_everything_is_sent_within_the_places(journal: IntentTable) -> None:
-    """All waiting files arrive, never more than allowed at the same time."""
+    """All pending files are sent, never more at the same time than allowed."""
     carrier = StepExecutor(journal)
     write(journal, *range(50))
     async with running(carrier, places=4) as dispatcher:
@@ -114,7 +114,7 @@ async def test_everything_is_sent_within_the_places(journal: IntentTable) -> Non
 
 
 async def test_a_refusal_stops_only_its_file(journal: IntentTable) -> None:
-    """One file that may not be written holds up no other, and says why."""
+    """A file that may not be written delays no other, and its reason is reported."""
     carrier = StepExecutor(journal)
     carrier.errors[2] = [Forbidden("no right to write here", status=403)]
     write(journal, 1, 2, 3)
@@ -126,7 +126,7 @@ async def test_a_refusal_stops_only_its_file(journal: IntentTable) -> None:
 
 
 async def test_a_refused_file_is_sent_when_somebody_asks_again(journal: IntentTable) -> None:
-    """`sync` tries what was refused at once: the cause may have gone."""
+    """`sync` tries refused files at once, because the cause may be gone."""
     carrier = StepExecutor(journal)
     carrier.errors[2] = [Forbidden("no")]
     write(journal, 2)
@@ -138,7 +138,7 @@ async def test_a_refused_file_is_sent_when_somebody_asks_again(journal: IntentTa
 
 
 async def test_a_passing_failure_is_tried_again_by_itself(journal: IntentTable) -> None:
-    """A service that is down for a moment needs nobody's help."""
+    """A short outage of the service needs no action of the user."""
     carrier = StepExecutor(journal)
     carrier.errors[2] = [Unavailable("busy")]
     write(journal, 2)
@@ -148,7 +148,7 @@ async def test_a_passing_failure_is_tried_again_by_itself(journal: IntentTable) 
 
 
 async def test_what_changed_meanwhile_is_decided_again_at_once(journal: IntentTable) -> None:
-    """That is no failure; only what changes again and again has to wait a little."""
+    """A change meanwhile is no failure; only repeated changes cause a short wait."""
     carrier = StepExecutor(journal)
     carrier.errors[2] = [Changed("another version"), Changed("and another one")]
     write(journal, 2)
@@ -182,7 +182,7 @@ async def test_only_what_the_service_refused_is_called_a_refusal(
     level: str,
     logged: str,
 ) -> None:
-    """The outbox keeps why; the log names it, with its traceback where nobody foresaw it."""
+    """The outbox stores the reason; the log has it, with a traceback for an unexpected error."""
     caplog.set_level("INFO")
     carrier = StepExecutor(journal)
     carrier.errors[2] = [error]
@@ -197,7 +197,7 @@ async def test_only_what_the_service_refused_is_called_a_refusal(
 
 
 async def test_small_files_do_not_wait_behind_big_ones(journal: IntentTable) -> None:
-    """Long uploads never take every place."""
+    """Long uploads never use all slots."""
     carrier = StepExecutor(journal)
     for ino in range(1, 9):
         carrier.gates[ino] = trio.Event()
@@ -213,7 +213,7 @@ async def test_small_files_do_not_wait_behind_big_ones(journal: IntentTable) -> 
 
 
 async def test_files_of_middle_size_leave_places_to_small_ones(journal: IntentTable) -> None:
-    """However many of them are under way, a small file starts at once."""
+    """However many of them are running, a small file starts at once."""
     carrier = StepExecutor(journal)
     for ino in range(1, 9):
         carrier.gates[ino] = trio.Event()
@@ -231,7 +231,7 @@ async def test_files_of_middle_size_leave_places_to_small_ones(journal: IntentTa
 async def test_only_tiny_files_use_every_connection(
     journal: IntentTable, size: int, at_once: int
 ) -> None:
-    """With many connections more tiny files run at once, and no more of the others."""
+    """With many connections more tiny files run at once, but no more of the others."""
     carrier = StepExecutor(journal)
     for ino in range(1, 41):
         carrier.gates[ino] = trio.Event()
@@ -246,7 +246,7 @@ async def test_only_tiny_files_use_every_connection(
 
 
 async def test_nothing_is_tried_while_the_service_is_away(journal: IntentTable) -> None:
-    """Offline, files wait; back online they go at once, whatever their last try had to wait."""
+    """Offline, files wait; once online, they are sent at once, whatever their pause was."""
     carrier = StepExecutor(journal)
     carrier.online = trio.Event()
     write(journal, 1)
@@ -262,7 +262,7 @@ async def test_nothing_is_tried_while_the_service_is_away(journal: IntentTable) 
 async def test_programs_that_write_one_file_after_the_other_come_first(
     journal: IntentTable,
 ) -> None:
-    """In a burst of changes nothing new is sent, unless somebody waits for that."""
+    """During a burst of changes no new upload starts, unless a caller waits for it."""
     carrier = StepExecutor(journal)
     write(journal, 1, 2, 3)
     with journal.transaction():
@@ -277,7 +277,7 @@ async def test_programs_that_write_one_file_after_the_other_come_first(
 
 
 async def test_a_burst_without_an_end_keeps_nothing_waiting_for_ever(journal: IntentTable) -> None:
-    """What is long overdue is sent, two at a time, however busy programs are."""
+    """Long overdue changes are sent, two at a time, however busy programs are."""
     carrier = StepExecutor(journal)
     write(journal, *range(20))  # due long ago
     async with running(carrier, quiet=3600) as dispatcher:
@@ -286,7 +286,7 @@ async def test_a_burst_without_an_end_keeps_nothing_waiting_for_ever(journal: In
 
 
 def busy(seconds: float | None = None) -> Unavailable:
-    """Return the rejection of a service that has too much to do."""
+    """Return the rejection of an overloaded service."""
     error = Unavailable("too busy", status=429)
     error.retry_after = seconds
     return error

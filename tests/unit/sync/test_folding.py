@@ -1,4 +1,4 @@
-"""Folding: the service ends up with what is here, in few and orderly steps."""
+"""Folding: the service gets the local state in few and ordered steps."""
 
 from dataclasses import dataclass, field
 
@@ -34,18 +34,18 @@ def folded(*items: tuple[Intent, InodeView]) -> list[tuple[Action, int, int]]:
 
 
 def test_an_edit_in_place_is_one_upload() -> None:
-    """Writing into an existing file makes one version of it, and nothing else."""
+    """Writing into an existing file makes one version and no other change."""
     assert folded((intent(2, generation=7), old_file(2, A))) == [(Action.UPLOAD, 2, 0)]
 
 
 def test_a_file_still_open_for_writing_is_not_sent() -> None:
-    """Half-written content never leaves the machine while a program has it open."""
+    """Incomplete content is not sent while a program has the file open."""
     assert folded((intent(2, generation=7, held=True), old_file(2, A))) == []
 
 
 @pytest.mark.parametrize("away", [{"gone": True}, {"place": True}])
 def test_a_new_file_where_an_old_one_was_becomes_its_next_version(away: dict[str, bool]) -> None:
-    """Deleting or renaming a file and writing it anew, as editors do, keeps its history."""
+    """If an editor deletes or renames a file and writes it again, its history continues."""
     former = old_file(2, A, B)
     assert folded((intent(2, **away), former), (intent(3, generation=9), new_file(3, A))) == [
         (Action.ADOPT, 3, 2)
@@ -53,7 +53,7 @@ def test_a_new_file_where_an_old_one_was_becomes_its_next_version(away: dict[str
 
 
 def test_only_an_entry_that_leaves_its_place_is_adopted_there() -> None:
-    """A coworker moved an edited file: a new file at its former place is a file of its own."""
+    """A coworker moved an edited file: a new file at its former place is independent."""
     edited = intent(2, generation=7), old_file(2, A, B)
     assert folded(edited, (intent(3, generation=9), new_file(3, A))) == [
         (Action.UPLOAD, 2, 0),
@@ -71,7 +71,7 @@ def test_a_name_waits_for_a_file_that_may_have_arrived_under_it() -> None:
 
 @pytest.mark.parametrize("reading", [False, True])
 def test_what_was_deleted_as_itself_has_no_heir(reading: bool) -> None:
-    """What was put into the trash is there, and the new file of its name has no history."""
+    """A trashed file exists in the trash, and the new file with its name has no history."""
     trashed = intent(2, gone=True, place=True, held=reading), old_file(2, A)
     steps = fold([trashed[0], intent(3, generation=9)], {2: trashed[1], 3: new_file(3, A)})
     assert [(step.action, step.ino) for step in steps] == [(Action.DELETE, 2), (Action.UPLOAD, 3)]
@@ -81,7 +81,7 @@ def test_what_was_deleted_as_itself_has_no_heir(reading: bool) -> None:
 
 
 def test_the_old_file_waits_while_its_successor_is_being_written() -> None:
-    """Nothing is deleted on the service before the bytes that replace it are complete."""
+    """Nothing is deleted on the service before the replacing bytes are complete."""
     assert (
         folded(
             (intent(2, gone=True), old_file(2, A)),
@@ -97,7 +97,7 @@ def test_a_deleted_file_that_is_still_read_is_deleted_later() -> None:
 
 
 def test_a_folder_is_made_before_what_is_in_it() -> None:
-    """Content never waits in vain for a folder that was not made."""
+    """Content never waits for a folder that will not be created."""
     folder = InodeView(2, folder=True, new=True, place=A, origin=None)
     steps = fold(
         [intent(3, generation=4), intent(2, place=True)],
@@ -108,7 +108,7 @@ def test_a_folder_is_made_before_what_is_in_it() -> None:
 
 
 def test_two_names_exchanged_take_a_third_one_on_the_way() -> None:
-    """a and b exchanged: one steps aside, so that the service never sees two of a name."""
+    """One of the files gets a temporary name, so that the service never has two with one name."""
     steps = folded(
         (intent(2, place=True), old_file(2, A, B)), (intent(3, place=True), old_file(3, B, A))
     )
@@ -120,7 +120,7 @@ def test_two_names_exchanged_take_a_third_one_on_the_way() -> None:
 
 @dataclass
 class Service:
-    """A service that refuses what a real one refuses."""
+    """Service that refuses the same requests as a real one."""
 
     entries: dict[int, Place] = field(default_factory=dict)  # by ino of whoever owns the identity
     versions: dict[int, list[int]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Service:
 
 
 class World:
-    """Subjects and intents that steps change as the vfs does."""
+    """Subjects and intents, which steps change as the vfs does."""
 
     def __init__(self, items: list[tuple[Intent, InodeView]]) -> None:
         self.intents = {each.ino: each for each, _ in items}
@@ -152,7 +152,7 @@ class World:
                 self.service.versions[subject.ino] = [0]
 
     def seen(self) -> dict[int, InodeView]:
-        """The subjects, each with the folders it is in on the service."""
+        """Return the subjects, each with its folders on the service."""
         return {ino: replace(each, inside=self._inside(ino)) for ino, each in self.subjects.items()}
 
     def _inside(self, ino: int) -> tuple[int, ...]:
@@ -216,7 +216,7 @@ def _at(subject: InodeView, origin: Place) -> InodeView:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> list[tuple[Intent, InodeView]]:
-    """Folders and files, each anywhere before and anywhere (or nowhere) after."""
+    """Generate folders and files, each anywhere before and anywhere (or nowhere) after."""
     names = st.sampled_from("abc")
     folders = draw(st.lists(st.integers(10, 13), unique=True, max_size=3))
     items: list[tuple[Intent, InodeView]] = []
@@ -266,7 +266,7 @@ def replace_place(each: Intent) -> Intent:
 def test_whatever_changed_the_service_ends_up_with_it(
     items: list[tuple[Intent, InodeView]],
 ) -> None:
-    """Any mixture of edits, moves, deletions and new entries arrives, without a refused step."""
+    """Any mixture of edits, moves, deletions and new entries is sent without a refused step."""
     wanted = {
         subject.place: (each.generation, subject.folder) for each, subject in items if not each.gone
     }

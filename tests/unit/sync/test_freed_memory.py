@@ -1,4 +1,4 @@
-"""What listings leave behind in memory is given back to the system."""
+"""Memory of listings is returned to the system."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +18,13 @@ ENTRIES = 3  # in each folder
 
 
 class Shelves:
-    """A service of which every folder holds as much, of which nothing can be shown."""
+    """Service whose folders all have the same number of entries, none of which can be shown."""
 
     def __init__(self) -> None:
         self.link, self.places, self.underway = Way(), 8, 0
 
     async def listed(self, zone: str, folder: str) -> SimpleNamespace:
-        """As `Service.listed`."""
+        """Simulate `Service.listed`."""
         return SimpleNamespace(
             ids=[f"{folder} {number}" for number in range(ENTRIES)],
             complete=True,
@@ -37,7 +37,7 @@ class Shelves:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[LocalState]:
-    """An account."""
+    """Return the state of an account."""
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()

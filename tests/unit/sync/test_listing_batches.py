@@ -1,4 +1,4 @@
-"""Small listings that arrive together are one transaction; one that fails hinders no other."""
+"""Small listings that arrive together are one transaction; a failing one affects no other."""
 
 import errno
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ FOLDERS = 30
 
 
 def answer(folder: str, count: int) -> Read:
-    """Files in a folder."""
+    """Return a listing with files."""
     return Read(
         Entry(
             id=f"{folder}-{number}", zone_id="z", parent_id=folder, name=f"{number}.txt",
@@ -33,7 +33,7 @@ def answer(folder: str, count: int) -> Read:
 
 
 class Place:
-    """A tree with many folders; what was told of each, and how often something was committed."""
+    """Tree with many folders, the reported changes, and the number of commits."""
 
     def __init__(self, disk: Disk) -> None:
         self.state = disk.start()
@@ -56,7 +56,7 @@ class Place:
         self.commits += sql == "COMMIT"
 
     async def list_all(self, count: int, *, urgent: bool = True) -> dict[int, Exception]:
-        """All answers arrive, one after the other; the errors by folder."""
+        """Merge all answers one after the other; return the errors by folder."""
         failed: dict[int, Exception] = {}
 
         async def one(folder: Inode) -> None:
@@ -73,20 +73,20 @@ class Place:
         return failed
 
     def names(self, folder: Inode) -> set[str]:
-        """What is in a folder."""
+        """Return the names in a folder."""
         return set(self.state.inodes.children(folder.ino))
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    """The tree."""
+    """Return the tree."""
     disk = Disk(tmp_path)
     yield Place(disk)
     disk.close()
 
 
 async def test_small_listings_that_arrive_together_are_committed_together(place: Place) -> None:
-    """As many as make up one transaction."""
+    """The number of listings in a transaction is limited."""
     assert not await place.list_all(10)
     for folder in place.folders:
         assert place.names(folder) == {f"{number}.txt" for number in range(10)}
@@ -98,7 +98,7 @@ async def test_small_listings_that_arrive_together_are_committed_together(place:
 async def test_listings_that_nobody_waits_for_are_gathered(
     place: Place, mock_clock: MockClock
 ) -> None:
-    """For a moment, or until a program comes for one of them."""
+    """They are gathered for a moment, or until a program waits for one of them."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(place.list_all, 5, urgent=False))
         await wait_all_tasks_blocked(0.02)
@@ -121,7 +121,7 @@ async def test_listings_that_nobody_waits_for_are_gathered(
 async def test_as_many_as_fill_a_transaction_are_not_gathered_any_longer(
     place: Place, mock_clock: MockClock
 ) -> None:
-    """The next one has them merged at once, and is gathered itself."""
+    """The next listing merges them at once, and begins a new batch."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(place.list_all, TOGETHER // FOLDERS, urgent=False))
         await wait_all_tasks_blocked(0.02)
@@ -136,7 +136,7 @@ async def test_as_many_as_fill_a_transaction_are_not_gathered_any_longer(
 async def test_who_gives_up_gathering_has_the_others_merged(
     place: Place, mock_clock: MockClock
 ) -> None:
-    """They do not wait for ever."""
+    """The other listings do not wait for ever."""
     merge = partial(place.merging.merge, urgent=False)
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
@@ -153,7 +153,7 @@ async def test_who_gives_up_gathering_has_the_others_merged(
 async def test_one_that_a_program_waits_for_takes_the_others_along(
     place: Place, mock_clock: MockClock
 ) -> None:
-    """It is not gathered."""
+    """An urgent listing is not delayed."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(place.list_all, 5, urgent=False))
         await wait_all_tasks_blocked(0.02)
@@ -163,7 +163,7 @@ async def test_one_that_a_program_waits_for_takes_the_others_along(
 
 
 async def test_a_large_listing_is_merged_alone(place: Place) -> None:
-    """In steps, as always."""
+    """A large listing is merged in steps."""
     await place.merging.merge(place.folders[0], 0, answer("f0", TOGETHER + 1))
     assert len(place.names(place.folders[0])) == TOGETHER + 1
     assert place.told[place.folders[0].ino].appeared == TOGETHER + 1
@@ -173,7 +173,7 @@ async def test_a_large_listing_is_merged_alone(place: Place) -> None:
 async def test_one_that_cannot_be_merged_hinders_no_other(
     place: Place, monkeypatch: pytest.MonkeyPatch, wrong: Exception
 ) -> None:
-    """Nothing is left of it, in memory or on the disk; who waits for it hears why."""
+    """Nothing of it is left in memory or on the disk; its caller gets the error."""
     bad = place.folders[3]
 
     class Failing(Merge):
@@ -196,7 +196,7 @@ async def test_one_that_cannot_be_merged_hinders_no_other(
 
 
 async def test_who_gives_up_waiting_leaves_the_others(place: Place) -> None:
-    """The mount may end at any moment."""
+    """A mount may end at any moment."""
     with trio.CancelScope() as scope:
         scope.cancel()
         await place.merging.merge(place.folders[0], 0, answer("f0", 10))
@@ -209,7 +209,7 @@ async def test_who_gives_up_waiting_leaves_the_others(place: Place) -> None:
 async def test_the_log_of_the_database_is_kept_short(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkpoint brings what was merged into the file itself, beside the work."""
+    """A checkpoint in the background moves the log into the database file."""
     monkeypatch.setattr(listing_batches, "ROWS", 250)
     assert not place.merging.claim_checkpoint()
     assert not await place.list_all(10)

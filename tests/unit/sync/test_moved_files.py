@@ -1,4 +1,4 @@
-"""Edited files follow coworkers' moves, and no answer from before a move of this client."""
+"""Edited files follow coworkers' moves, but no answer from before a move of this client."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from zonedrive.sync.moved_files import MovedFiles
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[LocalState]:
-    """An account with one zone."""
+    """Return an account with one zone."""
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()
 
 
 def entry(name: str) -> Entry:
-    """Return what the service tells about the file."""
+    """Return the service's answer about the file."""
     return Entry(
         id="f", zone_id="z", parent_id="root", name=name, folder=False, size=1, modified_ns=1,
         modified_by="bob", attributes=Attributes(), revision=Revision("1"),

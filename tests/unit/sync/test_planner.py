@@ -1,4 +1,4 @@
-"""Planning: of thousands that wait only some are folded, and the steps are the same."""
+"""Planning: of thousands of pending changes only some are folded, with the same steps."""
 
 from collections.abc import Collection
 from types import SimpleNamespace
@@ -31,27 +31,27 @@ Items = list[tuple[Intent, InodeView]]
 
 
 class Views:
-    """Inodes as a world of the folding tests has them."""
+    """Views of the inodes in a world of the folding tests."""
 
     def __init__(self, items: Items) -> None:
         self._seen = World(items).seen()
         self.asked: set[int] = set()
 
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
-        """What folding needs."""
+        """Return the view for folding."""
         self.asked.add(ino)
         return self._seen.get(ino)
 
     def being_written(self) -> Collection[Place]:
-        """Nobody writes."""
+        """Return no writers."""
         return ()
 
     def pending(self) -> Collection[int]:
-        """Nothing is."""
+        """Return no pending requests."""
         return ()
 
     def occupant(self, place: Place) -> int:
-        """A new file there."""
+        """Return the new file at that place."""
         there = (each for each in self._seen.values() if each.new and not each.folder)
         return next((each.ino for each in there if each.place == place), 0)
 
@@ -71,7 +71,7 @@ def in_short(steps: Collection[Step]) -> set[tuple[object, ...]]:
 @settings(max_examples=1000, deadline=None)
 @given(worlds(), st.integers(1, 4))
 def test_the_steps_are_those_of_all_intents(items: Items, batch: int) -> None:
-    """However few are looked at, nothing is done that the others would have forbidden."""
+    """However few intents are folded, no step is done that the others would have forbidden."""
     plan, journal, _ = planner_of(items)
     whole = in_short(fold(journal.all(), World(items).seen()))
     before, planner.BATCH = planner.BATCH, batch
@@ -86,7 +86,7 @@ def test_the_steps_are_those_of_all_intents(items: Items, batch: int) -> None:
 
 
 def test_thousands_that_wait_are_not_all_looked_at() -> None:
-    """What a round costs depends on what can start, not on what waits."""
+    """The cost of a round depends on the steps that can start, not on the pending changes."""
     items = [(intent(ino, generation=1), new_file(ino, (1, f"{ino}"))) for ino in range(2, 5000)]
     plan, _, subjects = planner_of(items)
     steps, more = plan.due(1, set())
@@ -96,7 +96,7 @@ def test_thousands_that_wait_are_not_all_looked_at() -> None:
 
 
 def test_files_of_a_folder_that_is_not_made_do_not_hide_others() -> None:
-    """Whatever many must wait for, the ones behind them have their turn."""
+    """Files after many waiting ones are still sent."""
     folder = InodeView(2, folder=True, new=True, place=(1, "folder"), origin=None)
     inside = range(10, 10 + 2 * BATCH)
     items = [(intent(2, place=True, due_ns=1 << 60), folder)]
@@ -114,7 +114,7 @@ def test_files_of_a_folder_that_is_not_made_do_not_hide_others() -> None:
 
 
 def test_large_files_do_not_hide_small_ones() -> None:
-    """A folder full of films does not keep a letter waiting."""
+    """A folder full of large files does not delay a small one."""
     items = [
         (intent(ino, generation=1, size=LARGE + 1), new_file(ino, (1, f"{ino}")))
         for ino in range(2, 3 * BATCH)
@@ -127,7 +127,7 @@ def test_large_files_do_not_hide_small_ones() -> None:
 
 
 def test_what_is_not_due_is_left_alone_until_it_is() -> None:
-    """A file is sent when its time has come, also when the clock was set back meanwhile."""
+    """A file is sent when it is due, even if the clock was set back meanwhile."""
     items = [
         (intent(2, generation=1, due_ns=50), old_file(2, (1, "a"))),
         (intent(3, generation=1, due_ns=1000), old_file(3, (1, "b"))),
@@ -143,7 +143,7 @@ def test_what_is_not_due_is_left_alone_until_it_is() -> None:
 
 
 def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> None:
-    """What was planned to be deleted is not, once something new has its name."""
+    """A planned deletion is cancelled once a new file has the name."""
     items = [(intent(2, gone=True), old_file(2, (1, "a")))]
     plan, _, subjects = planner_of(items)
     (step,), _ = plan.due(1, set())
@@ -153,8 +153,10 @@ def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> N
 
 
 def test_only_new_files_with_a_name_are_being_written() -> None:
-    """A file open for reading, an edited, a removed and a local one stand for no new file, and they
-    hide none that comes after them."""
+    """Files that are open for reading, edited, removed or local do not count as new files.
+
+    They do not hide a new file after them either.
+    """
 
     def file(**fields: object) -> SimpleNamespace:
         return SimpleNamespace(**{"is_new": True, "parent": 1, "local": False, **fields})

@@ -1,4 +1,4 @@
-"""Any programs at all, and an outbox that works, or is interrupted, at any moment in between."""
+"""Random programs, with an outbox that works or is interrupted at any moment."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +14,12 @@ CALLS = st.tuples(st.sampled_from(OPERATIONS), NUMBERS, NUMBERS)
 @settings(max_examples=250, deadline=None)
 @given(st.lists(CALLS, max_size=120))
 def test_every_save_is_one_version_in_any_noise(calls: list[tuple[str, int, int]]) -> None:
-    """Whatever else goes on, and whichever replies are lost: one version, and equal sides.
+    """Whatever else happens, and whichever replies are lost: one version, and equal sides.
 
-    Files are made, written, renamed, exchanged and removed, the outbox sends what it may at any
-    time, answers come late or never.  In the middle of that each way to save is done once.  In
-    the end the service has exactly the names and the content that are here, and each saved file
-    one new version under the id that it had.
+    Files are created, written, renamed, exchanged and removed, the outbox sends at any time, and
+    answers are late or lost.  In between, each way to save is done once.  In the end the service
+    has exactly the local names and contents, and each saved file has one new version under the same
+    id.
     """
     play = Play()
     for call in calls:
@@ -28,7 +28,7 @@ def test_every_save_is_one_version_in_any_noise(calls: list[tuple[str, int, int]
 
 
 def test_a_folder_into_what_was_inside_of_it() -> None:
-    """It waits until the folder between the two has left it."""
+    """The move waits until the folder between the two has left the outer one."""
     desk = Desk()
     outer = desk.mkdir(ZONE, "outer")
     middle = desk.mkdir(outer.ino, "middle")

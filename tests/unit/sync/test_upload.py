@@ -1,4 +1,4 @@
-"""How far an upload is: never farther than what has been let through."""
+"""Progress of an upload: never more than what was really sent."""
 
 import random
 from typing import cast
@@ -26,8 +26,11 @@ class Bytes:
     ("limit", "piece"), [(0, PIECE), (10 * LEAST_PIECE, 5 * LEAST_PIECE // 4), (1, LEAST_PIECE)]
 )
 def test_a_piece_counts_once_it_is_through(limit: int, piece: int) -> None:
-    """Not while a limit holds it back or the connection takes it: with a limit that is an eighth of
-    a second's worth, and the last one counts when the body is at its end."""
+    """A piece does not count while a limit delays it or the connection accepts it.
+
+    With a limit, a piece is an eighth of a second's worth; the last one counts at the end of the
+    body.
+    """
     data = random.Random(piece).randbytes(5 * piece // 2)
     body = Body(cast("ContentFile", Bytes(data)), len(data), limit)
     pieces = iter(body)

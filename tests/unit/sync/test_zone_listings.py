@@ -1,4 +1,4 @@
-"""The tops of zones are listed ahead for whoever lists the zones."""
+"""Top folders of zones are prefetched for programs that list the zones."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ LOOKS = 5
 
 
 class Doors:
-    """A service of which every folder answers alike; who knocks is noted."""
+    """Service whose folders all give the same answer, with a record of the requests."""
 
     def __init__(self, state: LocalState, error: Exception) -> None:
         self.link, self.places, self.underway = Way(), 8, 0
@@ -32,12 +32,12 @@ class Doors:
                 state.inodes.add(ROOT, name, Kind.ZONE, zone=name, remote_id=name)
 
     async def listed(self, zone: str, folder: str) -> SimpleNamespace:
-        """As `Service.listed`."""
+        """Simulate `Service.listed`."""
         self.asked.append(folder)
         raise self.error
 
     async def look(self) -> None:
-        """A program lists the zones again and again."""
+        """List the zones repeatedly, as a program does."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.folders.run)
             for _ in range(LOOKS):
@@ -48,7 +48,7 @@ class Doors:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[LocalState]:
-    """An account."""
+    """Return the state of an account."""
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()
@@ -58,7 +58,7 @@ def state(tmp_path: Path) -> Iterator[LocalState]:
 async def test_a_zone_that_is_closed_is_not_knocked_at_each_time(
     state: LocalState, autojump_clock: MockClock, error: Exception
 ) -> None:
-    """A file manager lists the zones all the time; what may not be listed is asked for once."""
+    """A file manager lists the zones continually; a forbidden one is requested once."""
     doors = Doors(state, error)
     await doors.look()
     assert sorted(doors.asked) == ["a", "b"]
@@ -67,7 +67,7 @@ async def test_a_zone_that_is_closed_is_not_knocked_at_each_time(
 async def test_a_zone_that_could_not_be_listed_now_is_at_the_next_look(
     state: LocalState, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A service in trouble has to be asked again."""
+    """After a failure of the service the request must be repeated."""
     monkeypatch.setattr("zonedrive.sync.directory_cache.time.monotonic", trio.current_time)
     doors = Doors(state, Unavailable("busy"))
     await doors.look()
@@ -80,7 +80,7 @@ async def test_what_goes_wrong_ahead_of_programs_ends_no_mount(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A damaged row, for instance: whoever lists the zones is told in their own way."""
+    """For example, a damaged row: a program that lists the zones gets its own error."""
     doors = Doors(state, Forbidden("no"))
 
     def broken(parent: int) -> None:

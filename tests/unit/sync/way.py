@@ -1,10 +1,10 @@
-"""The way to a service, of which a test says whether it is open."""
+"""Connectivity to a service, as a test defines it."""
 
 import trio
 
 
 class Way:
-    """As `remote.link.Connectivity`."""
+    """Stand-in for `remote.connectivity.Connectivity`."""
 
     def __init__(self) -> None:
         self.state = "online"
@@ -13,19 +13,19 @@ class Way:
         self._changed = trio.Event()
 
     def become(self, state: str) -> None:
-        """Another state from now on."""
+        """Change the state."""
         self.state = state
         self._changed.set()
         self._changed = trio.Event()
 
     async def wait_change(self) -> str:
-        """Wait for the next one."""
+        """Wait for the next change."""
         self.waits += 1
         await self._changed.wait()
         return self.state
 
     async def wait_other(self, state: str) -> str:
-        """Wait for another one than that."""
+        """Wait until the state differs from the given one."""
         self.waits += 1
         while self.state == state:
             await self._changed.wait()

@@ -1,6 +1,6 @@
 """Random programs on a desk: ways to save, mixed with any other operations.
 
-python -m tests.unit.sync.programs 100000 [SEED]     number of random operations
+    python -m tests.unit.sync.programs 100000 [SEED]     number of random operations
 
 Knows nothing about the implementation of the desk.
 """

@@ -11,7 +11,7 @@ from tests.harness.meddler import Meddler
 
 @pytest.fixture
 def meddler(deployment: Deployment) -> Iterator[Meddler]:
-    """Return a proxy between a client and the service."""
+    """Yield a proxy between a client and the service."""
     between = Meddler(deployment)
     yield between
     between.close()
@@ -21,7 +21,7 @@ def meddler(deployment: Deployment) -> Iterator[Meddler]:
 def meddled(
     meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
 ) -> Iterator[Mounted]:
-    """Return a mount of Alice's zones through the proxy, which is reset afterwards.
+    """Yield a mount of Alice's zones through the proxy, which is reset afterwards.
 
     Unexpected warnings in the daemon's log fail the test.
     """

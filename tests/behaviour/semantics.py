@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def table(title: str) -> Iterator[list[str]]:
-    """Return the cells of each line of the table below the heading `title`."""
+    """Yield the cells of each line of the table below the heading `title`."""
     text = PAGE.read_text("utf-8")
     part = text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in part.splitlines() if line.startswith("|")]

@@ -283,7 +283,7 @@ def test_the_service_comes_back_and_everything_goes_on(mounted: Mounted) -> None
 
 @pytest.fixture
 def as_carol(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Return a mount of a member who can be removed from a zone."""
+    """Yield a mount of a member who can be removed from a zone."""
     machine.log_on(deployment, name="carol", profile="sandbox")
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
     try:

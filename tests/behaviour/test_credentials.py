@@ -35,7 +35,7 @@ def give(machine: Machine) -> Give:
 
 @pytest.fixture
 def unit(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Return a machine that was logged on by hand once, with a session; not mounted yet."""
+    """Yield a machine that was logged on by hand once, with a session; not mounted yet."""
     machine.log_on(deployment, profile="sandbox", options=["--session-only"])
     mount = Mounted(machine, deployment, zone, ["settle=0.2"])
     yield mount

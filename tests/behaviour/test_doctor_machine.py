@@ -234,7 +234,7 @@ def test_a_clock_that_is_wrong(meddler: Meddler, machine: Machine) -> None:
 
 @pytest.fixture
 def settings(shell: Machine) -> Iterator[Path]:
-    """Return the path of the settings file."""
+    """Yield the path of the settings file."""
     path = shell.folders["CONFIG_HOME"] / "zonedrive/config.toml"
     path.parent.mkdir(exist_ok=True)
     yield path

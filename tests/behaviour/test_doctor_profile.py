@@ -18,7 +18,7 @@ DELETE = '[delete]\nmethod = "{}"\npath = "{}"\nanswer = "none"\n'
 
 @pytest.fixture
 def logged_on(meddler: Meddler, machine: Machine) -> Iterator[Machine]:
-    """Return Alice's machine, logged on through the proxy."""
+    """Yield Alice's machine, logged on through the proxy."""
     machine.log_on(meddler, profile="published")
     meddler.came.clear()
     yield machine

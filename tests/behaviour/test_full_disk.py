@@ -61,7 +61,7 @@ def small_disk(path: Path, size: int) -> Iterator[Path]:
 
 @pytest.fixture
 def tiny(mounted: Mounted) -> Iterator[Mounted]:
-    """Return the mount with 8 MiB for the state folder."""
+    """Yield the mount with 8 MiB for the state folder."""
     mounted.unmount()
     with small_disk(mounted.machine.folders["STATE_HOME"], 8 * MIB):
         mounted.mount()

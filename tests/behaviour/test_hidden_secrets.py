@@ -66,7 +66,7 @@ def machine(machine: Machine) -> Machine:
 
 @pytest.fixture
 def renewed(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Return a mount in the background whose logon was renewed with a stored password."""
+    """Yield a mount in the background whose logon was renewed with a stored password."""
     machine.log_on(deployment, profile="sandbox", options=["--session-only", "--save-password"])
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "debug"])
     try:

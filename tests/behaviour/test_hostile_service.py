@@ -111,7 +111,7 @@ def test_whoever_answers_before_a_logon_gets_no_memory(
 
 
 def zones_for_ever(answer: Answer) -> None:
-    """Return another full page of zones, whatever page is requested."""
+    """Send another full page of zones, whatever page is requested."""
     query = answer.asked.path.partition("?")[2]
     asked = dict(each.split("=") for each in query.split("&") if each)
     page, size = int(asked.get("page", 1)), int(asked.get("pageSize", 100))

@@ -35,7 +35,7 @@ def ring(bus: Bus, machine: Machine) -> Iterator[Ring]:
 
 @pytest.fixture
 def desk(ring: Ring, machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Return a mount that is logged on with the keyring, and not mounted."""
+    """Yield a mount that is logged on with the keyring, and not mounted."""
     machine.log_on(deployment, profile="sandbox")
     mount = Mounted(machine, deployment, zone, ["settle=0.2"])
     yield mount

@@ -15,7 +15,7 @@ ALICE = f"alice@{world.DOMAIN}"
 
 @pytest.fixture
 def with_session(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Return a mount with a session, which the service can end."""
+    """Yield a mount with a session, which the service can end."""
     log_on(machine, deployment)
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
     try:

@@ -44,7 +44,7 @@ def log_on(machine: Machine, mounted: Mounted) -> tuple[int, str]:
 
 @pytest.fixture
 def waiting(mounted: Mounted) -> Iterator[Mounted]:
-    """Return an unmounted account with a pending file."""
+    """Yield an unmounted account with a pending file."""
     mounted.allow("offline", "reach")
     list(mounted.root.iterdir())
     with mounted.deployment.faulty(down=True):

@@ -34,7 +34,7 @@ def screen(machine: Machine) -> Iterator[Screen]:
 
 @pytest.fixture
 def kept(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
-    """Return a mount with a session, and a stored password that can renew it."""
+    """Yield a mount with a session, and a stored password that can renew it."""
     machine.log_on(deployment, profile="sandbox", options=SESSION)
     mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
     try:

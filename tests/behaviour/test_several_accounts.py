@@ -15,7 +15,7 @@ ACCOUNTS = {"work": "alice", "home-2": "bob"}
 
 @pytest.fixture
 def both(machine: Machine, deployment: Deployment) -> Iterator[dict[str, Path]]:
-    """Return Alice's and Bob's mounts, by account."""
+    """Yield Alice's and Bob's mounts, by account."""
     mounts = {}
     try:
         for account, name in ACCOUNTS.items():

@@ -56,7 +56,7 @@ def served(organization: str) -> Iterator[Deployment]:
 
 @pytest.fixture
 def free(_free: Deployment) -> Iterator[Deployment]:
-    """Return a service where users may sign on in a browser, and Carol must."""
+    """Yield a service where users may sign on in a browser, and Carol must."""
     yield _free
     _free.heal()
 

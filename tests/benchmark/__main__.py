@@ -37,18 +37,18 @@ NEEDED: Mapping[str, tuple[str | Path, ...]] = {
     "sshfs": ("sshfs", SSHD),
     "curl": ("curl",),
 }
-"""The programs that each needs, those of its server included."""
+"""Programs that each contestant needs, including those of its server."""
 
 
 class NoMount:
-    """A limit that needs no mount."""
+    """Limit that needs no mount."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @contextmanager
     def mounted(self, *options: str, far: bool = False) -> Iterator[mounts.Place]:
-        """Nothing is."""
+        """Raise Failed, because there is no mount."""
         raise Failed("this is no mount")
         yield
 
@@ -93,9 +93,9 @@ def measure(
     times: int,
     patience_s: float,
 ) -> tuple[dict[str, dict[str, list[Figures]]], list[str]]:
-    """Measure all works by all who are to do them, in turn; return figures and failures.
+    """Measure all works by their contestants, in turn; return figures and failures.
 
-    Somebody else than zonedrive who has taken `patience_s` for a work is not measured again.
+    A contestant other than zonedrive that has taken `patience_s` for a work is not measured again.
     """
     measured: dict[str, dict[str, list[Figures]]] = {}
     failures = []
@@ -127,7 +127,7 @@ def measure(
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """Return the arguments of the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark", description=__doc__)
     parser.add_argument("--only", metavar="WORK,…", help=f"of {', '.join(rows.WORKS)}")
     parser.add_argument(
@@ -172,7 +172,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """The run; exit code 1 where something could not be measured."""
+    """Run the benchmark; exit code 1 if something could not be measured."""
     given = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     names = set(given.only.split(",")) if given.only else set(rows.WORKS)

@@ -1,9 +1,8 @@
-"""A folder of this machine through FUSE in Python, and nothing more: `… bare SOURCE MOUNTPOINT`.
+"""Passthrough file system for a local folder, with FUSE in Python: `… bare SOURCE MOUNTPOINT`.
 
-What pyfuse3, trio and the kernel cost by themselves: no cache, no service, no encryption, no
-record of what was written.  No file system made of these parts is faster by much, so what it
-reaches is the limit of one.  It keeps what was looked up for ever and forgets nothing, which is
-good for a measurement only.
+Shows the cost of pyfuse3, trio and the kernel alone: no cache, no service, no encryption, no record
+of writes.  A file system of these parts cannot be much faster, so its figures are the limit.  It
+remembers all lookups and forgets none, which is acceptable only for a measurement.
 """
 
 import errno
@@ -25,7 +24,7 @@ TRUSTED_S = 3600.0
 
 @contextmanager
 def told() -> Iterator[None]:
-    """What the disk refuses is refused."""
+    """Convert errors of the disk to those of FUSE."""
     try:
         yield
     except OSError as wrong:
@@ -33,7 +32,7 @@ def told() -> Iterator[None]:
 
 
 class Bare(pyfuse3.Operations):
-    """Hands every request on to the folder."""
+    """File system that forwards every request to the folder."""
 
     supports_dot_lookup = False
     enable_writeback_cache = False
@@ -150,13 +149,13 @@ class Bare(pyfuse3.Operations):
         os.close(fh)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        """Nothing is."""
+        """Forget nothing."""
 
     async def flush(self, fh: int) -> None:
-        """There is nothing to flush."""
+        """Flush nothing."""
 
     async def releasedir(self, fh: int) -> None:
-        """Nothing is open."""
+        """Close nothing, because no folder stays open."""
 
 
 def main(source: str, mountpoint: str) -> None:

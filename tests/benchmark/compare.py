@@ -45,7 +45,7 @@ def _cpu(row: Mapping[str, Any], who: str) -> str:
 
 
 def main() -> int:
-    """Print both, and how they were made."""
+    """Print the comparison of both reports, and their circumstances."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmark.compare", description=__doc__)
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)

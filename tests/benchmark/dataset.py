@@ -1,6 +1,6 @@
-"""The files that are read on the mounts, and those that are copied into them.
+"""Files that are read on the mounts, and files that are copied into them.
 
-Must not know who serves them.  Below a root: `Data`, which is only read, `Out`, which is written
+Knows nothing about servers.  Below a root: `Data`, which is only read, `Out`, which is written
 into, and `source` with a tree, its tar file and a git repository, which stay on this machine.
 Content can be checked: every block of 4 KiB begins with its number.
 """
@@ -29,12 +29,12 @@ _REST = random.Random(4).randbytes(BLOCK - 8)
 
 
 def block(number: int) -> bytes:
-    """The block of that number in a big file."""
+    """Return the block with that number in a big file."""
     return struct.pack("<Q", number) + _REST
 
 
 def make(root: Path, big_mib: int) -> None:
-    """Make everything below `root`; what is there for the same size is kept, `Out` is emptied."""
+    """Create everything below `root`; existing data of the same size are kept, `Out` is emptied."""
     stamp, wanted = root / "made", f"2 {big_mib}\n"
     shutil.rmtree(root / "Out", ignore_errors=True)
     (root / "Out").mkdir()
@@ -75,7 +75,7 @@ def _big(path: Path, mib: int) -> None:
 
 
 def tree() -> dict[str, int]:
-    """Sizes of the files of the tree that tar and rsync copy."""
+    """Return the sizes of the files in the tree that tar and rsync copy."""
     return {
         f"d{folder:02}/f{number:02}.bin": BLOCK
         for folder in range(TREE_FOLDERS)

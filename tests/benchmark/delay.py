@@ -14,17 +14,17 @@ from collections import deque
 from contextlib import suppress
 
 WINDOW = 64 << 20
-"""Bytes on the way in one direction before the sender is slowed: more than any loopback fills."""
+"""Bytes in transit in one direction before the sender is slowed: more than any loopback fills."""
 
 GRAIN_SECONDS = 0.0008
-"""What is due within this time leaves now: epoll sleeps whole milliseconds, rounded up."""
+"""Data that are due within this time leave now, because epoll rounds up to whole milliseconds."""
 
 OWN_SECONDS = 0.0003
-"""What passing through here costs in one direction even without any delay."""
+"""Duration of the way through the proxy in one direction without any delay."""
 
 
 class End(asyncio.Protocol):
-    """One end of a connection: what comes in here leaves at `other`, later."""
+    """End of a connection: received bytes leave at `other`, later."""
 
     other: "End"
     transport: asyncio.Transport
@@ -41,7 +41,7 @@ class End(asyncio.Protocol):
         self._over = False  # whether this end sends no more
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Bytes may come."""
+        """Initialize the connection."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=4 << 20)
@@ -49,28 +49,28 @@ class End(asyncio.Protocol):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
-        """Note when these may leave."""
+        """Note the time at which these bytes may leave."""
         self._put(data)
         if self._held > WINDOW and not self._waits:
             self._waits = True
             self.transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The end of the bytes travels as they do; the other direction goes on."""
+        """Delay the end of the bytes like the bytes; the other direction continues."""
         self._over = True
         self._put(b"")
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """So does the end of the connection."""
+        """Delay the end of the connection, too."""
         self._put(None)
 
     def pause_writing(self) -> None:
-        """Who is behind this end is slow, so its other end holds back."""
+        """Stop reading at the other end, because the receiver at this end is slow."""
         self.other._full = True
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue reading."""
         self.other._full = False
         self.other.send_due()
 
@@ -82,14 +82,14 @@ class End(asyncio.Protocol):
             self.send_due()
 
     def _finish(self) -> None:
-        """Nothing more is sent at this end; nothing at all where nothing more comes either."""
+        """Send the end of the bytes; close the connection if both directions have ended."""
         with suppress(OSError):  # reset by the other side
             self.transport.write_eof()
         if self._over:
             self.transport.close()
 
     def send_due(self) -> None:
-        """Let go of everything whose time has come; wake up for the next."""
+        """Send everything that is due; wake up for the next."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -114,7 +114,7 @@ class End(asyncio.Protocol):
 
 
 class Near(End):
-    """The end of the client; it connects to the target."""
+    """Client's end, which connects to the target."""
 
     def __init__(self, half: float, target: int) -> None:
         self._opened = asyncio.get_running_loop().time()
@@ -123,7 +123,7 @@ class Near(End):
         self._connecting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connect on the other side as well."""
+        """Connect to the target as well."""
         super().connection_made(transport)
         self._connecting = self._loop.create_task(self._connect())
 

@@ -36,12 +36,12 @@ from tests.harness.deployment import Person, RemoteZone
 from zonedrive.config import Settings
 
 PARALLEL = Settings().connections
-"""Requests of one curl at the same time: zonedrive makes at most as many with default settings."""
+"""Number of simultaneous requests of curl, the maximum of zonedrive with default settings."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A GET of a path of the service; or a POST, with the fields of its form as curl takes them."""
+    """GET of a path of the service, or POST with the fields of its form as curl takes them."""
 
     path: str
     form: tuple[str, ...] = ()

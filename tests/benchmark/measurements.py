@@ -1,10 +1,10 @@
-"""How each work is measured on one mount: which mount, which figures, where writes arrived.
+"""Measurement of each work on one mount: the mount, the figures, the place of written data.
 
-Must not know the goals.  A measurement takes a contestant and gives figures by name; one that
-fails gives none and says why.  During the work, `cpu_s` are the CPU seconds of all processes of
-the mount, `service_cpu_s` those of the servers and `proxy_cpu_s` those of the delay proxies, which
-share the cores with it.  Figures that begin with `landed_` count until everything is on the
-service.
+Knows nothing about the goals.  A measurement takes a contestant and returns figures by name; a
+failed one returns none and the reason.  During the work, `cpu_s` are the CPU seconds of all
+processes of the mount, `service_cpu_s` those of the servers and `proxy_cpu_s` those of the delay
+proxies, which share the cores with it.  Figures that begin with `landed_` count until everything is
+on the service.
 """
 
 import json
@@ -29,13 +29,13 @@ IDLE_SECONDS = 10.0
 SCALE_SECONDS = 1800.0
 
 MEMORY = ("memory after it, MiB", "memory after that, MiB", "memory after a big file, MiB")
-"""The figures of `scale` of which the greatest counts."""
+"""Figures of `scale` of which the greatest counts."""
 
 Figures = dict[str, float]
 
 
 class Failed(Exception):
-    """A work that did not succeed, in one line; `figures` is what is known all the same."""
+    """Failed work, with a reason in one line; `figures` has the values that are known anyway."""
 
     def __init__(self, why: str, figures: Figures | None = None) -> None:
         super().__init__(why)
@@ -44,7 +44,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Bench:
-    """What every measurement needs."""
+    """Resources that every measurement needs."""
 
     servers: Servers
     big_mib: int
@@ -52,17 +52,17 @@ class Bench:
     _numbers: "count[int]"
 
     def fresh_name(self) -> str:
-        """A name below `Out` that nothing has had."""
+        """Return an unused name below `Out`."""
         return f"run{os.getpid()}-{next(self._numbers)}"
 
     def job(self, place: Place, out: str = "") -> Job:
-        """The work's place."""
+        """Return the paths for the work."""
         source = str(self.servers.dataset / "source")
         return Job(str(place.root), out or self.fresh_name(), source, self.big_mib)
 
 
 def do(name: str, job: Job, seconds: float = WORK_SECONDS) -> Figures:
-    """Have the work done in a process of its own.  Raises Failed."""
+    """Do the work in a process of its own.  Raises Failed."""
     worker = subprocess.Popen(
         [sys.executable, "-m", "tests.benchmark.work", name, json.dumps(asdict(job))],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
@@ -84,7 +84,7 @@ def do(name: str, job: Job, seconds: float = WORK_SECONDS) -> Figures:
 
 
 def do_on(bench: Bench, place: Place, name: str, job: Job) -> Figures:
-    """Have the work done, and add the CPU seconds of the mount and of the servers."""
+    """Do the work, and add the CPU seconds of the mount and of the servers."""
     before = cpu_so_far(bench, place)
     figures = do(name, job)
     return figures | cpu_since(bench, place, before)
@@ -180,7 +180,7 @@ def per_file(figures: Figures) -> Figures:
 
 
 def first_bytes(bench: Bench, who: Contestant) -> Figures:
-    """The beginning of a big file, in milliseconds and in round trips."""
+    """Measure the beginning of a big file, in milliseconds and in round trips."""
     figures = plain("first_bytes", far=True)(bench, who)
     if bench.rtt_ms:
         figures["trips"] = figures["ms"] / bench.rtt_ms
@@ -188,12 +188,13 @@ def first_bytes(bench: Bench, who: Contestant) -> Figures:
 
 
 def big_write(bench: Bench, who: Contestant) -> Figures:
-    """One big file; its size is that of this run."""
+    """Write one big file of this run's size."""
     return written("big_write", {"big.bin": bench.big_mib * dataset.MIB})(bench, who)
 
 
 def git(bench: Bench, who: Contestant) -> Figures:
-    """A clone, git status at once, when everything has arrived, and on a fresh mount."""
+    """Measure a clone and git status: at once, after everything is uploaded, and on a fresh
+    mount."""
     repository = bench.servers.dataset / "source" / "repository"
     wanted = {
         f"src/{path.parent.name}/{path.name}": path.stat().st_size
@@ -216,7 +217,7 @@ def git(bench: Bench, who: Contestant) -> Figures:
 
 
 def wait_for_rest(bench: Bench, place: Place, out: str) -> None:
-    """Until what git keeps for itself is on the service too, so that another mount sees it."""
+    """Wait until git's own files are on the service too, so that another mount sees them."""
     here = {
         f"Out/{out}/.git/{name}": (place.root / "Out" / out / ".git" / name).stat().st_size
         for name in ("HEAD", "config", "index", "packed-refs")
@@ -225,7 +226,7 @@ def wait_for_rest(bench: Bench, place: Place, out: str) -> None:
 
 
 def random_reads(bench: Bench, who: Contestant) -> Figures:
-    """Reads here and there, and what the service sent for them."""
+    """Measure random reads, and the bytes that the service sent for them."""
     with who.mounted(far=True) as place:
         before = bench.servers.service.stats()["bytes_out"]
         figures = do_on(bench, place, "random_reads", bench.job(place))
@@ -271,7 +272,7 @@ def forget_pages(folder: Path) -> None:
 
 
 def memory(bench: Bench, who: Contestant) -> Figures:
-    """The memory of the mount after everything was listed and a big file was read."""
+    """Measure the memory of the mount after everything was listed and a big file was read."""
     with who.mounted() as place:
         job = bench.job(place)
         with written_below(place, job.out):
@@ -281,7 +282,7 @@ def memory(bench: Bench, who: Contestant) -> Figures:
 
 
 def start(bench: Bench, who: Contestant) -> Figures:
-    """From the command until an ls is answered: fresh, and with 23,000 entries known."""
+    """Measure from the command to the answer of an ls: fresh, and with 23,000 known entries."""
     with who.mounted() as place:
         figures = look(place, "fresh")
         if place.mount is not None:
@@ -308,7 +309,7 @@ def look(place: Place, name: str) -> Figures:
 
 
 def idle(bench: Bench, who: Contestant) -> Figures:
-    """The cost of a mount that nobody uses, after a listing and its time of being fresh."""
+    """Measure the cost of an unused mount, after a listing and its refresh time."""
     with who.mounted() as place:
         do("ls_large", bench.job(place))
         time.sleep(12)
@@ -327,7 +328,7 @@ def idle(bench: Bench, who: Contestant) -> Figures:
 
 
 def under_load(bench: Bench, who: Contestant) -> Figures:
-    """Stats while big files come and go, until the last of them has come."""
+    """Measure stats during transfers of big files, until the last of them has ended."""
     size = bench.big_mib // dataset.LOADS * dataset.MIB
     sent = {f"load{number}.bin": size for number in range(dataset.LOADS)}
     return written("stat_under_load", sent)(bench, who)

@@ -1,8 +1,7 @@
-"""zonedrive, and what one would use instead, mounted on the same data set.
+"""Mounts of zonedrive and its alternatives on the same data set.
 
-Must not know what is measured.  Every mount is fresh: nothing cached on disk, no connection, no
-page of the kernel; and as its users have it, with the settings it comes with.  Afterwards nothing
-is left of it, whatever state it is in.
+Knows nothing about the measurements.  Every mount is fresh: nothing cached on disk, no connection,
+no page in the kernel; and it has the default settings.  Afterwards it is removed in any state.
 """
 
 import compileall
@@ -29,51 +28,51 @@ from tests.harness.machine import Machine
 MOUNT_SECONDS = 30.0
 UNMOUNT_SECONDS = 90.0
 GLANCE_SECONDS = 0.002
-"""Between two looks whether a mount is there: little beside what the fastest one takes."""
+"""Interval of checks for the mount: short compared to the fastest mount."""
 
 
 @dataclass
 class Place:
-    """A mounted file system: what serves it, where it is, where writes arrive."""
+    """Mounted file system: its processes, its path, and the place of written data."""
 
     root: Path
     shelf: Shelf
     daemons: list[int] = field(default_factory=list)
-    """The processes that serve it; what they started counts as well."""
+    """Processes that serve the mount; their children count, too."""
     began: usage.Moment = field(default_factory=usage.Moment.now)
-    """When the command of the mount began."""
+    """Start of the mount's command."""
     mount: Callable[[], None] | None = None
-    """Mount again, with the cache of before; None where that is not measured."""
+    """Function that mounts again with the same cache; None if that is not measured."""
     unmount: Callable[[], None] | None = None
     cache: Path | None = None
 
     def finish(self) -> None:
-        """Unmount where a mount can be made again; the others are cleared away at the end."""
+        """Unmount if a mount can be repeated; the others are removed at the end."""
         if self.unmount is not None:
             self.unmount()
 
     def restart(self) -> None:
-        """End the daemon and mount again, where that is measured."""
+        """End the daemon and mount again, if that is measured."""
         self.finish()
         if self.mount is not None:
             self.mount()
 
 
 class Contestant(Protocol):
-    """One way to have the data set as a folder."""
+    """Method of mounting the data set."""
 
     @property
     def name(self) -> str:
-        """What it is called in the table."""
+        """Return the name in the table."""
         ...
 
     def mounted(self, *options: str, far: bool = False) -> AbstractContextManager[Place]:
-        """A fresh mount; `far` through the delay proxy."""
+        """Yield a fresh mount; `far` through the delay proxy."""
         ...
 
 
 class Native:
-    """The files themselves."""
+    """Local folder itself."""
 
     name = "native"
 
@@ -87,7 +86,7 @@ class Native:
 
 
 class Bare:
-    """FUSE in Python and nothing more: the limit of what is made of these parts."""
+    """Passthrough file system in Python: the limit for its components."""
 
     name = "bare"
 
@@ -96,7 +95,7 @@ class Bare:
 
     @contextmanager
     def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
-        """See `Contestant`; nothing is far."""
+        """See `Contestant`; no server is far away."""
         source = self._servers.dataset
         with short_folder() as folder, child(
             [sys.executable, "-m", "tests.benchmark.bare", source, folder / "mount"],
@@ -108,7 +107,7 @@ class Bare:
 
 
 class Zonedrive:
-    """What this is about."""
+    """File system under test."""
 
     name = "zonedrive"
 
@@ -149,7 +148,7 @@ class Zonedrive:
                 clear(place)
 
     def _account(self, far: bool) -> Machine:
-        """Somebody who is logged on there; a token of the service is as good for every mount."""
+        """Return an account that is logged on; a service's token is valid for every mount."""
         if far not in self._accounts:
             machine = Machine(self._servers.folder / f"account-{far}")
             machine.done(
@@ -254,7 +253,7 @@ class Davfs:
 
 
 class Zones:
-    """All zones as one shelf; the first part of a path is the zone."""
+    """Places of written data in all zones; the first part of a path is the zone."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
@@ -278,7 +277,7 @@ class Zones:
 
 @contextmanager
 def child(command: Sequence[str | Path], root: Path, servers: Servers) -> Iterator[Place]:
-    """A mount at `root` that is served by this command in the foreground."""
+    """Yield a mount at `root` that this command serves in the foreground."""
     root.mkdir()
     began = usage.Moment.now()
     with (root.parent / "said").open("wb") as said:
@@ -301,12 +300,12 @@ def child(command: Sequence[str | Path], root: Path, servers: Servers) -> Iterat
 
 
 def is_mounted(root: Path) -> bool:
-    """Whether the kernel has a mount there, alive or dead."""
+    """Return True if the kernel has a mount there, alive or dead."""
     return f" {root} " in Path("/proc/self/mounts").read_text()
 
 
 def processes(word: str) -> list[int]:
-    """The processes that have this in their command line."""
+    """Return the processes with these words in their command line."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -316,7 +315,7 @@ def processes(word: str) -> list[int]:
 
 
 def clear(place: Place) -> None:
-    """End the mount: what still hangs in it gets an error."""
+    """End the mount; programs that still use it get an error."""
     for pid in place.daemons:
         if is_mounted(place.root):
             with suppress(ProcessLookupError):
@@ -329,7 +328,7 @@ def clear(place: Place) -> None:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """A folder of its own with a short path: that of a Unix socket ends at 107 bytes."""
+    """Yield a folder with a short path, because a Unix socket's path is limited to 107 bytes."""
     folder = Path(tempfile.mkdtemp(prefix="zdb"))
     try:
         yield folder

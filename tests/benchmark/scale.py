@@ -51,7 +51,7 @@ def main() -> None:
 
 
 class Figures(dict[str, float]):
-    """By what they are and their unit; each is printed once it is known."""
+    """Figures with their name and unit; each is printed once it is known."""
 
     def __init__(self, shape: str) -> None:
         self._shape = shape
@@ -62,7 +62,7 @@ class Figures(dict[str, float]):
 
 
 class Run:
-    """One shape, from an empty sandbox on."""
+    """Measurement of one shape, with a new sandbox."""
 
     def __init__(
         self, path: Path, folders: int, entries: int, big_mib: int, found: Figures
@@ -74,7 +74,7 @@ class Run:
         self._entries = entries
 
     def measure(self) -> None:
-        """Find all figures."""
+        """Measure all figures."""
         (self._path / "sandbox").mkdir()
         deployment = Deployment(self._path / "sandbox", zones=1)
         try:
@@ -146,7 +146,8 @@ class Run:
         path.unlink()
 
     def _limit(self, deployment: Deployment) -> float:
-        """Seconds the service takes to answer for all the folders, one after the other."""
+        """Return the service's duration of all folders' listings, one after the other, in
+        seconds."""
         person = deployment.person("alice")
         zone = person.zone("Zone 01")
         names = [f"folder {number:04}" for number in range(self._folders)]
@@ -158,17 +159,17 @@ class Run:
 
 
 class Daemon:
-    """What the kernel says of a process."""
+    """Kernel's data about a process."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def rss(self) -> float:
-        """Resident MiB, those of its children included."""
+        """Return the resident memory in MiB, including its children."""
         return usage.resident_mib([self._pid])
 
     def peak(self) -> float:
-        """The most it ever had, MiB."""
+        """Return the peak memory in MiB."""
         return self._field("VmHWM")
 
     def _field(self, name: str) -> float:
@@ -179,9 +180,9 @@ class Daemon:
 
 @contextmanager
 def stalls(mounted: Mounted) -> Iterator[list[float]]:
-    """The longest time (s) that a stat of a name that is not there took meanwhile.
+    """Measure the longest duration (s) of a stat of a missing name during the block.
 
-    It asks the daemon each time, in the zone's own folder, which is listed.
+    Each stat is a request to the daemon, in the zone's own folder, which is listed.
     """
     longest = [0.0]
     over = threading.Event()

@@ -1,7 +1,7 @@
-"""What is served: the sandbox with the data set, and the peers' servers over the same files.
+"""Servers of the data set: the sandbox, and the alternatives' servers for the same files.
 
-Must not know mounts.  Everything listens on the loopback, near, and once more behind the delay
-proxy, far.  Everything is a child of this process and ends with its `close`.
+Knows nothing about mounts.  Everything listens on the loopback, near, and a second time behind the
+delay proxy, far.  All processes are children of this one and end with its `close`.
 """
 
 import shutil
@@ -26,22 +26,22 @@ FILL_SECONDS = 600.0
 START_SECONDS = 20.0
 ARRIVE_SECONDS = 120.0
 LOOK_SECONDS = 0.1
-"""Often enough, and little work for the service."""
+"""Interval of checks, which costs the service little."""
 
 SSHD = Path("/usr/sbin/sshd")
 RCLONE = Path(sys.executable).with_name("rclone")
-"""The one that packaging/benchmark-requirements.txt names; Debian's is years older."""
+"""Version in packaging/benchmark-requirements.txt; Debian's is years older."""
 
 
 class Late(Exception):
-    """What was awaited did not come in time."""
+    """Error if an expected change does not happen in time."""
 
 
 class Shelf(Protocol):
-    """Where the bytes that are written on a mount arrive."""
+    """Place where the bytes that are written on a mount arrive."""
 
     def sizes(self, folder: str) -> Mapping[str, int]:
-        """Names and sizes of the files in a folder, nothing where it is not there yet."""
+        """Return names and sizes of the files in a folder, nothing if it does not exist yet."""
         ...
 
     def remove(self, folder: str) -> None:
@@ -50,7 +50,7 @@ class Shelf(Protocol):
 
 
 def arrived(shelf: Shelf, wanted: Mapping[str, int], deadline: float) -> float:
-    """When all of `wanted` (sizes by path) was there, by the monotonic clock.  Raises Late."""
+    """Return the monotonic time at which all of `wanted` (sizes by path) existed.  Raises Late."""
     folders: dict[str, dict[str, int]] = {}
     for path, size in wanted.items():
         folder, _, name = path.rpartition("/")
@@ -69,7 +69,7 @@ def arrived(shelf: Shelf, wanted: Mapping[str, int], deadline: float) -> float:
 
 
 class Disk:
-    """A folder of this machine as a shelf."""
+    """Local folder as the place of written data."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -90,7 +90,7 @@ class Disk:
 
 
 class Zone:
-    """A zone of the service as a shelf, seen by its interface; one request for each look."""
+    """Zone of the service as the place of written data, with one request for each check."""
 
     def __init__(self, deployment: Deployment, name: str) -> None:
         self._person = deployment.person("alice")
@@ -121,7 +121,7 @@ class Zone:
 
 
 class Service(Deployment):
-    """A sandbox that holds the data set in the zones `Data` and `Out`."""
+    """Sandbox with the data set in the zones `Data` and `Out`."""
 
     def __init__(self, folder: Path, dataset: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -138,7 +138,7 @@ class Service(Deployment):
 
 
 class Servers:
-    """Everything that serves the data set, near and far."""
+    """All servers of the data set, near and far."""
 
     def __init__(self, folder: Path, service: Path, dataset: Path, rtt_ms: float) -> None:
         self.folder = folder
@@ -152,11 +152,11 @@ class Servers:
         self._stack.callback(self.service.close)
 
     def close(self) -> None:
-        """End all of them."""
+        """Stop all servers."""
         self._stack.close()
 
     def port(self, near: int, *, far: bool) -> int:
-        """That port, or the one that leads to it from far away."""
+        """Return the port, or the delay proxy's port for it."""
         if not far:
             return near
         if near not in self._far:
@@ -184,7 +184,7 @@ class Servers:
         }
 
     def run(self, name: str, command: Callable[[int], list[str | Path]]) -> int:
-        """Start a server; the port it listens on."""
+        """Start a server; return its port."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
@@ -207,7 +207,7 @@ class Servers:
 
 
 def end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]") -> None:
-    """Ask it to end, and make it."""
+    """Terminate the process, and kill it if necessary."""
     process.terminate()
     try:
         process.wait(5)

@@ -1,4 +1,4 @@
-"""The machine, the versions and the commit that figures belong to."""
+"""Machine, versions and commit of a measurement."""
 
 import os
 import platform

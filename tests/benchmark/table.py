@@ -21,7 +21,7 @@ Measured = Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """A goal, the figure or ratio that was reached, and whether that is enough."""
+    """Result of a goal: the figure or ratio, and whether the goal is met."""
 
     goal: Goal
     reached: float | None
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def outcome(self) -> str:
-        """The ratio that was reached, or whether the limit holds."""
+        """Return the ratio, or whether the limit is met."""
         if self.goal.against:
             if self.reached is None:
                 return "?"
@@ -61,12 +61,12 @@ class Line:
 
     @property
     def who(self) -> list[str]:
-        """The contestants that have the row's figure."""
+        """Return the contestants that have the row's figure."""
         return [who for who in self.found if self.spread(who)]
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """The row's goals; one that nothing was measured for is neither met nor missed."""
+        """Return the row's goals; one without a measurement is neither met nor missed."""
         return [self._verdict(goal) for goal in self.row.goals]
 
     def _verdict(self, goal: Goal) -> Verdict:

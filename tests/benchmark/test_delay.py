@@ -1,4 +1,4 @@
-"""What the proxy that is far away does to bytes."""
+"""Effect of the delay proxy on bytes."""
 
 import socket
 import subprocess
@@ -14,7 +14,7 @@ RTT_SECONDS = 0.2
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """The port of a server, far away, that sends back what it gets."""
+    """Yield the port of an echo server behind the delay proxy."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -51,7 +51,7 @@ def test_no_byte_comes_sooner_than_from_far_away(echo: int) -> None:
 
 
 def test_what_is_sent_arrives_whole_and_in_order(echo: int) -> None:
-    """Also more than fits on the way, and the end comes after it."""
+    """More data than fit in transit arrive in order, followed by the end."""
     sent = b"".join(number.to_bytes(4, "big") for number in range(2 << 20))
     with socket.create_connection(("127.0.0.1", echo)) as connection:
 

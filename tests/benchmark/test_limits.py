@@ -1,4 +1,4 @@
-"""The requests that curl makes for the limits, and how its answers are checked."""
+"""Requests of curl for the limits, and the check of its answers."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,8 @@ GETS = [Request("/api/a"), Request("/api/b")]
 
 
 def test_each_request_has_all_options_of_its_own() -> None:
-    """curl forgets the options at each `next`: without these it trusts and proves nothing."""
+    """curl forgets the options at each `next`: without these it sends neither certificate nor
+    token."""
     requests = [*GETS, Request("/api/c", ("fileName=x", "file=@/x"))]
     text = limits.config(requests, "https://host:1", Path("/ca.pem"), "Bearer secret")
     sections = text.split("\nnext\n")
@@ -29,7 +30,7 @@ def test_each_request_has_all_options_of_its_own() -> None:
 
 
 def test_a_request_that_fails_gives_no_figures() -> None:
-    """An answer that is no success, or none at all, is quick and says nothing about the service."""
+    """A failed or missing answer is fast and shows nothing about the service."""
     assert limits.connections("200 1\n201 0\n200 1\n", 3) == 2
     for said in ("200 1\n503 0\n200 0\n", "200 1\n000 1\n200 0\n", "200 1\n200 0\n", ""):
         with pytest.raises(Failed, match="of 3 requests"):

@@ -26,7 +26,7 @@ def test_a_ratio_is_how_many_times_as_good_whichever_way_is_better() -> None:
 
 
 def test_the_median_counts_and_the_lowest_and_highest_are_shown() -> None:
-    """Neither the best nor the worst of several tries decides about a goal."""
+    """Neither the best nor the worst of several values decides a goal."""
     ours = [{"per_s": value, "cpu_s": 0.25} for value in (10.0, 500.0, 310.0)]
     figures = {"list": {"zonedrive": ours, "rclone": [{"per_s": 100.0}] * 3}}
     (line,) = table.lines([FAST], figures, times=3)
@@ -37,7 +37,7 @@ def test_the_median_counts_and_the_lowest_and_highest_are_shown() -> None:
 
 
 def test_a_smaller_number_of_tries_is_shown() -> None:
-    """Nobody takes one value for a median of five; a try that failed has no figures."""
+    """One value must not look like a median of five; a failed try has no figures."""
     figures = {"walk": {"zonedrive": [{"s": 1.0}, {}, {"s": 2.0}], "rclone": [{"s": 3.0}]}}
     (line,) = table.lines([SHORT], figures)
     assert line.shown("zonedrive") == "1.5 s (1.0–2.0, 2x)"
@@ -46,7 +46,7 @@ def test_a_smaller_number_of_tries_is_shown() -> None:
 
 
 def test_a_missed_goal_is_bold_and_one_that_was_not_measured_is_neither() -> None:
-    """Nobody reads a goal as reached that is not."""
+    """A missed goal must be visible, and an unmeasured one must not look met."""
     figures = {"walk": {"zonedrive": [{"s": 1.5}], "rclone": [{"s": 3.0}]}}
     (line,) = table.lines([SHORT], figures)
     assert [each.met for each in line.verdicts] == [False, True]
@@ -56,7 +56,7 @@ def test_a_missed_goal_is_bold_and_one_that_was_not_measured_is_neither() -> Non
 
 
 def test_a_goal_may_allow_a_delay_and_name_another_figure() -> None:
-    """The delay is taken off before the ratio; the other figure is one of the same work."""
+    """The delay is subtracted before the ratio; the other figure is from the same work."""
     for took, met in ((3.6, True), (3.61, False)):
         figures = {"send": {"zonedrive": [{"s": took}], "curl": [{"s": 2.0}]}}
         (line,) = table.lines([WITHIN], figures)
@@ -99,7 +99,7 @@ def test_only_the_block_between_the_markers_changes(tmp_path: Path) -> None:
 
 
 def test_every_row_names_a_measurement_and_somebody_who_is_measured() -> None:
-    """No row stays empty in silence."""
+    """Each row can have figures."""
     for row in ROWS:
         assert row.measured in WORKS, row.title
         for goal in row.goals:

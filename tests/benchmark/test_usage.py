@@ -20,7 +20,7 @@ input()
 
 
 def test_ended_and_living_children_count() -> None:
-    """A process that does nothing itself has the CPU seconds of what it started."""
+    """A process that is idle itself has the CPU seconds of its children."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="ascii",
@@ -41,7 +41,7 @@ def test_ended_and_living_children_count() -> None:
 
 
 def test_a_name_with_spaces_and_brackets_is_no_field(tmp_path: Path) -> None:
-    """The fields are counted from behind the name, which a program chooses itself."""
+    """The fields are counted after the name, which a program can choose freely."""
     for pid, parent, name in ((7, 1, "a) R 99 (b"), (8, 7, "ssh"), (9, 1, "other")):
         folder = tmp_path / str(pid)
         folder.mkdir()
@@ -52,7 +52,7 @@ def test_a_name_with_spaces_and_brackets_is_no_field(tmp_path: Path) -> None:
 
 
 def test_time_between_two_moments() -> None:
-    """The CPU seconds are those of commands that were waited for meanwhile."""
+    """The CPU seconds are those of commands that ended in between."""
     began = usage.Moment.now()
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     subprocess.run([sys.executable, "-c", burn], check=True)
@@ -62,7 +62,7 @@ def test_time_between_two_moments() -> None:
 
 
 def test_busy_cores_are_those_that_neither_idle_nor_wait() -> None:
-    """Waiting for a disk is no work; time that the host took away is not ours."""
+    """Waiting for a disk does not count as busy; time that the host takes away is not ours."""
     ticks = os.sysconf("SC_CLK_TCK")
     before = "cpu  100 0 100 5000 300 0 0 0 0 0"
     after = f"cpu  {100 + ticks} 0 {100 + ticks} 9000 900 0 0 {2 * ticks} 0 0"

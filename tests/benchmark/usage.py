@@ -19,19 +19,19 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Moment:
-    """A time, and the CPU seconds of all commands that this process has waited for until then."""
+    """Time, and the CPU seconds of all commands that this process has waited for until then."""
 
     time_s: float
     commands_cpu_s: float
 
     @classmethod
     def now(cls) -> Self:
-        """Return the present one."""
+        """Return the present moment."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return cls(time.monotonic(), used.ru_utime + used.ru_stime)
 
     def since(self, earlier: "Moment") -> "Moment":
-        """Return what passed and what was used since an earlier one."""
+        """Return the elapsed and the used seconds since an earlier moment."""
         cpu_s = self.commands_cpu_s - earlier.commands_cpu_s
         return Moment(self.time_s - earlier.time_s, cpu_s)
 

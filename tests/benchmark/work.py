@@ -31,7 +31,7 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Job:
-    """Where to work: `root` holds `Data` and `Out`, `out` is a new name below `Out`."""
+    """Paths of the work: `root` contains `Data` and `Out`, `out` is a new name below `Out`."""
 
     root: str
     out: str
@@ -39,12 +39,12 @@ class Job:
     big_mib: int
 
     def data(self, name: str) -> Path:
-        """A folder of the data set."""
+        """Return a folder of the data set."""
         return Path(self.root) / "Data" / name
 
     @property
     def target(self) -> Path:
-        """A folder that is not there yet."""
+        """Return the path of a new folder."""
         return Path(self.root) / "Out" / self.out
 
 
@@ -55,7 +55,7 @@ now = time.monotonic
 
 
 def warm_stat(job: Job) -> Figures:
-    """Stats of 2,000 files again and again."""
+    """Stat 2,000 files repeatedly."""
     folder = job.data("walk")
     paths = [
         f"{folder}/d{top:02}/s{sub:02}/f{number}.txt"
@@ -69,7 +69,7 @@ def warm_stat(job: Job) -> Figures:
 
 
 def warm_list(job: Job) -> Figures:
-    """Listings of a folder of 1,000."""
+    """List a folder of 1,000 entries repeatedly."""
     folder = job.data("list1k")
     assert len(os.listdir(folder)) == dataset.LISTED
     return {"per_s": _rate(lambda: os.listdir(folder), 1)}
@@ -84,7 +84,7 @@ def _rate(work: Callable[[], object], count: int) -> float:
 
 
 def find(job: Job) -> Figures:
-    """Every size in 1,000 folders of 10 files, by find."""
+    """Get every size in 1,000 folders of 10 files with find."""
     began = now()
     said = _run("find", job.data("walk"), "-type", "f", "-printf", "%s\n")
     took = now() - began
@@ -93,7 +93,7 @@ def find(job: Job) -> Figures:
 
 
 def ls_recursive(job: Job) -> Figures:
-    """The same by ls -lR."""
+    """Get every size with ls -lR."""
     began = now()
     said = _run("ls", "-lR", job.data("walk"))
     took = now() - began
@@ -102,7 +102,7 @@ def ls_recursive(job: Job) -> Figures:
 
 
 def ls_large(job: Job) -> Figures:
-    """One folder of 10,000 by ls -l."""
+    """List one folder of 10,000 entries with ls -l."""
     began = now()
     said = _run("ls", "-l", job.data("ls10k"))
     took = now() - began
@@ -111,7 +111,7 @@ def ls_large(job: Job) -> Figures:
 
 
 def first_look(job: Job) -> Figures:
-    """An ls of the top."""
+    """List the top with ls."""
     began = now()
     assert os.listdir(job.data(""))
     return {"s": now() - began}
@@ -133,7 +133,7 @@ def first_bytes(job: Job) -> Figures:
 
 
 def sequential(job: Job) -> Figures:
-    """One big file from beginning to end, 1 MiB a read."""
+    """Read one big file from beginning to end, in reads of 1 MiB."""
     buffer = bytearray(MIB)
     began, done = now(), 0
     with open(job.data("big") / "big.bin", "rb", buffering=0) as file:
@@ -149,7 +149,7 @@ def sequential(job: Job) -> Figures:
 
 
 def small_files(job: Job) -> Figures:
-    """500 files of 4 KiB one after the other, in the order of the listing's names."""
+    """Read 500 files of 4 KiB one after the other, in the order of the listing's names."""
     folder = job.data("small")
     began = now()
     for number, name in enumerate(sorted(os.listdir(folder))):
@@ -160,7 +160,7 @@ def small_files(job: Job) -> Figures:
 
 
 def random_reads(job: Job) -> Figures:
-    """4 KiB here and there in a big file."""
+    """Read random blocks of 4 KiB in a big file."""
     chance, blocks = random.Random(7), job.big_mib * MIB // BLOCK
     began = now()
     fd = os.open(job.data("big") / "big.bin", os.O_RDONLY)
@@ -176,7 +176,7 @@ def random_reads(job: Job) -> Figures:
 
 
 def big_write(job: Job) -> Figures:
-    """A big file in pieces of 1 MiB, until close."""
+    """Write a big file in pieces of 1 MiB, until close."""
     piece = random.Random(5).randbytes(MIB)
     job.target.mkdir()
     began = now()
@@ -189,7 +189,7 @@ def big_write(job: Job) -> Figures:
 
 
 def small_writes(job: Job) -> Figures:
-    """500 new files of 4 KiB."""
+    """Write 500 new files of 4 KiB."""
     began = now()
     job.target.mkdir()
     for number in range(dataset.SMALL):
@@ -214,14 +214,14 @@ def rsync(job: Job) -> Figures:
 
 
 def git_clone(job: Job) -> Figures:
-    """A clone of 300 files with its repository; then git status."""
+    """Clone 300 files with their repository; then run git status."""
     began = now()
     _run("git", "-c", "gc.auto=0", "clone", "-q", f"file://{job.source}/repository", job.target)
     return {"s": now() - began, "began": began}
 
 
 def git_status(job: Job) -> Figures:
-    """What changed in the clone: nothing."""
+    """Run git status in the clone, which has no changes."""
     began = now()
     said = _run("git", "-c", "safe.directory=*", "-C", job.target, "status", "--short")
     assert not said, said
@@ -232,7 +232,7 @@ def git_status(job: Job) -> Figures:
 
 
 def stat_under_load(job: Job) -> Figures:
-    """Stats of names never looked up, while four big files come and four go."""
+    """Stat names for the first time, during the upload and download of four big files each."""
     names = [f"{job.data('ls10k')}/entry-{number:05}.dat" for number in range(dataset.LARGE)]
     random.Random(3).shuffle(names)
     os.stat(names.pop())  # whoever asks for the whole listing at first has done so

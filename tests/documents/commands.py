@@ -93,7 +93,7 @@ def _without_remark(line: str) -> str:
 
 
 def forms_of(page: Page) -> Iterator[Line]:
-    """Return the commands in a page's sentences and tables, including brackets."""
+    """Yield the commands in a page's sentences and tables, including brackets."""
     titles = page.text.splitlines()
     for span in page.spans:
         if is_command(span.text) and not titles[span.line - 1].startswith("#"):

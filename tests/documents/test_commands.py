@@ -46,7 +46,7 @@ def _stage() -> Iterator[Stage]:
 
 
 def steps(lines: list[Line]) -> list[list[Line]]:
-    """Yield the lines that run as one script; special commands run alone."""
+    """Return the lines that run as one script; special commands run alone."""
 
     def kind(line: Line) -> object:
         stays = any(form.fullmatch(line.text) for form, _ in stage.STAYS)

@@ -42,7 +42,7 @@ def has_ended(pid: int) -> bool:
 
 
 def files_below(folder: Path, *, without: Path | None = None) -> Iterator[tuple[Path, bytes]]:
-    """Return every file below a folder with its bytes, ignoring files that disappear meanwhile.
+    """Yield every file below a folder with its bytes, ignoring files that disappear meanwhile.
 
     The folder `without` is skipped.
     """

@@ -1,7 +1,7 @@
-"""A TLS proxy before a sandbox that answers as a bad service would, or under other addresses.
+"""TLS proxy for a sandbox that answers as a faulty service would, or under other addresses.
 
-Knows nothing of zonedrive.  What `about` does not choose (at first: all but content) passes as it
-is.
+Knows nothing of zonedrive.  Requests that `about` does not select (by default: all but content)
+pass unchanged.
 """
 
 import json
@@ -24,7 +24,7 @@ _OWN = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
 @dataclass
 class Asked:
-    """A request as it came; a twist may change what the service gets of it."""
+    """Received request; a twist may change what the service gets of it."""
 
     method: str
     path: str  # with its query
@@ -34,7 +34,7 @@ class Asked:
 
 @dataclass
 class Answer:
-    """What the service said to a request; a mood may change all of it."""
+    """Service's answer to a request; a mood may change any part of it."""
 
     asked: Asked  # as it came
     status: int
@@ -56,15 +56,15 @@ Twist = Callable[[Asked], None]
 
 
 def content(asked: Asked) -> bool:
-    """Whether a request asks for the content of a file."""
+    """Return True if a request asks for the content of a file."""
     return asked.method == "GET" and asked.path.endswith("/content")
 
 
 class Meddler:
-    """The proxy.
+    """Proxy with configurable faults.
 
-    `mood` and what it is `about` may change at any time.  `asked` are the Range headers that came,
-    `came` everything, as it came.
+    `mood` and `about` may change at any time.  `asked` has the received Range headers, `came` all
+    received requests.
     """
 
     def __init__(self, deployment: Deployment) -> None:
@@ -89,7 +89,7 @@ class Meddler:
         self._thread.start()
 
     def close(self) -> None:
-        """End it and all of its connections."""
+        """Stop the proxy and all of its connections."""
         self.over.set()
         self._server.shutdown()
         self._server.server_close()
@@ -110,7 +110,7 @@ class _Server(ThreadingHTTPServer):
         )
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that the client gave up is nothing to tell."""
+        """Ignore a connection that the client aborted."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _pass_on(self) -> None:
         meddler = self.server.meddler

@@ -1,6 +1,6 @@
-"""An ordinary user, without any right of root's, who has a mount of their own and works in it.
+"""Ordinary user without root's rights, who has a mount and works in it.
 
-Knows nothing of what is done there.
+Knows nothing of the work.
 """
 
 import importlib
@@ -23,7 +23,7 @@ _R = TypeVar("_R")
 
 
 class OrdinaryMachine(Machine):
-    """A computer whose folders and commands are that user's."""
+    """Machine whose folders and commands are that user's."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -59,15 +59,16 @@ class _Service:
 
 
 class Worker:
-    """Calls functions in a process of that user, one after the other; what they open stays open."""
+    """Caller of functions in a process of that user, one after the other; opened files stay
+    open."""
 
     def __init__(self, pool: ProcessPoolExecutor | None) -> None:
-        """None: in this process."""
+        """Use the pool of processes; None: this process."""
         self._pool = pool
         self.is_root = pool is None and os.geteuid() == 0
 
     def do(self, function: Callable[_P, _R], *arguments: _P.args, **named: _P.kwargs) -> _R:
-        """Call a function of a module; what it returns, or raises."""
+        """Call a function of a module; return its result, or raise its error."""
         if self._pool is None:
             return function(*arguments, **named)
         return self._pool.submit(function, *arguments, **named).result(60)
@@ -75,7 +76,7 @@ class Worker:
 
 @contextmanager
 def working(*modules: str) -> Iterator[Worker]:
-    """A process of the ordinary user that knows these modules."""
+    """Yield a process of the ordinary user that has imported these modules."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, _become, (modules,)) as pool:
         yield Worker(pool)

@@ -1,9 +1,9 @@
-"""Faults planted in a daemon that `zonedrive mount` starts: its interpreter reads them first.
+"""Faults in a daemon that `zonedrive mount` starts, whose interpreter reads them first.
 
 A `sitecustomize` on PYTHONPATH replaces the one place where a background task is run.  A task whose
-name stands in the file `planted` of the machine raises an exception at the first moment at which
-it waits for something; so what surrounds that moment (its own handlers, its nurseries) is as in
-real life.  Nothing in the sources knows of this.
+name is in the file `planted` of the machine raises an exception at its first wait.  So the code
+around that moment (its own handlers, its nurseries) is the real one.  The sources contain nothing
+for this.
 """
 
 from collections.abc import Iterable
@@ -106,7 +106,8 @@ class Plant:
     """Faults in the daemons that `machine` starts from now on."""
 
     def __init__(self, machine: Machine, more: str = "") -> None:
-        """`more` is Python that may define `first`, which is called before the first task."""
+        """Install the hook; `more` is Python that may define `first`, which is called before the
+        first task."""
         folder = machine.folder / "site"
         folder.mkdir()
         self._file = folder / "planted"
@@ -121,10 +122,10 @@ class Plant:
         new.replace(self._file)
 
     def lift(self) -> None:
-        """Let nothing fail any more."""
+        """End all faults."""
         self.put(ONCE, [])
 
 
 def planted_in(log: str, task: str) -> bool:
-    """Whether the log has the traceback of the fault in that task."""
+    """Return True if the log has the traceback of the fault in that task."""
     return f"Planted: planted in {task}" in log

@@ -1,8 +1,8 @@
-"""Commands in processes that are forked from one that has imported the program already.
+"""Commands in processes that are forked from one that has already imported the program.
 
-Importing takes longer than most commands. `run` starts a command as `subprocess.run` does, with
-an environment, folder and streams of its own. Not for what an interpreter decides at its start
-(see `FIXED`), nor for tests that look at the command line of a process: these start a program.
+Importing takes longer than most commands. `run` starts a command as `subprocess.run` does, with an
+environment, folder and streams of its own. It is not for settings that an interpreter reads at its
+start (see `FIXED`), nor for tests that check the command line of a process: these start a program.
 
 `python -m tests.harness.starter SOCKET` is the process that forks. It ends with its parent.
 """
@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import NoReturn
 
 FIXED = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
-"""Beginnings of the variables that have an effect only at the start of an interpreter."""
+"""Prefixes of the variables that have an effect only at the start of an interpreter."""
 
 PR_SET_NAME = 15  # prctl(2)
 
 
 class Starter:
-    """The process that forks, and the way to ask it."""
+    """Connection to the process that forks."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="zdst"))
@@ -177,7 +177,7 @@ def _fork(connection: socket.socket) -> int:
 
 
 def _command(request: bytes, descriptors: Sequence[int]) -> NoReturn:
-    """Be the command: the process's streams, folder and environment, then `main`."""
+    """Run the command with the process's streams, folder and environment."""
     arguments, environment, folder = json.loads(request)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)

@@ -1,7 +1,6 @@
-"""An ordinary user on a machine that lacks something: a mount name space of one command's own.
+"""Ordinary user on a machine that lacks something, in a mount namespace for each command.
 
-Knows nothing of zonedrive but the command's name.  What is mounted in the name space is gone with
-the command.
+Knows nothing of zonedrive except the command's name.  Mounts in the namespace end with the command.
 """
 
 import os
@@ -28,7 +27,7 @@ mount --move dev /dev
 
 
 class Person:
-    """An ordinary user, at a machine whose folders become theirs."""
+    """Ordinary user, who owns the machine's folders."""
 
     def __init__(self, machine: Machine, uid: int = NOBODY) -> None:
         assert os.geteuid() == 0, "another user is made by root: run this with sudo"
@@ -36,7 +35,7 @@ class Person:
         self.give(machine.folder)
 
     def give(self, folder: Path) -> None:
-        """Make a folder, and what is in it, this user's."""
+        """Make this user the owner of a folder and its content."""
         subprocess.run(["chown", "-R", f"{self._uid}:{self._uid}", folder], check=True)
 
     def run(
@@ -48,10 +47,10 @@ class Person:
         how: tuple[str, ...] = (),
         shell: str = 'exec "$@"',
     ) -> "subprocess.CompletedProcess[str]":
-        """Run the command after root has run `lacking`; None in `environment` takes one away.
+        """Run the command after root has run `lacking`; None in `environment` removes a variable.
 
         `how` are more options of setpriv, `shell` is how the user's shell starts the command.
-        Without `lacking` the name space is everybody's, so that a mount stays.
+        Without `lacking` the namespace is the global one, so that a mount stays.
         """
         mine = {name: v for name, v in self.machine.environment.items() if name != "BROWSER"}
         for name, value in (environment or {}).items():
@@ -72,7 +71,7 @@ class Person:
 
 
 def stand_in(machine: Machine, program: str) -> Path:
-    """A copy of a program, in a folder that is the first of the machine's PATH."""
+    """Return a copy of a program, in a folder that is the first of the machine's PATH."""
     found = shutil.which(program)
     assert found is not None, program
     folder = machine.folder / "bin"

@@ -1,4 +1,4 @@
-"""A person at a terminal of a machine: what a command shows there, and what is typed.
+"""User at a terminal of a machine: the output of a command, and the typed input.
 
 Knows no command.
 """
@@ -23,19 +23,19 @@ CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 class Place(Protocol):
-    """Where a command runs: a machine, for instance."""
+    """Environment of a command, for example a machine."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Its variables."""
+        """Return its variables."""
 
     @property
     def folder(self) -> Path:
-        """Its working folder."""
+        """Return its working folder."""
 
 
 class Terminal:
-    """One command, whose terminal is its standard input, output and error."""
+    """Command whose standard input, output and error are a terminal."""
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class Terminal:
         types: bool = True,
         program: Sequence[str | Path] = (COMMAND,),
     ) -> None:
-        """`size`: columns and lines of a terminal that knows them, as real ones do.
+        """Start the command; `size`: columns and lines of a terminal that reports them, as real
+        ones do.
 
-        Without `types` the terminal only shows, and nothing comes from it.
+        Without `types` the terminal has only output, and no input.
         """
         self._ours, theirs = pty.openpty()
         environment = dict(machine.environment)
@@ -75,16 +76,16 @@ class Terminal:
         fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 
     def until(self, words: str) -> None:
-        """Wait for the command to show this."""
+        """Wait until the command shows this."""
         while words not in self.shown:
             assert self.until_more(), f"{words!r} never came: {self.shown}"
 
     def until_more(self) -> bool:
-        """Wait for more to be shown; return False at the end."""
+        """Wait for more output; return False at the end."""
         return self._take()
 
     def _take(self) -> bool:
-        """Take what is shown next, which may end inside a character; False at the end."""
+        """Read the next output, which may end inside a character; return False at the end."""
         try:
             data = os.read(self._ours, 4096)
         except OSError:
@@ -93,30 +94,30 @@ class Terminal:
         return bool(data)
 
     def type(self, text: str) -> None:
-        """A line; `shown` begins anew."""
+        """Type a line, and clear `shown`."""
         self.shown = ""
         os.write(self._ours, text.encode() + b"\n")
 
     def press(self, keys: str) -> None:
-        """Keys without Enter, such as Ctrl-C as \\x03."""
+        r"""Press keys without Enter, such as Ctrl-C as \x03."""
         os.write(self._ours, keys.encode())
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, as of somebody who closes the window."""
+        """Send a signal, as when the window is closed."""
         self._process.send_signal(number)
 
     def text(self) -> str:
-        """What is shown, without what moves the cursor or gives colours."""
+        """Return the output without cursor movements and colours."""
         return CONTROLS.sub("", self.shown)
 
     def is_as_before(self) -> bool:
-        """Whether echo, cursor and screen are what they were; after `leave`."""
+        """Return True if echo, cursor and screen are restored; call it after `leave`."""
         hidden, back = self.shown.rfind("\x1b[?25l"), self.shown.rfind("\x1b[?25h")
         other, own = self.shown.rfind("\x1b[?1049h"), self.shown.rfind("\x1b[?1049l")
         return hidden <= back and other <= own and self._after == self._before
 
     def interrupt(self) -> int:
-        """Ctrl-C, as often as it takes: one that comes just before a read is only noticed later."""
+        """Press Ctrl-C repeatedly, because one just before a read is noticed late."""
         assert self._theirs is not None
         pressed = 0.0
         while self._process.poll() is None:
@@ -128,7 +129,7 @@ class Terminal:
         return self.leave()
 
     def leave(self) -> int:
-        """As `end`, of a terminal with a size: that stays open, so that one can look at it."""
+        """End a command at a terminal with a size, which stays open for inspection."""
         assert self._theirs is not None
         while self._process.poll() is None:
             if select.select([self._ours], [], [], 0.05)[0]:
@@ -141,7 +142,7 @@ class Terminal:
         return code
 
     def end(self) -> int:
-        """Wait for the command's end; its exit code."""
+        """Wait for the command's end; return its exit code."""
         while self._take():
             pass
         os.close(self._ours)

@@ -146,7 +146,7 @@ class VirtualPath:
         return VirtualPath(self.system, self._path.parent)
 
     def with_name(self, name: str) -> "VirtualPath":
-        """Return the path beside this one."""
+        """Return the path of a sibling with this name."""
         return VirtualPath(self.system, self._path.with_name(name))
 
     def relative_to(self, other: "VirtualPath") -> PurePosixPath:
@@ -197,7 +197,7 @@ class VirtualPath:
         return b"".join(parts)
 
     def write_bytes(self, data: bytes) -> int:
-        """Write the file anew."""
+        """Write the whole file."""
         with self.open("wb") as file:
             return file.write(data)
 
@@ -206,7 +206,7 @@ class VirtualPath:
         return self.read_bytes().decode()
 
     def write_text(self, text: str) -> int:
-        """Write the file anew as text."""
+        """Write the whole file as text."""
         return self.write_bytes(text.encode())
 
     def touch(self) -> None:
@@ -296,13 +296,13 @@ class _Raw(io.RawIOBase):
 
 
 class FakeDeployment:
-    """The interface of `harness.deployment.Deployment` over a World."""
+    """Interface of `harness.deployment.Deployment` for a World."""
 
     def __init__(self, loop: Loop, world: World) -> None:
         self._loop, self.world = loop, world
 
     def fault(self, **what: object) -> None:
-        """Misbehave from now on, as the sandbox's documentation says."""
+        """Set a fault, as in the sandbox's documentation."""
         self.world.fault(**what)
 
     def heal(self) -> None:
@@ -315,7 +315,7 @@ class FakeDeployment:
 
     @contextmanager
     def faulty(self, **what: object) -> Iterator[None]:
-        """Misbehave inside the block."""
+        """Set a fault for the block."""
         self.fault(**what)
         try:
             yield
@@ -323,7 +323,7 @@ class FakeDeployment:
             self.heal()
 
     def plant(self, zone: str, name: str, content: str) -> None:
-        """Add a file under any name, also one that is in use."""
+        """Add a file with any name, even one that is in use."""
         self.world.plant(self._id(zone), name, content.encode(), user=ALICE)
 
     def person(self, name: str) -> "Person":
@@ -343,7 +343,7 @@ class FakeDeployment:
 
 
 class Person:
-    """A person with a client of another kind."""
+    """Coworker with another kind of client."""
 
     def __init__(self, deployment: FakeDeployment, name: str) -> None:
         self._deployment, self.id = deployment, f"{name}@{DOMAIN}"
@@ -396,7 +396,7 @@ class VirtualMount:
         failpoint._die = self._dies
 
     def allow(self, *patterns: str) -> None:
-        """Warnings in the log that this test provokes (regular expressions)."""
+        """Allow warnings in the log that this test causes (regular expressions)."""
         self._allowed.extend(patterns)
 
     def complaints(self) -> list[str]:
@@ -422,7 +422,7 @@ class VirtualMount:
         self.mount(*options)
 
     def kill(self) -> None:
-        """The client dies at this instant."""
+        """Kill the client."""
         self.loop.run(self.client.kill)
 
     def forget_cache(self) -> None:
@@ -437,16 +437,16 @@ class VirtualMount:
 
     @property
     def database(self) -> Path:
-        """The file with the local state."""
+        """Return the file with the local state."""
         return self.client.paths.database
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the client do nothing inside the block; outside of calls it never does."""
+        """Do nothing: outside of calls the client never runs."""
         yield
 
     def close(self) -> None:
-        """End everything."""
+        """Close everything."""
         try:
             if self.client.is_running:
                 self.deployment.heal()
@@ -475,7 +475,7 @@ class VirtualMount:
         return self.call(partial(self.client.command, command, **request))
 
     def call(self, work: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
-        """Do the work of a program. Raises OSError where the client is dead or dies."""
+        """Do the work of a program. Raises OSError if the client is dead or dies."""
         found: ResultT = self.loop.run(self.client.call, work, *args)
         return found
 

@@ -1,4 +1,4 @@
-"""Waiting for what happens on its own: look again until a deadline, never a fixed sleep."""
+"""Waiting for events: repeated checks until a deadline, never a fixed sleep."""
 
 import errno
 import time
@@ -10,16 +10,16 @@ Value = TypeVar("Value")
 GLANCE_SECONDS = 0.02
 
 PATIENCE_SECONDS = 60.0
-"""How long a busy machine may take for anything."""
+"""Longest time that a busy machine may take for anything."""
 
 
 def eventually(
     look: Callable[[], Value], seconds: float = PATIENCE_SECONDS, *, what: str = ""
 ) -> Value:
-    """The first true value that `look` gives within `seconds`.
+    """Return the first true value that `look` gives within `seconds`.
 
-    A failed assertion in `look`, a file that it does not find, or one whose version changes while
-    it is read (ESTALE), counts as not yet.  Raises AssertionError that says what was seen last.
+    A failed assertion in `look`, a missing file, or one whose version changes while it is read
+    (ESTALE), counts as not yet.  Raises AssertionError with the last result.
     """
     end = time.monotonic() + seconds
     while True:

@@ -1,7 +1,7 @@
-"""The promise of a save, checked for a folder of a mount.
+"""Check of the guarantee for saves, for a folder of a mount.
 
-Knows no test.  What it checks is the one promise: the service has what is here, in one version
-more where that is new, under the same id, and nothing else.
+Knows no test.  The guarantee: the service has exactly the local files; a changed file has one more
+version, under the same id.
 """
 
 from fnmatch import fnmatch
@@ -18,12 +18,12 @@ Known = dict[str, tuple[str, int]]
 
 
 def stays_here(name: str) -> bool:
-    """Whether the name, or a folder it is in, never leaves this machine."""
+    """Return True if the name, or that of a folder above, is local-only."""
     return any(fnmatch(part, glob) for part in Path(name).parts for glob in LOCAL_ONLY)
 
 
 def content(folder: Path) -> Tree:
-    """Every name below a folder, with the bytes of files."""
+    """Return every name below a folder, with the bytes of files."""
     return {
         str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
         for path in folder.rglob("*")
@@ -31,7 +31,7 @@ def content(folder: Path) -> Tree:
 
 
 class Workplace:
-    """A mount on a zone that was filled before."""
+    """Mount of a zone that already contained files."""
 
     def __init__(self, mounted: Mounted) -> None:
         self.mounted = mounted
@@ -39,14 +39,14 @@ class Workplace:
         self.root = mounted.root
 
     def flush(self, seconds: float = 60) -> None:
-        """As `zonedrive sync`: everything must be on the service in the end."""
+        """Send everything as `zonedrive sync` does; all must be on the service in the end."""
         last = self.mounted.command("sync", timeout=seconds)
         assert last["exit"] == 0, last
 
     def pause(self, *, still_open: bool) -> None:
-        """As a pause that is long enough for all that may be sent.
+        """Wait until everything that may be sent is sent.
 
-        Of a file that a program has open for writing nothing may; there it is only tried.
+        A file that a program has open for writing must not be sent; there it is only tried.
         """
         if still_open:
             self.mounted.command("sync", timeout=TRY_SECONDS)
@@ -54,7 +54,7 @@ class Workplace:
             self.flush()
 
     def known(self, folder: str) -> Known:
-        """What the service has below a folder, by names relative to it."""
+        """Return the entries below a folder on the service, by names relative to it."""
         return {
             name.removeprefix(f"{folder}/"): (
                 self.zone.entry_id(name),
@@ -65,7 +65,7 @@ class Workplace:
         }
 
     def check(self, folder: str, before: Tree, known: Known) -> None:
-        """Send everything; hold what the service has against what is here and was there."""
+        """Send everything; compare the service with the local files and the former versions."""
         self.mounted.sync()
         here = content(self.root / folder)
         shared = {name: data for name, data in here.items() if not stays_here(name)}

@@ -1,4 +1,4 @@
-"""The little world that the mounted tests live in, as a world file and the folder beside it."""
+"""Small world of the mounted tests: a world file and the folder next to it."""
 
 import random
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ SEED: Mapping[str, bytes] = {
     "docs/Grüße aus Köln.txt": "Schöne Grüße\n".encode(),
     "big.bin": random.Random(7).randbytes(3 * 1024 * 1024 + 17),
 }
-"""What every zone holds at first."""
+"""Initial content of every zone."""
 
 
 def example(folder: Path, packaged: Path) -> Path:

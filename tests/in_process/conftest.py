@@ -46,7 +46,7 @@ def _several(values: object) -> tuple[object, ...]:
 
 @pytest.fixture
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mounted]:
-    """Return Alice's zones; unexpected warnings fail the test."""
+    """Yield Alice's zones; unexpected warnings fail the test."""
     if request.param == "mount":
         yield request.getfixturevalue("dying" if _is_dying(request) else "mounted")
         return

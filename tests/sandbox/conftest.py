@@ -26,7 +26,7 @@ def _shared() -> Iterator[Service]:
 
 @pytest.fixture
 def service(_shared: Service) -> Iterator[Service]:
-    """Return a running sandbox without faults, which all tests share."""
+    """Yield a running sandbox without faults, which all tests share."""
     yield _shared
     _shared.fault()
 
@@ -63,7 +63,7 @@ def folder(zone: Zone) -> str:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Service]]:
-    """Return a function that starts a sandbox on a new folder; it ends with the test."""
+    """Yield a function that starts a sandbox on a new folder; it ends with the test."""
     running: list[Service] = []
 
     def start_one(world_text: str | None = None) -> Service:

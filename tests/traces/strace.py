@@ -383,7 +383,7 @@ def read(log: Path, folder: Path) -> tuple[list[Step], list[str]]:
 
 
 def _without_idle(steps: list[Step]) -> Iterator[Step]:
-    """Return the steps without repeated stats, and without files that were opened only for
+    """Yield the steps without repeated stats, and without files that were opened only for
     attributes."""
     used = {step.call[1] for step in steps if isinstance(step.call[1], int)}
     worked = {

@@ -20,7 +20,7 @@ from zonedrive.state.pin_table import Pin, PinStore
 
 @pytest.fixture
 def office(tmp_path: Path) -> Iterator[Office]:
-    """Return an account with one zone."""
+    """Yield an account with one zone."""
     disk = Disk(tmp_path)
     state = disk.start()
     cache = state.cache

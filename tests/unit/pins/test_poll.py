@@ -72,7 +72,7 @@ class Floor:
 
 @pytest.fixture
 def floor(tmp_path: Path) -> Iterator[Floor]:
-    """Return an account with one zone."""
+    """Yield an account with one zone."""
     disk = Disk(tmp_path)
     yield Floor(disk.start())
     disk.close()

@@ -44,7 +44,7 @@ def opened(deployment: Deployment, profile: str = "sandbox", bearer: str = "") -
 
 @pytest.fixture
 async def service(deployment: Deployment) -> AsyncIterator[HttpService]:
-    """Return a service for alice with the sandbox profile."""
+    """Yield a service for alice with the sandbox profile."""
     found = opened(deployment)
     yield found
     await found.aclose()

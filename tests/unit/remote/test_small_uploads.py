@@ -39,7 +39,7 @@ def opened(deployment: Deployment, *stale: str) -> HttpService:
 
 @pytest.fixture
 async def service(deployment: Deployment) -> AsyncIterator[HttpService]:
-    """Return a service for alice."""
+    """Yield a service for alice."""
     found = opened(deployment)
     yield found
     await found.aclose()

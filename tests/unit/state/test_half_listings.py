@@ -23,7 +23,7 @@ WHOLE = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    """Return a folder whose listing is WHOLE."""
+    """Yield a folder whose listing is WHOLE."""
     found = Folder(tmp_path)
     merge(found, answer(WHOLE))
     assert found.names == {"file", "folder", "other"}

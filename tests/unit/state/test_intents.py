@@ -39,7 +39,7 @@ def write(journal: IntentTable, generation: int, base: Revision | None = R1) -> 
 
 
 def again(database: Database) -> list[Intent]:
-    """Yield the journal as the next daemon reads it."""
+    """Return the intents that the next daemon reads."""
     with closing(Database.open(database.path, [create_tables, add_parked, add_told])) as other:
         return IntentTable(other).all()
 

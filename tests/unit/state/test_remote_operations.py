@@ -15,7 +15,7 @@ from zonedrive.state.outbox_states import Change
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """Return an account with one zone."""
+    """Yield an account with one zone."""
     disk = Disk(tmp_path)
     yield Machine(disk.start())
     disk.close()

@@ -27,7 +27,7 @@ class Transfer:
 
     @contextmanager
     def download(self, zone: str, file: str, *, version: str | None) -> Iterator[list[bytes]]:
-        """Return the content of a file, in two pieces."""
+        """Yield the content of a file, in two pieces."""
         self.number += 1
         self.begun.release()
         assert self.go.wait(DEADLINE)

@@ -55,7 +55,7 @@ class World:
             self.walks.landed(ino)
 
     def coming(self) -> Iterator[int]:
-        """Return the requested folders that are not listed yet."""
+        """Yield the requested folders that are not listed yet."""
         while waiting := [ino for ino in self.asked_inos if ino not in self.listed]:
             yield waiting[0]
 
@@ -75,7 +75,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """Return an empty zone, and a clock that stands still."""
+    """Yield an empty zone, and a clock that stands still."""
     disk = Disk(tmp_path)
     state = disk.start()
     clock = [1000.0]

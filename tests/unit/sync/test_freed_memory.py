@@ -37,7 +37,7 @@ class Shelves:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Return the state of an account."""
+    """Yield the state of an account."""
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()

@@ -79,7 +79,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    """Return the tree."""
+    """Yield the tree."""
     disk = Disk(tmp_path)
     yield Place(disk)
     disk.close()

@@ -18,7 +18,7 @@ from zonedrive.sync.moved_files import MovedFiles
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Return an account with one zone."""
+    """Yield an account with one zone."""
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()

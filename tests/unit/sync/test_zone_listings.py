@@ -48,7 +48,7 @@ class Doors:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Return the state of an account."""
+    """Yield the state of an account."""
     disk = Disk(tmp_path)
     yield disk.start()
     disk.close()

@@ -37,7 +37,7 @@ class Watch:
 
 @pytest.fixture
 def watch(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> Any:
-    """Return a watch without failures."""
+    """Yield a watch without failures."""
     caplog.set_level(logging.INFO)
     disk = Disk(tmp_path)
     yield Watch(disk)

@@ -90,7 +90,7 @@ class Office:
 
 @pytest.fixture
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
-    """Return a mount without a service."""
+    """Yield a mount without a service."""
     disk = Disk(tmp_path)
     state = disk.start()
     async with trio.open_nursery() as nursery:

@@ -1,7 +1,7 @@
-"""The fixtures of the mounted tests: a deployment, a zone of one's own on it, a mount of it.
+"""Fixtures of the mounted tests: a deployment, a separate zone on it, and a mount of the zone.
 
-Every test has private XDG folders below a short temporary path, so nothing of the developer's
-own is touched and no test sees another one's account.
+Every test has private XDG folders below a short temporary path, so that no test uses the
+developer's own files or another test's account.
 """
 
 import gc
@@ -34,10 +34,10 @@ OPTIONS = ("settle=0.2",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and programs end by Ctrl-C however the tests were started.
+    """Register the marker, and let Ctrl-C end programs however the tests were started.
 
-    A shell without job control has what it starts in the background ignore the signal, and
-    children inherit that.
+    A shell without job control makes background processes ignore the signal, and children inherit
+    that.
     """
     for number, usual in (
         (signal.SIGINT, signal.default_int_handler),
@@ -78,7 +78,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """A temporary folder with a short path: that of a Unix socket ends at 107 bytes."""
+    """Yield a temporary folder with a short path, because a Unix socket's path ends at 107
+    bytes."""
     path = Path(tempfile.mkdtemp(prefix="zd"))
     try:
         yield path
@@ -88,7 +89,7 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_folders() -> Iterator[None]:
-    """No test reads or writes the developer's own account, even by mistake."""
+    """Replace the folders, so that no test uses the developer's own account by mistake."""
     with pytest.MonkeyPatch.context() as patch, short_folder() as folder:
         for name in ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR"):
             patch.setenv(f"XDG_{name}", str(folder / name.lower()))
@@ -108,7 +109,8 @@ def _deployments() -> Iterator[list[Deployment]]:
 
 @pytest.fixture
 def deployment(_deployments: list[Deployment]) -> Iterator[Deployment]:
-    """A running sandbox without faults and with zones left, shared by the tests of a worker."""
+    """Yield a running sandbox without faults and with unused zones, which a worker's tests
+    share."""
     if not _deployments or not _deployments[-1].is_usable():
         _deployments.append(Deployment(Path(tempfile.mkdtemp(prefix="zdsb"))))
     found = _deployments[-1]
@@ -119,13 +121,13 @@ def deployment(_deployments: list[Deployment]) -> Iterator[Deployment]:
 
 @pytest.fixture
 def zone(deployment: Deployment) -> str:
-    """The name of a zone that no other test touches, filled with `world.SEED`."""
+    """Return the name of a zone that only this test uses, filled with `world.SEED`."""
     return deployment.fresh_zone()
 
 
 @pytest.fixture
 def machine() -> Iterator[Machine]:
-    """Private folders and the command, not logged on."""
+    """Yield a machine with private folders and the command, not logged on."""
     with short_folder() as folder:
         yield Machine(folder)
 
@@ -142,7 +144,7 @@ def _logged_on() -> Iterator[dict[tuple[str, str], Machine]]:
 def shell(
     machine: Machine, deployment: Deployment, _logged_on: dict[tuple[str, str], Machine]
 ) -> Machine:
-    """Alice's machine, logged on, nothing mounted."""
+    """Return Alice's machine, logged on, nothing mounted."""
     machine.copy_account(_account(_logged_on, deployment, "published"))
     return machine
 
@@ -150,7 +152,7 @@ def shell(
 def _account(
     logged_on: dict[tuple[str, str], Machine], deployment: Deployment, profile: str
 ) -> Machine:
-    """A machine that is logged on as Alice, to be copied."""
+    """Return a machine that is logged on as Alice, to be copied."""
     key = (deployment.base_url, profile)
     if key not in logged_on:
         logged_on[key] = Machine(Path(tempfile.mkdtemp(prefix="zdlo")))
@@ -159,7 +161,7 @@ def _account(
 
 
 def _bearer(machine: Machine) -> object:
-    """What a machine proves itself with, None after a logoff."""
+    """Return the bearer of a machine, None after a logoff."""
     path = machine.state / "secrets.json"
     return json.loads(path.read_bytes()).get("bearer") if path.exists() else None
 
@@ -172,7 +174,7 @@ def mounted(
     zone: str,
     _logged_on: dict[tuple[str, str], Machine],
 ) -> Iterator[Mounted]:
-    """Alice's zones, mounted; what the daemon complains of fails the test."""
+    """Yield Alice's mounted zones; unexpected warnings in the daemon's log fail the test."""
     marker = request.node.get_closest_marker("mount")
     options = [*OPTIONS, *(marker.args if marker else ())]
     profile = str(marker.kwargs.get("profile", "sandbox")) if marker else "sandbox"

@@ -1,9 +1,9 @@
-"""The limits beside the mounts: the same requests by curl or by zonedrive's client alone, and git
-status through FUSE alone.
+"""Limits for the mounts: the same requests by curl or by zonedrive's client alone, and git status
+through FUSE alone.
 
-Must not know the goals.  A program made of these parts cannot be faster than each of them alone, as
-far as they wait for each other.  The service and the delay proxy run on the same cores in all
-measurements.
+Knows nothing about the goals.  A program made of these parts cannot be faster than each of them
+alone, as far as they wait for each other.  The service and the delay proxy run on the same cores in
+all measurements.
 
 INVARIANT: a measurement in which one request fails gives no figures.
 """

@@ -67,7 +67,7 @@ class Contestant(Protocol):
         ...
 
     def mounted(self, *options: str, far: bool = False) -> AbstractContextManager[Place]:
-        """Yield a fresh mount; `far` through the delay proxy."""
+        """Return a context manager for a fresh mount; `far` through the delay proxy."""
         ...
 
 

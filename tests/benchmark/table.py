@@ -1,6 +1,6 @@
-"""The figures as people read them: the table of a terminal and of a page, and JSON.
+"""Output of the figures: tables for a terminal and for a page, and JSON.
 
-Must not know how anything was measured.
+Knows nothing about the measurements.
 """
 
 from collections.abc import Mapping, Sequence

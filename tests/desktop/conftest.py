@@ -1,4 +1,4 @@
-"""A mount, and a file manager that looks at it."""
+"""Fixtures: a mount, and a file manager that shows it."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,12 @@ from tests.harness.machine import Mounted
 
 @pytest.fixture
 def session(mounted: Mounted) -> Iterator[Session]:
-    """The desktop's session of Alice, whose zones are mounted."""
+    """Yield Alice's desktop session, with mounted zones."""
     with Session(mounted.machine.environment) as session:
         yield session
 
 
 @pytest.fixture
 def thunar(session: Session, mounted: Mounted) -> Thunar:
-    """A window of the file manager that shows the test's zone."""
+    """Return a window of the file manager that shows the test's zone."""
     return Thunar(session, mounted.root)

@@ -1,4 +1,4 @@
-"""What a person sees on the screen, and does: through the interface of screen readers (AT-SPI).
+"""Access to a program's window through the interface of screen readers (AT-SPI).
 
 Knows no program.
 """
@@ -19,11 +19,11 @@ DESKTOP = ("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root")
 
 
 class Gone(AssertionError):
-    """It is not on the screen any more; who waits for something looks again."""
+    """Error for an item that is no longer on the screen; waiting code looks again."""
 
 
 class Item:
-    """Something on the screen."""
+    """Item on the screen."""
 
     def __init__(self, connection: DBusConnection, where: tuple[str, str]) -> None:
         self._connection = connection
@@ -56,7 +56,7 @@ class Item:
         return bool(low >> SHOWING & 1)
 
     def is_gone(self) -> bool:
-        """Whether it is not on the screen any more."""
+        """Return True if the item is no longer on the screen."""
         try:
             return not self.is_showing
         except Gone:
@@ -67,7 +67,8 @@ class Item:
             yield Item(self._connection, where)
 
     def inside(self, role: str = "") -> Iterator["Item"]:
-        """Everything in it of that role, at any depth; what vanishes meanwhile is left out."""
+        """Yield all items of that role inside, at any depth, without those that disappear
+        meanwhile."""
         try:
             for child in self.children():
                 try:
@@ -80,7 +81,7 @@ class Item:
             return
 
     def find(self, role: str, name: str = "") -> "Item":
-        """The first one of that role, and name, that is on the screen, or will be soon."""
+        """Return the first item of that role and name, and wait for it if necessary."""
 
         def look() -> "Item | None":
             for each in self.inside(role):
@@ -93,7 +94,7 @@ class Item:
         return found
 
     def program(self, name: str) -> "Item":
-        """All that is on the screen of one program: others show what they have, too."""
+        """Return the items of one program; others have items on the screen, too."""
 
         def look() -> "Item | None":
             every = (each for each in self.children() if each.name.casefold() == name.casefold())
@@ -104,7 +105,7 @@ class Item:
         return found
 
     def do(self, number: int = 0) -> None:
-        """Its first action: press a button, open a row."""
+        """Do the item's first action: press a button, open a row."""
         self._ask(A11Y + "Action", "DoAction", "i", number)
 
     def actions(self) -> list[str]:
@@ -122,12 +123,12 @@ class Item:
         return str(self._ask(A11Y + "Text", "GetText", "ii", 0, -1))
 
     def words(self) -> str:
-        """All that is to be read in it."""
+        """Return all text inside the item."""
         return "\n".join(filter(None, (each.name for each in self.inside("label"))))
 
 
 def accessibility(environment: Mapping[str, str]) -> str:
-    """The address of the bus on which the programs of a session tell what they show."""
+    """Return the address of the bus for the accessibility of a session's programs."""
     service = DBusAddress("/org/a11y/bus", bus_name="org.a11y.Bus", interface="org.a11y.Bus")
     with connected(environment["DBUS_SESSION_BUS_ADDRESS"]) as connection:
         answer = connection.send_and_get_reply(new_method_call(service, "GetAddress"), timeout=60)

@@ -54,7 +54,7 @@ desktop.terminate()
 
 
 class Failed(Exception):
-    """What was found is not what is promised, or something needed is missing."""
+    """Error for a wrong result or a missing requirement."""
 
 
 def require(*programs: str) -> None:
@@ -69,7 +69,7 @@ def expect(holds: bool, what: str) -> None:
 
 
 class Document:
-    """One document of the mount while a program works on it."""
+    """Document of the mount while a program works on it."""
 
     def __init__(self, mounted: Mounted, name: str) -> None:
         self._mounted = mounted
@@ -81,12 +81,12 @@ class Document:
         self._around = set(mounted.zone.listing())
 
     def opened(self, lock: str) -> None:
-        """Once the program shows it: its lock is here and not on the service."""
+        """Check after opening: the lock file is local and not on the service."""
         if lock:
             eventually((self.path.parent / lock).exists, SECONDS, what=f"the lock {lock}")
 
     def saved(self, times: int) -> None:
-        """After that many saves."""
+        """Check after that many saves."""
         versions = self._mounted.zone.versions
         wanted = self._first + times
         eventually(lambda: len(versions(self.name)) >= wanted, SECONDS, what=f"version {wanted}")
@@ -102,7 +102,7 @@ class Document:
             expect(each.strip() in text, f"{each!r} is not in the version on the service: {text}")
 
     def closed(self) -> None:
-        """Nothing is left here."""
+        """Check that no local files are left."""
         eventually(
             lambda: set(_names(self.path.parent)) == self._around, SECONDS, what="all is tidied up"
         )
@@ -120,7 +120,7 @@ def _text(data: bytes) -> str:
 
 
 class Bench:
-    """A mount and a session in which programs are tried."""
+    """Mount and session in which programs are tested."""
 
     def __init__(self, mounted: Mounted, session: Session, pictures: Path | None) -> None:
         self.mounted = mounted
@@ -129,14 +129,14 @@ class Bench:
         self.profile = f"-env:UserInstallation={(mounted.machine.folder / 'office').as_uri()}"
 
     def tool(self, *command: str | Path) -> str:
-        """Run something to its end in the session."""
+        """Run a program to its end in the session."""
         return subprocess.run(
             command, env=self.session.environment, check=True, timeout=SECONDS,
             capture_output=True, encoding="utf-8",
         ).stdout  # fmt: skip
 
     def new_document(self, name: str) -> Document:
-        """An .odt that LibreOffice itself wrote, or a text."""
+        """Create an .odt that LibreOffice itself wrote, or a text."""
         source = self.mounted.machine.folder / f"{Path(name).stem}.txt"
         source.write_text(STARTED)
         if name.endswith(".odt"):
@@ -166,7 +166,7 @@ class Bench:
         document.closed()
 
     def _shows_it(self) -> bool:
-        """Whether the text is on the screen: keys that come before are lost."""
+        """Return True if the text is on the screen: earlier keys are lost."""
         places = (each for each in self.session.screen.inside() if each.role in TEXTS)
         return any(STARTED.strip() in each.text and each.is_showing for each in places)
 
@@ -179,7 +179,7 @@ class Bench:
 
 
 def writer(bench: Bench) -> None:
-    """LibreOffice Writer in its window."""
+    """Edit with LibreOffice Writer in its window."""
     require("soffice")
     document = bench.new_document("Offer.odt")
     command = ("soffice", bench.profile, "--norestore", "--nologo", "--nofirststartwizard")
@@ -187,7 +187,7 @@ def writer(bench: Bench) -> None:
 
 
 def uno(bench: Bench) -> None:
-    """LibreOffice without a window, driven by a program."""
+    """Edit with LibreOffice without a window, controlled by a program."""
     require("soffice", "/usr/bin/python3")
     document = bench.new_document("Report.odt")
     pipe = bench.mounted.machine.folder.name
@@ -211,7 +211,7 @@ def uno(bench: Bench) -> None:
 
 
 def mousepad(bench: Bench) -> None:
-    """A small editor with a window, which saves as GLib does."""
+    """Edit with a small editor with a window, which saves like GLib."""
     require("mousepad")
     bench.with_keys(bench.new_document("Notes.txt"), "", "mousepad")
 
@@ -220,7 +220,7 @@ PROGRAMS: dict[str, Callable[[Bench], None]] = {"writer": writer, "uno": uno, "m
 
 
 def attempt(programs: Sequence[str], pictures: Path | None) -> None:
-    """Try them in turn on one mount."""
+    """Run the programs in turn on one mount."""
     require("Xvfb", "dbus-daemon", "xdotool", *(["import"] if pictures else []))
     folder = Path(tempfile.mkdtemp(prefix="zdo"))
     deployment = Deployment(folder)
@@ -243,7 +243,7 @@ def attempt(programs: Sequence[str], pictures: Path | None) -> None:
 
 
 def main() -> int:
-    """Try what is asked for, or all."""
+    """Run the requested programs, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.desktop.office")
     parser.add_argument("program", nargs="*", choices=[*PROGRAMS, []], help="which; all of them")
     parser.add_argument("--pictures", type=Path, help="a folder for pictures of the screen")

@@ -1,4 +1,4 @@
-"""A desktop's session on a screen that nobody looks at: an X server, a bus that starts services.
+"""Desktop session without a visible screen: an X server, and a bus that starts services.
 
 Knows nothing of zonedrive.
 """
@@ -15,9 +15,9 @@ from tests.harness.bus import connected
 
 
 class Session:
-    """An X server and a session bus with this environment, in which programs are started.
+    """X server and session bus with this environment, in which programs are started.
 
-    The services of the desktop, which the bus starts when somebody asks for them, end with it.
+    Services that the bus starts on demand end with the session.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -47,7 +47,7 @@ class Session:
         list(self.screen.children())  # starts the registry, which a program asks only once
 
     def _start(self, *command: str) -> str:
-        """Start a server that writes its address to a descriptor, `{}`; the address."""
+        """Start a server that writes its address to a descriptor, `{}`; return the address."""
         reader, writer = os.pipe()
         self.run(*(part.format(writer) for part in command), pass_fds=[writer])
         os.close(writer)

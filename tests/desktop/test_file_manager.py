@@ -1,4 +1,4 @@
-"""A real file manager on a real mount, used as a person does: keys, rows, dialogs."""
+"""Real file manager on a real mount, used with keys, rows and dialogs."""
 
 import hashlib
 import re
@@ -19,20 +19,20 @@ SERVICES = [
     Path(folder, "notification-daemon", "notification-daemon")
     for folder in ("/usr/lib", "/usr/libexec")
 ]
-"""Where distributions have a service that shows notifications as windows."""
+"""Paths of the service that shows notifications as windows, in several distributions."""
 
 TOP = ("docs", "big.bin", "empty", "notes.txt")  # folders first
 
 
 def downloads(mounted: Mounted) -> int:
-    """How often the service was asked for bytes of files."""
+    """Return the number of requests for content."""
     requests: dict[str, int] = mounted.deployment.stats()["requests"]
     return requests.get("GET /api/zones/{zone_id}/files/{file_id}/content", 0)
 
 
 @pytest.fixture
 def bubble(session: Session) -> Item:
-    """What a desktop's service shows of notifications: of somebody else's, until it is closed."""
+    """Return the notification of another program on the screen."""
     service = next(each for each in SERVICES if each.exists())
     session.run(service)
     words: list[object] = ["other", 0, "dialog-warning", "Somebody else's", "A dialog?", [], {}, 0]
@@ -55,7 +55,7 @@ def bubble(session: Session) -> Item:
 
 
 def test_a_notification_is_no_dialog(mounted: Mounted, bubble: Item, thunar: Thunar) -> None:
-    """With a bubble on the screen the file manager's own dialogs are found, and nothing else."""
+    """With a notification on the screen the file manager's own dialogs are found, and no others."""
     assert not thunar.dialogs()
     thunar.select("notes.txt")
     thunar.key("F2")
@@ -71,7 +71,7 @@ def test_a_notification_is_no_dialog(mounted: Mounted, bubble: Item, thunar: Thu
 
 
 def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:
-    """Zones and folders look as they are, with the room there is; a rename keeps the id."""
+    """Zones and folders are shown with the free space; a rename keeps the id."""
     thunar.until(*TOP)
     eventually(lambda: re.search(r"Free space: .* GiB", thunar.status()), what="the room there is")
     assert "Zones" in thunar.side_bar()  # to be left with a click
@@ -98,7 +98,7 @@ def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:
 
 
 def test_copying_in_and_out(mounted: Mounted, thunar: Thunar) -> None:
-    """Files and folders go both ways with copy and paste, and arrive as they were."""
+    """Files and folders are copied in both directions with copy and paste, unchanged."""
     home = mounted.machine.folder / "Papers"
     (home / "Offers" / "2026").mkdir(parents=True)
     (home / "Offers" / "2026" / "Angebot.txt").write_bytes(b"net 30\n")
@@ -123,7 +123,7 @@ def test_copying_in_and_out(mounted: Mounted, thunar: Thunar) -> None:
 
 
 def test_trashing_and_undoing(mounted: Mounted, thunar: Thunar) -> None:
-    """The key Delete moves to the service's trash, also a folder; the window shows the way back."""
+    """The key Delete moves a file or folder to the service's trash; the window can undo it."""
     name = f"Drafts of {mounted.root.name}"  # the trash shows that of all mounts of this machine
     (mounted.root / "docs").rename(mounted.root / name)
     mounted.sync()
@@ -142,9 +142,10 @@ def test_trashing_and_undoing(mounted: Mounted, thunar: Thunar) -> None:
 
 
 def known(dialog: Item) -> list[Item]:
-    """The buttons of a dialog, the one that goes on first.
+    """Return the known buttons of a dialog, the one that continues first.
 
-    Whether to delete for good; root is asked after the trash was tried.  Then the refusal.
+    The dialogs ask about permanent deletion (for root, after an attempt to trash), and report the
+    refusal.
     """
     buttons = {each.name: each for each in dialog.inside("push button")}
     return [buttons[name] for name in ("Yes", "Delete", "Close", "Cancel") if name in buttons]
@@ -152,7 +153,7 @@ def known(dialog: Item) -> list[Item]:
 
 @pytest.mark.mount(profile="published")
 def test_deleting_what_cannot_be_deleted(mounted: Mounted, thunar: Thunar) -> None:
-    """Without deletion in the profile a dialog says so at once, and the file is untouched."""
+    """Without deletion in the profile a dialog says so at once, and the file is unchanged."""
     thunar.select("notes.txt")
     thunar.key("Delete")
     said = ""
@@ -167,7 +168,7 @@ def test_deleting_what_cannot_be_deleted(mounted: Mounted, thunar: Thunar) -> No
 
 
 def test_looking_at_pictures_downloads_none(mounted: Mounted, thunar: Thunar) -> None:
-    """Thumbnails are made of what is here; for the others nothing is fetched."""
+    """Thumbnails are created only for cached files; no others are downloaded."""
     picture = Path(__file__).with_name("picture.png").read_bytes()
     for number in range(12):
         mounted.zone.write(f"docs/2026/IMG {number:02}.png", picture + bytes(number))
@@ -186,7 +187,7 @@ def test_looking_at_pictures_downloads_none(mounted: Mounted, thunar: Thunar) ->
 
 
 def test_the_window_goes_on_while_the_service_is_away(mounted: Mounted, thunar: Thunar) -> None:
-    """Folders that were seen are shown, and what cannot be read says so; nothing freezes."""
+    """Listed folders are shown, and unreadable files give an error; the window does not freeze."""
     thunar.enter("docs")
     thunar.up()
     with mounted.deployment.faulty(down=True):

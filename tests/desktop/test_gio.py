@@ -1,4 +1,4 @@
-"""What the desktop's own library, GIO, makes of a mount: file managers go through it."""
+"""GIO, the library of file managers, on a mount."""
 
 import subprocess
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.harness.waiting import eventually
 
 
 class Gio:
-    """The command of the library."""
+    """Command of the library."""
 
     def __init__(self, session: Session) -> None:
         self._environment = session.environment
@@ -29,13 +29,14 @@ class Gio:
         return ended.stdout
 
     def info(self, path: Path, *options: str) -> dict[str, str]:
-        """Attributes by name."""
+        """Return attributes by name."""
         lines = (line.strip() for line in self.done("info", *options, path).splitlines())
         return dict(line.split(": ", 1) for line in lines if "::" in line and ": " in line)
 
 
 def test_copies_trash_and_room(mounted: Mounted, session: Session) -> None:
-    """It finds the room there is, copies both ways, trashes, lists what it trashed, restores."""
+    """GIO reports the free space, copies in both directions, trashes, lists the trash and
+    restores."""
     gio = Gio(session)
     room = gio.info(mounted.root, "-f")
     assert 0 < int(room["filesystem::free"]) <= int(room["filesystem::size"])
@@ -69,7 +70,7 @@ def test_copies_trash_and_room(mounted: Mounted, session: Session) -> None:
 
 @pytest.mark.mount(profile="published")
 def test_a_trash_that_there_is_not(mounted: Mounted, session: Session) -> None:
-    """Without deletion in the profile it says at once that there is no trash."""
+    """Without deletion in the profile GIO reports at once that there is no trash."""
     refused = Gio(session).run("trash", mounted.root / "notes.txt")
     assert refused.returncode != 0
     assert "rash" in refused.stderr and len(refused.stderr.splitlines()) == 1
@@ -77,7 +78,7 @@ def test_a_trash_that_there_is_not(mounted: Mounted, session: Session) -> None:
 
 
 def test_ejecting_loses_nothing(mounted: Mounted, session: Session) -> None:
-    """The button beside the mount in the side bar ends it; what was saved is sent next time."""
+    """The eject button in the side bar unmounts; saved files are sent at the next mount."""
     daemon = Path(f"/proc/{mounted.pid}")
     (mounted.root / "notes.txt").write_bytes(b"saved a moment ago\n")
     Gio(session).done("mount", "--unmount", mounted.path)

@@ -1,6 +1,6 @@
-"""Thunar, a real file manager, in the hands of a person: one window, keys, and what it shows.
+"""Thunar, a real file manager: one window, keys, and its visible content.
 
-Knows nothing of zonedrive; the folders are anybody's.
+Knows nothing of zonedrive or the folders.
 """
 
 import subprocess
@@ -25,7 +25,7 @@ MimeType=text/plain;
 
 
 class Thunar:
-    """Its window, at a folder."""
+    """Window of Thunar that shows a folder."""
 
     def __init__(self, session: Session, folder: Path) -> None:
         self._session = session
@@ -39,7 +39,7 @@ class Thunar:
         self._arrived(folder.name)
 
     def opens_text_with(self, script: str) -> None:
-        """Text files are opened with a shell script, which gets the path as $1."""
+        """Open text files with a shell script, which gets the path as $1."""
         data = Path(self._session.environment["XDG_DATA_HOME"])
         program = data / "reader"
         program.write_text(f"#!/bin/sh\n{script}\n")
@@ -65,7 +65,7 @@ class Thunar:
         self._arrived(title or Path(place).name)
 
     def rows(self) -> list[str]:
-        """The names that are shown."""
+        """Return the visible names."""
         return [each.name for each in self._rows()]
 
     def _rows(self) -> list[Item]:
@@ -74,7 +74,7 @@ class Thunar:
         return [cell for cell in cells if cell.role == "table cell" and cell.name]
 
     def until(self, *names: str) -> None:
-        """Wait until exactly these are shown, in this order."""
+        """Wait until exactly these names are shown, in this order."""
         eventually(lambda: self.rows() == list(names), what=f"{names}, not {self.rows()}")
 
     def select(self, name: str) -> None:
@@ -89,12 +89,12 @@ class Thunar:
         self.key("Return")
 
     def enter(self, name: str) -> None:
-        """Into a folder."""
+        """Enter a folder."""
         self.open(name)
         self._arrived(name)
 
     def up(self) -> None:
-        """To the folder above."""
+        """Go to the parent folder."""
         self.key("alt+Up")
 
     def key(self, *keys: str) -> None:
@@ -104,14 +104,14 @@ class Thunar:
         )
 
     def status(self) -> str:
-        """The line below the folder."""
+        """Return the text of the status bar."""
         return self.window.find("statusbar").name.replace("\N{NO-BREAK SPACE}", " ")
 
     def dialogs(self) -> list[Item]:
-        """What it asks or says in a window of its own."""
+        """Return the dialogs."""
         return [each for each in self.screen.inside() if each.role in ("dialog", "alert")]
 
     def side_bar(self) -> set[str]:
-        """The places beside the folder."""
+        """Return the places in the side bar."""
         table = next(self.window.find("split pane").inside("table"))
         return {each.name for each in table.inside("table cell")}

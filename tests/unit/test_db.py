@@ -1,4 +1,4 @@
-"""The write-ahead log of a database, and what moves it into the file."""
+"""Checkpoints of a database's write-ahead log."""
 
 import os
 import sqlite3
@@ -21,7 +21,7 @@ def _create(connection: Connection) -> None:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    """A database with an empty log."""
+    """Return a database with an empty log."""
     made = Database.open(tmp_path / "words.db", [_create])
     made.checkpoint()
     yield made
@@ -29,20 +29,20 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def add(database: Database, *words: str) -> None:
-    """Commit."""
+    """Commit a row."""
     with database.transaction():
         database.execute_many("INSERT INTO words VALUES (?)", [(word,) for word in words])
 
 
 def in_the_file(database: Database) -> list[str]:
-    """What the file has without its log."""
+    """Return the content of the file without its log."""
     uri = f"{database.path.as_uri()}?immutable=1"
     with closing(sqlite3.connect(uri, uri=True)) as connection:
         return [word for (word,) in connection.execute("SELECT word FROM words")]
 
 
 class Busy:
-    """A connection whose database is written to while it works."""
+    """Connection whose database is written during its work."""
 
     def __init__(self, connection: Connection, database: Database, commits: int) -> None:
         self._connection, self._database, self._commits = connection, database, commits
@@ -64,7 +64,7 @@ class Busy:
 def test_a_checkpoint_moves_what_is_committed_meanwhile(
     database: Database, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
-    """It ends soon, also where something new always comes."""
+    """A checkpoint ends soon, even if rows are written all the time."""
     add(database, "before")
     assert in_the_file(database) == []
     second = Busy(database._second_connection(), database, commits)
@@ -76,7 +76,7 @@ def test_a_checkpoint_moves_what_is_committed_meanwhile(
 
 
 def test_a_log_that_was_moved_begins_anew(database: Database) -> None:
-    """So it takes no more room than before, and no commit waits for the disk."""
+    """The log does not grow after a checkpoint, and no commit waits for the disk."""
     log = database.path.with_name(database.path.name + "-wal")
     sizes = []
     for number in range(10):

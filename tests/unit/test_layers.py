@@ -1,4 +1,5 @@
-"""The map of the code holds: imports go downward, each library and SQL have one home."""
+"""The documented structure of the code is kept: imports go downward, each library has one
+wrapper."""
 
 from pathlib import Path
 
@@ -11,13 +12,13 @@ SOURCES = layers.modules(Path(__file__).parents[2] / "src" / "zonedrive")
 
 @pytest.mark.parametrize("rule", layers.RULES, ids=lambda rule: rule.__name__)
 def test_the_sources_keep_the_rule(rule: layers.Rule) -> None:
-    """Who reads the folder names knows which way a request travels."""
+    """The folder names show the direction of a request."""
     findings = list(rule(SOURCES))
     assert not findings, "\n" + "\n".join(findings)
 
 
 def planted(root: Path, name: str, text: str) -> list[layers.Module]:
-    """The sources with one more file, as the rules see them."""
+    """Return the sources with one more file, as the rules see them."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -79,7 +80,7 @@ def planted(root: Path, name: str, text: str) -> list[layers.Module]:
 def test_a_planted_violation_is_found(
     tmp_path: Path, rule: layers.Rule, name: str, text: str, line: int, word: str
 ) -> None:
-    """Who breaks a rule is told the file, the line and the reason."""
+    """A violation is reported with file, line and reason."""
     findings = list(rule(planted(tmp_path, name, text)))
     assert len(findings) == 1, findings
     assert findings[0].startswith(f"{tmp_path / name}:{line}: ")
@@ -87,7 +88,7 @@ def test_a_planted_violation_is_found(
 
 
 def test_a_circle_of_imports_is_found(tmp_path: Path) -> None:
-    """Two modules that need each other are named."""
+    """Modules that import each other are reported."""
     planted(tmp_path, "vfs/a.py", "from zonedrive.vfs.b import x\n")
     found = list(layers.cycles(planted(tmp_path, "vfs/b.py", "import zonedrive.vfs.a\n")))
     assert len(found) == 1
@@ -96,7 +97,7 @@ def test_a_circle_of_imports_is_found(tmp_path: Path) -> None:
 
 
 def test_what_is_allowed_is_not_found(tmp_path: Path) -> None:
-    """Words about SQL in a docstring, and imports downward, are nobody's business."""
+    """Mentions of SQL in a docstring, and imports downward, are not reported."""
     sources = planted(
         tmp_path,
         "vfs/a.py",

@@ -1,4 +1,4 @@
-"""What happens at a click on the entry in a desktop's menu."""
+"""Actions of the entry in a desktop's menu."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ echo "$name $*" >>"$DESK/calls"
 
 
 class Desktop:
-    """A desktop whose programs only note that they were called."""
+    """Desktop whose programs only record their calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,15 +37,15 @@ class Desktop:
         self.exits("systemctl.--user", 1)
 
     def says(self, command: str, text: str) -> None:
-        """What a command of zonedrive prints."""
+        """Set the output of a zonedrive command."""
         (self._folder / f"zonedrive.{command}.says").write_text(text)
 
     def exits(self, call: str, code: int) -> None:
-        """How a program ends."""
+        """Set the exit code of a program."""
         (self._folder / f"{call}.code").write_text(str(code))
 
     def click(self, *arguments: str) -> list[str]:
-        """Start the entry; the calls that followed, without the questions after the state."""
+        """Start the entry; return the calls that followed, without the status queries."""
         environment = {"PATH": str(self._folder), "HOME": str(self._folder / "home")}
         subprocess.run(
             [SCRIPT, *arguments], env={**environment, "DESK": str(self._folder)}, timeout=60,
@@ -56,13 +56,13 @@ class Desktop:
 
     @property
     def home(self) -> str:
-        """The home folder."""
+        """Return the home folder."""
         return os.fspath(self._folder / "home")
 
 
 @pytest.fixture
 def desktop(tmp_path: Path) -> Desktop:
-    """Nothing is mounted, no service manager runs."""
+    """Return a desktop without a mount or a service manager."""
     return Desktop(tmp_path)
 
 
@@ -80,13 +80,13 @@ def test_zones_are_mounted_first(desktop: Desktop) -> None:
 
 
 def test_without_a_logon_a_terminal_asks(desktop: Desktop) -> None:
-    """Nothing is mounted and no unit fails: the address is asked for."""
+    """The terminal asks for the address; nothing is mounted, and no unit fails."""
     desktop.exits("zonedrive.status", 3)
     assert desktop.click() == [f"x-terminal-emulator -e {SCRIPT} --ask"]
 
 
 def test_a_mount_that_fails_is_told(desktop: Desktop) -> None:
-    """The line that a terminal would show is a notification."""
+    """A notification shows the line that a terminal would show."""
     desktop.says("mount", "/home/me/Zones/default is not empty")
     desktop.exits("zonedrive.mount", 1)
     calls = desktop.click()
@@ -95,14 +95,14 @@ def test_a_mount_that_fails_is_told(desktop: Desktop) -> None:
 
 
 def test_a_message_is_text_for_the_desktop(desktop: Desktop) -> None:
-    """Neither an option of the program that shows it, nor markup, nor a command."""
+    """A message is interpreted neither as an option, nor as markup, nor as a command."""
     desktop.says("mount", "--help <b>$(id)</b> & `id`")
     desktop.exits("zonedrive.mount", 1)
     assert desktop.click()[-1].endswith("-- Zones --help &lt;b&gt;$(id)&lt;/b&gt; &amp; `id`")
 
 
 def test_a_click_runs_no_code_of_the_working_folder(desktop: Desktop, tmp_path: Path) -> None:
-    """A folder of a coworker's may have a json.py in it."""
+    """A coworker's folder may contain a json.py."""
     (tmp_path / "json.py").write_text(
         "open('ran', 'w')\ndef load(file): return {'mountpoint': '/'}\n"
     )
@@ -112,5 +112,5 @@ def test_a_click_runs_no_code_of_the_working_folder(desktop: Desktop, tmp_path: 
 
 
 def test_uploads_are_watched_in_a_terminal(desktop: Desktop) -> None:
-    """The entry's second action shows how uploads go on."""
+    """The entry's second action shows the progress of uploads."""
     assert desktop.click("--status") == [f"x-terminal-emulator -e {SCRIPT} --status"]

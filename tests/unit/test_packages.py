@@ -1,4 +1,4 @@
-"""What the packages are made of fits together; their builds have commands of their own."""
+"""Parts of the packages fit together; their builds have other commands."""
 
 import os
 import pwd
@@ -18,19 +18,19 @@ ENTRY = PACKAGING / "desktop" / "zonedrive.desktop"
 
 
 def pins(name: str) -> dict[str, str]:
-    """Library -> version of one lock file."""
+    """Return library and version of one lock file."""
     text = (PACKAGING / name).read_text()
     return dict(re.findall(r"^([a-z0-9._-]+)==([^ ;]+)", text, re.MULTILINE))
 
 
 def names(requirements: list[str]) -> set[str]:
-    """The libraries that are required."""
+    """Return the names of the required libraries."""
     found = [re.match(r"[A-Za-z0-9._-]+", one) for one in requirements]
     return {one[0].lower().replace("_", "-") for one in found if one}
 
 
 def test_the_package_with_libraries_inside_has_all_that_zonedrive_needs() -> None:
-    """A bundle is the tested versions: what the lock file of the tests has, and nothing else."""
+    """A bundle has exactly the versions in the lock file of the tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     bundle = pins("bundle-requirements.txt")
     needed = names(project["dependencies"] + project["optional-dependencies"]["sandbox"])
@@ -39,7 +39,7 @@ def test_the_package_with_libraries_inside_has_all_that_zonedrive_needs() -> Non
 
 
 def test_debians_libraries_are_all_that_zonedrive_needs() -> None:
-    """A package on Debian's libraries names each, and none too old, as Ubuntu 24.04 has them."""
+    """A package with Debian's libraries names each, with versions that Ubuntu 24.04 has."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     control = (DEBIAN / "control.13").read_text()
     source, _, package = control.partition("\nPackage: ")
@@ -52,14 +52,14 @@ def test_debians_libraries_are_all_that_zonedrive_needs() -> None:
 
 
 def test_everything_that_is_installed_exists() -> None:
-    """No line of the package's lists names a file that has moved."""
+    """Every file in the package's lists exists."""
     for line in (DEBIAN / "install").read_text().splitlines():
         source = line.split()[0]
         assert source.startswith("build/share/") or (ROOT / source).is_file(), line
 
 
 def test_the_pages_of_a_package_lead_to_each_other(tmp_path: Path) -> None:
-    """Whoever reads them below /usr/share/doc finds each page and picture that another names."""
+    """Links between the pages and pictures below /usr/share/doc work."""
     subprocess.run([sys.executable, DEBIAN / "documents.py", tmp_path], check=True)
     pages = list(tmp_path.rglob("*.md"))
     names = {str(page.relative_to(tmp_path)) for page in pages}
@@ -78,7 +78,7 @@ def test_the_pages_of_a_package_lead_to_each_other(tmp_path: Path) -> None:
 
 
 def test_the_suite_for_debian_has_what_the_tests_import() -> None:
-    """What pyproject.toml wants for the tests comes from Debian there; linters have no place."""
+    """The test packages in pyproject.toml come from Debian; linters are left out."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     script = (PACKAGING / "suite").read_text()
     for name in names(project["optional-dependencies"]["dev"]):
@@ -96,7 +96,7 @@ def test_the_suite_for_debian_has_what_the_tests_import() -> None:
 def test_no_folder_of_a_user_steers_the_terminal_of_root(
     tmp_path: Path, script: str, words: list[str], says: str
 ) -> None:
-    """apt tells root of each mount, and any user may have made one, in a folder of any name."""
+    """apt prints all mounts as root, and any user may have mounted a folder with any name."""
     mounts = tmp_path / "mounts"
     mounts.write_bytes(
         b"https://x /home/me/My\\040zones fuse.zonedrive rw 0 0\n"
@@ -113,7 +113,7 @@ def test_no_folder_of_a_user_steers_the_terminal_of_root(
 
 
 def test_the_desktop_entry_is_valid() -> None:
-    """Menus show it, with an icon and with programs that the package has."""
+    """Menus show the entry, with an icon and with programs of the package."""
     said = subprocess.run(["desktop-file-validate", ENTRY], capture_output=True, text=True)
     assert (said.returncode, said.stdout) == (0, "")
     entry = ENTRY.read_text()
@@ -124,7 +124,7 @@ def test_the_desktop_entry_is_valid() -> None:
 
 
 def test_the_rule_for_reading_ahead_leaves_other_devices_alone() -> None:
-    """A device that is no mount of zonedrive, or has gone, is nobody's business."""
+    """The rule does not affect devices that are not a mount of zonedrive, or are gone."""
     rule = (PACKAGING / "udev" / "60-zonedrive.rules").read_text()
     assert 'SUBSYSTEM=="bdi"' in rule
     assert "/usr/libexec/zonedrive/read-ahead %k" in rule
@@ -136,7 +136,7 @@ def test_the_rule_for_reading_ahead_leaves_other_devices_alone() -> None:
 
 @pytest.fixture
 def helper(tmp_path: Path) -> Path:
-    """What mount(8) calls, where `zonedrive` is a program that prints what it got."""
+    """Return the helper of mount(8), where `zonedrive` is a program that prints its arguments."""
     program = tmp_path / "zonedrive"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$HOME" "$(id -u)" "$@"\n')
     program.chmod(0o755)
@@ -145,7 +145,7 @@ def helper(tmp_path: Path) -> Path:
 
 
 def mounted(helper: Path, program: Path, *arguments: str) -> tuple[int, list[str]]:
-    """The call of mount(8), with the little environment that it leaves; exit code and words."""
+    """Run the helper as mount(8) does, with a small environment; return exit code and output."""
     said = subprocess.run(
         [helper, "https://service.example", "/home/me/My zones", *arguments],
         env={"PATH": f"{program}:/usr/bin:/bin"}, capture_output=True, text=True,
@@ -154,7 +154,7 @@ def mounted(helper: Path, program: Path, *arguments: str) -> tuple[int, list[str
 
 
 def test_a_line_in_fstab_finds_the_logon_of_who_mounts(helper: Path, tmp_path: Path) -> None:
-    """mount(8) takes HOME away; the account is looked for in the home of the user all the same."""
+    """mount(8) removes HOME; the account is still found in the user's home folder."""
     me = pwd.getpwuid(os.getuid())
     code, words = mounted(helper, tmp_path, "-n", "-o", "rw,noauto,user,refresh=5", "-v")
     assert (code, words[:2]) == (0, [me.pw_dir, str(me.pw_uid)])
@@ -168,7 +168,7 @@ def test_a_line_in_fstab_finds_the_logon_of_who_mounts(helper: Path, tmp_path: P
 def test_names_and_options_reach_zonedrive_as_they_are(
     helper: Path, tmp_path: Path, folder: str
 ) -> None:
-    """No shell has a look at them, and a comma behind a backslash does not begin an option."""
+    """No shell interprets the arguments, and a comma after a backslash does not begin an option."""
     options = "rw,profile=/a\\,setuid=nobody,local_only=$(id)"
     arguments: list[str | Path] = [helper, f"https://x/$(id)?{folder}", folder, "-o", options]
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
@@ -178,19 +178,19 @@ def test_names_and_options_reach_zonedrive_as_they_are(
 
 
 def test_a_helper_whose_first_line_was_rewritten_refuses_to_run(helper: Path) -> None:
-    """Without its options, Python would load modules of whoever set PYTHONPATH."""
+    """Without its options, Python would load modules from PYTHONPATH."""
     said = subprocess.run(["python3", helper, "https://x", "/x"], capture_output=True, text=True)
     assert (said.returncode, said.stderr.count("\n")) == (1, 1)
     assert "'#!/usr/bin/python3 -IS'" in said.stderr
 
 
 def test_a_faked_mount_mounts_nothing(helper: Path, tmp_path: Path) -> None:
-    """`mount --fake` is a dry run."""
+    """`mount --fake` mounts nothing."""
     assert mounted(helper, tmp_path, "-f", "-o", "rw") == (0, [])
 
 
 def test_a_user_who_does_not_exist_is_told(helper: Path, tmp_path: Path) -> None:
-    """A mistyped setuid= is one line."""
+    """A mistyped setuid= gives one line."""
     code, words = mounted(helper, tmp_path, "-o", "rw,setuid=nobody-of-that-name")
     assert code == 1
     assert len(words) == 1

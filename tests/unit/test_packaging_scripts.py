@@ -1,4 +1,4 @@
-"""No script in packaging/ runs, as a command, a text that comes from somewhere else."""
+"""Scripts in packaging/ do not execute external text as a command."""
 
 import os
 import re
@@ -46,7 +46,7 @@ root=$(cat "$DESK/root")
 
 
 def git(folder: Path, *arguments: str, **variables: str) -> None:
-    """Run git as nobody in particular."""
+    """Run git without the user's settings."""
     clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     subprocess.run(["git", "-C", folder, *arguments], env=clean | variables, check=True)
 
@@ -71,7 +71,7 @@ def hostile(tmp_path: Path) -> Path:
 def test_names_in_the_history_are_no_commands_for_a_build(
     hostile: Path, tmp_path: Path, own: bool
 ) -> None:
-    """`packaging/deb` by root: a commit author's name stands in the package as it is."""
+    """`packaging/deb` as root puts a hostile author's name into the package unchanged."""
     desk = tmp_path / "desk"
     desk.mkdir()
     for name, text in STAND_INS.items():
@@ -111,7 +111,7 @@ def test_names_in_the_history_are_no_commands_for_a_build(
 
 
 def test_dpkg_reads_the_names_as_they_are(hostile: Path, tmp_path: Path) -> None:
-    """The package's own fields, after dpkg has put in what it knows."""
+    """The package's fields are right after dpkg has replaced its variables."""
     sources = tmp_path / "sources"
     shutil.copytree(hostile, sources)
     (sources / "debian").mkdir()
@@ -135,7 +135,7 @@ def test_dpkg_reads_the_names_as_they_are(hostile: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_no_shell_stumbles_over_a_script(script: Path) -> None:
-    """Nor over the text in a variable: shellcheck finds one that is expanded without quotes."""
+    """shellcheck finds no errors, for example variables that are expanded without quotes."""
     shell = "bash" if script.read_text().startswith("#!/bin/bash") else "sh"
     subprocess.run([shell, "-n", script], check=True)
     command = ["shellcheck", "--external-sources", f"--source-path={ROOT}", UNQUOTED, str(script)]
@@ -144,7 +144,7 @@ def test_no_shell_stumbles_over_a_script(script: Path) -> None:
 
 
 def test_no_python_in_a_script_imports_from_the_working_folder() -> None:
-    """A folder of downloads may have a json.py; -I keeps Python from looking there."""
+    """A download folder may contain a json.py; -I keeps Python from importing it."""
     texts = {str(path.relative_to(PACKAGING)): path for path in PACKAGING.rglob("*")}
     checked = 0
     for name, path in texts.items():

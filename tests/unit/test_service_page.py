@@ -1,4 +1,4 @@
-"""The page that says where each rule of the service is kept, SERVICE.md, is true."""
+"""SERVICE.md is correct: it names the code and the test of each rule of the service."""
 
 import ast
 import importlib
@@ -54,7 +54,7 @@ METHOD = re.compile(r"`(GET|POST|PUT|DELETE) (/[^`]*)`")
 
 
 class Row(NamedTuple):
-    """A row of one of the page's tables."""
+    """Row of one of the page's tables."""
 
     line: int
     subject: str
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Every row, without the heads of the tables."""
+    """Return every row, without the heads of the tables."""
     found = []
     for number, text in enumerate(PAGE.read_text().splitlines(), 1):
         if not text.startswith("| ") or text.endswith("| sandbox | client | test |"):
@@ -77,23 +77,23 @@ def rows() -> tuple[Row, ...]:
 
 
 def named(cell: str) -> list[str]:
-    """What stands between backquotes."""
+    """Return the text between backquotes."""
     return re.findall(r"`([^`]*)`", cell)
 
 
 def addresses() -> set[tuple[str, str]]:
-    """The methods and paths in the page."""
+    """Return the methods and paths in the page."""
     return {pair for row in rows() for pair in METHOD.findall(row.subject)}
 
 
 def blank(path: str) -> str:
-    """A path with its placeholders alike."""
+    """Return a path with all placeholders replaced by the same text."""
     return re.sub(r"\{[^}]*\}", "{}", path)
 
 
 @cache
 def functions(path: Path) -> frozenset[str]:
-    """The tests in a file, as far as pytest collects them."""
+    """Return the tests in a file that pytest collects."""
     tree = ast.parse(path.read_text())
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return frozenset(
@@ -102,7 +102,8 @@ def functions(path: Path) -> frozenset[str]:
 
 
 def resolve(dotted: str) -> object:
-    """The module, class, function or constant of that name; raises where there is none."""
+    """Return the module, class, function or constant of that name; raise an error if it is
+    missing."""
     parts = dotted.split(".")
     for cut in range(len(parts), 0, -1):
         try:
@@ -116,7 +117,7 @@ def resolve(dotted: str) -> object:
 
 
 def test_it_has_the_shape_of_a_table() -> None:
-    """Every row says something in all four cells, and nothing stands in two rows."""
+    """Every row has text in all four cells, and no row appears twice."""
     assert len(rows()) > 120
     for row in rows():
         assert all(row[1:]), f"SERVICE.md:{row.line}"
@@ -142,7 +143,7 @@ def test_every_test_in_it_exists() -> None:
     ("column", "home"), [("sandbox", "zonedrive.sandbox"), ("client", "zonedrive")]
 )
 def test_every_name_in_it_exists(column: str, home: str) -> None:
-    """Whoever looks for what a row names finds it."""
+    """Every name in a row exists in the code."""
     for row in rows():
         for name in named(getattr(row, column)):
             if re.fullmatch(r"[a-z_]+(\.\w+)+", name):
@@ -153,20 +154,20 @@ def test_every_name_in_it_exists(column: str, home: str) -> None:
 
 
 def test_every_cell_names_something() -> None:
-    """A cell names code, an operation of profiles, or says with a dash that there is nothing."""
+    """A cell names code, an operation of profiles, or has a dash."""
     for row in rows():
         for cell in (row.sandbox, row.client):
             assert named(cell) or re.search(r"\[\w+\]", cell) or cell.startswith("-"), row
 
 
 def test_the_operations_are_those_of_profiles() -> None:
-    """What stands in brackets can be described in a profile, and all that can be stands there."""
+    """Names in brackets are exactly the operations that a profile can define."""
     found = {name for row in rows() for name in re.findall(r"\[(\w+)\](?!\()", row.client)}
     assert found == set(OPERATIONS)
 
 
 def test_every_address_of_the_sandbox_has_its_row() -> None:
-    """The page has the sandbox's endpoints, no more and no fewer, each with its function."""
+    """The page has exactly the sandbox's endpoints, each with its function."""
     table: dict[tuple[str, str], Any] = {(method, path): found for method, path, found in OPEN}
     table |= {(method, path): found for method, path, found, _resource, _action in GUARDED}
     assert addresses() == set(table)
@@ -178,7 +179,7 @@ def test_every_address_of_the_sandbox_has_its_row() -> None:
 
 
 def paths_of_the_client() -> Iterator[tuple[str, str]]:
-    """Where, and which path: every text in the client that is one of the service's."""
+    """Return place and path of every text in the client that is a path of the service."""
     for file in SOURCES.rglob("*.py"):
         if "sandbox" in file.relative_to(SOURCES).parts[:-1]:
             continue
@@ -190,7 +191,7 @@ def paths_of_the_client() -> Iterator[tuple[str, str]]:
 
 
 def test_every_address_of_the_client_has_its_row() -> None:
-    """The client asks for nothing that stands not in the page, the sandbox's profile included."""
+    """Every path that the client uses is in the page, including those of the sandbox's profile."""
     known = {blank(path) for _method, path in addresses()}
     found = list(paths_of_the_client())
     assert len(found) >= 10, found
@@ -205,7 +206,7 @@ def test_every_address_of_the_client_has_its_row() -> None:
 
 
 def test_every_rule_has_its_row() -> None:
-    """The numbered rules of the interface are all there, each once."""
+    """Each numbered rule of the API is in the page once."""
     for section, count in RULES.items():
         wanted = [f"{section} {number}" for number in range(1, count + 1)]
         found = [
@@ -217,7 +218,7 @@ def test_every_rule_has_its_row() -> None:
 
 
 def test_what_has_neither_number_nor_address_has_its_row() -> None:
-    """The statuses, the header, and all that nobody here knows."""
+    """The statuses, the header, and all unknown facts have a row."""
     subjects = [row.subject for row in rows()]
     told = [subject for subject in subjects if subject.startswith("Status ")]
     assert sorted(int(each) for subject in told for each in re.findall(r"\d+", subject)) == sorted(
@@ -232,7 +233,7 @@ def test_what_has_neither_number_nor_address_has_its_row() -> None:
 
 
 def paths_in(function: object) -> set[str]:
-    """The service's paths that a function names, itself or by a constant of its module."""
+    """Return the service's paths that a function names, itself or by a constant of its module."""
     if not inspect.isfunction(function):
         return set()
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
@@ -243,7 +244,7 @@ def paths_in(function: object) -> set[str]:
 
 
 def test_the_client_asks_there_for_what_a_row_says() -> None:
-    """Of the functions that an endpoint's row names, one has the endpoint's address."""
+    """One of the functions in an endpoint's row has the endpoint's path."""
     seen = 0
     for row in rows():
         wanted = {blank(path) for _method, path in METHOD.findall(row.subject)}
@@ -258,7 +259,7 @@ def test_the_client_asks_there_for_what_a_row_says() -> None:
 
 
 def errors_named_by_the_sandbox() -> set[str]:
-    """The errors of the interface in the sandbox's sources, but for its tables of them."""
+    """Return the API's errors in the sandbox's sources, without its tables of errors."""
     found = set()
     for file in (SOURCES / "sandbox").rglob("*.py"):
         for node in ast.parse(file.read_text()).body:
@@ -270,7 +271,7 @@ def errors_named_by_the_sandbox() -> set[str]:
 
 
 def test_the_errors_are_those_of_the_sandbox() -> None:
-    """Which errors come by themselves and which on demand is as the page says."""
+    """The page says which errors occur by themselves and which only on demand."""
     given: dict[str, set[str]] = {}
     for row in rows():
         head, _, rest = row.subject.partition(": ")
@@ -285,5 +286,5 @@ def test_the_errors_are_those_of_the_sandbox() -> None:
 
 
 def test_the_readme_leads_to_it() -> None:
-    """Who checks what zonedrive knows of the service finds the page."""
+    """The README links to the page."""
     assert "(src/zonedrive/docs/SERVICE.md)" in (ROOT / "README.md").read_text()

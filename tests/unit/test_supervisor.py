@@ -41,7 +41,7 @@ WAITED_FOR = {
     ("views/stack.py", "self._dispatcher.run"): "its children are supervised",
     ("views/stack.py", "self.keeping.run"): "its children are supervised",
 }
-"""What is started without the supervisor, and why no exception of it can end a mount unseen."""
+"""Functions that are started without the supervisor, and why their exceptions cannot be missed."""
 
 
 def started() -> Iterator[tuple[str, str]]:

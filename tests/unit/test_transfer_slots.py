@@ -1,4 +1,4 @@
-"""Fast transfers take turns, and nobody waits long for one."""
+"""Fast transfers take turns, with short waits."""
 
 import threading
 
@@ -9,7 +9,7 @@ from zonedrive.transfer_slots import QUANTUM, TransferSlot, TransferSlots
 
 
 class Clock:
-    """A clock that goes on when it is told to."""
+    """Clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -20,13 +20,13 @@ class Clock:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody gives up waiting."""
+    """Disable the timeout."""
     monkeypatch.setattr(transfer_slots, "PATIENCE_S", 60.0)
 
 
 @pytest.mark.usefixtures("patient")
 def test_fast_transfers_work_one_after_the_other() -> None:
-    """Four transfers go through the same amount; between two of them there is never a third."""
+    """Four transfers progress equally; between two turns of one, each other has at most one."""
     shared, order = TransferSlots(), list[int]()
     assert shared.take()
 
@@ -52,7 +52,7 @@ def test_fast_transfers_work_one_after_the_other() -> None:
 
 
 def test_nobody_waits_for_a_transfer_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has the turn may wait for the network: after a moment the others work as well."""
+    """The transfer with the turn may wait for the network: after a moment the others continue."""
     monkeypatch.setattr(transfer_slots, "PATIENCE_S", 0.001)
     shared = TransferSlots()
     assert shared.take()
@@ -64,7 +64,7 @@ def test_nobody_waits_for_a_transfer_that_is_stuck(monkeypatch: pytest.MonkeyPat
 
 
 def test_slow_transfers_take_no_turns() -> None:
-    """A line of 10 MB/s does not load the machine, and waits for nobody."""
+    """A connection of 10 MB/s does not load the machine, and needs no turns."""
     shared, clock = TransferSlots(), Clock()
     turn = TransferSlot(shared, clock)
     for _ in range(96):

@@ -14,7 +14,7 @@ from zonedrive.fuse import mountpoint
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Callable[..., MemoryMount]]:
-    """Makes mounts, and clears away what a test leaves."""
+    """Yield a function that makes mounts, and remove what a test leaves."""
     made: list[MemoryMount] = []
 
     def make(*options: str, path: Path = tmp_path / "mnt") -> MemoryMount:

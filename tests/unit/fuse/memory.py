@@ -1,14 +1,14 @@
-"""A file system in memory behind the real handlers and a real mount, in a process of its own.
+"""File system in memory behind the real handlers and a real mount, in a process of its own.
 
-`python -m tests.unit.fuse.memory DIR [OPTION...]` mounts it at DIR.  It prints `mounted`, obeys
-one line of JSON on standard input at a time, and answers each with one on standard output:
+`python -m tests.unit.fuse.memory DIR [OPTION...]` mounts it at DIR.  It prints `mounted`, executes
+one line of JSON from standard input at a time, and answers each with a line on standard output:
 
-    {"put": "name", "data": "text"}     change or make a file behind the kernel's back, and tell
-                                        it so, unless "quietly"
+    {"put": "name", "data": "text"}     change or create a file without the kernel, and notify
+                                        the kernel unless "quietly"
     {"remove": "name"}                  remove it likewise
-    {"stall": ["lookup", ...]}          these verbs hang from now on
-    {"hold": "x"}                       so do reads of content that begins so; "" ends that
-    {"fail": {"open": "NotLoggedOn"}}   these verbs raise this error
+    {"stall": ["lookup", ...]}          these operations hang from now on
+    {"hold": "x"}                       reads of content that begins so hang; "" ends that
+    {"fail": {"open": "NotLoggedOn"}}   these operations raise this error
     {"seen": true}                      the calls so far, and the lookup counts
 """
 
@@ -51,7 +51,7 @@ def _attr(ino: int, mode: int, size: int = 0) -> Attr:
 
 
 class Memory:
-    """A file system in memory with the operations of `FileSystem` that `fuse` calls."""
+    """File system in memory with the operations of `FileSystem` that `fuse` calls."""
 
     def __init__(self) -> None:
         self.attrs = {ROOT: _attr(ROOT, stat.S_IFDIR | 0o755)}
@@ -85,7 +85,7 @@ class Memory:
             raise FileNotFoundError(errno.ENOENT, "no such name") from None
 
     def add(self, parent: int, name: bytes, mode: int, data: bytes = b"") -> Attr:
-        """A new entry."""
+        """Add an entry."""
         ino = max(self.attrs) + 1
         self.attrs[ino] = _attr(ino, mode, len(data))
         self.children[parent][name] = ino
@@ -186,7 +186,7 @@ class Memory:
         return Opened(attr.ino, keep_cache=True), attr
 
     def available(self, handle: int, offset: int, size: int) -> None:
-        """Nothing is, so that every read goes the long way."""
+        """Return no bytes, so that every read takes the slow path."""
 
     async def read(self, handle: int, offset: int, size: int) -> bytes:
         await self._called("read")
@@ -262,7 +262,7 @@ class Memory:
     # ---- orders ----
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
-        """See the module."""
+        """Execute a command; see the module."""
         if "put" in order:
             self._put(order["put"].encode(), order["data"].encode(), order.get("quietly", False))
         if "remove" in order:
@@ -315,7 +315,7 @@ async def _stop_at(signals: Any, session: Session) -> None:
 
 
 def main() -> int:
-    """Serve; what is wrong goes to standard error, in one line."""
+    """Run the process; print an error in one line on standard error."""
     logging.basicConfig(format="%(levelname)s %(message)s")
     files = Memory()
     try:

@@ -1,4 +1,4 @@
-"""A mount of the file system in memory, as the tests handle it."""
+"""Mount of the file system in memory, as the tests use it."""
 
 import json
 import signal
@@ -11,7 +11,7 @@ HERE = Path(__file__).parents[3]
 
 
 class MemoryMount:
-    """A mount and the process that serves it."""
+    """Mount and the process that serves it."""
 
     def __init__(self, path: Path, *options: str) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class MemoryMount:
         assert said == "mounted\n", self.process.communicate(timeout=60)
 
     def tell(self, **order: object) -> dict[str, Any]:
-        """See `memory`."""
+        """Send a command; see `memory`."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
@@ -36,15 +36,15 @@ class MemoryMount:
         return answer
 
     def stop(self) -> tuple[str, str]:
-        """End it as a service manager does; what it said to the end."""
+        """Stop the process as a service manager does; return its output."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def wait(self) -> tuple[str, str]:
-        """What it said to its end."""
+        """Wait for the end of the process; return its output."""
         return self.process.communicate(timeout=60)
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait(60)

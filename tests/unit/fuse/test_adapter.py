@@ -1,4 +1,4 @@
-"""The handlers on a real mount, over a file system in memory."""
+"""Handlers on a real mount, with a file system in memory."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ Mount = Callable[..., MemoryMount]
 
 
 def _rename2(old: Path, new: Path, flags: int) -> int:
-    """renameat2(2), for which Python has no name; 0 or the errno."""
+    """Call renameat2(2), which Python does not provide; return 0 or the errno."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
@@ -26,7 +26,7 @@ def _rename2(old: Path, new: Path, flags: int) -> int:
 
 
 def test_a_file_is_written_and_read_back(mount: Mount) -> None:
-    """What one program writes another one reads, and `stat` tells size and times exactly."""
+    """A program reads what another one wrote, and `stat` has the exact size and times."""
     path = mount().path / "a.txt"
     path.write_bytes(b"0123456789" * 100_000)
     assert path.read_bytes() == b"0123456789" * 100_000
@@ -42,7 +42,7 @@ def test_a_file_is_written_and_read_back(mount: Mount) -> None:
 
 
 def test_opening_with_truncation_reaches_open(mount: Mount) -> None:
-    """`> file` empties the file in `open`: the kernel sends no truncation of its own."""
+    """`> file` truncates the file in `open`: the kernel sends no separate truncation."""
     served = mount()
     path = served.path / "a.txt"
     path.write_bytes(b"old content")
@@ -55,7 +55,7 @@ def test_opening_with_truncation_reaches_open(mount: Mount) -> None:
 
 
 def test_a_large_folder_is_listed_whole_with_one_stat_for_free(mount: Mount) -> None:
-    """`ls -l` of many entries asks for no entry alone, and shows each of them once."""
+    """`ls -l` of many entries looks up no single entry, and shows each of them once."""
     served = mount()
     names = {f"file {number:05}.txt" for number in range(5000)}
     for name in names:
@@ -70,7 +70,7 @@ def test_a_large_folder_is_listed_whole_with_one_stat_for_free(mount: Mount) -> 
 
 
 def test_a_folder_that_stays_as_it_is_is_encoded_once(mount: Mount) -> None:
-    """Listing it again and again costs next to nothing, and a change shows all the same."""
+    """Repeated listings cost almost nothing, and a change is still visible."""
     served = mount()
     for name in ("a.txt", "b.txt"):
         served.tell(put=name, data="x")
@@ -86,7 +86,7 @@ def test_a_folder_that_stays_as_it_is_is_encoded_once(mount: Mount) -> None:
 
 
 def test_the_kernels_references_are_counted(mount: Mount) -> None:
-    """Each name that a lookup, a creation or a listing gave to the kernel counts; `.` does not."""
+    """Each name from a lookup, a creation or a listing counts; `.` does not."""
     served = mount()
     served.tell(put="seen.txt", data="x", quietly=True)
     served.tell(put="listed.txt", data="x", quietly=True)
@@ -100,7 +100,7 @@ def test_the_kernels_references_are_counted(mount: Mount) -> None:
 
 
 def test_forgotten_inodes_are_given_back(mount: Mount) -> None:
-    """When the last name and the last user of a file are gone, the kernel's count is zero."""
+    """After the last name and the last user of a file are gone, the kernel's count is zero."""
     served = mount()
     path = served.path / "a.txt"
     path.write_text("x")
@@ -111,7 +111,7 @@ def test_forgotten_inodes_are_given_back(mount: Mount) -> None:
 
 
 def test_renaming_honours_its_flags(mount: Mount) -> None:
-    """NOREPLACE never replaces, EXCHANGE swaps, and what cannot be done is said."""
+    """NOREPLACE never replaces, EXCHANGE exchanges, and other flags are refused."""
     top = mount().path
     (top / "a").write_text("a")
     (top / "b").write_text("b")
@@ -126,7 +126,7 @@ def test_renaming_honours_its_flags(mount: Mount) -> None:
 
 
 def test_folders_are_made_and_removed(mount: Mount) -> None:
-    """mkdir, rmdir and the refusal to remove what is not empty."""
+    """mkdir, rmdir and the refusal to remove a folder that is not empty work."""
     top = mount().path
     (top / "d" / "e").mkdir(parents=True)
     with pytest.raises(OSError, match="not empty"):
@@ -139,7 +139,7 @@ def test_folders_are_made_and_removed(mount: Mount) -> None:
 
 
 def test_links_and_devices_are_refused_as_posix_says(mount: Mount) -> None:
-    """What the service has no place for is EPERM; an empty file may be made by mknod, too."""
+    """Types that the service does not have give EPERM; mknod may create an empty file."""
     top = mount().path
     (top / "a").write_text("a")
     attempts: list[Callable[[], None]] = [
@@ -173,14 +173,14 @@ def test_attributes_are_read_and_foreign_ones_cost_nothing(mount: Mount) -> None
 
 
 def test_df_shows_the_room(mount: Mount) -> None:
-    """statfs answers, so that `df` and file managers show something sensible."""
+    """statfs works, so that `df` and file managers show useful values."""
     room = os.statvfs(mount().path)
     assert (room.f_frsize, room.f_blocks, room.f_bavail) == (4096, 1000, 400)
     assert (room.f_files, room.f_ffree, room.f_namemax) == (10, 90, 255)
 
 
 def test_a_missing_name_is_remembered_where_that_is_allowed(mount: Mount) -> None:
-    """A name known not to exist is asked for once; an ordinary missing one each time."""
+    """A name that may be cached as missing is looked up once; other missing ones each time."""
     served = mount()
     for _ in range(5):
         assert not (served.path / "never").exists()
@@ -204,7 +204,7 @@ def test_a_missing_name_is_remembered_where_that_is_allowed(mount: Mount) -> Non
 def test_an_error_reaches_the_program_and_the_mount_lives_on(
     mount: Mount, error: str, number: int
 ) -> None:
-    """Whatever goes wrong is one errno for the program that asked; nothing ends the mount."""
+    """Every error becomes an errno for the calling program; none ends the mount."""
     served = mount()
     served.tell(put="a.txt", data="x")
     served.tell(fail={"open": error})
@@ -231,7 +231,7 @@ def test_what_changes_behind_the_kernels_back_shows(mount: Mount) -> None:
 
 
 def test_one_stuck_request_does_not_stop_the_others(mount: Mount) -> None:
-    """While a lookup in the folder waits, files elsewhere are read and changes are passed on."""
+    """While a lookup waits, other files can be read and changes are sent to the kernel."""
     served = mount()
     (served.path / "sub").mkdir()
     (served.path / "sub" / "b.txt").write_text("b")
@@ -249,7 +249,7 @@ def test_one_stuck_request_does_not_stop_the_others(mount: Mount) -> None:
 
 
 def test_the_end_answers_everybody_who_waits(mount: Mount) -> None:
-    """SIGTERM unmounts at once: programs that wait for an answer get an error, none hangs."""
+    """SIGTERM unmounts at once: waiting programs get an error, and none hangs."""
     served = mount()
     path = served.path / "a.txt"
     served.tell(put="a.txt", data="x" * 100)

@@ -1,4 +1,4 @@
-"""The wall around each handler."""
+"""Protection around each handler."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from zonedrive.fuse.deadline import DEADLINE, LONG_DEADLINE, Gate, guarded
 
 
 class Handlers:
-    """What a handler may do, good and bad."""
+    """Correct and faulty handlers."""
 
     def __init__(self) -> None:
         self.gate = Gate()
@@ -73,7 +73,7 @@ async def test_a_result_passes() -> None:
     ],
 )
 async def test_only_an_errno_comes_out(error: Exception, number: int) -> None:
-    """Every failure is one that the kernel can pass on."""
+    """Every failure becomes an errno that the kernel accepts."""
     with pytest.raises(FUSEError) as refused:
         await Handlers().refuse(error)
     assert refused.value.errno == number
@@ -83,7 +83,7 @@ async def test_only_an_errno_comes_out(error: Exception, number: int) -> None:
 async def test_every_operation_ends(
     autojump_clock: trio.testing.MockClock, verb: str, seconds: float
 ) -> None:
-    """A program that asks is answered within the deadline, whatever hangs below."""
+    """A program gets an answer within the deadline, whatever hangs."""
     began = trio.current_time()
     with pytest.raises(FUSEError) as late:
         await getattr(Handlers(), verb)()
@@ -94,7 +94,7 @@ async def test_every_operation_ends(
 async def test_the_deadline_counts_for_all_waits_together(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """An operation may wait often, with shorter deadlines of its own."""
+    """The deadline includes several waits, which may have shorter deadlines."""
     handlers, began = Handlers(), trio.current_time()
     await handlers.wait_in_vain(10)
     assert trio.current_time() - began == pytest.approx(20)
@@ -109,7 +109,7 @@ async def test_the_deadline_counts_for_all_waits_together(
 async def test_a_deadline_holds_for_what_runs_in_tasks(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failures on the way out of a deadline are noted and never escape."""
+    """Failures after a deadline are recorded and not raised."""
     with pytest.raises(FUSEError):
         await Handlers().hang_in_tasks()
     assert any("nobody foresaw" in record.message for record in caplog.records)
@@ -140,7 +140,7 @@ async def test_a_shut_gate_answers_those_inside_and_those_outside(
 
 
 async def test_a_cancellation_from_outside_goes_through() -> None:
-    """The daemon's own end is not mistaken for a failure of the operation."""
+    """The daemon's own end is not reported as a failure of the operation."""
     with trio.move_on_after(0) as scope:
         await Handlers().hang()
     assert scope.cancelled_caught

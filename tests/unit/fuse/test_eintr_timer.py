@@ -1,4 +1,4 @@
-"""The signal that frees a loop that is stuck in a read."""
+"""Signal that interrupts a loop that hangs in a read."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from zonedrive.fuse.eintr_timer import SECONDS, EintrTimer
 
 
 async def test_the_signal_comes_only_while_the_loop_is_awake() -> None:
-    """A busy loop is watched; one that sleeps on is left alone, and nothing is left at the end."""
+    """A busy loop is watched; a sleeping one gets no signal, and no timer is left at the end."""
 
     before = signal.getsignal(signal.SIGALRM)
 

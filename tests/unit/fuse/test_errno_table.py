@@ -1,4 +1,4 @@
-"""Errors as the numbers that programs get."""
+"""Mapping of errors to errno numbers."""
 
 import errno
 import logging
@@ -36,12 +36,12 @@ def _all_kinds(kind: type[ZonedriveError] = ZonedriveError) -> list[type[Zonedri
 
 @pytest.mark.parametrize(("kind", "number"), PROMISED.items())
 def test_each_error_is_the_errno_that_says_it(kind: type[ZonedriveError], number: int) -> None:
-    """A program learns by the errno what the service or the profile has refused."""
+    """The errno shows the program what the service or the profile has refused."""
     assert errno_of(kind("why")) == number
 
 
 def test_every_error_of_ours_is_foreseen(caplog: pytest.LogCaptureFixture) -> None:
-    """No error that zonedrive raises on purpose is a surprise, and none makes a program spin."""
+    """Each of zonedrive's own errors has an entry, and none makes a program repeat for ever."""
     for kind in _all_kinds():
         assert any(parent in TABLE for parent in kind.__mro__)
     assert not {errno.EAGAIN, errno.EINTR, 0} & set(TABLE.values())
@@ -78,12 +78,12 @@ def test_a_full_database_is_a_full_disk() -> None:
 
 
 def test_a_version_that_can_no_longer_be_had_is_stale() -> None:
-    """Who reads on from a version that was replaced never gets a mix."""
+    """A reader of a replaced version never gets a mixture."""
     assert errno_of(Changed("another version")) in (errno.ESTALE, errno.EIO)
 
 
 def test_several_failures_at_once_are_the_first(caplog: pytest.LogCaptureFixture) -> None:
-    """Tasks that fail together give one errno."""
+    """Several tasks that fail together give one errno."""
     group = ExceptionGroup("tasks", [errors.Forbidden("no"), errors.BadAnswer("what")])
     assert errno_of(group) == errno.EACCES
     assert caplog.records == []

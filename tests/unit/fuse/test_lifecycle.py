@@ -19,7 +19,8 @@ Mount = Callable[..., MemoryMount]
 
 
 def test_the_mount_says_what_it_is(mount: Mount) -> None:
-    """`findmnt -t fuse.zonedrive` finds it, with the service's address as it is, comma and all."""
+    """`findmnt -t fuse.zonedrive` finds the mount, with the service's exact address and its
+    commas."""
     served = mount()
     found = mountpoint.at(served.path)
     assert found is not None and found.ours
@@ -32,14 +33,14 @@ def test_the_mount_says_what_it_is(mount: Mount) -> None:
 
 
 def test_a_read_only_mount_refuses_writing(mount: Mount) -> None:
-    """`-o ro` is the kernel's own."""
+    """`-o ro` is enforced by the kernel."""
     with pytest.raises(OSError, match="Read-only") as refused:
         (mount("ro").path / "a").touch()
     assert refused.value.errno == errno.EROFS
 
 
 def test_unmounting_from_outside_ends_the_process_cleanly(mount: Mount) -> None:
-    """`fusermount3 -u` is enough; nobody has to be told."""
+    """`fusermount3 -u` is enough."""
     served = mount()
     subprocess.run(["fusermount3", "-u", os.fspath(served.path)], check=True)
     said, log = served.wait()
@@ -47,7 +48,7 @@ def test_unmounting_from_outside_ends_the_process_cleanly(mount: Mount) -> None:
 
 
 def test_a_mount_in_use_is_not_detached_but_lazily(mount: Mount) -> None:
-    """A plain unmount leaves programs alone and names them; a lazy one always works."""
+    """A plain unmount names the programs that use the mount; a lazy one always works."""
     served = mount()
     with subprocess.Popen(["sleep", "60"], cwd=served.path) as user:
         assert mountpoint.detach(served.path, lazy=False) is False
@@ -59,7 +60,7 @@ def test_a_mount_in_use_is_not_detached_but_lazily(mount: Mount) -> None:
 
 
 def test_what_is_unmounted_already_is_not_unmounted_again(mount: Mount) -> None:
-    """The end after a lazy unmount is silent, and another mount that is there by now stays."""
+    """The end after a lazy unmount is silent, and does not affect a new mount."""
     served = mount()
     with subprocess.Popen(["sleep", "60"], cwd=served.path) as user:
         mountpoint.detach(served.path, lazy=True)
@@ -80,7 +81,8 @@ def test_a_free_folder_passes(tmp_path: Path) -> None:
 
 
 def test_what_cannot_take_a_mount_is_said_in_one_line(tmp_path: Path) -> None:
-    """Missing, no folder, not empty: each refusal names the folder and the cause."""
+    """A path that is missing, not a folder or not empty gives a line with the path and the
+    cause."""
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").touch()
@@ -114,7 +116,7 @@ def test_a_foreign_mount_is_refused() -> None:
 
 
 def test_a_mount_that_a_killed_daemon_left_errs_and_is_cleared(mount: Mount) -> None:
-    """After a kill the path fails (and does not look empty); the next mount just works."""
+    """After a kill the path gives an error (and does not look empty); the next mount works."""
     served = mount()
     (served.path / "a").touch()
     served.kill()
@@ -127,7 +129,7 @@ def test_a_mount_that_a_killed_daemon_left_errs_and_is_cleared(mount: Mount) -> 
 
 
 def test_dead_mounts_on_top_of_each_other_are_all_cleared(mount: Mount, tmp_path: Path) -> None:
-    """However many daemons died there, one mount clears the way."""
+    """One mount removes any number of dead mounts."""
     first = mount()
     first.kill()
     assert mountpoint.check(str(tmp_path / "mnt")) == tmp_path / "mnt"
@@ -139,7 +141,7 @@ def test_dead_mounts_on_top_of_each_other_are_all_cleared(mount: Mount, tmp_path
     [("nonsense", "unknown"), ("auto_unmount", "must fail, not look like an empty folder")],
 )
 def test_a_wrong_option_is_one_line(tmp_path: Path, option: str, cause: str) -> None:
-    """A mistyped option stops the mount, with its name in the line."""
+    """A mistyped option prevents the mount, with its name in the line."""
     failed = subprocess.run(
         [sys.executable, "-m", "tests.unit.fuse.memory", tmp_path, option],
         cwd=HERE, capture_output=True, encoding="utf-8", check=False,
@@ -151,7 +153,7 @@ def test_a_wrong_option_is_one_line(tmp_path: Path, option: str, cause: str) -> 
 
 
 def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:
-    """Why libfuse or fusermount3 refused is said, not only that they did."""
+    """The line has the reason of libfuse or fusermount3."""
     inside = (
         "import sys, trio; from pathlib import Path;"
         "from tests.unit.fuse.memory import Memory; from zonedrive.errors import MountError;"
@@ -173,7 +175,7 @@ def test_the_kernels_refusal_is_the_reason_in_the_line(tmp_path: Path) -> None:
 
 
 def test_the_table_of_mounts_is_read_with_its_escapes(tmp_path: Path) -> None:
-    """Spaces, newlines and backslashes in a mounting point are no obstacle."""
+    """A mount point may contain spaces, newlines and backslashes."""
     table = tmp_path / "mountinfo"
     table.write_bytes(
         b"25 1 0:23 / /proc rw,nosuid shared:5 - proc proc rw\n"
@@ -188,7 +190,7 @@ def test_the_table_of_mounts_is_read_with_its_escapes(tmp_path: Path) -> None:
 
 
 def test_a_killed_reader_does_not_freeze_the_mount(mount: Mount) -> None:
-    """Programs that are killed while they read never hold up the next one."""
+    """Programs that are killed during a read do not block the next one."""
     served = mount()
     served.tell(put="a.txt", data="x" * 100_000)
     for _ in range(20):

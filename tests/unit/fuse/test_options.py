@@ -1,4 +1,4 @@
-"""What may stand behind -o."""
+"""Options after -o."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def test_settings_and_fuses_own_are_told_apart() -> None:
 
 
 def test_every_setting_is_an_option() -> None:
-    """The names of config.toml are the names here."""
+    """The option names are those of config.toml."""
     assert set(parse([f"{name}=1" for name in NAMES]).settings) == set(NAMES)
     assert not set(NAMES) & (KERNEL | IGNORED)
 
@@ -39,7 +39,7 @@ def test_a_mistyped_word_is_refused_by_name(word: str) -> None:
 
 
 def test_the_kernel_gets_safe_defaults_and_the_services_address() -> None:
-    """Never set-uid programs or devices; commas and backslashes of the address are kept."""
+    """Set-uid programs and devices are disabled; commas and backslashes of the address are kept."""
     given = for_session(parse(["allow_other,suid,dev"]), "https://x/a,b\\c")
     assert given == {
         "fsname=https://x/a\\,b\\\\c",

@@ -1,4 +1,4 @@
-"""What the kernel is asked to do for a mount."""
+"""Kernel settings of a mount."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ READERS = 20
 
 @pytest.fixture
 def connections() -> Iterator[None]:
-    """The kernel's settings of FUSE, as systemd mounts them everywhere; containers lack them."""
+    """Return the kernel's FUSE settings, which systemd mounts; containers lack them."""
     if os.path.ismount(CONNECTIONS):
         yield
         return
@@ -29,7 +29,7 @@ def connections() -> Iterator[None]:
 
 
 def test_a_large_file_is_read_in_large_requests(mount: Mount) -> None:
-    """Where the machine lets us, a megabyte takes two requests; where not, the mount works too."""
+    """If the machine allows it, a megabyte takes two requests; otherwise the mount works too."""
     served = mount()
     served.tell(put="a.bin", data="x" * (8 << 20))
     device = served.path.stat().st_dev
@@ -43,7 +43,7 @@ def test_a_large_file_is_read_in_large_requests(mount: Mount) -> None:
 
 @pytest.mark.usefixtures("connections")
 def test_readers_that_wait_hold_up_nobody_else(mount: Mount) -> None:
-    """Twenty programs wait for what does not come: what is here can be read all the same."""
+    """While twenty programs wait for content, cached files can be read."""
     served = mount()
     for number in range(READERS):
         served.tell(put=f"far{number}.bin", data="x" * 200_000)

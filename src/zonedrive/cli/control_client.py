@@ -308,7 +308,7 @@ def connect(path: Path, pid: int | None) -> socket.socket:
 
 
 def _slices(pid: int | None) -> Iterator[None]:
-    """Yield before each slice of time in which a sign of life may come; then raise TimeoutError."""
+    """Yield before each time slice of the wait for an answer; then raise TimeoutError."""
     left = SIGN_SECONDS
     while left > 0:
         yield

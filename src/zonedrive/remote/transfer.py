@@ -260,9 +260,9 @@ class Transfer:
     def _send(
         self, request: httpx.Request, doing: str, form: MultipartBody | None = None
     ) -> tuple[httpx.Response, bytes]:
-        """Return the open response to a download, or that to an upload and its body.
+        """Send a request; return the response and, after an upload, its body.
 
-        Raises RemoteError for any other answer.
+        The response to a download stays open.  Raises RemoteError for any other answer.
         """
         if self._ending:
             raise Interrupted(f"{doing}: zonedrive is ending")
@@ -384,7 +384,7 @@ class Download:
     def _chunks(self) -> Iterator[Buffer]:
         """Yield the body in chunks.
 
-        They end at multiples of their size in the content, if the network is fast enough.
+        If the network is fast enough, chunks end at offsets that are multiples of the chunk size.
         """
         size = min(CHUNK, self._limit.piece)
         position = self.offset

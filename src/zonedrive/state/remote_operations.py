@@ -207,7 +207,7 @@ def _record_moved(
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
-    """Record that an entry with local changes has a name on the service that another one needs."""
+    """Record that an entry with local changes occupies a name that another entry needs."""
     with state.transaction():
         state.inodes.update(inode, remote_parent=above, remote_name=name)
 

@@ -87,8 +87,8 @@ class MovedFiles:
     async def follow(self, inode: Inode, found: Entry, place: Snapshot[object]) -> bool:
         """Move the file to the folder and name that the service reports.
 
-        `place` is of before the request.  Return False if the file stays.  Raises the service's
-        error.
+        `place` is a snapshot from before the request.  Return False if the file stays.  Raises the
+        service's error.
         """
         above = found.parent_id or inode.remote_parent or ""
         if found.deleted or (above, found.name) == (inode.remote_parent, inode.remote_name):

@@ -389,7 +389,7 @@ class Planner:
         return self._intents.agenda.epoch, self._views.being_written()
 
     def is_current(self, step: Step) -> bool:
-        """Return True if folding again would give the same step about a name."""
+        """Return True if the step, which concerns a name, would be planned again unchanged."""
         known = self._origins.get(step.ino)
         taken = known is not None and self._views.occupant(known[0]) != known[1]
         return self._folded.is_current and not taken

@@ -214,7 +214,7 @@ class FileSystem:
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
-        """Return the stat fields; an open former version keeps its last ones."""
+        """Return the stat fields; those of an open former version do not change any more."""
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
         kernel = self._state.kernel

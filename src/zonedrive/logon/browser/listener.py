@@ -73,7 +73,7 @@ class Listener:
         self._provider = provider
 
     async def led(self) -> None:
-        """Wait until a browser was redirected to the provider; `start` is then useless."""
+        """Wait until a browser was redirected to the provider; `start` works only once."""
         await self._led.wait()
 
     async def answer(self) -> Mapping[str, str]:

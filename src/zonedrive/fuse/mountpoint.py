@@ -75,7 +75,12 @@ def _unescaped(field: bytes) -> bytes:
 
 def at(path: Path) -> Mount | None:
     """Return the topmost mount exactly at `path` (absolute, without symbolic links)."""
-    return next((mount for mount in reversed(mounts()) if mount.path == path), None)
+    return next(reversed(_stack(path)), None)
+
+
+def _stack(path: Path) -> list[Mount]:
+    """Return all mounts exactly at `path`, the topmost last."""
+    return [mount for mount in mounts() if mount.path == path]
 
 
 def holding(path: Path) -> Mount | None:
@@ -225,9 +230,9 @@ def detach(path: Path, *, lazy: bool) -> bool:
     With `lazy`, a mount in use is detached as well.  A mount that is already detached counts as
     success.  Raises MountError if detaching fails for another reason.
     """
-    if at(path) is None:
+    before = _stack(path)
+    if not before:
         return True
-    before = mounts()
     command = ["fusermount3", "-u", "-q", *(["-z"] if lazy else []), "--", os.fsdecode(path)]
     try:
         done = subprocess.run(  # noqa: S603
@@ -237,7 +242,7 @@ def detach(path: Path, *, lazy: bool) -> bool:
         raise MountError("fusermount3 is missing", remedy="install the package fuse3") from wrong
     except subprocess.TimeoutExpired as wrong:
         raise MountError(f"fusermount3 -u {path} does not end") from wrong
-    if done.returncode == 0 or mounts() != before:
+    if done.returncode == 0 or _stack(path) != before:
         return True
     if lazy:
         said = os.fsdecode(done.stderr).strip().splitlines() or ["fusermount3 gave no reason"]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,6 +58,24 @@ def test_a_mount_in_use_is_not_detached_but_lazily(mount: Mount) -> None:
         assert mountpoint.at(served.path) is None
         user.kill()
     assert served.wait()[0] == "ended\n"
+
+
+def test_a_mount_in_use_is_not_taken_for_detached_when_another_one_goes(
+    mount: Mount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another mount that ends at the same moment has no effect on the answer."""
+    served, other = mount(), mount(path=tmp_path / "other")
+    command = shutil.which("fusermount3")
+    between = tmp_path / "bin/fusermount3"
+    between.parent.mkdir()
+    between.write_text(f'#!/bin/sh\n{command} -u "{other.path}"\nexec {command} "$@"\n')
+    between.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{between.parent}:{os.environ['PATH']}")
+    with subprocess.Popen(["sleep", "60"], cwd=served.path) as user:
+        assert mountpoint.detach(served.path, lazy=False) is False
+        user.kill()
+    assert mountpoint.at(served.path) is not None
+    assert other.wait()[0] == "ended\n"
 
 
 def test_what_is_unmounted_already_is_not_unmounted_again(mount: Mount) -> None:

@@ -17,6 +17,7 @@ import trio
 from zonedrive import __version__
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.control_server import Handler, Say
+from zonedrive.daemon.entry_watch import EntryWatch
 from zonedrive.daemon.logon_monitor import logon_command
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.service_commands import version_objects, zone_names, zone_objects
@@ -82,6 +83,8 @@ class Commands:
             "pin": self._pin,
             "unpin": self._unpin,
             "pins": self._pins,
+            "states": self._states,
+            "watch": self._watch,
         }
         self.handlers = {name: _typed(work) for name, work in commands.items()}
 
@@ -348,6 +351,31 @@ class Commands:
             path = self._parts.state.inodes.path(inode.ino)
             found.append({"path": path, **_counts([await self._parts.files.keeping.count(inode)])})
         return {"pins": found}
+
+    # ---- file managers ----
+
+    async def _states(self, request: Request, say: Say) -> Message:
+        """Return the states of all `paths` in the same order; null for an unknown path.
+
+        Asks nothing of the service.
+        """
+        folder = self._session.folder
+        wholes = [folder / path for path in request.paths]
+        if outside := [whole for whole in wholes if not whole.is_relative_to(folder)]:
+            raise ZonedriveError(f"{outside[0]} is not in the mount {folder}")
+        paths = [os.fspath(whole.relative_to(folder)) for whole in wholes]
+        found = await self._parts.files.entry_states.look_up(paths)
+        return {"states": [each and msgspec.to_builtins(each) for each in found]}
+
+    async def _watch(self, request: Request, say: Say) -> Message:
+        """Report changes of entry states until the client disconnects; see `EntryWatch`."""
+        watch = EntryWatch(self._parts.files.entry_states, self._parts.service)
+        first = {
+            "account": self._parts.paths.account,
+            "base_url": self._parts.account.base_url,
+            "mountpoint": os.fspath(self._session.folder),
+        }
+        return await watch.run(first, say)
 
     # ---- paths of a request ----
 

@@ -18,6 +18,7 @@ import trio
 
 from zonedrive.causes import Cause, cause_of, line_of
 from zonedrive.errors import StoreError, Unavailable, first_of
+from zonedrive.observers import Observers
 from zonedrive.state.intents import FAR_NS, Intent, IntentTable, due_in
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.sync.executor import Executor
@@ -99,6 +100,8 @@ class Dispatcher:
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._changed = trio.Event()
+        self.changes: Observers[[]] = Observers()
+        """Notified at every change of the outbox, also when a step starts."""
         intents.changes.add(self.wake)
 
     @property
@@ -116,6 +119,7 @@ class Dispatcher:
         self._wake.set()
         self._changed.set()
         self._changed = trio.Event()
+        self.changes.notify()
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
         """Return once `reached` returns True; it is called at every change of the outbox."""
@@ -260,6 +264,7 @@ class Dispatcher:
             self._running[step.ino] = step
             self._in_flight.add(step.ino)
             self._nursery.start_soon(self._supervisor.job, Task.UPLOAD, self._deliver, step)
+            self.changes.notify()
         self._queue.extendleft(reversed(passed))
 
     def _quiet_time_left(self) -> float:

@@ -38,6 +38,7 @@ from zonedrive.vfs.files import Files
 from zonedrive.vfs.maintenance import upkeep
 from zonedrive.vfs.namespace import Listed, Namespace
 from zonedrive.views.desktop_trash import DesktopTrash
+from zonedrive.views.entry_states import EntryStates
 from zonedrive.views.status_report import StatusReport
 from zonedrive.views.trash import TrashOperations
 from zonedrive.views.versions import Versions
@@ -98,6 +99,7 @@ class FileSystem:
             self._versions,
             FetchFailures(state.inodes, state.cache, service.link),
         )
+        self.entry_states = EntryStates(state, self._dispatcher, self.pins)
         self.invalidations = state.invalidations.receive
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -1,0 +1,72 @@
+"""Stream of changed entry states for one client of the control socket.
+
+INVARIANT: changes close together are reported together, and a client that does not read its lines
+is disconnected; so a client costs no more memory than one line.
+"""
+
+from typing import Any, NoReturn
+
+import msgspec
+import trio
+
+from zonedrive.daemon.control_server import Say
+from zonedrive.remote.profiles.operations import OPERATIONS
+from zonedrive.remote.service import Service
+from zonedrive.views.entry_states import EntryStates, Unsynced
+
+GATHER_SECONDS = 0.2  # to collect further changes before a line
+CALM = 9.0  # times the duration of a computation: pause until the next one
+SLOW_SECONDS = 10.0  # for a client to read a line
+MOST = 1000  # paths in a line
+
+
+class EntryWatch:
+    """Reports to one client.
+
+    The first line has `can`, the operations that the profile defines. Each line has `link` (the
+    state of the connection) and `counts` (entries that are not synced, by state). A later line also
+    has `changed`, the new state of each changed path. If there are more than MOST, or if a pin was
+    added or removed, it has `everything` instead: the client asks again for the states it needs.
+    """
+
+    def __init__(self, states: EntryStates, service: Service) -> None:
+        self._states = states
+        self._service = service
+
+    async def run(self, first: dict[str, Any], say: Say) -> NoReturn:
+        """Send `first` with the present counts, then a line for each change.
+
+        Raises trio.BrokenResourceError, which ends the connection, if the client is slow.
+        """
+        can = [name for name in OPERATIONS if self._service.can(name)]
+        before, pins = Unsynced(), self._states.pin_changes
+        said: dict[str, Any] = {}
+        line: dict[str, Any] = {**first, "can": can}
+        while True:
+            changed = self._states.changed
+            begun = trio.current_time()
+            now = await self._states.unsynced()
+            took = trio.current_time() - begun
+            if said:
+                line = self._difference(before, now, self._states.pin_changes != pins)
+            before, pins = now, self._states.pin_changes
+            state = {"link": self._service.link.state, "counts": now.counts}
+            if line or state != said:
+                await self._send({**line, **state}, say)
+                said = state
+            await changed.wait()
+            await trio.sleep(max(GATHER_SECONDS, CALM * took))
+
+    def _difference(self, before: Unsynced, now: Unsynced, pinned: bool) -> dict[str, Any]:
+        inos = now.changed_since(before)
+        if pinned or len(inos) > MOST:
+            return {"everything": True}
+        named = self._states.named(now, inos)
+        return {"changed": msgspec.to_builtins(named)} if named else {}
+
+    @staticmethod
+    async def _send(line: dict[str, Any], say: Say) -> None:
+        with trio.move_on_after(SLOW_SECONDS) as patience:
+            await say(line)
+        if patience.cancelled_caught:
+            raise trio.BrokenResourceError("the client does not read")

@@ -1,0 +1,188 @@
+"""States of entries for file managers: many paths at once, and notice of changes.
+
+Knows nothing about the control socket.  No function sends a request to the service or reads through
+the mount, so an answer takes no longer while the service is away.
+
+A folder has the most urgent state of everything below it.
+"""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+import msgspec
+import trio
+
+from zonedrive.pins.pins import Pins
+from zonedrive.state.attributes import permissions
+from zonedrive.state.inode import NOWHERE, ROOT, Inode
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.names import typed
+from zonedrive.sync.dispatcher import Dispatcher
+
+URGENCY = ("failed", "conflict", "uploading", "pending")
+"""States of entries that are not synced, the most urgent first."""
+
+STEP = 200  # entries that are examined without letting other tasks run
+WRITABLE = 0o222
+
+
+class EntryState(msgspec.Struct, frozen=True):
+    """State of one entry."""
+
+    state: str  # one of URGENCY, "synced", or "local" for an entry that is never uploaded
+    folder: bool
+    kept: bool  # pinned, or below a pinned folder
+    read_only: bool
+
+
+class Unsynced(msgspec.Struct, frozen=True):
+    """States of all entries that are not synced, and of the folders above them."""
+
+    states: dict[int, str] = {}  # by inode
+    counts: dict[str, int] = {}  # number of entries by state, without the folders above them
+
+    def changed_since(self, before: "Unsynced") -> list[int]:
+        """Return the inodes whose states differ."""
+        return [ino for ino, _ in set(self.states.items()) ^ set(before.states.items())]
+
+
+class EntryStates:
+    """States of the entries of a mount.
+
+    INVARIANT: while nobody asks, a change of the outbox costs one function call.
+    """
+
+    def __init__(self, state: LocalState, dispatcher: Dispatcher, pins: Pins) -> None:
+        self._state = state
+        self._pins = pins
+        self._unsynced: Unsynced | None = None  # None after a change
+        self._version = 0  # number of changes so far
+        self._changed = trio.Event()
+        self._is_watched = False  # a caller has the event
+        self.pin_changes = 0
+        """Number of added and removed pins so far."""
+        dispatcher.changes.add(self._note_change)
+        pins.changes.add(self._note_pin)
+
+    @property
+    def changed(self) -> trio.Event:
+        """Event of the next change; read the property before looking at the states."""
+        self._is_watched = True
+        return self._changed
+
+    def _note_change(self) -> None:
+        self._unsynced = None
+        self._version += 1
+        if self._is_watched:
+            self._is_watched = False
+            self._changed.set()
+            self._changed = trio.Event()
+
+    def _note_pin(self) -> None:
+        self.pin_changes += 1
+        self._note_change()
+
+    async def unsynced(self) -> Unsynced:
+        """Return the entries that are not synced; all callers share the answer until a change.
+
+        With many entries, other tasks run meanwhile.
+        """
+        if self._unsynced is not None:
+            return self._unsynced
+        version = self._version
+        own: dict[str, list[Inode]] = {state: [] for state in URGENCY}
+        conflicts = {conflict.ino for conflict in self._state.intents.conflicts.all()}
+        for number, inode in enumerate(self._candidates(conflicts)):
+            if number % STEP == STEP - 1:
+                await trio.lowlevel.checkpoint()
+            if (state := self._own_state(inode, conflicts)) is not None:
+                own[state].append(inode)
+        states: dict[int, str] = {}
+        for state, inodes in own.items():
+            for inode in inodes:
+                for ino in self._self_and_above(inode):
+                    if ino in states:
+                        break  # the folders above are at least as urgent
+                    states[ino] = state
+            await trio.lowlevel.checkpoint()
+        found = Unsynced(states, {state: len(inodes) for state, inodes in own.items()})
+        if self._version == version:
+            self._unsynced = found
+        return found
+
+    def _candidates(self, conflicts: set[int]) -> Iterator[Inode]:
+        """Yield every inode that may be in a state of URGENCY."""
+        state = self._state
+        changed = {intent.ino for intent in state.intents.pending()}
+        written = {ino for ino, opened in state.opened.items() if opened.session is not None}
+        return state.inodes.get_all(changed | written | conflicts)
+
+    def _own_state(self, inode: Inode, conflicts: set[int]) -> str | None:
+        """Return the state of an entry regardless of entries below it, or None."""
+        state, intent = self._state, self._state.intents.get(inode.ino)
+        if inode.local:
+            return None
+        if intent is not None:
+            in_flight = inode.ino in state.in_flight
+            return "failed" if intent.failed else "uploading" if in_flight else "pending"
+        if inode.parent == NOWHERE:
+            return None
+        opened = state.opened.get(inode.ino)
+        if opened is not None and opened.session is not None:
+            return "pending"
+        return "conflict" if inode.ino in conflicts else None
+
+    def _self_and_above(self, inode: Inode) -> Iterator[int]:
+        """Yield an inode and the folders above it; for a deleted one, its former folders."""
+        tree, each = self._state.inodes, inode
+        while True:
+            yield each.ino
+            if each.ino == ROOT:
+                return
+            above = (
+                tree.by_remote(each.zone, each.remote_parent or "")
+                if each.parent == NOWHERE
+                else tree.find(each.parent)
+            )
+            if above is None:
+                return
+            each = above
+
+    async def look_up(self, paths: list[str]) -> list[EntryState | None]:
+        """Return the states at these paths, which are relative to the mount point.
+
+        None stands for a path that is not known here, or belongs to a virtual entry.
+        """
+        states, folders, found = (await self.unsynced()).states, dict[str, int | None](), []
+        for number, path in enumerate(paths):
+            if number % STEP == STEP - 1:
+                await trio.lowlevel.checkpoint()
+            inode = self._inode(path, folders)
+            found.append(self._described(inode, states) if inode is not None else None)
+        return found
+
+    def _inode(self, path: str, folders: dict[str, int | None]) -> Inode | None:
+        """Return the inode at a path; `folders` caches the folders of earlier calls."""
+        tree, pure = self._state.inodes, PurePosixPath(path)
+        if not pure.parts:
+            return tree.get(ROOT)
+        above = str(pure.parent)
+        if above not in folders:
+            folder = self._inode(above if pure.parent.parts else "", folders)
+            folders[above] = folder.ino if folder is not None and folder.is_folder else None
+        parent = folders[above]
+        return None if parent is None else tree.child(parent, typed(pure.name))
+
+    def _described(self, inode: Inode, states: dict[int, str]) -> EntryState:
+        return EntryState(
+            "local" if inode.local else states.get(inode.ino, "synced"),
+            inode.is_folder,
+            inode.ino in self._pins,
+            inode.ino != ROOT and not permissions(inode, self._state.rules) & WRITABLE,
+        )
+
+    def named(self, unsynced: Unsynced, inos: list[int]) -> dict[str, EntryState]:
+        """Return the states of inodes by path; removed entries are left out."""
+        tree = self._state.inodes
+        found = (each for each in tree.get_all(inos) if each.parent != NOWHERE)
+        return {tree.path(each.ino): self._described(each, unsynced.states) for each in found}

@@ -5,8 +5,9 @@ Requires glibc and Linux; on other systems no memory is returned.
 
 import ctypes
 import mmap
-from collections.abc import Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 LARGE = 2 << 20  # bytes of a large page
 
@@ -27,6 +28,8 @@ def give_back() -> None:
 
     Takes some milliseconds without the interpreter lock: call it in a thread.
     """
+    for buffers in _all_buffers:
+        buffers.free()
     _trim(0)
 
 
@@ -41,3 +44,31 @@ def large(count: int) -> memoryview:
     with suppress(OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)
+
+
+class Buffers:
+    """Buffers of one size that any thread can borrow; `give_back` frees the unused ones."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size  # bytes
+        self._unused: deque[memoryview] = deque(maxlen=4)
+        _all_buffers.append(self)
+
+    @contextmanager
+    def lend(self) -> Iterator[memoryview]:
+        """Lend a buffer until the end of the context."""
+        try:
+            lent = self._unused.pop()
+        except IndexError:
+            lent = large(self._size)
+        try:
+            yield lent
+        finally:
+            self._unused.append(lent)
+
+    def free(self) -> None:
+        """Free the unused buffers."""
+        self._unused.clear()
+
+
+_all_buffers: list[Buffers] = []

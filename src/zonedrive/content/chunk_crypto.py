@@ -13,14 +13,10 @@ same key) may be written independently.
 """
 
 import struct
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from zonedrive import memory
 from zonedrive.cipher import NONCE_BYTES, TAG_BYTES
 from zonedrive.content.content_file import Buffer
 from zonedrive.errors import Damaged
@@ -53,26 +49,6 @@ def nonce_of(head: Buffer) -> int:
 def used(plain: Buffer) -> int:
     """Return the bytes that a chunk takes of its slot."""
     return SLOT_HEAD + len(plain) + TAG_BYTES
-
-
-class RunMemory:
-    """Buffers for encrypting runs of chunks, shared by all files."""
-
-    def __init__(self, chunks: int) -> None:
-        self._bytes = chunks * SLOT
-        self._free: deque[memoryview] = deque(maxlen=4)
-
-    @contextmanager
-    def lend(self) -> Iterator[memoryview]:
-        """Lend a buffer until the end of the context."""
-        try:
-            lent = self._free.pop()
-        except IndexError:
-            lent = memory.large(self._bytes)
-        try:
-            yield lent
-        finally:
-            self._free.append(lent)
 
 
 class Sealer:

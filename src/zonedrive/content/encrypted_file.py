@@ -20,7 +20,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from zonedrive.content import redo_log
-from zonedrive.content.chunk_crypto import CHUNK, SLOT, RunMemory, Sealer, length_of, nonce_of
+from zonedrive.content.chunk_crypto import CHUNK, SLOT, Sealer, length_of, nonce_of
 from zonedrive.content.content_file import (
     Buffer,
     ContentFile,
@@ -31,11 +31,12 @@ from zonedrive.content.content_file import (
 from zonedrive.content.header import Head
 from zonedrive.content.manifest import Chunks, count_of
 from zonedrive.content.redo_log import place_of
+from zonedrive.memory import Buffers
 
 _MAX_DIRTY = 8  # partly written chunks in memory
 _MAX_KEPT = 4  # decrypted chunks in memory
 _RUN = 16  # whole chunks that one system call reads or writes
-_run_memory = RunMemory(_RUN)
+_run_buffers = Buffers(_RUN * SLOT)
 
 
 class EncryptedFile(ContentFile):
@@ -223,7 +224,7 @@ class EncryptedFile(ContentFile):
     def _read_run(self, number: int, into: memoryview) -> None:
         """Fill `into` with whole chunks from `number` on, read in one call."""
         count, holes = len(into) // CHUNK, not self._regenerable
-        with _run_memory.lend() as memory:
+        with _run_buffers.lend() as memory:
             slots = redo_log.read_into(self._descriptor, number, memory[: count * SLOT])
             nonce = self._chunks.nonce_of_run(number, number + count)
             done = self._sealer.open_run(number, slots, into, nonce) if nonce else 0
@@ -312,7 +313,7 @@ class EncryptedFile(ContentFile):
     def _put_run(self, number: int, plain: memoryview, nonce: int) -> None:
         numbers = range(number, number + len(plain) // CHUNK)
         try:
-            with _run_memory.lend() as memory:
+            with _run_buffers.lend() as memory:
                 sealed = self._sealer.seal_run(number, plain, memory, nonce)
                 write_all(self._descriptor, sealed, place_of(number))
         except OSError:

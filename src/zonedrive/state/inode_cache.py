@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from zonedrive.state.inode import Inode
 
 RECENT = 4096  # at least this many recently used inodes are cached, at most twice as many
-NAMES = 150_000  # most cached names; one folder may have more
+NAMES = 50_000  # most cached names; one folder may have more
 
 Names = dict[str, int]
 Place = tuple[int, str]  # folder and name

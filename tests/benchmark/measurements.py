@@ -278,6 +278,7 @@ def memory(bench: Bench, who: Contestant) -> Figures:
         with written_below(place, job.out):
             for name in ("find", "ls_large", "sequential", "small_writes"):
                 do(name, job)
+            time.sleep(1)  # as in `scale`
             return {"mib": usage.resident_mib(place.daemons)}
 
 

@@ -124,6 +124,7 @@ class Run:
             with (mounted.root / BIG_NAME).open("rb", buffering=0) as file:
                 while file.read(MIB):
                     pass
+            time.sleep(1)  # a thread returns the memory of the download
             found["memory after a big file, MiB"] = daemon.rss()
         database = mounted.machine.state / "tree.db"
         found["database, MiB"] = database.stat().st_size / MIB

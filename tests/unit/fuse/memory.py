@@ -97,6 +97,7 @@ class Memory:
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
         await self._called("lookup")
+        self.calls[f"lookup {os.fsdecode(name)}"] += 1
         if name == b"never":  # a name that the kernel may know not to exist
             return _attr(0, 0)
         ino = self._child(parent, name)

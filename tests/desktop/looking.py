@@ -13,7 +13,8 @@ from tests.harness.bus import connected
 from tests.harness.waiting import eventually
 
 A11Y = "org.a11y.atspi."
-SHOWING = 25  # AtspiStateType
+FOCUSED, SHOWING = 12, 25  # AtspiStateType
+IN_WINDOW = 1  # AtspiCoordType
 NEWER = {"button": "push button", "status bar": "statusbar"}  # names of roles, and older ones
 DESKTOP = ("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root")
 
@@ -54,6 +55,11 @@ class Item:
     def is_showing(self) -> bool:
         low, _ = self._ask(A11Y + "Accessible", "GetState")
         return bool(low >> SHOWING & 1)
+
+    @property
+    def is_focused(self) -> bool:
+        low, _ = self._ask(A11Y + "Accessible", "GetState")
+        return bool(low >> FOCUSED & 1)
 
     def is_gone(self) -> bool:
         """Return True if the item is no longer on the screen."""
@@ -113,6 +119,11 @@ class Item:
 
     def focus(self) -> None:
         self._ask(A11Y + "Component", "GrabFocus")
+
+    def centre(self) -> tuple[int, int]:
+        """Return the middle of the item in its window, in pixels."""
+        x, y, width, height = self._ask(A11Y + "Component", "GetExtents", "u", IN_WINDOW)
+        return x + width // 2, y + height // 2
 
     def write(self, text: str) -> None:
         """Fill a field."""

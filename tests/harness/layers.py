@@ -52,6 +52,7 @@ BELOW: dict[str, frozenset[str]] = {
     "doctor": GROUND | {"content", "state", "remote", "logon", "fuse", "daemon"},
     "cli": GROUND | {"remote", "logon", "fuse", "daemon", "doctor", "sandbox"},
     "sandbox": frozenset(),
+    "desktop": frozenset(),
 }
 
 # Within a layer, its folders from the ground up; the layer's own modules stand beside them all.
@@ -71,6 +72,7 @@ HOMES: dict[str, frozenset[str]] = {
     "click": frozenset({"cli", "sandbox"}),
     "rich": frozenset({"cli"}),
     "keyring": frozenset({"logon"}),
+    "gi": frozenset({"desktop"}),  # of the system's Python, which runs this package
 }
 
 # The modules that may speak SQL; the sandbox has a store of its own.

@@ -1,0 +1,387 @@
+"""States of entries, asked of the daemons and kept up to date, for one program's event loop.
+
+Works with non-blocking sockets in the loop of the program, without threads: a file manager's
+embedded Python does not let them run.
+
+INVARIANT: only `soon` waits, for at most the time that its caller gives.  A daemon that does not
+answer in time is disconnected, and its entries have no states until it answers again.
+"""
+
+import json
+import select
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from . import mounts
+
+ANSWER_SECONDS = 5.0  # longest time for an answer
+FIRST_RETRY_SECONDS = 0.5  # pause before a daemon is looked for again; it doubles
+LONGEST_RETRY_SECONDS = 60.0
+GATHER_SECONDS = 0.01  # questions of this time share a request
+BATCH = 500  # paths in a request
+BATCH_BYTES = 60_000  # of paths; so that a request fits into the socket's buffer
+CHUNK = 65_536  # bytes that are read at a time
+MOST_ENTRIES = 50_000  # remembered states
+
+
+class Entry(NamedTuple):
+    """State of one entry, in the daemon's words."""
+
+    state: str
+    folder: bool
+    kept: bool
+    read_only: bool
+
+
+class Loop(Protocol):
+    """Event loop of the program."""
+
+    def watch(self, fd: int, urgent: bool, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` while `fd` is readable, or has urgent news; return a function to stop."""
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` once after a time; return a function that cancels the call."""
+
+
+class Lines:
+    """Connection that receives JSON objects."""
+
+    def __init__(
+        self, path: Path, loop: Loop, received: Callable[[Any], None], ended: Callable[[], None]
+    ) -> None:
+        """Connect; `ended` is called once, when the connection is lost.  Raises OSError."""
+        self._socket = mounts.connect(path)
+        self._received, self._ended = received, ended
+        self._buffer = bytearray()
+        self._unwatch = loop.watch(self._socket.fileno(), False, self.read)
+
+    def send(self, request: dict[str, object]) -> None:
+        """Send a request, or end the connection if it does not take all of it at once."""
+        line = json.dumps(request).encode("ascii") + b"\n"
+        try:
+            if self._socket.send(line) != len(line):
+                self._end()
+        except OSError:
+            self._end()
+
+    def read(self) -> None:
+        """Handle the lines that have arrived."""
+        try:
+            chunk = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._end()
+            return
+        self._buffer += chunk
+        *lines, rest = self._buffer.split(b"\n")
+        self._buffer = bytearray(rest)
+        for line in lines:
+            try:
+                message = json.loads(line)
+            except ValueError:
+                self._end()
+                return
+            self._received(message)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something arrives, and handle it."""
+        poll = select.poll()
+        if not self.is_open:
+            return
+        poll.register(self._socket, select.POLLIN)
+        if poll.poll(1000 * seconds):
+            self.read()
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket.fileno() >= 0
+
+    def _end(self) -> None:
+        if self.is_open:
+            self.close()
+            self._ended()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self.is_open:
+            self._unwatch()
+            self._socket.close()
+
+
+class Daemon:
+    """Connections to the daemon of one mount: for questions, and for its stream of changes."""
+
+    def __init__(self, path: Path, client: "Client", loop: Loop) -> None:
+        """Connect.  Raises OSError."""
+        self.path = path
+        self.mount = ""  # mount point, once the daemon has told it
+        self.account = ""
+        self.can: frozenset[str] = frozenset()
+        self.link = "online"
+        self.counts: dict[str, int] = {}
+        self.queue: dict[str, None] = {}  # paths to ask for, in order
+        self._asked: list[str] = []
+        self._client, self._loop = client, loop
+        self._cancel: Callable[[], None] = lambda: None
+        self._changes = Lines(path, loop, self._change, self._lost)
+        try:
+            self._questions = Lines(path, loop, self._answer, self._lost)
+        except OSError:
+            self._changes.close()
+            raise
+        self._expect()
+        self._changes.send({"command": "watch"})
+
+    def ask(self) -> None:
+        """Send the next question, unless one is under way."""
+        if self._asked or not self.queue or not self.mount or not self._questions.is_open:
+            return
+        size = 0
+        for path in self.queue:
+            size += len(path)
+            if len(self._asked) == BATCH or (size > BATCH_BYTES and self._asked):
+                break
+            self._asked.append(path)
+        for path in self._asked:
+            del self.queue[path]
+        self._expect()
+        self._questions.send({"command": "states", "paths": self._asked})
+
+    def wait(self, paths: Iterable[str], seconds: float) -> None:
+        """Wait until nothing more is known to come about these paths."""
+        end = time.monotonic() + seconds
+        wanted = set(paths)
+        while wanted & (self.queue.keys() | set(self._asked)):
+            left = end - time.monotonic()
+            if left <= 0 or not self._questions.is_open:
+                return
+            self._questions.wait(left)
+
+    def close(self) -> None:
+        """Close both connections."""
+        self._cancel()
+        self._changes.close()
+        self._questions.close()
+
+    def _expect(self) -> None:
+        """Give the daemon some time for its next answer."""
+        self._cancel()
+        self._cancel = self._loop.later(ANSWER_SECONDS, self._lost)
+
+    def _answer(self, message: Any) -> None:
+        asked, self._asked = self._asked, []
+        self._cancel()
+        self._client.learn(self, asked, message.get("states", []))
+        self.ask()
+
+    def _change(self, message: Any) -> None:
+        if "error" in message or message.get("done"):  # an older daemon, or the end of the mount
+            self._lost()
+            return
+        self.link, self.counts = str(message["link"]), dict(message["counts"])
+        if "mountpoint" in message:
+            self._cancel()
+            self.mount, self.account = str(message["mountpoint"]), str(message["account"])
+            self.can = frozenset(message["can"])
+            self._client.introduce(self)
+        self._client.change(self, message.get("changed", {}), bool(message.get("everything")))
+
+    def _lost(self) -> None:
+        self.close()
+        self._client.lose(self)
+
+
+class Client:
+    """States of the entries of all mounts."""
+
+    def __init__(self, loop: Loop, on_change: Callable[[list[str]], None]) -> None:
+        """Look for the mounts; `on_change` is called with the paths whose states have changed."""
+        self._loop, self._on_change = loop, on_change
+        self._entries: dict[str, Entry] = {}
+        self._daemons: dict[Path, Daemon] = {}
+        self._prefixes: tuple[str, ...] = ()
+        self._waiting: dict[str, None] = {}  # paths in mounts without a daemon
+        self._gathering = False
+        self._retry = FIRST_RETRY_SECONDS
+        self._cancel_retry: Callable[[], None] = lambda: None
+        self._table = mounts.MOUNTINFO.open("rb", buffering=0)
+        self._unwatch = loop.watch(self._table.fileno(), True, self.look)
+        self.look()
+
+    # ---- for the program ----
+
+    def is_inside(self, path: str) -> bool:
+        """Return True if the path is a mount point, or below one."""
+        return f"{path}/".startswith(self._prefixes)
+
+    def entry(self, path: str) -> Entry | None:
+        """Return the state of an entry, or None; an unknown one is asked for."""
+        if not f"{path}/".startswith(self._prefixes):
+            return None
+        found = self._entries.get(path)
+        if found is None:
+            self._waiting[path] = None
+            if not self._gathering:
+                self._gathering = True
+                self._loop.later(GATHER_SECONDS, self._distribute)
+        return found
+
+    def soon(self, paths: Iterable[str], seconds: float) -> dict[str, Entry]:
+        """Return the known states of these paths; wait up to `seconds` for unknown ones."""
+        wanted = list(paths)
+        unknown = [path for path in wanted if self.entry(path) is None and self.is_inside(path)]
+        if unknown:
+            self._distribute()
+            end = time.monotonic() + seconds
+            for daemon in list(self._daemons.values()):
+                daemon.wait(unknown, max(0.0, end - time.monotonic()))
+        return {path: self._entries[path] for path in wanted if path in self._entries}
+
+    def daemon(self, path: str) -> Daemon | None:
+        """Return the connected daemon whose mount contains the path, or None."""
+        for each in self._daemons.values():
+            if each.mount and f"{path}/".startswith(f"{each.mount}/"):
+                return each
+        return None
+
+    def daemons(self) -> list[Daemon]:
+        """Return the connected daemons."""
+        return [each for each in self._daemons.values() if each.mount]
+
+    def close(self) -> None:
+        """Disconnect from everything."""
+        self._cancel_retry()
+        self._unwatch()
+        self._table.close()
+        for daemon in self._daemons.values():
+            daemon.close()
+
+    # ---- mounts come and go ----
+
+    def look(self) -> None:
+        """Read the mount table, and connect to the daemons that are not connected."""
+        self._table.seek(0)
+        chunks = iter(lambda: self._table.read(CHUNK), b"")
+        points = mounts.mount_points(b"".join(chunks))
+        self._prefixes = tuple(f"{point}/" for point in points)
+        known = {daemon.mount for daemon in self._daemons.values() if daemon.mount}
+        for path in mounts.sockets() if set(points) - known else ():
+            if path not in self._daemons:
+                try:
+                    self._daemons[path] = Daemon(path, self, self._loop)
+                except OSError:
+                    continue
+        self._cancel_retry()
+        if set(points) - known:
+            self._cancel_retry = self._loop.later(self._retry, self.look)
+            self._retry = min(2 * self._retry, LONGEST_RETRY_SECONDS)
+        else:
+            self._retry = FIRST_RETRY_SECONDS
+
+    def introduce(self, daemon: Daemon) -> None:
+        """Ask a newly connected daemon for what the program wants to know."""
+        self._retry = FIRST_RETRY_SECONDS
+        self._distribute()
+        self._on_change([daemon.mount])
+
+    def lose(self, daemon: Daemon) -> None:
+        """Forget the states of a daemon that has ended or does not answer."""
+        if self._daemons.pop(daemon.path, None) is None:
+            return
+        gone = self._below(daemon)
+        for path in gone:
+            del self._entries[path]
+        self._cancel_retry()
+        self._cancel_retry = self._loop.later(self._retry, self.look)
+        self._on_change(gone)
+
+    # ---- answers ----
+
+    def learn(self, daemon: Daemon, paths: list[str], states: list[Any]) -> None:
+        """Store an answer."""
+        changed = []
+        for path, state in zip(paths, states, strict=False):
+            if state is None:
+                if self._entries.pop(path, None) is not None:
+                    changed.append(path)
+                continue
+            entry = Entry(*(state[name] for name in Entry._fields))
+            if self._entries.get(path) != entry:
+                self._entries[path] = entry
+                changed.append(path)
+        while len(self._entries) > MOST_ENTRIES:
+            del self._entries[next(iter(self._entries))]
+        if changed:
+            self._on_change(changed)
+
+    def change(self, daemon: Daemon, changed: dict[str, Any], everything: bool) -> None:
+        """Store the changes that a daemon reports, as far as the program has asked for them."""
+        news = {
+            f"{daemon.mount}/{path}" if path else daemon.mount: state
+            for path, state in changed.items()
+        }
+        known = {path: state for path, state in news.items() if path in self._entries}
+        if known:
+            self.learn(daemon, list(known), list(known.values()))
+        if everything:
+            daemon.queue.update(dict.fromkeys(self._below(daemon)))
+            daemon.ask()
+
+    def _below(self, daemon: Daemon) -> list[str]:
+        prefix = f"{daemon.mount}/"
+        return [path for path in self._entries if f"{path}/".startswith(prefix)]
+
+    def _distribute(self) -> None:
+        """Give the questions to the daemons; keep those for daemons that are not connected."""
+        self._gathering = False
+        waiting, self._waiting = self._waiting, {}
+        for path in waiting:
+            daemon = self.daemon(path)
+            if daemon is not None:
+                daemon.queue[path] = None
+            elif len(self._waiting) < MOST_ENTRIES:
+                self._waiting[path] = None
+        for daemon in self._daemons.values():
+            daemon.ask()
+
+
+def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str, Any]:
+    """Return the last line of a daemon's answer, for a process that may wait.
+
+    `silence` is the longest time between two lines, in seconds.  Raises OSError, also TimeoutError.
+    """
+    for message in _lines(path, request, silence):
+        if message.get("done") or "error" in message:
+            return message
+    raise ConnectionResetError("the daemon ended")
+
+
+def serving(path: str) -> Path | None:
+    """Return the socket of the daemon whose mount contains the path, for a process that may wait.
+
+    Return None if the path is in no mount, or no daemon answers.
+    """
+    for each in mounts.sockets():
+        try:
+            first = next(_lines(each, {"command": "watch"}, ANSWER_SECONDS), {})
+        except (OSError, ValueError):
+            continue
+        mount = first.get("mountpoint")
+        if mount and f"{path}/".startswith(f"{mount}/"):
+            return each
+    return None
+
+
+def _lines(path: Path, request: dict[str, object], silence: float) -> Iterator[dict[str, Any]]:
+    """Yield the lines of an answer.  Raises OSError, ValueError."""
+    with mounts.connect(path) as connection:
+        connection.settimeout(silence)
+        connection.sendall(json.dumps(request).encode("ascii") + b"\n")
+        with connection.makefile("rb") as lines:
+            for line in lines:
+                yield json.loads(line)

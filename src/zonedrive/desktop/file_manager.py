@@ -1,0 +1,143 @@
+"""Extension of Nautilus, Nemo, Caja and Thunar: emblems and menus.
+
+INVARIANT: the file manager never waits for a daemon, except for MENU_SECONDS before a menu whose
+entries it has not shown yet.  An error in this module shows nothing, and breaks nothing.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gi.repository import GLib, GObject
+
+from . import menu
+from .client import Client
+from .glib_loop import GLibLoop
+
+MENU_SECONDS = 0.03
+SLICE = 100  # entries that are refreshed before the file manager goes on
+LOOKED_AT = 200  # entries of a selection whose states decide about the menu
+PYTHON = "/usr/bin/python3"
+ACTION = Path(__file__).with_name("__main__.py")
+
+
+def path_of(file: Any) -> str | None:
+    """Return the path of a file manager's entry, or None for one that is not a local file."""
+    if file.get_uri_scheme() != "file":
+        return None
+    location = file.get_location()
+    path = location.get_path() if location is not None else None
+    return os.fspath(path) if path else None
+
+
+def start(action: str, paths: list[str]) -> None:
+    """Start an action in a process of its own."""
+    GLib.spawn_async([PYTHON, os.fspath(ACTION), action, *paths], flags=GLib.SpawnFlags.DEFAULT)
+
+
+class States:
+    """States for one file manager; refreshes what it shows after a change."""
+
+    def __init__(self, refresh: Callable[[str], None]) -> None:
+        self._refresh = refresh
+        self._changed: dict[str, None] = {}
+        self.client = Client(GLibLoop(), self._note)
+
+    def _note(self, paths: list[str]) -> None:
+        if paths and not self._changed:
+            GLib.idle_add(self._refresh_some)
+        self._changed.update(dict.fromkeys(paths))
+
+    def _refresh_some(self) -> bool:
+        for path in list(self._changed)[:SLICE]:
+            del self._changed[path]
+            self._refresh(path)
+        return bool(self._changed)
+
+    def menu(self, module: Any, files: list[Any], kind: str = "Selection") -> list[Any]:
+        """Return the menu items of these entries, as objects of the file manager's `module`.
+
+        `kind` distinguishes the menu of the selection from that of the open folder, because
+        Nautilus keeps the items of both by name.
+        """
+        paths = [path_of(file) for file in files]
+        inside = [path for path in paths if path is not None and self.client.is_inside(path)]
+        if not inside or len(inside) != len(paths):
+            return []
+        known = list(self.client.soon(inside[:LOOKED_AT], MENU_SECONDS).values())
+        daemon = self.client.daemon(inside[0])
+        if daemon is None:
+            return []
+        found = menu.items(known, daemon.can, len(inside) == 1)
+        if not found:
+            return []
+        top = _item(module, f"{kind}::zones", menu.title(), "zonedrive")
+        below = module.Menu()
+        for item in found:
+            entry = _item(module, f"{kind}::{item.action}", item.label, item.icon)
+            entry.connect("activate", lambda _, action=item.action: start(action, inside))
+            below.append_item(entry)
+        _set_submenu(top, below)
+        return [top]
+
+
+def _item(module: Any, name: str, label: str, icon: str) -> Any:
+    """Return a menu item without a tip; Thunar has another name for that."""
+    tip = "tooltip" if module.__name__.endswith("Thunarx") else "tip"
+    return module.MenuItem(name=f"Zonedrive::{name}", label=label, icon=icon, **{tip: ""})
+
+
+def _set_submenu(item: Any, below: Any) -> None:
+    (getattr(item, "set_submenu", None) or item.set_menu)(below)
+
+
+def emblem_provider(module: Any) -> type:
+    """Return the extension class for Nautilus, Nemo or Caja, which have one interface."""
+
+    def refresh(path: str) -> None:
+        info = module.FileInfo.lookup_for_uri(GLib.filename_to_uri(path, None))
+        if info is not None:
+            info.invalidate_extension_info()
+
+    class Zonedrive(GObject.GObject, module.InfoProvider, module.MenuProvider):  # type: ignore[misc]
+        """Emblems and menus."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._states = States(refresh)
+
+        def update_file_info(self, file: Any) -> None:
+            path = path_of(file)
+            entry = self._states.client.entry(path) if path is not None else None
+            if entry is not None and (name := menu.emblem(entry)):
+                file.add_emblem(name)
+
+        def get_file_items(self, *arguments: Any) -> list[Any]:
+            """Return the menu of the selected files; the window before them went with 43."""
+            return self._states.menu(module, arguments[-1])
+
+        def get_background_items(self, *arguments: Any) -> list[Any]:
+            """Return the menu of the open folder."""
+            return self._states.menu(module, [arguments[-1]], "Folder")
+
+    return Zonedrive
+
+
+def menu_provider(module: Any) -> type:
+    """Return the extension class for Thunar."""
+
+    class Zonedrive(GObject.GObject, module.MenuProvider):  # type: ignore[misc]
+        """Menus."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._states = States(lambda path: None)
+
+        def get_file_menu_items(self, window: Any, files: list[Any]) -> list[Any]:
+            return self._states.menu(module, files)
+
+        def get_folder_menu_items(self, window: Any, folder: Any) -> list[Any]:
+            return self._states.menu(module, [folder], "Folder")
+
+    return Zonedrive

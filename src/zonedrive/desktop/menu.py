@@ -1,0 +1,68 @@
+"""Texts and emblems of entries, and the menu of a selection.  Knows no file manager."""
+
+import gettext
+import os
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from .client import Entry
+
+LOCALES = os.environ.get("ZONEDRIVE_LOCALES")
+"""Folder of the translations; None: the system's."""
+
+_ = gettext.translation("zonedrive", LOCALES, fallback=True).gettext
+
+MARKED = ("failed", "conflict", "uploading", "pending")
+
+
+class Item(NamedTuple):
+    """Item of a menu."""
+
+    action: str  # of `actions`
+    label: str
+    icon: str
+
+
+def title() -> str:
+    """Return the label of the submenu."""
+    return _("Zones")
+
+
+def emblem(entry: Entry) -> str:
+    """Return the name of an entry's icon, or "" for an entry that never leaves this machine.
+
+    File managers show by themselves that an entry is read-only, because its permissions say so.
+    """
+    if entry.state in MARKED:
+        return f"emblem-zonedrive-{entry.state}"
+    if entry.state != "synced":
+        return ""
+    return "emblem-zonedrive-kept" if entry.kept else "emblem-zonedrive-synced"
+
+
+def items(entries: Sequence[Entry], can: Collection[str], is_single: bool) -> list[Item]:
+    """Return the menu of a selection; `can` is what the profile defines.
+
+    `entries` are some of the selected entries, or all of them.  Without any, there is no menu.
+    """
+    if not entries:
+        return []
+    states = {entry.state for entry in entries}
+    sent = states != {"local"}
+    is_file = is_single and not entries[0].folder
+    found = []
+    if "conflict" in states and is_single:
+        found.append(Item("conflict", _("Decide the conflict…"), "dialog-question"))
+    if states & {"pending", "failed"}:
+        found.append(Item("send", _("Send now"), "go-up"))
+    if sent and not all(entry.kept for entry in entries):
+        found.append(Item("keep", _("Keep on this computer"), "emblem-zonedrive-kept"))
+    if any(entry.kept for entry in entries):
+        found.append(Item("stop-keeping", _("Stop keeping on this computer"), "edit-clear"))
+    if sent and is_file and "versions" in can:
+        found.append(Item("versions", _("Versions…"), "document-open-recent"))
+    if sent and is_single and "zone_log" in can:
+        found.append(Item("log", _("Who changed this…"), "system-users"))
+    if sent and is_single and "share" in can:
+        found.append(Item("share", _("Share…"), "emblem-shared"))
+    return found

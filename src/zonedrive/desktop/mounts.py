@@ -1,0 +1,56 @@
+"""Mounts of zonedrive on this machine, and the sockets of their daemons."""
+
+import os
+import re
+import socket
+import struct
+from pathlib import Path
+
+MOUNTINFO = Path("/proc/self/mountinfo")
+FSTYPE = "fuse.zonedrive"
+ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+
+def mount_points(table: bytes) -> list[str]:
+    """Return the mount points of zonedrive in a mount table, in the format of proc(5)."""
+    found = []
+    for line in table.splitlines():
+        place, _, rest = line.partition(b" - ")
+        fields = place.split(b" ")
+        if len(fields) > 4 and rest.split(b" ")[0] == FSTYPE.encode():
+            raw = ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), fields[4])
+            found.append(os.fsdecode(raw))
+    return found
+
+
+def runtime_dir() -> Path | None:
+    """Return the folder of the control sockets, or None outside of a session."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    return Path(given, "zonedrive") if given.startswith("/") else None
+
+
+def sockets() -> list[Path]:
+    """Return the control sockets of this user's daemons; some may belong to dead daemons."""
+    folder = runtime_dir()
+    try:
+        return sorted(folder.glob("*.sock")) if folder is not None else []
+    except OSError:
+        return []
+
+
+def connect(path: Path) -> socket.socket:
+    """Return a non-blocking connection to the daemon at `path`; never wait.
+
+    Raises OSError if no daemon of this user accepts the connection now.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        connection.setblocking(False)
+        connection.connect(os.fspath(path))
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", peer)[1] not in (os.getuid(), 0):
+            raise PermissionError(f"{path} belongs to another user")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

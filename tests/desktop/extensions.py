@@ -1,0 +1,44 @@
+"""The extensions of zonedrive for file managers, installed for one user from the sources."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.desktop.session import Session
+from tests.harness.machine import Machine
+
+SOURCES = Path(__file__).parents[2]
+INSTALLED = "/usr/share/zonedrive-desktop"
+COLOURS = {"synced": "2a8a4a", "failed": "c4252f", "conflict": "b35c00"}
+
+
+def install(machine: Machine, *file_managers: str) -> None:
+    """Install the package, the emblems and the extensions of these file managers."""
+    data = machine.folders["DATA_HOME"]
+    package = data / "zonedrive"
+    package.mkdir()
+    (package / "zonedrive_desktop").symlink_to(SOURCES / "src" / "zonedrive" / "desktop")
+    emblems = data / "icons" / "hicolor" / "scalable" / "emblems"
+    shutil.copytree(SOURCES / "packaging" / "desktop" / "emblems", emblems)
+    for name in file_managers:
+        binding = "thunarx-python" if name == "thunar" else f"{name}-python"
+        folder = data / binding / "extensions"
+        folder.mkdir(parents=True)
+        text = (
+            SOURCES / "packaging" / "desktop" / "extensions" / name / "zonedrive.py"
+        ).read_text()
+        assert INSTALLED in text
+        (folder / "zonedrive.py").write_text(text.replace(INSTALLED, str(package)))
+
+
+def screenshot(session: Session, path: Path) -> None:
+    """Write a picture of the screen."""
+    subprocess.run(["import", "-window", "root", path], env=session.environment, check=True)
+
+
+def pixels(session: Session, state: str) -> int:
+    """Return the number of pixels on the screen that have the colour of a state's emblem."""
+    command = ["import", "-window", "root", "-depth", "8", "rgb:-"]
+    data = subprocess.run(command, env=session.environment, check=True, capture_output=True).stdout
+    colour = bytes.fromhex(COLOURS[state])
+    return sum(data[at : at + 3] == colour for at in range(0, len(data), 3))

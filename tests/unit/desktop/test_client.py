@@ -1,0 +1,203 @@
+"""States in a file manager: asked in batches, kept up to date, never waited for."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.desktop.fake_daemon import MOUNT, SYNCED, FakeDaemon, StepLoop
+from zonedrive.desktop import client as client_module
+from zonedrive.desktop import mounts
+from zonedrive.desktop.client import Client, Entry
+
+TABLE = (
+    "31 1 0:27 / / rw shared:1 - ext4 /dev/sda1 rw\n"
+    "98 31 0:52 / /home/me/My\\040Zones rw,nosuid shared:9 - fuse.zonedrive https://s.example rw\n"
+    "99 31 0:53 / /home/me/Other rw - fuse.sshfs me@host: rw\n"
+)
+FILE = f"{MOUNT}/Zone/a.txt"
+
+
+class Desk:
+    """Client of one daemon."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.loop = StepLoop()
+        self.changed: list[str] = []
+        self.daemon = FakeDaemon(folder / "zonedrive" / "default.sock")
+        self.client = Client(self.loop, self.changed.extend)
+
+    def settle(self, seconds: float = 0.0) -> None:
+        """Let time pass, and everything happen that can happen."""
+        self.loop.now += seconds
+        while self.loop.step() | self.daemon.step():
+            pass
+
+    def ask(self, *paths: str) -> None:
+        """Have the file manager show these paths."""
+        for path in paths:
+            self.client.entry(path)
+        self.settle(1)
+
+    def batches(self) -> list[int]:
+        """Return the number of paths in each question."""
+        asked = (each for each in self.daemon.requests if each["command"] == "states")
+        return [len(each["paths"]) for each in asked]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """Yield a client that is connected to a daemon."""
+    table = tmp_path / "mountinfo"
+    table.write_text(TABLE)
+    (tmp_path / "zonedrive").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(mounts, "MOUNTINFO", table)
+    desk = Desk(tmp_path)
+    desk.settle()
+    yield desk
+    desk.client.close()
+    desk.daemon.die()
+
+
+def test_mounts_of_the_table() -> None:
+    """Only mounts of zonedrive count; escaped characters are decoded."""
+    assert mounts.mount_points(TABLE.encode()) == [MOUNT]
+
+
+def test_paths_elsewhere_are_not_asked_for(desk: Desk) -> None:
+    """A path outside of all mounts, also one with a similar name, has no state."""
+    desk.ask("/home/me/a.txt", "/home/me/Other/a.txt", f"{MOUNT} 2/a.txt")
+    assert desk.batches() == []
+    assert not desk.client.is_inside(f"{MOUNT} 2")
+    assert desk.client.is_inside(MOUNT)
+    assert desk.client.is_inside(FILE)
+
+
+def test_a_folder_is_asked_for_in_few_questions(desk: Desk) -> None:
+    """1,000 entries are two questions; the answers are remembered."""
+    paths = [f"{MOUNT}/Zone/{number}.txt" for number in range(1000)]
+    desk.daemon.states = dict.fromkeys(paths, SYNCED)
+    desk.ask(*paths)
+    assert desk.batches() == [500, 500]
+    assert sorted(set(desk.changed) - {MOUNT}) == sorted(paths)
+    assert {desk.client.entry(path) for path in paths} == {Entry("synced", False, False, False)}
+    desk.settle(1)
+    assert len(desk.batches()) == 2
+
+
+def test_long_paths_fit_into_the_socket(desk: Desk) -> None:
+    """A question has a limited size, whatever the length of the paths."""
+    paths = [f"{MOUNT}/{'x' * 2000}/{number}" for number in range(300)]
+    desk.daemon.states = dict.fromkeys(paths, SYNCED)
+    desk.ask(*paths)
+    assert sum(desk.batches()) == 300
+    assert max(desk.batches()) <= client_module.BATCH_BYTES // 2000 + 1
+    assert all(desk.client.entry(path) for path in paths)
+
+
+def test_changes_arrive_unasked(desk: Desk) -> None:
+    """A reported change is shown; one of an entry that nobody looks at is ignored."""
+    desk.daemon.states[FILE] = SYNCED
+    desk.ask(FILE)
+    desk.changed.clear()
+    pending = SYNCED | {"state": "pending"}
+    desk.daemon.report(changed={"Zone/a.txt": pending, "Zone/other.txt": pending})
+    desk.settle()
+    assert desk.changed == [FILE]
+    entry = desk.client.entry(FILE)
+    assert entry is not None
+    assert entry.state == "pending"
+    assert desk.batches() == [1]
+
+
+def test_everything_is_asked_again(desk: Desk) -> None:
+    """After a pin the client asks for what it shows."""
+    desk.daemon.states[FILE] = SYNCED
+    desk.ask(FILE)
+    desk.daemon.states[FILE] = SYNCED | {"kept": True}
+    desk.changed.clear()
+    desk.daemon.report(everything=True)
+    desk.settle()
+    assert desk.changed == [FILE]
+    entry = desk.client.entry(FILE)
+    assert entry is not None
+    assert entry.kept
+
+
+def test_a_dead_daemon_leaves_no_states(desk: Desk) -> None:
+    """The states go at once; a new daemon is found, and asked for what is shown."""
+    desk.daemon.states[FILE] = SYNCED
+    desk.ask(FILE)
+    desk.daemon.die()
+    desk.changed.clear()
+    desk.settle()
+    assert desk.changed == [FILE]
+    assert desk.client.entry(FILE) is None
+    assert desk.client.daemon(FILE) is None
+    (desk.folder / "zonedrive" / "default.sock").unlink()
+    desk.daemon = FakeDaemon(desk.folder / "zonedrive" / "default.sock")
+    desk.daemon.states[FILE] = SYNCED
+    for _ in range(4):
+        desk.settle(client_module.LONGEST_RETRY_SECONDS)
+    assert desk.client.entry(FILE) is not None
+
+
+def test_a_silent_daemon_is_given_up(desk: Desk) -> None:
+    """A daemon that takes a question and never answers has no states after the deadline."""
+    desk.daemon.states[FILE] = SYNCED
+    desk.ask(FILE)
+    desk.daemon.answers = False
+    desk.ask(f"{MOUNT}/Zone/b.txt")
+    assert desk.client.entry(FILE) is not None
+    desk.settle(client_module.ANSWER_SECONDS + 1)
+    assert desk.client.entry(FILE) is None
+    assert not desk.client.daemons()
+
+
+def test_a_menu_waits_only_a_moment(desk: Desk) -> None:
+    """With a silent daemon the wait ends after the given time, and the menu has no states."""
+    desk.daemon.answers = False
+    begun = time.monotonic()
+    assert desk.client.soon([FILE], 0.05) == {}
+    assert 0.04 < time.monotonic() - begun < 5
+
+
+def test_an_older_daemon_is_left_alone(desk: Desk) -> None:
+    """A daemon that does not know the command is not asked again and again."""
+    desk.daemon.report(error="there is no command 'watch'", done=True)
+    desk.settle()
+    assert not desk.client.daemons()
+    for _ in range(20):
+        desk.settle(1)
+    watches = [each for each in desk.daemon.requests if each["command"] == "watch"]
+    assert len(watches) < 8
+
+
+def test_nothing_runs_without_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mount there is no timer and no connection."""
+    table = tmp_path / "mountinfo"
+    table.write_text(TABLE.splitlines()[0] + "\n")
+    monkeypatch.setattr(mounts, "MOUNTINFO", table)
+    loop = StepLoop()
+    client = Client(loop, lambda paths: None)
+    assert loop.is_idle
+    client.close()
+
+
+def test_showing_icons_costs_little(desk: Desk) -> None:
+    """A lookup of a known state and one of an unknown state take microseconds.
+
+    The margin is generous, because the machine may be busy.
+    """
+    paths = [f"{MOUNT}/Zone/{number}.txt" for number in range(1000)]
+    desk.daemon.answers = False
+    spent = []
+    for _ in range(5):
+        begun = time.process_time()
+        for path in paths:
+            desk.client.entry(path)
+        spent.append(time.process_time() - begun)
+    assert min(spent) < 0.05

@@ -1,0 +1,71 @@
+"""Menus and emblems."""
+
+from pathlib import Path
+
+import pytest
+
+from zonedrive.desktop import menu
+from zonedrive.desktop.actions import ACTIONS
+from zonedrive.desktop.client import Entry
+
+EMBLEMS = Path(__file__).parents[3] / "packaging" / "desktop" / "emblems"
+EVERYTHING = ("versions", "zone_log", "share")
+FILE = Entry("synced", False, False, False)
+FOLDER = Entry("synced", True, False, False)
+
+
+def actions(*entries: Entry, can: tuple[str, ...] = EVERYTHING) -> list[str]:
+    return [item.action for item in menu.items(entries, can, len(entries) == 1)]
+
+
+def test_a_synced_file() -> None:
+    """Everything that the profile can do is offered."""
+    assert actions(FILE) == ["keep", "versions", "log", "share"]
+    assert actions(FILE, can=()) == ["keep"]
+
+
+def test_a_folder_has_no_versions() -> None:
+    assert actions(FOLDER) == ["keep", "log", "share"]
+
+
+def test_several_entries() -> None:
+    """Only what makes sense for all of them is offered; kept ones can be kept no more."""
+    kept = FILE._replace(kept=True)
+    assert actions(FILE, kept) == ["keep", "stop-keeping"]
+    assert actions(kept, kept) == ["stop-keeping"]
+
+
+@pytest.mark.parametrize("state", ["pending", "failed"])
+def test_waiting_files_can_be_sent(state: str) -> None:
+    assert "send" in actions(FILE._replace(state=state))
+
+
+def test_a_conflict_comes_first() -> None:
+    assert actions(FILE._replace(state="conflict"))[0] == "conflict"
+
+
+def test_a_local_file_has_no_menu() -> None:
+    assert actions(FILE._replace(state="local")) == []
+
+
+def test_no_menu_without_states() -> None:
+    assert actions() == []
+
+
+def test_each_item_has_an_action() -> None:
+    """Every item of every menu can be done."""
+    states = [FILE._replace(state=each) for each in (*menu.MARKED, "synced", "local")]
+    every = {action for each in states for action in actions(each)}
+    every |= set(actions(FILE._replace(kept=True)))
+    assert every == set(ACTIONS)
+
+
+def test_each_emblem_is_a_picture_of_the_package() -> None:
+    """There is a picture for every state, and no other."""
+    states = [FILE._replace(state=each) for each in (*menu.MARKED, "synced", "local")]
+    names = {menu.emblem(each) for each in (*states, FILE._replace(kept=True))} - {""}
+    assert names == {path.stem for path in EMBLEMS.glob("*.svg")}
+
+
+def test_a_failure_is_shown_on_kept_files() -> None:
+    assert menu.emblem(FILE._replace(state="failed", kept=True)) == "emblem-zonedrive-failed"

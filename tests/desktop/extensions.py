@@ -42,3 +42,19 @@ def pixels(session: Session, state: str) -> int:
     data = subprocess.run(command, env=session.environment, check=True, capture_output=True).stdout
     colour = bytes.fromhex(COLOURS[state])
     return sum(data[at : at + 3] == colour for at in range(0, len(data), 3))
+
+
+def install_side_bar(machine: Machine) -> dict[str, str]:
+    """Install the exporter of accounts; return the environment for a session."""
+    data = machine.folders["DATA_HOME"]
+    package = data / "zonedrive"
+    package.mkdir()
+    (package / "zonedrive_desktop").symlink_to(SOURCES / "src" / "zonedrive" / "desktop")
+    places = {"ini": data / "cloud-providers", "service": data / "dbus-1" / "services"}
+    for suffix, folder in places.items():
+        folder.mkdir(parents=True)
+        name = f"org.zonedrive.Desktop.{suffix}"
+        text = (SOURCES / "packaging" / "desktop" / "cloud-providers" / name).read_text()
+        (folder / name).write_text(text.replace(INSTALLED, str(package)))
+    usual = machine.environment.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
+    return {**machine.environment, "XDG_DATA_DIRS": f"{data}:{usual}"}

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from zonedrive.desktop.actions import ACTIONS
+
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
 DEBIAN = PACKAGING / "debian"
@@ -53,9 +55,10 @@ def test_debians_libraries_are_all_that_zonedrive_needs() -> None:
 
 def test_everything_that_is_installed_exists() -> None:
     """Every file in the package's lists exists."""
-    for line in (DEBIAN / "install").read_text().splitlines():
-        source = line.split()[0]
-        assert source.startswith("build/share/") or (ROOT / source).is_file(), line
+    for name in ("install", "zonedrive-desktop.install"):
+        for line in (DEBIAN / name).read_text().splitlines():
+            source = line.split()[0]
+            assert source.startswith("build/share/") or list(ROOT.glob(source)), line
 
 
 def test_the_pages_of_a_package_lead_to_each_other(tmp_path: Path) -> None:
@@ -121,6 +124,35 @@ def test_the_desktop_entry_is_valid() -> None:
         assert command == "/usr/libexec/zonedrive/open-zones"
     icon = PACKAGING / "desktop" / f"{re.findall('^Icon=(.*)$', entry, re.MULTILINE)[0]}.svg"
     assert ET.parse(icon).getroot().attrib["viewBox"] == "0 0 128 128"
+
+
+def test_software_centres_can_show_the_packages() -> None:
+    """The AppStream data is valid, names the menu entry, and has the present version."""
+    files = sorted(map(str, (PACKAGING / "desktop" / "metainfo").iterdir()))
+    command = ["appstreamcli", "validate", "--no-net", *files]
+    said = subprocess.run(command, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout
+    application = ET.parse(PACKAGING / "desktop" / "metainfo" / "zonedrive.metainfo.xml").getroot()
+    assert application.findtext("launchable") == ENTRY.name
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    release = application.find("releases/release")
+    assert release is not None
+    assert release.attrib["version"] == project["version"]
+
+
+def test_commands_of_the_desktop_package_are_in_it() -> None:
+    """Service menu, bus and extensions name the folder that the package is installed to."""
+    folder = "/usr/share/zonedrive-desktop"
+    assert f"{folder[1:]}/zonedrive_desktop" in (DEBIAN / "zonedrive-desktop.install").read_text()
+    menu = PACKAGING / "desktop" / "servicemenus" / "zonedrive.desktop"
+    bus = PACKAGING / "desktop" / "cloud-providers" / "org.zonedrive.Desktop.service"
+    commands = re.findall("^Exec=(.*)$", menu.read_text() + bus.read_text(), re.MULTILINE)
+    main = f"/usr/bin/python3 {folder}/zonedrive_desktop/__main__.py "
+    named = {each.removeprefix(main).split()[0] for each in commands if each.startswith(main)}
+    assert len(named) == len(commands)
+    assert named - {"side-bar"} <= ACTIONS.keys()
+    for extension in (PACKAGING / "desktop" / "extensions").rglob("*.py"):
+        assert f'sys.path.append("{folder}")' in extension.read_text()
 
 
 def test_the_rule_for_reading_ahead_leaves_other_devices_alone() -> None:

@@ -121,6 +121,7 @@ class Daemon:
         self.path = path
         self.mount = ""  # mount point, once the daemon has told it
         self.account = ""
+        self.base_url = ""
         self.can: frozenset[str] = frozenset()
         self.link = "online"
         self.counts: dict[str, int] = {}
@@ -187,7 +188,7 @@ class Daemon:
         if "mountpoint" in message:
             self._cancel()
             self.mount, self.account = str(message["mountpoint"]), str(message["account"])
-            self.can = frozenset(message["can"])
+            self.base_url, self.can = str(message["base_url"]), frozenset(message["can"])
             self._client.introduce(self)
         self._client.change(self, message.get("changed", {}), bool(message.get("everything")))
 
@@ -287,7 +288,6 @@ class Client:
         """Ask a newly connected daemon for what the program wants to know."""
         self._retry = FIRST_RETRY_SECONDS
         self._distribute()
-        self._on_change([daemon.mount])
 
     def lose(self, daemon: Daemon) -> None:
         """Forget the states of a daemon that has ended or does not answer."""
@@ -298,7 +298,7 @@ class Client:
             del self._entries[path]
         self._cancel_retry()
         self._cancel_retry = self._loop.later(self._retry, self.look)
-        self._on_change(gone)
+        self._on_change([*gone, daemon.mount])
 
     # ---- answers ----
 
@@ -320,7 +320,10 @@ class Client:
             self._on_change(changed)
 
     def change(self, daemon: Daemon, changed: dict[str, Any], everything: bool) -> None:
-        """Store the changes that a daemon reports, as far as the program has asked for them."""
+        """Store the changes that a daemon reports, as far as the program has asked for them.
+
+        The mount point counts as changed with each report, because of `Daemon.counts`.
+        """
         news = {
             f"{daemon.mount}/{path}" if path else daemon.mount: state
             for path, state in changed.items()
@@ -331,6 +334,7 @@ class Client:
         if everything:
             daemon.queue.update(dict.fromkeys(self._below(daemon)))
             daemon.ask()
+        self._on_change([daemon.mount])
 
     def _below(self, daemon: Daemon) -> list[str]:
         prefix = f"{daemon.mount}/"

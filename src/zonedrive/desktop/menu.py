@@ -10,9 +10,15 @@ from .client import Entry
 LOCALES = os.environ.get("ZONEDRIVE_LOCALES")
 """Folder of the translations; None: the system's."""
 
-_ = gettext.translation("zonedrive", LOCALES, fallback=True).gettext
+_TEXTS = gettext.translation("zonedrive", LOCALES, fallback=True)
+_ = _TEXTS.gettext
 
 MARKED = ("failed", "conflict", "uploading", "pending")
+
+
+def plural(one: str, many: str, count: int) -> str:
+    """Return the translated text for a number, which replaces `{count}`."""
+    return _TEXTS.ngettext(one, many, count).format(count=count)
 
 
 class Item(NamedTuple):

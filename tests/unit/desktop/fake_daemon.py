@@ -97,7 +97,12 @@ class FakeDaemon:
             return
         if request["command"] == "watch":
             self._watching.append(client)
-            first = {"mountpoint": self.mount, "account": "default", "can": ["versions"]}
+            first: dict[str, Any] = {
+                "mountpoint": self.mount,
+                "account": "default",
+                "can": ["versions"],
+            }
+            first["base_url"] = "https://service.example"
             self._send(client, {**first, "link": "online", "counts": {}})
         elif request["command"] == "states":
             found = [self.states.get(path) for path in request["paths"]]

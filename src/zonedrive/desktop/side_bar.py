@@ -1,0 +1,102 @@
+"""Accounts in the side bar of file managers and file choosers, with their states.
+
+A process of its own, which the session's bus starts when a program looks for cloud providers.  The
+library libcloudproviders exports the accounts.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from .client import Client, Daemon
+from .menu import _, plural
+
+BUS_NAME = "org.zonedrive.Desktop"
+BUS_PATH = "/org/zonedrive/Desktop"
+
+
+def described(link: str, counts: Mapping[str, int]) -> tuple[str, str]:
+    """Return the state of an account, as CloudProviders.AccountStatus names it, and its text."""
+    failed, conflicts = counts.get("failed", 0), counts.get("conflict", 0)
+    waiting = counts.get("pending", 0) + counts.get("uploading", 0)
+    if link == "logon-required":
+        return "ERROR", _("You are logged off. Your changes are safe on this computer.")
+    if link != "online":
+        text = _("The service cannot be reached.")
+        if waiting + failed:
+            text += " " + plural(
+                "{count} change is waiting.", "{count} changes are waiting.", waiting + failed
+            )
+        return "ERROR", text
+    if failed:
+        return "ERROR", plural("{count} upload failed.", "{count} uploads failed.", failed)
+    if conflicts:
+        text = plural(
+            "{count} conflict is undecided.", "{count} conflicts are undecided.", conflicts
+        )
+        return "ERROR", text
+    if waiting:
+        text = plural(
+            "{count} change is being uploaded.", "{count} changes are being uploaded.", waiting
+        )
+        return "SYNCING", text
+    return "IDLE", _("Everything is on the service.")
+
+
+def name_of(daemon: Daemon) -> str:
+    """Return the name of an account: its service, and the account's own name if it has one."""
+    host = urlsplit(daemon.base_url).hostname or "zonedrive"
+    return host if daemon.account == "default" else f"{host} ({daemon.account})"
+
+
+class SideBar:
+    """Exported accounts of all mounts."""
+
+    def __init__(self, library: Any, bus: Any, icon: Any, loop: Any) -> None:
+        """Export to `bus` with `library`, CloudProviders."""
+        self._library, self._icon = library, icon
+        self._provider = library.ProviderExporter.new(bus, BUS_NAME, BUS_PATH)
+        self._provider.set_name("zonedrive")
+        self._accounts: dict[str, Any] = {}  # by mount point
+        self._client = Client(loop, self._update)
+
+    def _update(self, _paths: list[str]) -> None:
+        daemons = {daemon.mount: daemon for daemon in self._client.daemons()}
+        for mount in self._accounts.keys() - daemons.keys():
+            self._provider.remove_account(self._accounts.pop(mount))
+        for mount, daemon in daemons.items():
+            if mount not in self._accounts:
+                self._accounts[mount] = self._exported(daemon)
+            state, text = described(daemon.link, daemon.counts)
+            account = self._accounts[mount]
+            account.set_status(getattr(self._library.AccountStatus, state))
+            account.set_status_details(text)
+
+    def _exported(self, daemon: Daemon) -> Any:
+        path = daemon.account.replace("-", "_")  # as D-Bus allows no hyphen in it
+        account = self._library.AccountExporter.new(self._provider, path)
+        account.set_name(name_of(daemon))
+        account.set_path(daemon.mount)
+        account.set_icon(self._icon)
+        return account
+
+
+def main(_arguments: list[str]) -> int:
+    """Export the accounts until the session ends."""
+    import gi
+
+    gi.require_version("CloudProviders", "0.3")
+    from gi.repository import CloudProviders, Gio, GLib
+
+    from .glib_loop import GLibLoop
+
+    loop = GLib.MainLoop()
+    bus = Gio.bus_get_sync(Gio.BusType.SESSION, None)
+    side_bar = SideBar(CloudProviders, bus, Gio.ThemedIcon.new("zonedrive"), GLibLoop())
+    owner = Gio.bus_own_name_on_connection(
+        bus, BUS_NAME, Gio.BusNameOwnerFlags.NONE, None, lambda *_: loop.quit()
+    )
+    loop.run()
+    Gio.bus_unown_name(owner)
+    del side_bar
+    return 0

@@ -1,0 +1,70 @@
+"""The account in the side bar of programs that use libcloudproviders."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+from tests.desktop.extensions import install_side_bar
+from tests.desktop.session import Session
+from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+PROGRAM = Path(__file__).with_name("cloud_accounts.py")
+
+
+class SideBar:
+    """Accounts that a program with a side bar shows now."""
+
+    def __init__(self, program: "subprocess.Popen[str]") -> None:
+        self.accounts: list[list[str]] = []
+        self._output = program.stdout
+        self._thread = Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._output is not None
+        for line in self._output:
+            self.accounts = json.loads(line)
+
+    def until(self, status: str, text: str = "") -> None:
+        """Wait until the only account has this state."""
+        eventually(
+            lambda: (
+                [(each[2], each[3]) for each in self.accounts if text in each[3]] != []
+                and self.accounts[0][2] == status
+            ),
+            what=f"{status} {text}, not {self.accounts}",
+        )
+
+
+@contextmanager
+def shown(session: Session) -> Iterator[SideBar]:
+    """Run the program in a session."""
+    with subprocess.Popen(
+        [SYSTEM_PYTHON, PROGRAM], env=session.environment, stdout=subprocess.PIPE, text=True
+    ) as program:
+        try:
+            yield SideBar(program)
+        finally:
+            program.terminate()
+
+
+def test_the_account_shows_its_state(mounted: Mounted) -> None:
+    """The bus starts the exporter; the state follows uploads, failures and the end of the mount."""
+    with Session(install_side_bar(mounted.machine)) as session, shown(session) as side_bar:
+        side_bar.until("idle", "Everything is on the service.")
+        ((name, path, _, _),) = side_bar.accounts
+        assert name == "127.0.0.1"
+        assert path == str(mounted.path)
+        mounted.allow("refused", "HTTP 403")
+        with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
+            (mounted.root / "notes.txt").write_bytes(b"refused\n")
+            side_bar.until("error", "1 upload failed.")
+        mounted.sync()
+        side_bar.until("idle")
+        mounted.kill()
+        eventually(lambda: not side_bar.accounts, what="the account goes with its daemon")

@@ -67,7 +67,7 @@ def items(entries: Sequence[Entry], can: Collection[str], is_single: bool) -> li
         found.append(Item("stop-keeping", _("Stop keeping on this computer"), "edit-clear"))
     if sent and is_file and "versions" in can:
         found.append(Item("versions", _("Versions…"), "document-open-recent"))
-    if sent and is_single and "zone_log" in can:
+    if sent and ((is_file and "versions" in can) or (is_single and "zone_log" in can)):
         found.append(Item("log", _("Who changed this…"), "system-users"))
     if sent and is_single and "share" in can:
         found.append(Item("share", _("Share…"), "emblem-shared"))

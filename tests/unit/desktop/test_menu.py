@@ -22,6 +22,8 @@ def test_a_synced_file() -> None:
     """Everything that the profile can do is offered."""
     assert actions(FILE) == ["keep", "versions", "log", "share"]
     assert actions(FILE, can=()) == ["keep"]
+    assert actions(FILE, can=("versions",)) == ["keep", "versions", "log"]
+    assert actions(FOLDER, can=("versions",)) == ["keep"]
 
 
 def test_a_folder_has_no_versions() -> None:

@@ -134,7 +134,9 @@ def test_software_centres_can_show_the_packages() -> None:
     problems = re.findall(r"^ *[WE]: .*: ([a-z-]+)$", said.stdout, re.MULTILINE)
     assert set(problems) <= {"url-homepage-missing"}, said.stdout  # the project has none
     assert problems or said.returncode == 0, said.stdout + said.stderr
-    application = ET.parse(PACKAGING / "desktop" / "metainfo" / "zonedrive.metainfo.xml").getroot()
+    application = ET.parse(
+        PACKAGING / "desktop" / "metainfo" / "org.zonedrive.zonedrive.metainfo.xml"
+    ).getroot()
     assert application.findtext("launchable") == ENTRY.name
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     release = application.find("releases/release")

@@ -2,10 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
-import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.desktop.extensions import SOURCES, install, pixels, screenshot
@@ -17,6 +18,7 @@ from tests.harness.waiting import eventually
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 ICONS = Path(__file__).with_name("icons.py")
+CHANGES = Path(__file__).with_name("changes.py")
 PICTURES = os.environ.get("ZONEDRIVE_PICTURES")
 """Folder for pictures of the screen; None: no pictures."""
 
@@ -33,7 +35,7 @@ def pins(machine: Machine) -> list[str]:
 def test_emblems_in_nautilus(mounted: Mounted, session: Session) -> None:
     """Emblems follow the states without a reload, and go with the daemon."""
     install(mounted.machine, "nautilus")
-    Nautilus(session, mounted.root)
+    nautilus = Nautilus(session, mounted.root)
     eventually(lambda: pixels(session, "synced") > 50, what="emblems of synced entries")
     assert pixels(session, "failed") == 0
     mounted.allow("refused", "HTTP 403")
@@ -46,6 +48,22 @@ def test_emblems_in_nautilus(mounted: Mounted, session: Session) -> None:
     assert pixels(session, "synced") > 50
     mounted.kill()
     eventually(lambda: pixels(session, "synced") == 0, what="no emblems without a daemon")
+    assert list(nautilus.screen.inside("label")), "the window answers"
+
+
+@pytest.mark.parametrize(
+    "command", [("nemo",), ("caja", "--no-desktop", "--browser")], ids=lambda words: words[0]
+)
+def test_emblems_in_others(mounted: Mounted, session: Session, command: tuple[str, ...]) -> None:
+    """Nemo and Caja show the same emblems."""
+    install(mounted.machine, command[0])
+    session.run(*command, mounted.root)
+    eventually(lambda: pixels(session, "synced") > 50, what="emblems of synced entries")
+    mounted.allow("refused", "HTTP 403")
+    with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
+        (mounted.root / "notes.txt").write_bytes(b"refused\n")
+        eventually(lambda: pixels(session, "failed") > 20, what="the emblem of a failed upload")
+        picture(session, f"{command[0]}-emblems")
 
 
 def test_menu_in_nautilus(mounted: Mounted, session: Session) -> None:
@@ -85,23 +103,64 @@ def test_menu_in_thunar(mounted: Mounted, session: Session) -> None:
     eventually(lambda: pins(mounted.machine) == [path], what="the file is kept")
 
 
+class Icons(msgspec.Struct):
+    """Result of `icons.py`."""
+
+    emblems: dict[str, int]
+    milliseconds: float  # of the main thread
+    longest: float  # duration of one call, in milliseconds
+
+
+def show_icons(mounted: Mounted, folder: Path, seconds: float) -> Icons:
+    """Show 1,000 entries of a folder."""
+    said = subprocess.run(
+        [SYSTEM_PYTHON, ICONS, SOURCES / "src" / "zonedrive", folder, str(seconds)],
+        env=mounted.machine.environment, timeout=120, stdout=subprocess.PIPE, check=True,
+    ).stdout  # fmt: skip
+    found = msgspec.json.decode(said, type=Icons)
+    print(f"main thread: {found.milliseconds:.1f} ms, longest call {found.longest:.1f} ms")
+    return found
+
+
 @pytest.mark.mount("settle=600")
 def test_a_thousand_icons(mounted: Mounted) -> None:
-    """Showing 1,000 icons costs the main thread little, also while the service is frozen.
+    """1,000 icons cost the main thread little, also while service or daemon do not answer.
 
-    The bound is ten times what a calm machine needs.
+    The bounds are ten times what a calm machine needs.
     """
     folder = mounted.root / "many"
     folder.mkdir()
     for number in range(1000):
         (folder / f"{number}.txt").write_bytes(b"x")
     with mounted.deployment.faulty(stall=600):
-        said = subprocess.run(
-            [SYSTEM_PYTHON, ICONS, SOURCES / "src" / "zonedrive", folder],
-            env=mounted.machine.environment, timeout=120,
-            stdout=subprocess.PIPE, text=True, check=True,
-        ).stdout  # fmt: skip
-    found = json.loads(said)
-    print(f"main thread: {found['milliseconds']:.1f} ms", file=sys.stderr)
-    assert found["emblems"] == {"emblem-zonedrive-pending": 1000}
-    assert found["milliseconds"] < 500
+        found = show_icons(mounted, folder, 60)
+        assert found.emblems == {"emblem-zonedrive-pending": 1000}
+        assert found.milliseconds < 500
+        os.kill(mounted.pid, signal.SIGSTOP)
+        try:
+            frozen = show_icons(mounted, folder, 7)
+        finally:
+            os.kill(mounted.pid, signal.SIGCONT)
+        mounted.kill()
+        dead = show_icons(mounted, folder, 2)
+    for found in (frozen, dead):
+        assert found.emblems == {}
+        assert found.milliseconds < 500
+        assert found.longest < 500
+
+
+def test_a_change_shows_at_once(mounted: Mounted) -> None:
+    """A save is reported soon after the close, and its upload soon after the answer.
+
+    The bound is far above the usual time, because the machine may be busy.
+    """
+    found = subprocess.run(
+        [SYSTEM_PYTHON, CHANGES, SOURCES / "src" / "zonedrive", mounted.root / "notes.txt"],
+        env=mounted.machine.environment, timeout=120, stdout=subprocess.PIPE, check=True,
+    ).stdout  # fmt: skip
+    lines = [json.loads(line) for line in found.splitlines()]
+    print(lines)
+    states = [line["state"] for line in lines]
+    assert states[0] in ("pending", "uploading")
+    assert states[-1] == "synced"
+    assert lines[0]["seconds"] < 10

@@ -34,6 +34,7 @@ LOCAL_ONLY = (
     ".#*",  # emacs lock
     "#*#",  # emacs auto-save
     ".goutputstream-*",  # GLib save
+    ".xdp-*",  # document portal: a file beside the one that a sandboxed program was given
     ".~tmp~",  # rsync --delay-updates
     "~$*",  # Word and Excel owner file
     ".DS_Store",

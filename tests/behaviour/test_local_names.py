@@ -25,7 +25,7 @@ LOCAL_NAMES = (
     ".~lock.Report.odt#", "lu55988ch5w.tmp", ".notes.txt.swp", ".notes.txt.swo", ".swp",
     "notes.swp", ".notes.txt.swx", "4913", "notes.txt~", "notes.txt.un~", ".notes.txt.kate-swp",
     ".#notes.txt", "#notes.txt#", ".goutputstream-OCY5Y3", ".~tmp~", "~$Report.docx", ".DS_Store",
-    "._notes.txt",
+    "._notes.txt", ".xdp-.~lock.notes.txt#-qO3971",
     ".Trash-1000", ".Trash", ".fuse_hidden0000000300000001", ".nfs000000000000001400000001",
 )  # fmt: skip
 PEOPLES_NAMES = (

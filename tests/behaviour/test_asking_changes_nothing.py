@@ -24,6 +24,7 @@ from tests.harness.waiting import eventually
 ASKED = (
     ("status",),
     ("status", "--json"),
+    ("status", "--metrics"),
     ("doctor",),
     ("doctor", "--json"),
     ("zones",),

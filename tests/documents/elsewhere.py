@@ -81,6 +81,11 @@ ROWS = (
         "needs a journal, which only a booted system has",
         (),
     ),
+    Row(
+        r"systemctl --user enable --now zonedrive-metrics\.timer",
+        "needs a user instance of systemd",
+        (),
+    ),
     Row(r"loginctl enable-linger", MACHINE, ("packaging/service-tour",)),
     Row(r"(mount|umount) ~/Zones", "needs a line in /etc/fstab", ("packaging/service-tour",)),
     Row(

@@ -66,12 +66,37 @@ CHANGES = {"folder": "new folder", "moved": "renamed", "removed": "removed"}
 @some_account_option
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again at every change, until Ctrl-C.")
-def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: bool) -> None:
+@click.option(
+    "--metrics",
+    is_flag=True,
+    help="Print metrics for Prometheus, of all accounts unless --account is given.",
+)
+@click.option(
+    "--output",
+    type=LocalPath(),
+    metavar="FILE",
+    help="With --metrics: replace FILE, for node_exporter's textfile collector.",
+)
+def status(
+    path: tuple[str, ...],
+    account: str | None,
+    as_json: bool,
+    watch: bool,
+    metrics: bool,
+    output: str | None,
+) -> None:
     """Show whether all changes are on the service, the pending uploads, and the cache.
 
     With PATH, only the uploads below it.  Exits with 0 even if changes are pending or failed; for
     scripts, 'zonedrive sync --timeout 0' exits with 0 only if none are.
     """
+    if metrics:
+        if path or as_json or watch:
+            raise click.UsageError("--metrics excludes PATH, --json and --watch.")
+        _metrics(account, output)
+        return
+    if output is not None:
+        raise click.UsageError("--output needs --metrics.")
     paths, below = control_client.resolve(path, account)
     look = Look(paths, below, None if as_json else WATCHED if watch else SHOWN)
     if watch:
@@ -82,6 +107,17 @@ def status(path: tuple[str, ...], account: str | None, as_json: bool, watch: boo
         text_output.as_json(found)
         return
     put(*picture(found, part=bool(below), rows=SHOWN))
+
+
+def _metrics(account: str | None, output: str | None) -> None:
+    """Print the metrics, or write them to a file."""
+    from zonedrive.cli import metrics
+
+    text = metrics.of_accounts(account)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        metrics.write(Path(output), text)
 
 
 class Look:

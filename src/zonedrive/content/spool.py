@@ -15,6 +15,7 @@ import contextlib
 import errno
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from zonedrive.content.content_file import ContentFile
@@ -42,6 +43,17 @@ def files(directory: Path) -> int:
     """Return the number of files in a spool folder, 0 if it does not exist.  Raises OSError."""
     found = directory.iterdir() if directory.exists() else ()
     return sum(_NAME.fullmatch(path.name) is not None for path in found)
+
+
+def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None:
+    """Return the earliest last write of these contents in seconds since the epoch, or None."""
+    times = []
+    for ino, generation in contents:
+        for suffix in SUFFIXES:
+            with contextlib.suppress(OSError):  # sent meanwhile
+                times.append((directory / f"{ino}-{generation}{suffix}").stat().st_mtime)
+                break
+    return min(times, default=None)
 
 
 class Spool:

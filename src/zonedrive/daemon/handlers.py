@@ -71,6 +71,7 @@ class Commands:
         commands = {
             "status": self._status,
             "vitals": self._vitals,
+            "metrics": self._metrics,
             "sync": self._sync,
             "unmount": self._unmount,
             "logged-on": self._note_logon,
@@ -140,6 +141,21 @@ class Commands:
         vitals = self._parts.files.report.vitals()
         failing = [f"{each.task} ({each.kind})" for each in self._parts.state.supervisor.failing()]
         return {"version": __version__, **vitals, "failing": failing}
+
+    async def _metrics(self, request: Request, say: Say) -> Message:
+        """Return the measurements that only the daemon has; they include no names.
+
+        `logon_end` is in seconds since the epoch; it is missing if unknown.
+        """
+        bearer, cache = self._parts.auth.last, self._parts.state.cache
+        ends = {"logon_end": bearer.expires_ns / 1e9} if bearer and bearer.expires_ns else {}
+        return {
+            "state": self._parts.service.link.state,
+            "cache": {"bytes": cache.usage(), "limit": cache.ceiling},
+            "failing": len(self._parts.state.supervisor.failing()),
+            "requests": self._parts.service.link.times.json(),
+            **ends,
+        }
 
     async def _note_logon(self, request: Request, say: Say) -> Message:
         """Load the new bearer now, because the user has just logged on."""

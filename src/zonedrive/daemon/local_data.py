@@ -20,7 +20,7 @@ from zonedrive import config
 from zonedrive.cipher import Box, Clear
 from zonedrive.config import Settings
 from zonedrive.content.cache_index import cache_usage, usable_bytes
-from zonedrive.content.spool import files, is_any_sealed
+from zonedrive.content.spool import files, is_any_sealed, oldest
 from zonedrive.daemon import last_run, lock
 from zonedrive.errors import MountError, StoreError
 from zonedrive.logon.account import Account
@@ -199,6 +199,37 @@ def read_only(folder: Path) -> str:
     if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
         return f"{folder}: {READ_ONLY}"
     return ""
+
+
+# ---- metrics ----
+
+
+def outbox(paths: AccountPaths) -> dict[str, Any]:
+    """Return measurements of the outbox, which need no key. Raises StoreError.
+
+    `oldest` is in seconds since the epoch, or None if no file is waiting. A daemon may be running;
+    a file that was never closed is not counted yet.
+    """
+    with reader(paths) as state:
+        waiting = Backlog(*state.waiting())
+        return {
+            "pending": waiting.files,
+            "bytes": waiting.bytes,
+            "failures": state.failures(),
+            "conflicts": state.conflicts(),
+            "lost": state.lost_files(),
+            "oldest": oldest(paths.outgoing, state.contents()),
+        }
+
+
+def cache(paths: AccountPaths) -> dict[str, int]:
+    """Return used and usable bytes of the cache of an unmounted account. Raises ConfigError."""
+    settings = config.load(config_file(), paths.account)
+    used = cache_usage(paths.content)
+    return {
+        "bytes": used,
+        "limit": max(0, usable_bytes(paths.cache, settings.cache_size, used)),
+    }
 
 
 # ---- zonedrive status ----

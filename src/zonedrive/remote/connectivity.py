@@ -34,6 +34,7 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
+from zonedrive.remote.request_times import RequestTimes
 from zonedrive.remote.retry import Backoff
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class Connectivity:
         self._probing = False
         self.last_error: ZonedriveError | None = None
         self.answers = 0  # of the service so far, refusals included
+        self.times = RequestTimes()
 
     @property
     def state(self) -> State:

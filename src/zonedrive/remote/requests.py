@@ -33,6 +33,7 @@ from zonedrive.errors import (
 from zonedrive.remote.clients import CHANGED, LISTING, SMALL, LoopClient, TooLong, read_body
 from zonedrive.remote.concurrency_limit import ConcurrencyLimit
 from zonedrive.remote.connectivity import Connectivity
+from zonedrive.remote.request_times import Kind
 from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, EFFECT, SENT
 from zonedrive.remote.urls import ZONES, Request
@@ -73,6 +74,11 @@ class _Attempt:
     has_password: bool = False
     is_bare: bool = False  # without a bearer
     is_upload: bool = False  # not one of `places`
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the request in the statistics."""
+        return "upload" if self.is_upload else "change" if self.has_effect else "metadata"
 
 
 class Requests:
@@ -251,10 +257,12 @@ class Requests:
             turned_away = attempt.is_upload and isinstance(error, Unavailable) and error.is_overload
             if not (other_logon or turned_away):
                 self._link.note_failure(error, began)
+            self._link.times.add(attempt.kind, self._link.now() - began, failed=True)
             if isinstance(error, Unreachable):
                 self.drop_idle()
             raise
         self._link.note_answer()
+        self._link.times.add(attempt.kind, self._link.now() - began)
         return data
 
     async def _answer(self, attempt: _Attempt, end: float) -> bytes:

@@ -29,6 +29,7 @@ from zonedrive.model import Entry
 from zonedrive.remote.clients import BlockingClient, read_body_blocking
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.profiles.operations import Profile
+from zonedrive.remote.request_times import Kind
 from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
 from zonedrive.remote.transport.transports import BODY, Body
@@ -247,15 +248,18 @@ class Transfer:
     def _reported(self, *, is_upload: bool = False) -> Iterator[None]:
         """Report the result of a request to the link."""
         began = self.link.now()
+        kind: Kind = "upload" if is_upload else "download"
         try:
             yield
         except RemoteError as error:
             if not (is_upload and isinstance(error, Unavailable) and error.is_overload):
                 self.link.note_failure(error, began)
+            self.link.times.add(kind, self.link.now() - began, failed=True)
             if isinstance(error, Unreachable):
                 self._connections.drop_idle()
             raise
         self.link.note_answer()
+        self.link.times.add(kind, self.link.now() - began)
 
     def _send(
         self, request: httpx.Request, doing: str, form: MultipartBody | None = None

@@ -11,6 +11,7 @@ from typing import Self
 
 import msgspec
 
+from zonedrive import causes
 from zonedrive.cipher import Box, Clear
 from zonedrive.db import DOCTOR, Database, is_damage
 from zonedrive.errors import Damaged, StoreError
@@ -71,6 +72,24 @@ class StateReader:
     def waiting(self) -> tuple[int, int, int]:
         """Return the numbers of pending changes, of their bytes, and of changes without bytes."""
         return intents.waiting(self._database)
+
+    def failures(self) -> dict[str, int]:
+        """Return the number of failed changes for every cause that is a failure."""
+        rows = dict(
+            self._database.execute(
+                "SELECT failed, count(*) FROM intents WHERE NOT parked GROUP BY failed"
+            ).fetchall()
+        )
+        return {cause.name.lower(): int(rows.get(int(cause), 0)) for cause in causes.PHRASES}
+
+    def contents(self) -> list[tuple[int, int]]:
+        """Return inode and generation of each content that waits for its upload."""
+        select = "SELECT ino, generation FROM intents WHERE generation AND NOT parked"
+        return [(int(ino), int(generation)) for ino, generation in self._database.execute(select)]
+
+    def conflicts(self) -> int:
+        """Return the number of existing conflict copies."""
+        return self._count("parent != 0 AND ino IN (SELECT ino FROM conflicts)")
 
     def lost_files(self) -> int:
         """Return the number of files in lost+found, which are only on this machine."""

@@ -83,7 +83,17 @@ class StandIn:
 def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
     """Run a stand-in for the account's daemon, mounted at `folder`."""
     stand_in = StandIn()
-    names = ["status", "sync", "zones", "conflicts", "versions", "trash", "restore", "unmount"]
+    names = [
+        "status",
+        "metrics",
+        "sync",
+        "zones",
+        "conflicts",
+        "versions",
+        "trash",
+        "restore",
+        "unmount",
+    ]
     server = Server(paths.control, dict.fromkeys(names, stand_in.handle))
     server.listen()
     lock = Lock(paths.lock, paths.account)

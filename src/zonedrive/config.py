@@ -9,7 +9,7 @@ import difflib
 import re
 import stat
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ import msgspec
 
 from zonedrive import toml_input
 from zonedrive.errors import ConfigError
-from zonedrive.paths import expanded, no_folder, obstacle
+from zonedrive.paths import SYSTEM_FOLDER, expanded, no_folder, obstacle
 
 LONGEST = 1 << 20  # bytes of a settings file
 
@@ -115,11 +115,162 @@ NAMES = Settings.__struct_fields__
 HINTS = typing.get_type_hints(Settings)
 
 
-def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> Settings:
+class Organization(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the administrator for one account.
+
+    INVARIANT: an error in the file never raises. A policy that cannot be read is closed: it forbids
+    everything that it could forbid.
+    """
+
+    base_url: str | None = None
+    ca_file: str | None = None  # absolute path
+    profile: str | None = None  # for a logon without --profile
+    defaults: dict[str, object] = {}  # settings below the user's own
+    policy: dict[str, object] = {}  # values that users cannot change
+    closed: frozenset[str] = frozenset()  # policies whose value cannot be read
+    problems: tuple[ConfigError, ...] = ()
+
+    @property
+    def is_read_only(self) -> bool:
+        """Return True if a mount must not upload, as the names to keep here are unknown."""
+        return "local_only" in self.closed
+
+    @property
+    def allows_logon(self) -> bool:
+        """Return True if the service, authority and profile of a logon are known."""
+        return self.closed.isdisjoint(LOGON_POLICIES)
+
+    @property
+    def allows_saved_password(self) -> bool:
+        """Return True unless the policy forbids to save passwords."""
+        return "save_password" not in self.closed and bool(self.policy.get("save_password", True))
+
+    def is_service(self, base_url: str) -> bool:
+        """Return True if the organization's service is at `base_url`, or it names none."""
+        ours = (self.base_url or base_url).rstrip("/").lower()
+        return ours == base_url.rstrip("/").lower()
+
+    def check_service(self, base_url: str) -> None:
+        """Raise ConfigError if the policy names another service than `base_url`."""
+        if "base_url" in self.policy and not self.is_service(base_url):
+            raise ConfigError(
+                f"the organization's policy allows only {self.base_url}, not {base_url}",
+                remedy="run 'zonedrive logon' without an address",
+            )
+
+    def applied(
+        self, own: Mapping[str, object], tell: Callable[[str], None] | None = None
+    ) -> Settings:
+        """Return the user's settings with the defaults below and the policy above.
+
+        `tell` gets a line for each of the user's values that the policy changes.
+        """
+        values: dict[str, object] = {**self.defaults, **own}
+        rule: dict[str, object] = {n: v for n, v in self.policy.items() if n in NAMES}
+        rule |= {name: getattr(Settings(), name) for name in self.closed if name in NAMES}
+        if "cache_size" in self.closed:
+            given = values.get("cache_size")
+            most = Settings().cache_size
+            rule["cache_size"] = min(most, given) if isinstance(given, int) else most
+        for name, value in rule.items():
+            if isinstance(value, tuple):  # a user's list can be longer
+                listed = values.get(name, getattr(Settings(), name))
+                values[name] = tuple(dict.fromkeys((*value, *listed)))  # type: ignore[misc]
+                continue
+            if tell is not None and name in own and own[name] != value:
+                tell(f"{name} is set by the organization's policy; your value is not used")
+            values[name] = value
+        return Settings(**values)  # type: ignore[arg-type]
+
+
+LOGON_POLICIES = ("base_url", "ca_file", "profile")
+POLICIES = (*NAMES, "base_url", "ca_file", "save_password")
+
+
+def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
+    """Return the administrator's settings for `account`, from config.toml in `folder`."""
+    path = folder / "config.toml"
+    everything = frozenset(POLICIES)
+    try:
+        text = _text(path)
+        found = toml_input.parse(text)
+    except ConfigError as wrong:
+        return Organization(closed=everything, problems=(wrong,))
+    except toml_input.WrongDocument as wrong:
+        at = f":{wrong.line}" if wrong.line else ""
+        problem = ConfigError(f"{path}{at} cannot be read ({wrong})", remedy=ADMINISTRATOR)
+        return Organization(closed=everything, problems=(problem,))
+    policy, accounts = found.pop("policy", {}), found.pop("account", {})
+    problems: list[ConfigError] = []
+    ours = accounts.get(account, {}) if isinstance(accounts, dict) else None
+    if not isinstance(ours, dict):
+        ours = {}
+        problems.append(ConfigError(f"{path}: account must be tables such as [account.default]"))
+
+    def read(table: tuple[str, ...], source: Mapping[str, object]) -> dict[str, object]:
+        values: dict[str, object] = {}
+        for name, value in source.items():
+            where = f"{path}:{toml_input.line_of(text, (*table, name))}"
+            try:
+                values[name] = _of_organization(name, value, where, folder, table)
+            except ConfigError as wrong:
+                problems.append(ConfigError(wrong.message, remedy=wrong.remedy or ADMINISTRATOR))
+        return values
+
+    defaults = read((), found) | read(("account", account), ours)
+    rules: dict[str, object] = {}
+    closed: frozenset[str] = everything
+    if isinstance(policy, dict):
+        rules = read(("policy",), policy)
+        closed = frozenset(name for name in policy if name not in rules)
+        if not closed <= everything:  # any policy may be meant by an unknown name
+            closed = everything
+    else:
+        problems.append(ConfigError(f"{path}: policy must be a table", remedy=ADMINISTRATOR))
+    named = {name: rules.get(name, defaults.pop(name, None)) for name in LOGON_POLICIES}
+    return Organization(
+        **named,  # type: ignore[arg-type]
+        defaults=defaults,
+        policy=rules,
+        closed=closed,
+        problems=tuple(problems),
+    )
+
+
+ADMINISTRATOR = "ask the administrator of this computer to correct it"
+
+
+def _of_organization(
+    name: str, value: object, where: str, folder: Path, table: tuple[str, ...]
+) -> object:
+    """Return a value of the administrator's file. Raises ConfigError."""
+    if name == "save_password" and table == ("policy",):
+        if isinstance(value, bool):
+            return value
+        raise ConfigError(f"{where}: save_password cannot be {value!r}", remedy="use true or false")
+    if name in ("base_url", "ca_file") and table:
+        if not isinstance(value, str) or not value:
+            raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy="use a text")
+        if name == "base_url" and not value.startswith("https://"):
+            raise ConfigError(f"{where}: {name} must start with https://")
+        return value if name == "base_url" else str(folder / value)
+    return _checked(name, value, where, folder)
+
+
+def load(
+    path: Path,
+    account: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    system: Organization | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Settings:
     """Read the settings of `account`, overridden by `-o` options.
 
     A missing file means the defaults. A relative path of a profile is relative to the directory of
-    the file that names it. Raises ConfigError, which names the file and the setting.
+    the file that names it. `system` are the administrator's settings (None: read them); `tell` gets
+    a line for each of their problems and each overruled value. Raises ConfigError, which names the
+    file and the setting.
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
@@ -139,7 +290,11 @@ def load(path: Path, account: str, options: Mapping[str, str] | None = None) -> 
             values[name] = _checked(name, value, f"{path}:{line}", path.parent)
     for name, given in (options or {}).items():
         values[name] = _checked(name, _from_text(name, given), "-o", Path.cwd())
-    return Settings(**values)  # type: ignore[arg-type]
+    shared = organization(account) if system is None else system
+    if tell is not None:
+        for problem in shared.problems:
+            tell(problem.line())
+    return shared.applied(values, tell)
 
 
 def _text(path: Path) -> str:

@@ -25,6 +25,10 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
+SYSTEM_FOLDER = Path("/etc/zonedrive")
+"""Folder of the administrator: config.toml and profiles/. No variable of a user moves it."""
+
+
 def config_file() -> Path:
     """Return the path of the settings file."""
     return _base("XDG_CONFIG_HOME", ".config") / "config.toml"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from zonedrive import config
-from zonedrive.config import Settings
+from zonedrive.config import POLICIES, Settings
 from zonedrive.errors import ConfigError
 
 
@@ -131,3 +131,90 @@ def test_a_profile_is_relative_to_where_it_is_named(
     assert there == str(tmp_path / "sub/theirs.toml")
     assert config.load(file, "default", {"profile": "/etc/x.toml"}).profile == "/etc/x.toml"
     assert config.load(file, "default", {"profile": "sandbox"}).profile == "sandbox"
+
+
+SYSTEM = """
+refresh = 30
+[account.default]
+base_url = "https://service.example"
+ca_file = "ca.pem"
+profile = "acme"
+[policy]
+encrypt = true
+cache_size = "5G"
+local_only = ["*.pst"]
+save_password = false
+"""
+
+
+def test_defaults_of_the_administrator_are_below_the_users_settings(file: Path) -> None:
+    """The user's file overrides them; a profile among them is for logons only."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_text(SYSTEM)
+    system = config.organization("default", file.parent / "etc")
+    assert config.load(file, "default", system=system).refresh == 30
+    file.write_text("refresh = 7")
+    found = config.load(file, "default", system=system)
+    assert (found.refresh, found.profile) == (7, None)
+    assert (system.base_url, system.profile) == ("https://service.example", "acme")
+    assert system.ca_file == str(file.parent / "etc/ca.pem")
+    assert not system.problems
+    assert config.organization("work", file.parent / "etc").base_url is None
+
+
+def test_neither_file_nor_option_overrides_a_policy(file: Path) -> None:
+    """Lists can be extended; each overruled value is told."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_text(SYSTEM)
+    system = config.organization("default", file.parent / "etc")
+    file.write_text('encrypt = false\nlocal_only = ["mine"]\n[account.default]\ncache_size = 1')
+    told: list[str] = []
+    options = {"encrypt": "no", "cache_size": "2G"}
+    found = config.load(file, "default", options, system=system, tell=told.append)
+    assert (found.encrypt, found.cache_size) == (True, 5 << 30)
+    assert found.local_only == ("*.pst", "mine")
+    assert [line.split()[0] for line in told] == ["encrypt", "cache_size"]
+    assert not system.allows_saved_password
+    assert not system.is_read_only
+
+
+@pytest.mark.parametrize("text", ["[policy", "[policy]\nlocla_only = []", "policy = 1", "\udcff"])
+def test_an_unreadable_policy_forbids_all_that_it_could(file: Path, text: str) -> None:
+    """Mounts are read-only and encrypted, there is no logon, and the problem names the file."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    system = config.organization("default", file.parent / "etc")
+    assert system.closed == set(POLICIES)
+    assert system.is_read_only
+    assert not system.allows_logon
+    assert not system.allows_saved_password
+    file.write_text('encrypt = false\nprofile = "other"\ncache_size = "20G"\nguard = []')
+    found = config.load(file, "default", system=system)
+    assert found == Settings()
+    assert str(file.parent / "etc/config.toml") in system.problems[0].message
+
+
+def test_one_wrong_policy_closes_only_that_one(file: Path) -> None:
+    """The others apply; a wrong default is ignored."""
+    (file.parent / "etc").mkdir()
+    text = 'settle = "x"\n[policy]\nencrypt = "perhaps"\nrefresh = 9'
+    (file.parent / "etc/config.toml").write_text(text)
+    system = config.organization("default", file.parent / "etc")
+    assert system.closed == {"encrypt"}
+    first, second = system.problems
+    assert "config.toml:1:" in first.message
+    assert "config.toml:3:" in second.message
+    file.write_text("encrypt = false\nrefresh = 1")
+    found = config.load(file, "default", system=system)
+    assert (found.encrypt, found.refresh, found.settle) == (True, 9, 1)
+    assert system.allows_logon
+
+
+def test_a_policy_names_the_only_service(file: Path) -> None:
+    """Case and a final slash make no difference."""
+    (file.parent / "etc").mkdir()
+    (file.parent / "etc/config.toml").write_text('[policy]\nbase_url = "https://a.example"')
+    system = config.organization("default", file.parent / "etc")
+    system.check_service("https://A.example/")
+    with pytest.raises(ConfigError, match=r"allows only https://a\.example"):
+        system.check_service("https://b.example")

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zonedrive import config
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import BrowserPrompt
 from zonedrive.cli.options import LocalPath, Text, account_option, timeout_option
-from zonedrive.errors import CredentialsRefused, ZonedriveError
+from zonedrive.errors import ConfigError, CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths, require_folders
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
 class LogonOptions:
     """Values of the command-line options."""
 
-    base_url: str
+    base_url: str | None
     account: str
     username: str | None
     password_stdin: bool
@@ -56,7 +57,12 @@ class LogonOptions:
 
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")
-        found = replace(self, base_url=base_url(self.base_url))
+        shared = self._organization()
+        url = self.base_url or shared.base_url
+        if url is None:
+            raise click.UsageError("Missing argument 'BASE_URL': this computer has no default.")
+        found = replace(self, base_url=base_url(url))
+        shared.check_service(str(found.base_url))
         if self.idp is not None and self.personal_id is not None:
             raise click.UsageError("--idp and --personal-id exclude each other.")
         if self.password_stdin and not (self.idp is None and self.personal_id is None):
@@ -65,15 +71,41 @@ class LogonOptions:
             raise click.UsageError("--password-stdin needs --username.")
         return found
 
+    def _organization(self) -> config.Organization:
+        """Return the administrator's settings.
+
+        Raises ConfigError if the policy cannot be read or forbids an option.
+        """
+        shared = config.organization(self.account)
+        if not shared.allows_logon:
+            raise shared.problems[0]
+        if self.save_password and not shared.allows_saved_password:
+            raise ConfigError(
+                "the organization's policy forbids to save the password",
+                remedy="log on without --save-password",
+            )
+        for option, given in (("ca_file", self.ca_file), ("profile", self.profile)):
+            if option in shared.policy and given not in (None, shared.policy[option]):
+                name = option.replace("_", "-")
+                raise ConfigError(
+                    f"the organization's policy sets {option} to {shared.policy[option]}",
+                    remedy=f"log on without --{name}",
+                )
+        return shared
+
     def wish(self) -> "LogonRequest":
         """Return the options of the logon request."""
         from zonedrive.logon.logon import LogonRequest
 
+        shared = config.organization(self.account)
+        policy, at_home = shared.policy, shared.is_service(str(self.base_url))
         return LogonRequest(
-            url=self.base_url,
+            url=str(self.base_url),
             username=self.username or "",
-            ca_file=self.ca_file,
-            profile=self.profile,
+            ca_file=shared.ca_file if "ca_file" in policy else self.ca_file,
+            profile=shared.profile if "profile" in policy else self.profile,
+            default_ca_file=shared.ca_file if at_home else None,
+            default_profile=(shared.profile if at_home else None) or "published",
             token_days=None if self.session_only else self.token_days or 90,
             save_password=self.save_password,
         )
@@ -97,7 +129,7 @@ class LogonOptions:
 
 
 @click.command()
-@click.argument("base_url", metavar="BASE_URL")
+@click.argument("base_url", metavar="[BASE_URL]", required=False)
 @account_option
 @click.option(
     "--username", type=Text(), metavar="USER", help="Your user name.  [default: asked for]"
@@ -164,8 +196,9 @@ def logon(**options: Any) -> None:
     """Log on to the service at BASE_URL and save a token for it.
 
     The password is sent to the service once and is not saved, unless --save-password is given.
-    Refused credentials are not sent again.  A second logon to the same service uses the previous
-    --ca-file and --profile.
+    Without BASE_URL, it is the organization's, which the administrator has set in
+    /etc/zonedrive/config.toml.  Refused credentials are not sent again.  A second logon to the same
+    service uses the previous --ca-file and --profile.
 
     If the service requires a new password, zonedrive asks for it, or reads it from standard input,
     and changes it.  This needs a --profile that defines the operation.  The lines of standard input

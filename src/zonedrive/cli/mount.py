@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from zonedrive import config
 from zonedrive.cli import control_client, error_messages, sync
 from zonedrive.cli.options import LocalPath, account_option, timeout_option
 from zonedrive.cli.text_output import Progress, complain, say
@@ -69,6 +70,8 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
     if not foreground:
         require_folders(paths)
         Account.load(paths)  # first, so that no folders are created for an unknown account
+        for problem in config.organization(paths.account).problems:
+            complain(problem.line())
         found = options.parse(texts)  # report a typing error before a process starts
         if given := found.settings.get("profile"):  # the daemon has another working directory
             profile = profile_at(given, Path.cwd()).replace(",", "\\,")

@@ -6,6 +6,7 @@ clients that requested the shutdown. A client that receives such an answer can t
 daemon at once.
 """
 
+import dataclasses
 import errno
 import logging
 import os
@@ -73,7 +74,14 @@ def run(start: Start, ready: Pipe) -> None:
             logs.to_file(start.paths.log, debug=options.debug)
         process_setup.forbid_dumps()
         account = Account.load(start.paths)
-        settings = config.load(config_file(), start.paths.account, options.settings)
+        shared = config.organization(start.paths.account)
+        shared.check_service(account.base_url)
+        settings = config.load(
+            config_file(), start.paths.account, options.settings, system=shared, tell=log.warning
+        )
+        if shared.is_read_only:
+            kernel = (*(each for each in options.kernel if each != "rw"), "ro")
+            options = dataclasses.replace(options, kernel=kernel)
         folder, parts = _opened(start, lock, lambda: build(account, settings, start.paths))
         trio.run(Daemon(start, folder, options, parts, lock, ready, record).main)
     except Exception as raised:

@@ -30,6 +30,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("allow_other", machine.sharing),
     ("home folder", folders.home),
     ("settings", account.settings),
+    ("organization", account.organization),
     ("state folder", folders.state),
     ("runtime folder", folders.runtime),
     ("cache folder", folders.cache),

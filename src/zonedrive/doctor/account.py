@@ -9,6 +9,7 @@ import time
 
 import trio
 
+from zonedrive import config
 from zonedrive.daemon.local_data import is_sealed
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.errors import (
@@ -26,7 +27,7 @@ from zonedrive.logon.api import open_access
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.secrets import InsecurePermissions, KeyringLocked, Secret
 from zonedrive.logon.session_bus import FOREIGN, is_foreign
-from zonedrive.paths import config_file
+from zonedrive.paths import SYSTEM_FOLDER, config_file
 from zonedrive.remote.probe import ProbeResult
 from zonedrive.remote.profiles.load import load_profile, packaged
 
@@ -64,6 +65,22 @@ def settings(facts: DoctorFacts) -> CheckResult | None:
     if not config_file().exists():
         return good("default settings: there is no config.toml")
     return good("config.toml is valid")
+
+
+def organization(facts: DoctorFacts) -> CheckResult | None:
+    """Check the administrator's settings; None if there are none."""
+    shared = config.organization(facts.paths.account)
+    if shared.problems:
+        first = shared.problems[0].line()
+        effect = "; mounts are read-only until then" if shared.is_read_only else ""
+        return bad(
+            f"{SYSTEM_FOLDER / 'config.toml'} has an error{effect}",
+            config.ADMINISTRATOR,
+            here=first,
+        )
+    if not (SYSTEM_FOLDER / "config.toml").exists():
+        return None
+    return good(f"{len(shared.policy)} policies of the organization apply")
 
 
 def _line(pattern: str, wrong: ConfigError | ZonedriveError) -> str:
@@ -110,7 +127,7 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
     if facts.account is None:
         return None
     name = facts.settings.profile or facts.account.profile
-    shown = name if name in packaged() else "a file of your own"
+    shown = name if name in packaged() or "/" not in name else "a file of your own"
     try:
         load_profile(name)
     except ZonedriveError as wrong:

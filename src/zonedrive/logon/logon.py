@@ -74,6 +74,8 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
     username: str  # "": prompt, or take the name from the browser sign-on
     ca_file: str | None = None  # None: as at the last logon to the same service, else the system's
     profile: str | None = None  # None: as at the last logon to the same service, else published
+    default_ca_file: str | None = None  # the organization's, without a previous logon's
+    default_profile: str = "published"
     token_days: int | None = 90  # None: keep the session alone
     save_password: bool = False
 
@@ -112,8 +114,10 @@ class Logon:
         before = PreviousAccount(self._paths, self._premises)
         former = before.account
         alike = former is not None and former.base_url == base
-        profile = self._profile(former.profile if former and alike else "published")
-        ca_file = self._wish.ca_file or (former.ca_file if former and alike else None)
+        used = former.profile if former and alike else "published"
+        profile = self._profile(self._wish.default_profile if used == "published" else used)
+        used_ca = former.ca_file if former and alike else None
+        ca_file = self._wish.ca_file or used_ca or self._wish.default_ca_file
         certificates = None if ca_file is None else _certificates(Path(ca_file))
         if former is not None and not alike:
             before.refuse_takeover()

@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from zonedrive import config
 from zonedrive.errors import CredentialsRefused, StoreError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, load_bearer
@@ -81,6 +82,8 @@ class Renewal:
         if folder and (Path(folder) / f"zonedrive.{self._paths.account}.{PASSWORD}").exists():
             return True
         try:
+            if not config.organization(self._paths.account).allows_saved_password:
+                return False
             return Account.load(self._paths).keeps_password
         except ZonedriveError:
             return False

@@ -19,7 +19,9 @@ def stored(account: str = DEFAULT_ACCOUNT) -> Credentials:
     """
     paths = AccountPaths(account)
     found = Account.load(paths)
-    settings = config.load(config_file(), account)
+    shared = config.organization(account)
+    shared.check_service(found.base_url)
+    settings = config.load(config_file(), account, system=shared)
     secrets = open_store(paths)
     return Credentials(
         base_url=found.base_url,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from zonedrive.errors import ProfileError
-from zonedrive.paths import expanded, require_file
+from zonedrive.paths import SYSTEM_FOLDER, expanded, require_file
 from zonedrive.remote.profiles.operations import (
     ANSWER,
     CHARACTERS,
@@ -61,7 +61,7 @@ class WrongTable(Exception):
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """Return the packaged profile of that name, or the one in a TOML file.
+    """Return the packaged or administrator's profile of that name, or the one in a TOML file.
 
     A value with `/` or ending in `.toml` is a path. Raises ProfileError, which names file and line.
     """
@@ -69,6 +69,9 @@ def load_profile(name_or_path: str) -> Profile:
         path = expanded(name_or_path)
         return parse_profile(_read(path), path.stem, str(path))
     known = packaged()
+    ours = SYSTEM_FOLDER / "profiles" / f"{name_or_path}.toml"
+    if name_or_path not in known and "\0" not in name_or_path and ours.exists():
+        return parse_profile(_read(ours), ours.stem, str(ours))
     if name_or_path not in known:
         raise ProfileError(
             f"there is no profile {name_or_path!r}",

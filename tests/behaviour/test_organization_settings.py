@@ -1,0 +1,110 @@
+"""Settings of the administrator in /etc/zonedrive, which a mount namespace replaces here."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness import world
+from tests.harness.deployment import Deployment
+from tests.harness.machine import Machine
+
+PASSWORD = f"{world.PASSWORDS['alice']}\n"
+USER = ("--username", f"alice@{world.DOMAIN}", "--password-stdin")
+
+
+class Office:
+    """Machine whose commands see a folder in place of /etc/zonedrive."""
+
+    def __init__(self, machine: Machine, service: Deployment) -> None:
+        """Write the settings of an organization with this service."""
+        self._machine = machine
+        self.etc = machine.folder / "etc"
+        (self.etc / "zonedrive/profiles").mkdir(parents=True)
+        self.file = self.etc / "zonedrive/config.toml"
+        shutil.copy(service.ca_file, self.etc / "zonedrive/ca.pem")
+        sandbox = Path(__file__).parents[2] / "src/zonedrive/remote/profiles/sandbox.toml"
+        shutil.copy(sandbox, self.etc / "zonedrive/profiles/acme.toml")
+        self.default = (
+            f'[account.default]\nbase_url = "{service.base_url}"\nca_file = "ca.pem"\n'
+            'profile = "acme"\n'
+        )
+        self.policy = (
+            f'[policy]\nbase_url = "{service.base_url}"\nencrypt = true\n'
+            'save_password = false\nprofile = "acme"\nlocal_only = ["*.pst"]\n'
+        )
+        self.file.write_text(self.default + self.policy)
+
+    def run(self, script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a shell script with the password as its input; `$zd` is the command."""
+        # An overlay, because /etc/zonedrive does not exist on this machine.
+        inside = (
+            'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc && zd=$1 && shift && set -u && '
+        )
+        program = self._machine.command
+        return subprocess.run(  # noqa: S603
+            ["unshare", "--mount", "sh", "-c", inside + script, self.etc, program, *arguments],
+            env=self._machine.environment, input=PASSWORD, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def office(machine: Machine, deployment: Deployment) -> Office:
+    """Return a machine with the settings of an organization."""
+    return Office(machine, deployment)
+
+
+def test_a_logon_needs_no_address(office: Office) -> None:
+    """Service, authority and profile are the organization's."""
+    ended = office.run('"$zd" logon "$@"', *USER)
+    assert ended.returncode == 0, ended.stderr
+    assert "logged on to https://" in ended.stdout
+    account = next(office._machine.folder.rglob("account.json")).read_text()  # noqa: SLF001
+    assert '"profile": "acme"' in account
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("https://elsewhere.example", *USER), "policy allows only https://"),
+        ((*USER, "--save-password"), "forbids to save the password"),
+        ((*USER, "--profile", "sandbox"), "sets profile to acme"),
+    ],
+)
+def test_a_logon_cannot_evade_the_policy(
+    office: Office, options: tuple[str, ...], said: str
+) -> None:
+    """The command fails in one line and saves nothing."""
+    ended = office.run('"$zd" logon "$@"', *options)
+    assert ended.returncode == 1
+    assert said in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_unreadable_file_forbids_a_logon_and_makes_mounts_read_only(office: Office) -> None:
+    """The mount and the doctor name the file; the correction needs only a new mount."""
+    zones = office._machine.folder / "Zones"  # noqa: SLF001
+    zones.mkdir(exist_ok=True)
+    script = """"$zd" logon --username "$2" --password-stdin || exit 9
+        echo '[policy' >>"$0/zonedrive/config.toml"
+        "$zd" logon --username "$2" --password-stdin && exit 8
+        "$zd" mount "$1" -o encrypt=false || exit 7
+        "$zd" doctor
+        ls "$1"
+        touch "$1/Project X/new.txt" && exit 6
+        "$zd" unmount "$1" || exit 5
+        sed -i '$d' "$0/zonedrive/config.toml"
+        "$zd" mount "$1" -o encrypt=false || exit 4
+        touch "$1/Project X/new.txt" "$1/Project X/mail.pst" || exit 3
+        "$zd" sync || exit 2
+        getfattr --only-values -n user.zonedrive.state "$1/Project X/mail.pst"
+        "$zd" unmount "$1"
+    """
+    ended = office.run(script, str(zones), USER[1])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "zonedrive/config.toml" in ended.stderr
+    assert "mounts are read-only until then" in ended.stdout
+    assert "Read-only file system" in ended.stderr
+    assert "local" in ended.stdout

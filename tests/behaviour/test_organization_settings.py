@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ class Office:
 
     def __init__(self, machine: Machine, service: Deployment) -> None:
         """Write the settings of an organization with this service."""
-        self._machine = machine
+        self.machine = machine
         self.etc = machine.folder / "etc"
         (self.etc / "zonedrive/profiles").mkdir(parents=True)
         self.file = self.etc / "zonedrive/config.toml"
@@ -42,10 +43,10 @@ class Office:
         inside = (
             'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc && zd=$1 && shift && set -u && '
         )
-        program = self._machine.command
-        return subprocess.run(  # noqa: S603
+        program = Path(sys.executable).with_name("zonedrive")
+        return subprocess.run(
             ["unshare", "--mount", "sh", "-c", inside + script, self.etc, program, *arguments],
-            env=self._machine.environment, input=PASSWORD, capture_output=True, text=True,
+            env=self.machine.environment, input=PASSWORD, capture_output=True, text=True,
             timeout=120, check=False,
         )  # fmt: skip
 
@@ -61,7 +62,7 @@ def test_a_logon_needs_no_address(office: Office) -> None:
     ended = office.run('"$zd" logon "$@"', *USER)
     assert ended.returncode == 0, ended.stderr
     assert "logged on to https://" in ended.stdout
-    account = next(office._machine.folder.rglob("account.json")).read_text()  # noqa: SLF001
+    account = next(office.machine.folder.rglob("account.json")).read_text()
     assert '"profile": "acme"' in account
 
 
@@ -85,7 +86,7 @@ def test_a_logon_cannot_evade_the_policy(
 
 def test_an_unreadable_file_forbids_a_logon_and_makes_mounts_read_only(office: Office) -> None:
     """The mount and the doctor name the file; the correction needs only a new mount."""
-    zones = office._machine.folder / "Zones"  # noqa: SLF001
+    zones = office.machine.folder / "Zones"
     zones.mkdir(exist_ok=True)
     script = """"$zd" logon --username "$2" --password-stdin || exit 9
         echo '[policy' >>"$0/zonedrive/config.toml"

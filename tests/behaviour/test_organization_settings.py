@@ -88,19 +88,20 @@ def test_an_unreadable_file_forbids_a_logon_and_makes_mounts_read_only(office: O
     """The mount and the doctor name the file; the correction needs only a new mount."""
     zones = office.machine.folder / "Zones"
     zones.mkdir(exist_ok=True)
-    script = """"$zd" logon --username "$2" --password-stdin || exit 9
+    script = r""""$zd" logon --username "$2" --password-stdin || exit 9
         echo '[policy' >>"$0/zonedrive/config.toml"
         "$zd" logon --username "$2" --password-stdin && exit 8
         "$zd" mount "$1" -o encrypt=false || exit 7
         "$zd" doctor
         ls "$1"
-        touch "$1/Project X/new.txt" && exit 6
+        touch "$1/Zone 01/new.txt" && exit 6
         "$zd" unmount "$1" || exit 5
-        sed -i '$d' "$0/zonedrive/config.toml"
+        good=$(grep -v '^\[policy$' "$0/zonedrive/config.toml")
+        echo "$good" >"$0/zonedrive/config.toml"
         "$zd" mount "$1" -o encrypt=false || exit 4
-        touch "$1/Project X/new.txt" "$1/Project X/mail.pst" || exit 3
+        touch "$1/Zone 01/new.txt" "$1/Zone 01/mail.pst" || exit 3
         "$zd" sync || exit 2
-        getfattr --only-values -n user.zonedrive.state "$1/Project X/mail.pst"
+        getfattr --only-values -n user.zonedrive.state "$1/Zone 01/mail.pst"
         "$zd" unmount "$1"
     """
     ended = office.run(script, str(zones), USER[1])

@@ -12,6 +12,7 @@ from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state import conflicts
 from zonedrive.state.inode import Kind
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.status import state_of
 
 
 @pytest.fixture
@@ -49,3 +50,44 @@ def test_the_name_of_a_conflict_copy_is_sent_at_once(state: LocalState, kind: Ki
     assert moved is not None
     assert moved.place
     assert moved.due_ns <= time.time_ns()
+
+
+def test_a_new_file_whose_name_is_taken_is_sent_at_once(state: LocalState) -> None:
+    """A new file is uploaded under its conflict name without the pause after the rejection."""
+    zone = zone_of(state)
+    theirs = Entry(
+        id="theirs", zone_id="z", parent_id="root", name="new", folder=False, size=1,
+        modified_ns=1, modified_by="bob", attributes=Attributes(), revision=Revision("1"),
+    )  # fmt: skip
+    with state.transaction():
+        inode = state.inodes.add(zone.ino, "new", Kind.FILE, zone="z", generation=1)
+        state.intents.content(inode.ino, 1, 5, base=None, held=False, due_ns=0)
+    intent = state.intents.get(inode.ino)
+    assert intent is not None
+    state.intents.postpone(intent, time.time_ns() + 10**15, "the name is taken", Cause.CHANGED)
+    conflicts.rename_local_aside(state, inode, theirs)
+    upload = state.intents.get(inode.ino)
+    assert upload is not None
+    assert (upload.generation, upload.size) == (1, 5)
+    assert not upload.place  # one upload, and no rename after it
+    assert upload.due_ns <= time.time_ns()
+    assert state_of(upload, {inode.ino}, {inode.ino}) == "uploading"
+    assert state_of(upload, (), {inode.ino}) == "conflict"
+    assert state_of(upload, (), ()) == "pending"
+
+
+def test_a_renamed_folder_that_the_service_lost_waits_for_nothing(state: LocalState) -> None:
+    """The rename is not sent again, and the next listing decides what stays of the folder."""
+    zone = zone_of(state)
+    with state.transaction():
+        folder = state.inodes.add(
+            zone.ino, "new", Kind.FOLDER, zone="z", remote_id="ours", remote_parent="root",
+            remote_name="old", revision=Revision("1"),
+        )  # fmt: skip
+        state.intents.place(folder.ino, 0, folder.revision)
+    intent = state.intents.get(folder.ino)
+    assert intent is not None
+    conflicts.accept_deletion(state, intent, folder)
+    assert state.intents.get(folder.ino) is None
+    assert state.inodes.child(zone.ino, "new") is folder
+    assert (folder.remote_parent, folder.remote_name) == ("root", "new")

@@ -131,9 +131,12 @@ def test_an_unmount_that_waits_notices_that_nobody_sends(mounted: Mounted) -> No
 def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> None:
     """`status` reports no mount, `unmount` ends the daemon, and the next mount works."""
     apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 300"]
-    with subprocess.Popen(apart, stdout=subprocess.PIPE) as container:
+    container = subprocess.Popen(apart, stdout=subprocess.PIPE)
+    try:
         assert container.stdout is not None and container.stdout.readline()
-        subprocess.run(["fusermount3", "-u", mounted.path], check=True)
+        # Busy while a file manager of another test looks for a trash in each new mount.
+        detach = ["fusermount3", "-u", mounted.path]
+        eventually(lambda: subprocess.run(detach, check=False).returncode == 0)
         found = mounted.status()
         assert (found["mountpoint"], found["pid"]) == (None, mounted.pid)
         shown = mounted.machine.done("status")
@@ -143,7 +146,9 @@ def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> No
         assert json.loads(mounted.machine.done("status", "--json"))["pid"] is None
         mounted.mount()
         assert (mounted.root / "notes.txt").read_bytes()
+    finally:
         container.kill()
+        container.communicate()
 
 
 def test_a_shell_that_stands_in_what_was_unmounted(mounted: Mounted) -> None:

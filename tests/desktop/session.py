@@ -24,7 +24,11 @@ class Session:
         self._running: list[subprocess.Popen[bytes]] = []
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.environment = dict(
-            environment, NO_AT_BRIDGE="0", GTK_USE_PORTAL="0", GDK_BACKEND="x11"
+            environment,
+            NO_AT_BRIDGE="0",
+            GTK_USE_PORTAL="0",
+            GDK_BACKEND="x11",
+            PATH=os.defpath,  # a Python inside of a program would take that of the suite's PATH
         )
         self.environment.pop("WAYLAND_DISPLAY", None)
         self.environment["DISPLAY"] = ":" + self._start(

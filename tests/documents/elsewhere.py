@@ -147,6 +147,11 @@ ROWS = (
         ("tests/behaviour/test_signing_on_in_a_browser.py",),
     ),
     Row(
+        r"zonedrive logon( --save-password| --account work)?",
+        "needs the settings of an organization in /etc/zonedrive",
+        ("tests/behaviour/test_organization_settings.py",),
+    ),
+    Row(
         r"zonedrive password",
         "would change the password that all else here uses",
         ("tests/behaviour/test_password_from_the_shell.py",),

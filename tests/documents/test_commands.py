@@ -27,6 +27,7 @@ FIVE_MINUTES = "Five minutes"
 # In which blocks of another language there are examples, and what tries them.
 OTHERS = {
     ("src/zonedrive/docs/SETTINGS.md", "toml"): "tests/documents/test_pages.py",
+    ("src/zonedrive/docs/ADMINISTRATION.md", "toml"): "tests/documents/test_pages.py",
     ("src/zonedrive/docs/PYTHON_CLIENT.md", "python"): "tests/behaviour/test_programs_of_users.py",
     (
         "src/zonedrive/docs/PROFILES.md",

@@ -16,7 +16,7 @@ import zonedrive
 from tests.documents.pages import ROOT, Page, written
 from zonedrive.cli.logon import logon
 from zonedrive.cli.main import COMMANDS
-from zonedrive.config import Settings
+from zonedrive.config import Settings, organization
 from zonedrive.content import cache_index, spool
 from zonedrive.pins.poll import PACE_S, PASS_S
 from zonedrive.remote.connectivity import ASKED_SECONDS, PROBING
@@ -27,6 +27,7 @@ from zonedrive.sync.dispatcher import OVERDUE_NS
 
 SOURCES = ROOT / "src" / "zonedrive"
 PAGES = {page.name: page for page in written()}
+ADMINISTRATION = PAGES["src/zonedrive/docs/ADMINISTRATION.md"]
 SETTINGS = PAGES["src/zonedrive/docs/SETTINGS.md"]
 ARCHITECTURE = PAGES["src/zonedrive/docs/ARCHITECTURE.md"]
 CONCURRENCY = PAGES["src/zonedrive/docs/CONCURRENCY.md"]
@@ -202,6 +203,18 @@ def test_settings_have_the_defaults_that_are_shown() -> None:
     defaults = {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
     assert shown == {name: defaults[name] for name in shown}
     assert defaults.keys() - shown.keys() == {"local_only", "guard", "profile"}
+
+
+def test_an_administrator_can_copy_the_example(tmp_path: Path) -> None:
+    """The example of the organization's settings is read without a problem."""
+    (block,) = [each for each in ADMINISTRATION.blocks if each.language == "toml"]
+    (tmp_path / "config.toml").write_text(block.text)
+    (tmp_path / "profiles").mkdir()
+    shutil.copy(SOURCES / "remote/profiles/sandbox.toml", tmp_path / "profiles/acme.toml")
+    found = organization("default", tmp_path)
+    assert not found.problems
+    assert found.policy["local_only"] == ("*.pst", "*.ost")
+    assert found.base_url == "https://service.example"
 
 
 NUMBER = r"(\d+)(?: seconds?)?"

@@ -135,7 +135,7 @@ def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> No
     try:
         assert container.stdout is not None and container.stdout.readline()
         # Busy while a file manager of another test looks for a trash in each new mount.
-        detach = ["fusermount3", "-u", mounted.path]
+        detach = ["fusermount3", "-u", str(mounted.path)]
         eventually(lambda: subprocess.run(detach, check=False).returncode == 0)
         found = mounted.status()
         assert (found["mountpoint"], found["pid"]) == (None, mounted.pid)

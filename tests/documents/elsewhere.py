@@ -29,6 +29,11 @@ LONG = "takes hours, or as long as one likes"
 NETWORK = "needs root and the network, and takes minutes"
 
 ROWS = (
+    Row(
+        r"zonedrive ui( --no-browser)?",
+        "serves until it is closed",
+        ("tests/behaviour/test_window.py",),
+    ),
     Row(r"packaging/test( --fast| -k saving)?", "is what runs this", (".ci/run", "packaging/test")),
     Row(
         r"\.venv/bin/python -m tests\.model\.two_machines --minutes 20",

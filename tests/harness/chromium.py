@@ -108,8 +108,10 @@ class Chromium:
     # --- what a person does ----------------------------------------------------------------------
 
     def go(self, address: str) -> None:
-        """Open an address."""
+        """Open an address, and wait until the page has its style, which the driver may not do."""
         self._ask("POST", "/url", {"url": address})
+        whole = "return document.readyState === 'complete'"
+        eventually(lambda: self.run(whole), what=f"{address} is loaded")
 
     def back(self) -> None:
         """Go back in the history."""
@@ -154,6 +156,22 @@ class Chromium:
     def picture(self, path: Path) -> None:
         """Save a screenshot of the page."""
         path.write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
+
+    def show_as(self, width: int, *, dark: bool) -> None:
+        """Show pages in that width in pixels, in the light or dark scheme of a desktop."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        for command, parameters in (
+            ("Emulation.setEmulatedMedia", {"features": [scheme]}),
+            ("Emulation.setDeviceMetricsOverride", size),
+        ):
+            body = {"cmd": command, "params": parameters}
+            self._ask("POST", "/goog/cdp/execute", body)
+
+    def choose_file(self, name: str, path: Path) -> None:
+        """Choose a file for the field with that name."""
+        field = self._find(f'[name="{name}"]')
+        self._ask("POST", f"/element/{field}/value", {"text": str(path)})
 
     def run(self, script: str) -> Any:
         """Return the result of a script in the page, after waiting for a promise."""

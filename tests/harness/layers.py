@@ -31,6 +31,7 @@ GROUND = frozenset(
         "observers",
         "snapshot",
         "single_flight",
+        "translation",
     }
 )
 
@@ -51,6 +52,7 @@ BELOW: dict[str, frozenset[str]] = {
     | {"content", "state", "remote", "logon", "sync", "vfs", "prefetch", "pins", "views", "fuse"},
     "doctor": GROUND | {"content", "state", "remote", "logon", "fuse", "daemon"},
     "cli": GROUND | {"remote", "logon", "fuse", "daemon", "doctor", "sandbox"},
+    "ui": GROUND | {"remote", "logon", "fuse", "daemon", "cli"},
     "sandbox": frozenset(),
     "desktop": frozenset(),
 }
@@ -66,8 +68,9 @@ HOMES: dict[str, frozenset[str]] = {
     "httpx": frozenset({"remote", "logon"}),
     "pycurl": frozenset({"remote", "doctor"}),  # doctor's report names its version
     "h11": frozenset({"logon", "sandbox"}),
-    "starlette": frozenset({"sandbox"}),
-    "uvicorn": frozenset({"sandbox"}),
+    "starlette": frozenset({"sandbox", "ui"}),
+    "uvicorn": frozenset({"sandbox", "ui"}),
+    "jinja2": frozenset({"ui"}),
     "trustme": frozenset({"sandbox"}),
     "click": frozenset({"cli", "sandbox"}),
     "rich": frozenset({"cli"}),

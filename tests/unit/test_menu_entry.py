@@ -26,7 +26,7 @@ class Desktop:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        programs = ("zonedrive", "xdg-open", "systemctl", "x-terminal-emulator", "notify-send")
+        programs = ("zonedrive", "xdg-open", "systemctl", "notify-send")
         for name in programs:
             (folder / name).write_text(PROGRAM)
             (folder / name).chmod(0o755)
@@ -79,10 +79,10 @@ def test_zones_are_mounted_first(desktop: Desktop) -> None:
     assert desktop.click() == [unit, mount, "xdg-open /home/me/Zones/default"]
 
 
-def test_without_a_logon_a_terminal_asks(desktop: Desktop) -> None:
-    """The terminal asks for the address; nothing is mounted, and no unit fails."""
+def test_without_a_logon_the_window_asks(desktop: Desktop) -> None:
+    """The page of the logon opens; nothing is mounted, and no unit fails."""
     desktop.exits("zonedrive.status", 3)
-    assert desktop.click() == [f"x-terminal-emulator -e {SCRIPT} --ask"]
+    assert desktop.click() == ["zonedrive ui --page logon"]
 
 
 def test_a_mount_that_fails_is_told(desktop: Desktop) -> None:
@@ -109,8 +109,3 @@ def test_a_click_runs_no_code_of_the_working_folder(desktop: Desktop, tmp_path: 
     desktop.says("status", '{"mountpoint": "/home/me/$(id) `id`"}')
     assert desktop.click() == ["xdg-open /home/me/$(id) `id`"]
     assert not (tmp_path / "ran").exists()
-
-
-def test_uploads_are_watched_in_a_terminal(desktop: Desktop) -> None:
-    """The entry's second action shows the progress of uploads."""
-    assert desktop.click("--status") == [f"x-terminal-emulator -e {SCRIPT} --status"]

@@ -170,11 +170,14 @@ async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
 
     from zonedrive.logon.session_bus import own_environment
 
-    environment = own_environment()
-    for command in commands:
-        if await trio.to_thread.run_sync(_runs, command, address, environment):
-            return True
-    return False
+    return await trio.to_thread.run_sync(opened_by, commands, address, own_environment())
+
+
+def opened_by(
+    commands: Sequence[Sequence[str]], address: str, environment: Mapping[str, str]
+) -> bool:
+    """Return True if a command opened the address."""
+    return any(_runs(command, address, environment) for command in commands)
 
 
 def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) -> bool:

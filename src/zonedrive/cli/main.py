@@ -24,6 +24,9 @@ from zonedrive.cli import error_messages, sigint
 from zonedrive.cli.error_messages import INTERRUPTED, USAGE, exit_code
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Without a terminal": {
+        "ui": ("window", "Open the window, a page in your browser."),
+    },
     "Logging on": {
         "logon": ("logon", "Log on to a service and keep a token."),
         "logoff": ("logoff", "Log off; delete this account's local data."),

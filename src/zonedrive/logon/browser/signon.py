@@ -247,7 +247,7 @@ def _good(outcome: Outcome) -> Verdict:
     if not outcome.logged_on:
         return Verdict("mild", "One more step", "Go on in the terminal, where zonedrive runs.")
     who = f" as {outcome.user_id}" if outcome.user_id else ""
-    return Verdict("good", f"Signed on{who}", "zonedrive goes on in the terminal.")
+    return Verdict("good", f"Signed on{who}", "You can close this page.")
 
 
 def _sentence(message: str) -> str:

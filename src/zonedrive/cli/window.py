@@ -1,0 +1,56 @@
+"""Command `ui`: open the window."""
+
+import importlib
+from urllib.parse import quote, urlencode
+
+import click
+
+from zonedrive.cli import control_client, text_output
+from zonedrive.cli.options import LocalPath, some_account_option
+from zonedrive.fuse import mountpoint
+from zonedrive.paths import DEFAULT_ACCOUNT
+
+OF_A_PATH = ("versions", "files", "conflicts")
+OF_AN_ACCOUNT = ("files", "conflicts", "trash", "offline", "zones", "settings", "help", "logoff")
+
+
+@click.command()
+@click.argument("path", type=LocalPath(), required=False)
+@some_account_option
+@click.option(
+    "--page",
+    type=click.Choice(["overview", "logon", "versions", *OF_AN_ACCOUNT]),
+    default="overview",
+    metavar="NAME",
+    help="Page to begin with: overview (the default), logon, files, versions, conflicts, trash,"
+    " offline, zones, settings, help or logoff.  PATH goes with files, versions and conflicts.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> None:
+    """Open the window: everything that the commands do, as a page in your browser.
+
+    This command serves the page on this machine, for you alone, until the page is closed.  If the
+    window is open already, it shows another page of it.
+    """
+    if path is not None and page not in OF_A_PATH:
+        raise click.UsageError("PATH goes with --page versions, files or conflicts.")
+    if path is None and page == "versions":
+        raise click.UsageError("--page versions needs the PATH of a file.")
+    # Not a static import: the window is above the commands.
+    serve = importlib.import_module("zonedrive.ui.serve")
+    if said := serve.run(_address(page, path, account), browser=not no_browser):
+        text_output.say(said)
+
+
+def _address(page: str, path: str | None, account: str | None) -> str:
+    """Return the path of a page.  Raises ZonedriveError for a PATH outside the zones."""
+    if path is not None:
+        paths, (whole,) = control_client.resolve((path,), account)
+        mount = mountpoint.holding(mountpoint.absolute(path))
+        inside = whole.removeprefix(str(mount.path) if mount else "").strip("/")
+        return f"/a/{paths.account}/{page}?path={quote(inside)}"
+    if page == "overview":
+        return "/"
+    if page == "logon":
+        return "/logon?" + urlencode({"account": account}) if account else "/logon"
+    return f"/a/{account or DEFAULT_ACCOUNT}/{page}"

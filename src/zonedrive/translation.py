@@ -1,0 +1,26 @@
+"""Texts of the window, menus and notifications in the language of the session.
+
+The catalogues are in the folder `locale` of this package.  Texts of commands are not translated.
+"""
+
+import gettext
+from functools import cache
+from pathlib import Path
+
+LOCALE = Path(__file__).parent / "locale"
+
+
+@cache
+def _catalogue() -> gettext.NullTranslations:
+    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG; English if there is none."""
+    return gettext.translation("zonedrive", LOCALE, fallback=True)
+
+
+def translated(text: str) -> str:
+    """Return a text in the language of the session."""
+    return _catalogue().gettext(text)
+
+
+def translated_count(one: str, many: str, number: int) -> str:
+    """Return the text for a number of things."""
+    return _catalogue().ngettext(one, many, number)

@@ -1,0 +1,169 @@
+"""Access control of the window: who may connect, and which requests belong to its pages.
+
+Any page in a browser and any user of this machine can reach a port of the loopback interface.
+A connection of another user is closed at once; a request needs the cookie that the start address
+sets, and a change also needs the origin of the window's own pages.
+
+INVARIANT: a start address works once, and no address that stays contains a secret.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from zonedrive.logon.browser.request_check import is_this_user
+
+START_SECONDS = 120.0  # life of a start address
+START = "/start/"
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",  # `no-referrer` would make the origin of a form `null`
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class OwnProtocol(H11Protocol):
+    """HTTP of one connection; a connection of another user is closed unread."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin, if this user has opened the connection."""
+        try:
+            known = is_this_user(transport.get_extra_info("socket"))
+        except OSError:  # the other side is gone
+            known = False
+        if known:
+            super().connection_made(transport)
+        else:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Receive bytes; a connection that was closed has nothing to receive."""
+        if getattr(self, "transport", None) is not None:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; a connection that was closed at once never began."""
+        if getattr(self, "transport", None) is not None:
+            super().connection_lost(exc)
+
+
+class Keys:
+    """The secret of this window, and the start addresses that were not used yet."""
+
+    def __init__(self) -> None:
+        self._session = secrets.token_urlsafe(32)
+        self._starts: dict[str, tuple[float, str]] = {}  # time of the end, page
+
+    def start(self, page: str) -> str:
+        """Return the path of a new start address, which leads to `page`."""
+        token = secrets.token_urlsafe(32)
+        self._starts[token] = time.monotonic() + START_SECONDS, page
+        return START + token
+
+    def take(self, token: str) -> str | None:
+        """Return the page of a start address and end that address; None if it does not work."""
+        end, page = self._starts.pop(token, (0.0, ""))
+        return page if time.monotonic() < end else None
+
+    @property
+    def session(self) -> str:
+        """Secret of the cookie."""
+        return self._session
+
+    def knows(self, secret: str) -> bool:
+        """Return True if a cookie has the secret of this window."""
+        return secrets.compare_digest(secret.encode(), self._session.encode())
+
+
+class Guard:
+    """ASGI application that lets only requests of the window's own pages through."""
+
+    def __init__(self, app: ASGIApp, keys: Keys, host: str, used: Callable[[], None]) -> None:
+        """Guard `app`; `host` is the address with the port, `used` is called for each request."""
+        self._app, self._keys, self._host, self._used = app, keys, host, used
+        self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies do not know of ports
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        request = Request(scope)
+        refused = self._refusal(request)
+        if refused is not None:
+            await refused(scope, receive, send)
+            return
+        self._used()
+        await self._app(scope, receive, _with_headers(send))
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that is not let through, or None."""
+        if request.headers.get("host") != self._host:
+            return _plain(421, "This address does not belong to zonedrive.")
+        path = request.url.path
+        if path.startswith(START):
+            return self._started(request, path.removeprefix(START))
+        if not self._keys.knows(self._given(request)):
+            return _plain(403, "This page is closed. Open the window again from the menu: Zones.")
+        if request.method not in ("GET", "HEAD") and not self._is_own_page(request):
+            return _plain(403, "This request does not come from a page of zonedrive.")
+        return None
+
+    def _started(self, request: Request, token: str) -> Response:
+        """Answer a start address: set the cookie and lead to the page.
+
+        The page leads on by itself.  After a redirect, a browser that was led here by another page
+        would not send a strict cookie.
+        """
+        page = self._keys.take(token) if request.method == "GET" else None
+        if page is None:
+            return _plain(410, "This address has been used. Open the window again from the menu.")
+        text = (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><title>Zones</title>'
+            f'<meta http-equiv="refresh" content="0;url={page}"><p><a href="{page}">Zones</a></p>'
+        )
+        answer = HTMLResponse(text, headers=HEADERS)
+        answer.set_cookie(self._cookie, self._keys.session, httponly=True, samesite="strict")
+        return answer
+
+    def _given(self, request: Request) -> str:
+        cookies: SimpleCookie = SimpleCookie()
+        try:
+            cookies.load(request.headers.get("cookie", ""))
+        except CookieError:
+            return ""
+        return cookies[self._cookie].value if self._cookie in cookies else ""
+
+    def _is_own_page(self, request: Request) -> bool:
+        site = request.headers.get("sec-fetch-site", "same-origin")
+        return request.headers.get("origin") == f"http://{self._host}" and site == "same-origin"
+
+
+def _plain(status: int, text: str) -> Response:
+    return PlainTextResponse(text, status, HEADERS)
+
+
+def _with_headers(send: Send) -> Callable[[Any], Awaitable[None]]:
+    """Return `send` with the security headers added to each answer."""
+    extra = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def sending(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", []), *extra]}
+        await send(message)
+
+    return sending

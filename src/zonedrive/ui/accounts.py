@@ -1,0 +1,117 @@
+"""What the window shows of each account: the status of the command, and where it is mounted."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zonedrive.cli import control_client, error_messages, status
+from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.logon.account import Account
+from zonedrive.paths import AccountPaths, home
+
+ROWS = 8  # most uploads that are shown
+
+
+@dataclass(frozen=True)
+class AccountView:
+    """One account for the page."""
+
+    name: str
+    title: str  # the organization, or the host of the service
+    base_url: str
+    username: str
+    profile: str
+    status: dict[str, Any]  # of `zonedrive status --json`; {} if it is not known
+    error: str = ""
+
+    @property
+    def mountpoint(self) -> str:
+        """Folder of the mount, or ""."""
+        return self.status.get("mountpoint") or ""
+
+    @property
+    def state(self) -> str:
+        """One word: online, offline, logon-required, unmounted or unknown."""
+        if not self.status:
+            return "unknown"
+        if self.status["state"] == "logon-required" or self.status.get("pid"):
+            return str(self.status["state"])
+        return "unmounted"
+
+    @property
+    def verdict(self) -> str:
+        """The line that says whether everything is on the service."""
+        return status.verdict(self.status, part=False) if self.status else self.error
+
+    @property
+    def reason(self) -> str:
+        """Why the service is not in use, with the remedy, or ""."""
+        parts = (self.status.get("reason"), self.status.get("notice"))
+        return "; ".join(str(part) for part in parts if part)
+
+    @property
+    def uploads(self) -> list[dict[str, Any]]:
+        """Uploads, the most urgent first."""
+        order = ("failed", "uploading", "conflict", "pending")
+        found = self.status.get("uploads", [])
+        return sorted(found, key=lambda one: order.index(one["state"]))[:ROWS]
+
+    @property
+    def more(self) -> int:
+        """Number of uploads that are not shown."""
+        return max(0, len(self.status.get("uploads", [])) - ROWS)
+
+
+def names() -> list[str]:
+    """Return the names of the accounts that are logged on."""
+    return [paths.account for paths in control_client.accounts() if paths.account_file.exists()]
+
+
+def view(name: str) -> AccountView:
+    """Return an account.  Raises NotLoggedOn if there is none of that name."""
+    paths = AccountPaths(name)
+    if name not in names():
+        raise NotLoggedOn(f"the account {name!r} is not logged on")
+    try:
+        account = Account.load(paths)
+    except ZonedriveError as wrong:
+        return AccountView(name, name, "", "", "", {}, error_messages.line(wrong))
+    found: dict[str, Any] = {}
+    error = ""
+    try:
+        found = status.Look(paths, [], None).first()
+    except (ZonedriveError, OSError) as wrong:
+        error = error_messages.line(wrong)
+    return AccountView(
+        name,
+        account.organization or account.base_url.partition("://")[2],
+        account.base_url,
+        account.username or account.user_id,
+        account.profile,
+        found,
+        error,
+    )
+
+
+def views() -> list[AccountView]:
+    """Return all accounts."""
+    return [view(name) for name in names()]
+
+
+def default_folder(name: str) -> Path:
+    """Return the folder that an account is mounted on if the person chooses none."""
+    return home() / "Zones" / name
+
+
+def inside(account: AccountView, path: str) -> Path:
+    """Return a path of the mount.  Raises ZonedriveError for a path that leaves it."""
+    if not account.mountpoint:
+        raise ZonedriveError(
+            f"account {account.name} is not mounted", remedy="mount it on the first page"
+        )
+    root = Path(account.mountpoint)
+    found = Path(os.path.normpath(root / path))
+    if found != root and root not in found.parents:
+        raise ZonedriveError(f"{path} is not in the mount")
+    return found

@@ -1,0 +1,61 @@
+"""Two versions of a text side by side."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+LARGEST = 512 * 1024  # bytes of a text that is compared
+CONTEXT = 3  # equal lines shown around a difference
+
+
+class Row(NamedTuple):
+    """One row: line and number on each side; `kind` is same, changed, added, removed or gap."""
+
+    kind: str
+    left_number: int | None
+    left: str
+    right_number: int | None
+    right: str
+
+
+def text_of(path: Path) -> str | None:
+    """Return the text of a file, or None for a file that is large or no text."""
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST or b"\0" in data:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def rows(left: str, right: str) -> Iterator[Row]:
+    """Yield the rows of a comparison; runs of equal lines are shortened to a gap."""
+    ours, theirs = left.splitlines(), right.splitlines()
+    matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
+    for number, group in enumerate(matcher.get_grouped_opcodes(CONTEXT)):
+        if number:
+            yield Row("gap", None, "", None, "")
+        for tag, i1, i2, j1, j2 in group:
+            yield from _pairs(tag, range(i1, i2), range(j1, j2), ours, theirs)
+
+
+def _pairs(
+    tag: str, left: range, right: range, ours: Sequence[str], theirs: Sequence[str]
+) -> Iterator[Row]:
+    kinds = {"equal": "same", "replace": "changed", "delete": "removed", "insert": "added"}
+    for index in range(max(len(left), len(right))):
+        i = left[index] if index < len(left) else None
+        j = right[index] if index < len(right) else None
+        kind = kinds[tag]
+        if kind == "changed" and (i is None or j is None):
+            kind = "added" if i is None else "removed"
+        yield Row(
+            kind,
+            None if i is None else i + 1,
+            "" if i is None else ours[i],
+            None if j is None else j + 1,
+            "" if j is None else theirs[j],
+        )

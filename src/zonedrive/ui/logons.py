@@ -1,0 +1,251 @@
+"""Logons in the window: each runs in a thread and asks its questions through a page.
+
+Implements `logon.flow.CredentialPrompt` and `logon.browser.signon.Person`, as the terminal does.
+"""
+
+import contextlib
+import queue
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from zonedrive.cli import control_client, error_messages
+from zonedrive.daemon import local_data
+from zonedrive.errors import CredentialsRefused, ZonedriveError
+from zonedrive.logon.logon import Logon, LogonRequest
+from zonedrive.logon.secrets import Secret
+from zonedrive.logon.wire import Offer
+from zonedrive.paths import AccountPaths, require_folders
+from zonedrive.remote.urls import base_url
+from zonedrive.translation import translated as _
+
+ANSWER_SECONDS = 600.0  # a person may have to fetch a device that shows a code
+SIGN_ON_SECONDS = 300.0
+MOST = 20  # logons that are remembered
+
+
+@dataclass(frozen=True)
+class Question:
+    """Question to the person; `kind` chooses the fields of the page."""
+
+    kind: str  # password, code, new-password, username, choice, confirm, sign-on
+    text: str
+    choices: Sequence[str] = ()
+    address: str = ""  # of a sign-on
+
+
+@dataclass(eq=False)
+class Dialogue:
+    """One logon and its person."""
+
+    account: str
+    _request: LogonRequest
+    _way: Offer | None = None
+    _certificate: Path | None = None  # a file of ours, removed at the end
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    question: Question | None = None
+    error: str = ""
+    done: str = ""
+    notes: list[str] = field(default_factory=list)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _answers: "queue.Queue[Mapping[str, str]]" = field(default_factory=queue.Queue)
+
+    def begin(self) -> None:
+        """Log on in a thread, which ends with the process if nobody answers."""
+        threading.Thread(target=self._work, name="logon", daemon=True).start()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there is a question or a result."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.question or self.error or self.done, seconds)
+
+    def wait_for_another(self, seen: str, seconds: float) -> None:
+        """Wait until the logon is not at the question of kind `seen` any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.at != seen, seconds)
+
+    @property
+    def at(self) -> str:
+        """Kind of the question, "done", "error", or "" while the service works."""
+        if self.question is not None:
+            return self.question.kind
+        return "done" if self.done else "error" if self.error else ""
+
+    @property
+    def request(self) -> LogonRequest:
+        """What was asked for."""
+        return self._request
+
+    def answer(self, fields: Mapping[str, str]) -> None:
+        """Give the fields of the page to the logon, if it has asked."""
+        with self._changed:
+            if self.question is not None and self.question.kind != "sign-on":
+                self.question = None
+                self._answers.put(dict(fields))
+
+    @property
+    def base_url(self) -> str:
+        """Address of the service."""
+        return self._request.url
+
+    def _work(self) -> None:
+        try:
+            done, error = self._log_on(), ""
+        except Exception as wrong:
+            done, error = "", error_messages.line(wrong)
+        finally:
+            if self._certificate is not None:
+                self._certificate.unlink(missing_ok=True)
+        with self._changed:
+            self.question, self.done, self.error = None, done, error
+            self._changed.notify_all()
+
+    def _log_on(self) -> str:
+        paths = AccountPaths(self.account)
+        require_folders(paths)
+        enrolment = Logon(
+            paths, self._request, self, premises=local_data.QUERIES, tell=self.notes.append,
+            person=self, new_password=self.new_password,
+        )  # fmt: skip
+        found = trio.run(enrolment.run)
+        with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
+            control_client.ask(paths, {"command": "logged-on"}, timeout=5)
+        return f"logged on to {found.base_url} as {found.user_id} ({enrolment.kept})"
+
+    def _ask(self, question: Question) -> Mapping[str, str]:
+        """Return the fields of the answer.  Raises CredentialsRefused if nobody answers."""
+        with self._changed:
+            self.question = question
+            self._changed.notify_all()
+        try:
+            return self._answers.get(timeout=ANSWER_SECONDS)
+        except queue.Empty:
+            raise CredentialsRefused("nobody answered", remedy="log on again") from None
+
+    # ---- CredentialPrompt ----
+
+    def password(self) -> Secret:
+        """Ask for the password."""
+        return Secret(self._ask(Question("password", _("Password"))).get("password", ""))
+
+    def code(self, kind: str) -> Secret:
+        """Ask for a one-time code."""
+        text = _("One-time code, sent to you by mail") if kind == "ServiceMail" else ""
+        answer = self._ask(Question("code", text or _("One-time code from your device")))
+        return Secret(answer.get("code", "").strip())
+
+    def given_code(self) -> Secret | None:
+        """Return None: codes are asked for."""
+        return None
+
+    def new_password(self) -> Secret:
+        """Ask for a new password, twice."""
+        answer = self._ask(Question("new-password", _("The service wants a new password")))
+        if answer["password"] != answer["again"]:
+            raise CredentialsRefused("the two passwords differ", remedy="nothing was changed")
+        return Secret(answer.get("password", ""))
+
+    # ---- Person ----
+
+    @property
+    def seconds(self) -> float:
+        """Maximum wait for a sign-on in the browser."""
+        return SIGN_ON_SECONDS
+
+    @property
+    def wish(self) -> Offer | None:
+        """Sign-on that the person chose on the first page."""
+        return self._way
+
+    @property
+    def here(self) -> bool:
+        """True: the window is in a browser of this machine."""
+        return True
+
+    @property
+    def can_confirm(self) -> bool:
+        """True: the person is at the window."""
+        return True
+
+    def username(self) -> str:
+        """Ask for the user name."""
+        return self._ask(Question("username", _("User name"))).get("username", "").strip()
+
+    def choose(self, offers: Sequence[Offer]) -> Offer:
+        """Ask for one of several sign-ons."""
+        return offers[self._chosen([_described(offer) for offer in offers])]
+
+    def prefers(self, offers: Sequence[Offer]) -> Offer | None:
+        """Ask for a sign-on, or user name and password."""
+        ways = [_("User name and password"), *map(_described, offers)]
+        chosen = self._chosen(ways)
+        return offers[chosen - 1] if chosen else None
+
+    def _chosen(self, ways: Sequence[str]) -> int:
+        answer = self._ask(Question("choice", _("How do you want to sign on?"), ways)).get(
+            "choice", ""
+        )
+        if not answer.isdecimal() or int(answer) >= len(ways):
+            raise CredentialsRefused("no sign-on was chosen", remedy="log on again")
+        return int(answer)
+
+    async def confirm(self, user: str, expected: str) -> bool:
+        """Ask whether to keep the logon of another user."""
+        text = _("The browser signed on as {found}, not as {expected}. Keep this logon?").format(
+            found=user or "?", expected=expected
+        )
+        question = Question("confirm", text)
+        return bool((await trio.to_thread.run_sync(self._ask, question)).get("yes"))
+
+    def warn(self, text: str) -> None:
+        """Show a line."""
+        self.notes.append(text)
+
+    async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
+        """Show the address of the sign-on as a link, until the browser has followed it."""
+        with self._changed:
+            self.question = Question("sign-on", name, address=start)
+            self._changed.notify_all()
+        await led()
+        with self._changed:
+            self.question = None
+            self._changed.notify_all()
+
+    async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
+        """Never called, as a browser is here."""
+        raise CredentialsRefused("a browser of this machine is needed", remedy="log on again")
+
+
+class Logons:
+    """The logons of this window, by id."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Dialogue] = {}
+
+    def begin(
+        self,
+        account: str,
+        request: LogonRequest,
+        way: Offer | None,
+        certificate: Path | None,
+    ) -> Dialogue:
+        """Begin a logon.  Raises ConfigError for an address that cannot be a service's."""
+        base_url(request.url)
+        dialogue = Dialogue(account, request, way, certificate)
+        while len(self._known) >= MOST:
+            del self._known[next(iter(self._known))]
+        self._known[dialogue.id] = dialogue
+        dialogue.begin()
+        return dialogue
+
+    def get(self, key: str) -> Dialogue | None:
+        """Return a logon by its id."""
+        return self._known.get(key)
+
+
+def _described(offer: Offer) -> str:
+    return f"{offer.name} ({offer.description})" if offer.description else offer.name

@@ -1,0 +1,574 @@
+"""Pages of the window: each shows what a command lists, and each form runs a command."""
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from zonedrive import config, formatting
+from zonedrive.cli import error_messages, text_output
+from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.logon.logon import LogonRequest
+from zonedrive.logon.session_bus import own_environment
+from zonedrive.logon.wire import Offer
+from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, config_file
+from zonedrive.translation import translated, translated_count
+from zonedrive.ui import accounts, commands, comparison, session_start
+from zonedrive.ui.accounts import AccountView
+from zonedrive.ui.logons import Logons
+
+HERE = Path(__file__).parent
+EVENT_SECONDS = 1.0
+MOST_ENTRIES = 2000  # of one folder
+LARGEST_CERTIFICATES = 1 << 20  # bytes
+QUESTION_SECONDS = 15.0  # a page of a logon waits this long for the next question
+TEMPORARY = ".goutputstream-"  # names that never leave this machine, as editors write them
+
+
+class Window:
+    """The pages and what they remember."""
+
+    def __init__(self, present: Callable[[], AbstractContextManager[None]]) -> None:
+        """Create the pages; `present` is entered while a page is open."""
+        self._present = present
+        self._logons = Logons()
+        self._at_login: set[str] = set()  # accounts; read when the page is loaded
+        self._said: dict[str, tuple[bool, str]] = {}
+        self._environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.i18n"],
+        )
+        self._environment.install_gettext_callables(  # type: ignore[attr-defined]
+            translated, translated_count, newstyle=True
+        )
+        self._environment.filters |= {
+            "amount": text_output.amount,
+            "when": lambda text: text_output.when(text) if text else "",
+            "shown": formatting.plain,
+        }
+        of = "/a/{name}"
+        self.app = Starlette(
+            routes=[
+                Route("/", self._overview),
+                Route("/events", self._events),
+                Route("/logon", self._logon),
+                Route("/logon", self._begin_logon, methods=["POST"]),
+                Route("/logon/{key}", self._dialogue),
+                Route("/logon/{key}", self._answer, methods=["POST"]),
+                Route("/logon/{key}/wait", self._waited),
+                Route(f"{of}/do/{{what}}", self._do, methods=["POST"]),
+                Route(f"{of}/conflicts", self._conflicts),
+                Route(f"{of}/compare", self._compare),
+                Route(f"{of}/decide", self._decide, methods=["POST"]),
+                Route(f"{of}/files", self._files),
+                Route(f"{of}/versions", self._versions),
+                Route(f"{of}/versions", self._bring_back, methods=["POST"]),
+                Route(f"{of}/version", self._version),
+                Route(f"{of}/trash", self._trash),
+                Route(f"{of}/trash", self._restore, methods=["POST"]),
+                Route(f"{of}/offline", self._offline),
+                Route(f"{of}/offline", self._keep, methods=["POST"]),
+                Route(f"{of}/zones", self._zones),
+                Route(f"{of}/settings", self._settings),
+                Route(f"{of}/help", self._help),
+                Route(f"{of}/report", self._report),
+                Route(f"{of}/logoff", self._logoff),
+                Route(f"{of}/logoff", self._log_off, methods=["POST"]),
+                Mount("/static", StaticFiles(directory=HERE / "static")),
+            ],
+            exception_handlers={
+                ZonedriveError: self._wrong,
+                OSError: self._wrong,
+                404: self._missing,
+            },
+        )
+
+    # ---- parts of every page ----
+
+    def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        ok, said = self._said.pop(request.query_params.get("said", ""), (True, ""))
+        values = {"account": None, "said": said, "said_ok": ok, "names": accounts.names(), **values}
+        return HTMLResponse(self._environment.get_template(template).render(values), status)
+
+    def _to(self, path: str, said: str = "", *, ok: bool = True) -> Response:
+        """Lead to a page after a form, which shows `said` once."""
+        if said:
+            key = secrets.token_urlsafe(8)
+            self._said[key] = ok, said
+            while len(self._said) > 50:
+                del self._said[next(iter(self._said))]
+            path += ("&" if "?" in path else "?") + f"said={key}"
+        return RedirectResponse(path, 303)
+
+    def _told(self, path: str, outcome: commands.Outcome, well: str = "") -> Response:
+        """Lead to a page that shows what a command said."""
+        said = "\n".join(filter(None, (outcome.output.strip(), outcome.said)))
+        return self._to(path, said or (well if outcome.ok else "it failed"), ok=outcome.ok)
+
+    async def _wrong(self, request: Request, error: Exception) -> Response:
+        if isinstance(error, NotLoggedOn):
+            return self._to("/", error_messages.line(error), ok=False)
+        return self._page(request, "wrong.html", 500, error=error_messages.line(error))
+
+    async def _missing(self, request: Request, error: Exception) -> Response:
+        return self._page(request, "wrong.html", 404, error=translated("There is no such page."))
+
+    # ---- overview ----
+
+    def _overview(self, request: Request) -> Response:
+        found = accounts.views()
+        if not found:
+            said = request.query_params.get("said", "")
+            return self._to(f"/logon?said={quote(said)}" if said else "/logon")
+        self._at_login = _at_login(found)
+        return self._page(request, "overview.html", views=found, at_login=self._at_login)
+
+    async def _events(self, request: Request) -> Response:
+        return StreamingResponse(self._stream(request), media_type="text/event-stream")
+
+    async def _stream(self, request: Request) -> AsyncIterator[str]:
+        """Yield the live part of the overview whenever it changes, until the page is closed."""
+        with self._present():
+            former = ""
+            while not await request.is_disconnected():
+                text = await anyio.to_thread.run_sync(self._live, abandon_on_cancel=True)
+                if text != former:
+                    former = text
+                    lines = "".join(f"data: {line}\n" for line in text.splitlines())
+                    yield f"event: overview\n{lines}\n"
+                else:
+                    yield ":\n\n"  # shows a closed connection
+                await asyncio.sleep(EVENT_SECONDS)
+
+    def _live(self) -> str:
+        template = self._environment.get_template("accounts.html")
+        return template.render({"views": accounts.views(), "at_login": self._at_login})
+
+    async def _do(self, request: Request) -> Response:
+        """Run a simple command of one account."""
+        name, what = _name(request), request.path_params["what"]
+        form = await request.form()
+        return await anyio.to_thread.run_sync(self._done, name, what, form)
+
+    def _done(self, name: str, what: str, form: FormData) -> Response:
+        account = accounts.view(name)
+        if what == "open":
+            return self._opened(account, _text(form, "path"))
+        if what == "mount":
+            done = _mounted(name, accounts.default_folder(name))
+            return self._told("/", done, translated("Mounted."))
+        if what in ("start", "do-not-start"):
+            session_start.choose(name, account.mountpoint, start=what == "start")
+            text = translated("This account is mounted at your next login.")
+            never = translated("This account is not mounted at your next login any more.")
+            return self._to("/", text if what == "start" else never)
+        if what == "unmount":
+            done = commands.run("unmount", account.mountpoint)
+            return self._told("/", done, translated("Unmounted."))
+        return self._to("/", translated("There is no such page."), ok=False)
+
+    def _opened(self, account: AccountView, path: str) -> Response:
+        """Show a folder in the file manager."""
+        found = accounts.inside(account, path)
+        opener = shutil.which("xdg-open") or shutil.which("gio")
+        if opener is None:
+            return self._to("/", translated("No file manager was found."), ok=False)
+        words = [opener, *(["open"] if Path(opener).name == "gio" else []), os.fspath(found)]
+        subprocess.Popen(  # noqa: S603
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True, env=own_environment(),
+        )  # fmt: skip
+        return Response(status_code=204)
+
+    # ---- logging on and off ----
+
+    def _logon(self, request: Request) -> Response:
+        """Show the form, with the fields of the last try if it failed."""
+        known = accounts.names()
+        failed = self._logons.get(request.query_params.get("from", ""))
+        name = request.query_params.get("account", "") or (failed.account if failed else "")
+        given = {"url": "", "username": "", "account": name, "profile": ""}
+        if failed is not None:
+            wish = failed.request
+            given |= {"url": wish.url, "username": wish.username, "profile": wish.profile or ""}
+        return self._page(
+            request, "logon.html", given=given, error=failed.error if failed else "",
+            again=accounts.view(name) if name in known else None, fresh=_fresh(known),
+        )  # fmt: skip
+
+    async def _begin_logon(self, request: Request) -> Response:
+        async with request.form(max_part_size=LARGEST_CERTIFICATES) as form:
+            upload = form.get("certificates")
+            pem = await upload.read() if isinstance(upload, UploadFile) and upload.filename else b""
+            return await anyio.to_thread.run_sync(self._begun, request, form, pem)
+
+    def _begun(self, request: Request, form: FormData, pem: bytes) -> Response:
+        given = {key: _text(form, key) for key in ("url", "username", "account", "profile")}
+        name = given["account"] or DEFAULT_ACCOUNT
+        again = accounts.view(name) if name in accounts.names() and form.get("again") else None
+        error = ""
+        if not re.fullmatch(ACCOUNT_NAME, name):
+            error = translated("The name of an account has lower-case letters, digits and hyphens.")
+        url = again.base_url if again else given["url"]
+        if url and "://" not in url:
+            url = f"https://{url}"
+        certificate = _kept(pem) if pem and not error else None
+        if not error:
+            wish = LogonRequest(
+                url=url.rstrip("/"),
+                username=given["username"] or (again.username if again else ""),
+                ca_file=os.fspath(certificate) if certificate else None,
+                profile=given["profile"] or None,
+                save_password=bool(form.get("save")),
+            )
+            provider, document = _text(form, "idp"), _text(form, "personal_id")
+            way = Offer("idp", provider) if provider else None
+            way = Offer("personal-id", document) if document else way
+            try:
+                dialogue = self._logons.begin(name, wish, way, certificate)
+                return self._to(f"/logon/{dialogue.id}")
+            except ZonedriveError as wrong:
+                error = error_messages.line(wrong)
+        if certificate is not None:
+            certificate.unlink(missing_ok=True)
+        return self._page(
+            request, "logon.html", 400, again=again, fresh=_fresh(accounts.names()), error=error,
+            given=given,
+        )  # fmt: skip
+
+    def _dialogue(self, request: Request) -> Response:
+        dialogue = self._logons.get(request.path_params["key"])
+        if dialogue is None:
+            return self._to("/logon", translated("This logon is over; begin again."), ok=False)
+        dialogue.wait(QUESTION_SECONDS)
+        if dialogue.error:
+            return self._to(f"/logon?from={dialogue.id}")
+        if not dialogue.done:
+            return self._page(request, "dialogue.html", dialogue=dialogue)
+        said = [dialogue.done, *dialogue.notes]
+        if not (account := accounts.view(dialogue.account)).mountpoint:
+            done = _mounted(account.name, accounts.default_folder(account.name))
+            said.append(done.said or translated("Mounted."))
+        return self._to("/", "\n".join(said))
+
+    def _waited(self, request: Request) -> Response:
+        """Answer when the logon has gone on, so that its page can be loaded again."""
+        dialogue = self._logons.get(request.path_params["key"])
+        if dialogue is not None:
+            dialogue.wait_for_another(request.query_params.get("at", ""), QUESTION_SECONDS)
+        return Response(status_code=204)
+
+    async def _answer(self, request: Request) -> Response:
+        form = await request.form()
+        dialogue = self._logons.get(request.path_params["key"])
+        if dialogue is not None:
+            dialogue.answer({key: _text(form, key, strip=False) for key in form})
+        return self._to(f"/logon/{request.path_params['key']}")
+
+    def _logoff(self, request: Request) -> Response:
+        return self._page(request, "logoff.html", account=self._view(request), refused="")
+
+    async def _log_off(self, request: Request) -> Response:
+        form = await request.form()
+        return await anyio.to_thread.run_sync(self._logged_off, request, bool(form.get("discard")))
+
+    def _logged_off(self, request: Request, discard: bool) -> Response:
+        account = self._view(request)
+        words = ["logoff", *commands.option(account.name), *(["--discard"] if discard else [])]
+        done = commands.run(*words)
+        if done.ok:
+            return self._told("/", done)
+        return self._page(request, "logoff.html", 409, account=account, refused=done.said)
+
+    # ---- conflicts ----
+
+    def _conflicts(self, request: Request) -> Response:
+        account = self._view(request)
+        found, error = commands.listed("conflicts", *commands.option(account.name))
+        return self._page(
+            request, "conflicts.html", account=account, conflicts=found or [], error=error
+        )
+
+    def _compare(self, request: Request) -> Response:
+        account = self._view(request)
+        given = request.query_params
+        mine, theirs = (accounts.inside(account, given.get(name, "")) for name in ("path", "other"))
+        texts = comparison.text_of(mine), comparison.text_of(theirs)
+        rows = None if None in texts else [*comparison.rows(str(texts[0]), str(texts[1]))]
+        return self._page(
+            request, "compare.html", account=account, path=given["path"], other=given["other"],
+            rows=rows, stamp=_stamp(mine, theirs), sizes=[_size(mine), _size(theirs)],
+        )  # fmt: skip
+
+    async def _decide(self, request: Request) -> Response:
+        form = await request.form()
+        return await anyio.to_thread.run_sync(self._decided, request, form)
+
+    def _decided(self, request: Request, form: FormData) -> Response:
+        """Carry out a decision about a conflict, with files of the mount, as programs do."""
+        account = self._view(request)
+        back = f"/a/{account.name}/conflicts"
+        mine, theirs = (accounts.inside(account, _text(form, key)) for key in ("path", "other"))
+        if form.get("stamp") and _text(form, "stamp") != _stamp(mine, theirs):
+            text = translated("One of the files has changed meanwhile. Compare them again.")
+            return self._to(back, text, ok=False)
+        decision = _text(form, "decision")
+        if decision == "mine":
+            _replace(mine, theirs)
+            said = translated("Your version is the newest version of {} now.").format(theirs.name)
+        elif decision == "theirs":
+            said = translated("Your copy was removed.")
+        elif decision == "both":
+            name = _unused(mine.parent, theirs)
+            mine.rename(mine.parent / name)
+            return self._to(back, translated("Your version is kept as {}.").format(name))
+        else:
+            return self._to(back)
+        if mine != theirs:
+            mine.unlink()
+        return self._to(back, said)
+
+    # ---- files and versions ----
+
+    def _files(self, request: Request) -> Response:
+        account = self._view(request)
+        path = request.query_params.get("path", "").strip("/")
+        folder = accounts.inside(account, path)
+        entries = []
+        with os.scandir(folder) as found:
+            for entry in found:
+                entries.append((entry.is_dir(follow_symlinks=False), entry.name))
+                if len(entries) == MOST_ENTRIES:
+                    break
+        entries.sort(key=lambda entry: (not entry[0], entry[1].casefold()))
+        return self._page(request, "files.html", account=account, path=path, entries=entries)
+
+    def _versions(self, request: Request) -> Response:
+        account = self._view(request)
+        path = request.query_params.get("path", "")
+        found, error = commands.listed("versions", os.fspath(accounts.inside(account, path)))
+        return self._page(
+            request, "versions.html", account=account, path=path, versions=found or [], error=error
+        )
+
+    async def _bring_back(self, request: Request) -> Response:
+        form = await request.form()
+        return await anyio.to_thread.run_sync(self._brought_back, request, form)
+
+    def _brought_back(self, request: Request, form: FormData) -> Response:
+        account, path = self._view(request), _text(form, "path")
+        target, version = os.fspath(accounts.inside(account, path)), _text(form, "version")
+        done = commands.run("versions", target, "--get", version, "-o", target)
+        text = translated("Version {} is the newest version now.").format(version)
+        return self._told(f"/a/{account.name}/versions?path={quote(path)}", done, text)
+
+    def _version(self, request: Request) -> Response:
+        """Send one version as a download."""
+        account, given = self._view(request), request.query_params
+        path = accounts.inside(account, given.get("path", ""))
+        folder = Path(tempfile.mkdtemp(prefix="zonedrive-"))
+        copy = folder / path.name
+        version = given.get("version", "")
+        done = commands.run("versions", os.fspath(path), "--get", version, "-o", os.fspath(copy))
+        if not done.ok:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise ZonedriveError(done.said)
+        return StreamingResponse(
+            _pieces(copy, folder),
+            media_type="application/octet-stream",
+            headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name)}"},
+        )
+
+    def _trash(self, request: Request) -> Response:
+        account = self._view(request)
+        found, error = commands.listed("trash", *commands.option(account.name))
+        return self._page(request, "trash.html", account=account, entries=found or [], error=error)
+
+    async def _restore(self, request: Request) -> Response:
+        form = await request.form()
+        account = await anyio.to_thread.run_sync(self._view, request)
+        words = "restore", *commands.option(account.name), "--", _text(form, "id")
+        done = await anyio.to_thread.run_sync(partial(commands.run, *words))
+        return self._told(f"/a/{account.name}/trash", done)
+
+    # ---- offline, zones, settings, help ----
+
+    def _offline(self, request: Request) -> Response:
+        account = self._view(request)
+        found, error = commands.listed("pin", *commands.option(account.name))
+        return self._page(request, "offline.html", account=account, pins=found or [], error=error)
+
+    async def _keep(self, request: Request) -> Response:
+        form = await request.form()
+        return await anyio.to_thread.run_sync(self._kept_offline, request, form)
+
+    def _kept_offline(self, request: Request, form: FormData) -> Response:
+        account = self._view(request)
+        path = os.fspath(accounts.inside(account, _text(form, "path")))
+        if form.get("remove"):
+            done = commands.run("unpin", path)
+            return self._told(f"/a/{account.name}/offline", done, translated("Not kept any more."))
+        done = commands.run("pin", path)
+        return self._told(f"/a/{account.name}/offline", done)
+
+    def _zones(self, request: Request) -> Response:
+        account = self._view(request)
+        found, error = commands.listed("zones", *commands.option(account.name))
+        return self._page(request, "zones.html", account=account, zones=found or [], error=error)
+
+    def _settings(self, request: Request) -> Response:
+        account = self._view(request)
+        found = config.load(config_file(), account.name)
+        rows = [
+            (name, getattr(found, name), getattr(config.Settings(), name)) for name in config.NAMES
+        ]
+        return self._page(
+            request, "settings.html", account=account, rows=rows, file=config_file(),
+            meanings=meanings(),
+        )  # fmt: skip
+
+    def _help(self, request: Request) -> Response:
+        account = self._view(request)
+        found, error = commands.listed("doctor", *commands.option(account.name))
+        checks = found["checks"] if found else []
+        return self._page(request, "help.html", account=account, checks=checks, error=error)
+
+    def _report(self, request: Request) -> Response:
+        account = self._view(request)
+        done = commands.run("doctor", "--report", "-", *commands.option(account.name))
+        if not done.output:
+            raise ZonedriveError(done.said)
+        name = f"zonedrive-report-{account.name}.txt"
+        return Response(
+            done.output,
+            media_type="text/plain; charset=utf-8",
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        )
+
+    def _view(self, request: Request) -> AccountView:
+        return accounts.view(_name(request))
+
+
+def meanings() -> dict[str, str]:
+    """Return what each setting means."""
+    _ = translated
+    return {
+        "settle": _("Seconds after the last close before a file is uploaded."),
+        "close": _("Whether closing a file waits until the service has it."),
+        "fsync": _("Whether a program that asks for safety waits for the disk or the service."),
+        "refresh": _("Seconds that the list of a folder counts as current."),
+        "cache_size": _("Most bytes of downloaded files on this disk."),
+        "encrypt": _("Whether files and names are encrypted on this disk."),
+        "connections": _("Most connections to the service at once."),
+        "upload_limit": _("Most bytes sent per second; 0 for no limit."),
+        "download_limit": _("Most bytes received per second; 0 for no limit."),
+        "local_only": _("Names of files that never leave this machine."),
+        "guard": _("Programs that read only what is on this disk already."),
+        "executable": _("Whether files that coworkers marked can be run as programs."),
+        "profile": _("What this deployment of the service can do; none means as at the logon."),
+    }
+
+
+def _mounted(name: str, folder: Path) -> commands.Outcome:
+    """Mount an account, by its unit of the service manager where that is what a login starts."""
+    if session_start.has_unit(name) and folder == accounts.default_folder(name):
+        done = session_start.start_unit(name)
+        if done.ok:
+            return done
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as wrong:
+        return commands.Outcome(1, "", error_messages.line(wrong))
+    return commands.run("mount", os.fspath(folder), *commands.option(name))
+
+
+def _at_login(views: list[AccountView]) -> set[str]:
+    return {view.name for view in views if session_start.is_on(view.name)}
+
+
+def _fresh(known: list[str]) -> str:
+    """Return the name for a new account, "" if the person has to choose."""
+    return "" if DEFAULT_ACCOUNT in known else DEFAULT_ACCOUNT
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["name"])
+
+
+def _text(form: FormData, key: str, *, strip: bool = True) -> str:
+    """Return a field of a form, "" if it is missing or a file."""
+    value = form.get(key, "")
+    text = value if isinstance(value, str) else ""
+    return text.strip() if strip else text
+
+
+def _kept(pem: bytes) -> Path:
+    """Keep an uploaded file for the logon, which copies it."""
+    descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".pem")
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(pem)
+    return Path(name)
+
+
+def _stamp(*paths: Path) -> str:
+    """Return a text that changes with the files."""
+    return ",".join(f"{found.st_mtime_ns}-{found.st_size}" for found in map(os.stat, paths))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Make the bytes of a file the next version of another one, as an editor saves."""
+    temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(4)}"
+    try:
+        shutil.copyfile(source, temporary)
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _unused(folder: Path, original: Path) -> str:
+    """Return a free name for the kept copy of a file."""
+    for number in range(1, 1000):
+        again = f" {number}" if number > 1 else ""
+        name = f"{original.stem} ({translated('mine')}{again}){original.suffix}"
+        if not os.path.lexists(folder / name):
+            return name
+    raise ZonedriveError("there is no free name for your version", remedy="rename it yourself")
+
+
+def _pieces(file: Path, folder: Path) -> Any:
+    """Yield the bytes of a file, and remove it at the end."""
+    try:
+        with file.open("rb") as opened:
+            while piece := opened.read(1 << 20):
+                yield piece
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

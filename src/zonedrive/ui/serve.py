@@ -1,0 +1,184 @@
+"""Process of the window: one for each user, from the first page until the last one is closed.
+
+A second `zonedrive ui` asks the running process for a start address, on a socket in the private
+runtime folder.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from zonedrive.cli.browser import browser_commands, leading_to, opened_by
+from zonedrive.errors import ZonedriveError
+from zonedrive.logon.session_bus import own_environment
+from zonedrive.paths import private_dir, runtime_dir
+from zonedrive.ui.access import Guard, Keys, OwnProtocol
+from zonedrive.ui.pages import Window
+
+FIRST_SECONDS = 120.0  # until the first page is open
+CLOSED_SECONDS = 10.0  # after the last page was closed; a reload takes less
+QUIET_SECONDS = 900.0  # without scripts, no page tells that it is open
+REQUEST = 4096  # bytes
+
+
+def run(page: str, *, browser: bool) -> str:
+    """Open the window at `page`, a path; serve it until it is closed.
+
+    Prints the address without `browser`.  Returns "" after that, or at once with what to tell the
+    person if another process serves the window.
+    """
+    folder = runtime_dir()
+    private_dir(folder)
+    with _alone(folder / "ui.lock") as first:
+        if first:
+            _serve(folder / "ui.sock", page, browser)
+            return ""
+    address = _asked(folder / "ui.sock", page)
+    _open(address, browser, wait=5.0)
+    return "the window is open already"
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Yield True if no other process of this user serves the window."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _asked(path: Path, page: str) -> str:
+    """Return a start address of the process that serves the window.  Raises ZonedriveError."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(10)
+            connection.connect(os.fspath(path))
+            connection.sendall(page.encode() + b"\n")
+            with connection.makefile("r", encoding="utf-8") as answer:
+                address = answer.readline().strip()
+    except OSError as wrong:
+        raise ZonedriveError(
+            f"the window is open already, and does not answer ({wrong})",
+            remedy="close it, wait some seconds and try again",
+        ) from wrong
+    if not address:
+        raise ZonedriveError("the window is just being closed", remedy="try again")
+    return address
+
+
+def _serve(path: Path, page: str, browser: bool) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    host = f"127.0.0.1:{listening.getsockname()[1]}"
+    keys, presence = Keys(), Presence()
+    window = Window(presence.open)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            Guard(window.app, keys, host, presence.used),
+            http=OwnProtocol, ws="none", lifespan="off", loop="asyncio", log_config=None,
+            access_log=False, server_header=False, timeout_graceful_shutdown=2,
+            limit_concurrency=200,
+        )
+    )  # fmt: skip
+    address = f"http://{host}{keys.start(page)}"
+    threading.Thread(target=_open, args=(address, browser), daemon=True).start()
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    try:
+        asyncio.run(_until_closed(server, listening, path, keys, host, presence))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+async def _until_closed(
+    server: uvicorn.Server,
+    listening: socket.socket,
+    path: Path,
+    keys: Keys,
+    host: str,
+    presence: "Presence",
+) -> None:
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            page = (await asyncio.wait_for(reader.readline(), 10)).decode().strip()
+            presence.expect()
+            writer.write(f"http://{host}{keys.start(page)}\n".encode())
+            await writer.drain()
+        writer.close()
+
+    others = await asyncio.start_unix_server(tell, path, limit=REQUEST)
+    async with others:
+        watching = asyncio.create_task(_watch(server, presence))
+        await server.serve([listening])
+        watching.cancel()
+
+
+async def _watch(server: uvicorn.Server, presence: "Presence") -> None:
+    while not presence.is_over():  # noqa: ASYNC110  a point in time, which moves
+        await asyncio.sleep(0.5)
+    server.should_exit = True
+
+
+class Presence:
+    """Whether a page is open: each page keeps one request for events."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._end = time.monotonic() + FIRST_SECONDS
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Count a page during the block."""
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+            self._end = time.monotonic() + CLOSED_SECONDS
+
+    def used(self) -> None:
+        """Note a request: its page is read, perhaps without scripts."""
+        if not self._open:
+            self._end = max(self._end, time.monotonic() + QUIET_SECONDS)
+
+    def expect(self) -> None:
+        """Note that a page is about to be opened."""
+        self._end = max(self._end, time.monotonic() + FIRST_SECONDS)
+
+    def is_over(self) -> bool:
+        """Return True if all pages are closed."""
+        return not self._open and time.monotonic() > self._end
+
+
+def _open(address: str, browser: bool, wait: float = 60.0) -> None:
+    """Open an address in the person's browser; print it if that fails or is not wanted."""
+    commands = browser_commands(os.environ) if browser else []
+    # A page of ours leads to the address: every user can read the arguments of a command.
+    with leading_to(address) as page:
+        if page is not None and commands and opened_by(commands, page.as_uri(), own_environment()):
+            time.sleep(wait)  # the browser reads the page
+            return
+    print(f"Open this address in a browser of this machine: {address}", flush=True)
+    if browser and shutil.which("notify-send") and not sys.stdout.isatty():
+        subprocess.run(  # noqa: S603
+            [str(shutil.which("notify-send")), "--app-name=zonedrive", "--icon=zonedrive", "Zones",
+             "No browser was found to show the window."],
+            check=False,
+        )  # fmt: skip

@@ -1,0 +1,83 @@
+"""Mounting an account at each login: by its systemd user unit, else by the desktop's autostart.
+
+The unit mounts on the default folder.  An account that is mounted elsewhere, or a session without
+a service manager or without the unit, gets a file in the desktop's autostart folder.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+from zonedrive.errors import ZonedriveError
+from zonedrive.paths import home
+from zonedrive.ui import accounts
+from zonedrive.ui.commands import Outcome
+
+SECONDS = 60.0
+
+
+def is_on(name: str) -> bool:
+    """Return True if the account is mounted at each login."""
+    return _entry(name).exists() or _systemctl("is-enabled", "--quiet", _unit(name)).ok
+
+
+def choose(name: str, mountpoint: str, *, start: bool) -> None:
+    """Mount the account at each login, or stop doing so.  Raises ZonedriveError."""
+    folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
+    by_unit = folder == accounts.default_folder(name) and has_unit(name)
+    if start and by_unit:
+        done = _systemctl("enable", _unit(name))
+        if not done.ok:
+            raise ZonedriveError(done.said, remedy="see 'systemctl --user status'")
+        return
+    entry = _entry(name)
+    if start:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.write_text(_text(name, folder), "utf-8")
+        return
+    entry.unlink(missing_ok=True)
+    if has_unit(name):
+        _systemctl("disable", _unit(name))
+
+
+def has_unit(name: str) -> bool:
+    """Return True if a service manager of this user has the unit."""
+    return _systemctl("cat", _unit(name)).ok
+
+
+def start_unit(name: str) -> Outcome:
+    """Start the unit, which mounts the account on the default folder."""
+    return _systemctl("start", _unit(name))
+
+
+def _unit(name: str) -> str:
+    return f"zonedrive@{name}.service"
+
+
+def _systemctl(*words: str) -> Outcome:
+    try:
+        done = subprocess.run(  # noqa: S603
+            ["systemctl", "--user", *words],  # noqa: S607  found as in a shell
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as wrong:
+        return Outcome(1, "", str(wrong))
+    return Outcome(done.returncode, "", done.stderr.decode("utf-8", "replace").strip())
+
+
+def _entry(name: str) -> Path:
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    base = Path(given) if given.startswith("/") else home() / ".config"
+    return base / "autostart" / f"zonedrive-{name}.desktop"
+
+
+def _text(name: str, folder: Path) -> str:
+    """Return the file for the desktop; the folder is quoted as its specification asks."""
+    place = os.fspath(folder)
+    for char in '\\"`$':
+        place = place.replace(char, f"\\{char}")
+    place = place.replace("\\", "\\\\").replace("%", "%%")  # first as a string of the file
+    return (
+        "[Desktop Entry]\nType=Application\nName=Zones\nIcon=zonedrive\nNoDisplay=true\n"
+        f'Exec=zonedrive mount "{place}" --account {name}\n'
+    )

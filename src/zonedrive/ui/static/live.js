@@ -1,0 +1,19 @@
+"use strict";
+// Keep one request open while the page is open, and show the live part when it changes.
+const live = document.getElementById("live");
+const events = new EventSource("/events");
+events.addEventListener("overview", event => {
+  if (!live) return;
+  const focused = document.activeElement && document.activeElement.id;
+  live.innerHTML = event.data;
+  if (focused) document.getElementById(focused)?.focus();
+});
+events.addEventListener("error", () => {
+  document.getElementById("away").hidden = events.readyState !== EventSource.CLOSED &&
+    events.readyState !== EventSource.CONNECTING;
+});
+events.addEventListener("open", () => { document.getElementById("away").hidden = true; });
+
+// Load the page of a logon again when the logon has gone on.
+const waiting = document.querySelector("[data-wait]");
+if (waiting) fetch(waiting.dataset.wait).then(() => location.reload(), () => {});

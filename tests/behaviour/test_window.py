@@ -1,0 +1,257 @@
+"""The window: tasks of a person in a real browser, and what others cannot do."""
+
+import importlib.util
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from tests.harness import intruder, world
+from tests.harness.chromium import Chromium
+from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.machine import Machine, Mounted
+from tests.harness.waiting import eventually
+
+ALICE = f"alice@{world.DOMAIN}"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+PAGES = ("files", "conflicts", "trash", "offline", "zones", "settings", "help", "logoff")
+
+
+class Window:
+    """Process of the window, and a browser that has opened it."""
+
+    def __init__(self, machine: Machine, chromium: Chromium) -> None:
+        self.chromium = chromium
+        self.process = subprocess.Popen(
+            [COMMAND, "ui", "--no-browser"], env=machine.environment, cwd=machine.folder,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8",
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/start/\S+", said)
+        assert found is not None, said
+        self.start, self.port = found[0], int(found[1])
+        self.base = f"http://127.0.0.1:{self.port}"
+
+    def go(self, path: str) -> None:
+        """Open a page."""
+        self.chromium.go(self.base + path)
+
+    def close(self) -> None:
+        """Leave the page and end the process."""
+        self.chromium.go("about:blank")
+        self.process.terminate()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    """Yield a browser."""
+    browser = Chromium()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def window(mounted: Mounted, chromium: Chromium) -> Iterator[Window]:
+    """Yield the open window of a person whose zones are mounted."""
+    found = Window(mounted.machine, chromium)
+    chromium.go(found.start)
+    chromium.until("Connected")
+    yield found
+    found.close()
+
+
+def violations(chromium: Chromium) -> list[str]:
+    """Return what the rules for accessible pages find on the page."""
+    package = importlib.util.find_spec("axe_playwright_python")
+    assert package is not None, "axe is missing: run packaging/setup --tests"
+    script = Path(next(iter(package.submodule_search_locations or []))) / "axe.min.js"
+    found: list[str] = chromium.run(
+        script.read_text("utf-8")
+        + f";return axe.run(document, {{runOnly: {json.dumps(RULES)}}}).then(found =>"
+        " found.violations.map(one => one.id + ': ' + one.nodes.map(n => n.html).join(' ')))"
+    )
+    return found
+
+
+def clash(mounted: Mounted, name: str) -> None:
+    """Make a conflict: Bob saves the file while Alice edits it."""
+    mounted.allow("came in between")
+    assert (mounted.root / name).read_bytes()
+    with (mounted.root / name).open("r+b", buffering=0) as file:
+        file.truncate()
+        file.write(b"mine\n")
+        mounted.zone.write(name, b"theirs\n")
+    mounted.sync()
+    assert mounted.conflicts()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [320, 1280])
+def test_all_pages_are_accessible(mounted: Mounted, window: Window, width: int, dark: bool) -> None:
+    """The rules of WCAG 2.2 AA find nothing, and no page is wider than the window."""
+    clash(mounted, "notes.txt")
+    (copy,) = mounted.conflicts()
+    inside = f"{mounted.root.name}/notes.txt"
+    compare = f"compare?path={quote(copy['path'])}&other={quote(copy['original'])}"
+    window.chromium.show_as(width, dark=dark)
+    of = "/a/default/"
+    found = {}
+    for path in ["/", "/logon", "/nothing", *(of + page for page in PAGES),
+                 f"{of}versions?path={quote(inside)}", of + compare]:  # fmt: skip
+        window.go(path)
+        found[path] = violations(window.chromium)
+        assert window.chromium.run("return document.documentElement.scrollWidth") <= width, path
+    assert not {path: said for path, said in found.items() if said}
+
+
+def test_a_version_is_brought_back(mounted: Mounted, window: Window) -> None:
+    """One click makes an earlier version the newest one."""
+    path = mounted.root / "notes.txt"
+    former = path.read_bytes()
+    path.write_bytes(b"changed\n")
+    mounted.sync()
+    window.go(f"/a/default/versions?path={quote(f'{mounted.root.name}/notes.txt')}")
+    window.chromium.click('form button[value="1"]')
+    window.chromium.until("Version 1 is the newest version now.")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == former
+    assert len(mounted.zone.versions("notes.txt")) == 3
+
+
+def test_a_deleted_file_is_restored(mounted: Mounted, window: Window) -> None:
+    """The trash restores with one click."""
+    (mounted.root / "notes.txt").unlink()
+    mounted.sync()
+    (deleted,) = mounted.zone.trash()
+    window.go("/a/default/trash")
+    window.chromium.click(f'button[value="{deleted["id"]}"]')
+    window.chromium.until("restored ")
+    eventually((mounted.root / "notes.txt").exists, what="it is back")
+
+
+@pytest.mark.parametrize(
+    ("decision", "content"), [("mine", b"mine\n"), ("theirs", b"theirs\n"), ("both", b"theirs\n")]
+)
+def test_a_conflict_is_decided(
+    mounted: Mounted, window: Window, decision: str, content: bytes
+) -> None:
+    """Both versions stand side by side, and one click decides."""
+    clash(mounted, "notes.txt")
+    before = len(mounted.zone.versions("notes.txt"))
+    window.go("/a/default/conflicts")
+    window.chromium.click("main a.button")
+    shown = window.chromium.until("Keep mine")
+    assert "mine" in shown and "theirs" in shown
+    window.chromium.click(f'button[value="{decision}"]')
+    window.chromium.until("There are no conflicts.")
+    mounted.sync()
+    assert mounted.zone.read("notes.txt") == content
+    assert len(mounted.zone.versions("notes.txt")) == before + (decision == "mine")
+    kept = [name for name in mounted.zone.listing() if name.startswith("notes")]
+    assert len(kept) == (2 if decision == "both" else 1)
+    assert not mounted.conflicts()
+
+
+def test_a_file_is_kept_offline(mounted: Mounted, window: Window) -> None:
+    """A click keeps a file on this computer, and another one stops it."""
+    window.go(f"/a/default/files?path={quote(mounted.root.name)}")
+    inside = f"{mounted.root.name}/notes.txt"
+    window.chromium.click(f'button[value="{inside}"]')
+    window.chromium.until("1 file here")
+    pinned = json.loads(mounted.machine.done("pin", "--json"))
+    assert [one["path"] for one in pinned] == [inside]
+    window.chromium.click(f'button[value="{inside}"]')
+    window.chromium.until("Nothing is kept offline.")
+    assert json.loads(mounted.machine.done("pin", "--json")) == []
+
+
+def test_uploads_show_without_a_reload(mounted: Mounted, window: Window) -> None:
+    """What waits, and that it has arrived, shows by itself."""
+    window.go("/")
+    with mounted.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        (mounted.root / "waits.txt").write_bytes(b"x")
+        window.chromium.until("waits.txt")
+    mounted.sync()
+    window.chromium.until("everything is on the service")
+
+
+def test_a_name_from_the_service_is_text(mounted: Mounted, window: Window) -> None:
+    """A file's name cannot become a part of the page."""
+    name = "<img src=x onerror=alert(1)>.txt"
+    mounted.zone.write(name, b"x")
+    eventually(lambda: name in mounted.names(mounted.root), what="the file shows")
+    window.go(f"/a/default/files?path={quote(mounted.root.name)}")
+    assert name in window.chromium.text
+    assert window.chromium.run("return document.querySelectorAll('img').length") == 0
+
+
+def test_logging_on_mounting_and_logging_off(
+    deployment: Deployment, machine: Machine, chromium: Chromium
+) -> None:
+    """A person logs on, with the certificate authority of the organization, sees the mount, and
+    logs off; a wrong password is told, and nothing is typed twice."""
+    window = Window(machine, chromium)
+    chromium.show_as(1280, dark=False)
+    folder = machine.folder / "Zones" / "default"
+    try:
+        chromium.go(window.start)
+        chromium.until("Address of the service")
+        chromium.fill("url", deployment.base_url)
+        chromium.fill("username", ALICE)
+        chromium.click("form button")
+        chromium.until("is not trusted")
+        chromium.choose_file("certificates", deployment.ca_file)
+        chromium.fill("profile", "sandbox")
+        chromium.click("form button")
+        chromium.until("Password")
+        chromium.fill("password", "wrong")
+        chromium.click("form button")
+        chromium.until("wrong password")
+        chromium.choose_file("certificates", deployment.ca_file)
+        chromium.click("form button")
+        chromium.until("Password")
+        chromium.fill("password", world.PASSWORDS["alice"])
+        chromium.click("form button")
+        shown = chromium.until("Mounted.")
+        assert f"logged on to {deployment.base_url} as {ALICE}" in shown
+        assert folder.is_mount()
+        window.go("/a/default/logoff")
+        chromium.click("form button")
+        chromium.until("logged off")
+        assert not folder.is_mount()
+    finally:
+        machine.run("unmount", folder, "--now")
+        window.close()
+
+
+def test_another_user_of_the_machine_gets_nothing(mounted: Mounted, window: Window) -> None:
+    """A connection of another user is closed, whatever it sends."""
+    for path in ("/", urlsplit(window.start).path, "/static/style.css"):
+        said = intruder.request("127.0.0.1", window.port, intruder.get(path, window.port))
+        assert said == b""
+
+
+def test_a_second_start_opens_the_same_window(mounted: Mounted, window: Window) -> None:
+    """The command ends at once, and its address leads to a page of the first one."""
+    said = mounted.machine.done("ui", "--no-browser", "--page", "trash")
+    assert "open already" in said
+    found = re.search(r"http://\S+", said)
+    assert found is not None and urlsplit(found[0]).port == window.port
+    window.chromium.go(found[0])
+    window.chromium.until("Trash")
+    assert window.chromium.address == f"{window.base}/a/default/trash"
+
+
+def test_the_window_ends_with_its_page(mounted: Mounted, window: Window) -> None:
+    """Some seconds after the last page is closed, the process ends; the mount stays."""
+    window.chromium.go("about:blank")
+    assert window.process.wait(60) == 0
+    assert mounted.is_mounted()

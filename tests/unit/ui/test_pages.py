@@ -1,0 +1,83 @@
+"""Parts of the window that need no browser and no mount."""
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+
+from zonedrive import config
+from zonedrive.errors import ZonedriveError
+from zonedrive.ui import accounts, comparison, pages, session_start
+from zonedrive.ui.accounts import AccountView
+from zonedrive.ui.serve import Presence
+
+
+def test_every_setting_has_a_meaning() -> None:
+    """The page of the settings explains each of them, and none that does not exist."""
+    assert set(pages.meanings()) == set(config.NAMES)
+
+
+def test_a_comparison_shows_what_differs() -> None:
+    """Changed, added and removed lines stand beside each other; equal runs are shortened."""
+    same = [f"line {number}\n" for number in range(20)]
+    left = "".join(["mine\n", *same, "removed\n"])
+    right = "".join(["theirs\n", *same, "added\n", "added too\n"])
+    rows = [*comparison.rows(left, right)]
+    assert (rows[0].kind, rows[0].left, rows[0].right) == ("changed", "mine", "theirs")
+    kinds = [row.kind for row in rows]
+    assert kinds.count("gap") == 1 and kinds.count("same") == 2 * comparison.CONTEXT
+    assert (rows[-1].kind, rows[-1].left, rows[-1].right) == ("added", "", "added too")
+    assert not [*comparison.rows(left, left)]
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"a\0b", b"x" * (comparison.LARGEST + 1)])
+def test_what_is_no_text_is_not_compared(tmp_path: Path, data: bytes) -> None:
+    """Bytes that are no UTF-8 text, and long files, are opened by other programs."""
+    (tmp_path / "file").write_bytes(data)
+    assert comparison.text_of(tmp_path / "file") is None
+
+
+@pytest.mark.parametrize("path", ["..", "../other", "a/../../b", "/etc/passwd"])
+def test_a_page_does_not_leave_the_mount(path: str) -> None:
+    """A path in an address is below the mount point."""
+    view = AccountView("default", "", "", "", "", {"mountpoint": "/home/me/Zones"})
+    with pytest.raises(ZonedriveError):
+        accounts.inside(view, path)
+    assert accounts.inside(view, "a/./b") == Path("/home/me/Zones/a/b")
+
+
+def test_the_file_for_the_autostart_folder_starts_the_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a service manager the desktop mounts, on a folder of any name."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))  # no systemctl
+    folder = tmp_path / 'My "zones" $HOME `id` 100% \\'
+    session_start.choose("work", str(folder), start=True)
+    assert session_start.is_on("work") and not session_start.is_on("default")
+    entry = configparser.RawConfigParser()
+    entry.read(tmp_path / "autostart" / "zonedrive-work.desktop", "utf-8")
+    command = entry["Desktop Entry"]["Exec"].replace("\\\\", "\\").replace("%%", "%")
+    before, quoted, after = re.fullmatch(r'(.*?) "((?:[^"\\]|\\.)*)" (.*)', command).groups()  # type: ignore[union-attr]
+    assert (before, after) == ("zonedrive mount", "--account work")
+    assert re.sub(r"\\(.)", r"\1", quoted) == str(folder)
+    session_start.choose("work", str(folder), start=False)
+    assert not session_start.is_on("work")
+
+
+def test_the_window_ends_after_its_last_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open page keeps it; a reload does not end it; a closed page does, after some seconds."""
+    now = 1000.0
+    monkeypatch.setattr("zonedrive.ui.serve.time.monotonic", lambda: now)
+    presence = Presence()
+    presence.used()
+    with presence.open():
+        now += 100_000
+        assert not presence.is_over()
+    now += 5
+    assert not presence.is_over()
+    with presence.open():
+        pass
+    now += 11
+    assert presence.is_over()

@@ -17,7 +17,7 @@ import msgspec
 
 from zonedrive import toml_input
 from zonedrive.errors import ConfigError
-from zonedrive.paths import SYSTEM_FOLDER, expanded, no_folder, obstacle
+from zonedrive.paths import SYSTEM_FOLDER, expanded, no_folder, obstacle, write_private
 
 LONGEST = 1 << 20  # bytes of a settings file
 
@@ -113,6 +113,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 NAMES = Settings.__struct_fields__
 HINTS = typing.get_type_hints(Settings)
+LISTS = tuple(name for name in NAMES if typing.get_origin(HINTS[name]) is tuple)
+
+
+def choices(name: str) -> tuple[str, ...]:
+    """Return the words that a setting can be, () if it is not one of a few words."""
+    kind = HINTS[name]
+    return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +164,23 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
                 f"the organization's policy allows only {self.base_url}, not {base_url}",
                 remedy="run 'zonedrive logon' without an address",
             )
+
+    def check_logon(self, *, ca_file: str | None, profile: str | None, save_password: bool) -> None:
+        """Raise ConfigError if the policy cannot be read or forbids what a logon asks for."""
+        if not self.allows_logon:
+            raise self.problems[0]
+        if save_password and not self.allows_saved_password:
+            raise ConfigError(
+                "the organization's policy forbids to save the password",
+                remedy="log on without --save-password",
+            )
+        for option, given in (("ca_file", ca_file), ("profile", profile)):
+            if option in self.policy and given not in (None, self.policy[option]):
+                name = option.replace("_", "-")
+                raise ConfigError(
+                    f"the organization's policy sets {option} to {self.policy[option]}",
+                    remedy=f"log on without --{name}",
+                )
 
     def applied(
         self, own: Mapping[str, object], tell: Callable[[str], None] | None = None
@@ -297,6 +321,51 @@ def load(
     return shared.applied(values, tell)
 
 
+def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
+    """Set settings of `account` in the file, which keeps its comments; None removes one.
+
+    Values are as in `-o` options, but lists have an item in each line.
+
+    Raises ConfigError, and then changes nothing.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    text = _text(path)
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError as wrong:
+        raise ConfigError(f"{path} cannot be read ({wrong})", remedy="fix the file") from wrong
+    table: typing.Any = document
+    for name in ("account", account):
+        if not isinstance(table.setdefault(name, tomlkit.table(is_super_table=True)), dict):
+            raise ConfigError(f"{path}: account must be tables such as [account.default]")
+        table = table[name]
+    for name, given in values.items():
+        if given is None:
+            table.pop(name, None)
+            continue
+        value: object = _from_text(name, given)
+        if isinstance(value, tuple):
+            value = [item for line in given.splitlines() if (item := line.strip())]
+        _checked(name, value, str(path), path.parent)
+        table[name] = value
+    write_private(path.resolve(), tomlkit.dumps(document).encode())
+
+
+def as_text(value: object) -> str:
+    """Return the value of a setting as `change` takes it."""
+    if isinstance(value, tuple):
+        return "\n".join(value)
+    if isinstance(value, bool) or value is None:
+        return str(value or "").lower() if value is not False else "false"
+    if isinstance(value, int):
+        for unit in ("T", "G", "M", "K"):
+            if value and value % UNITS[unit] == 0:
+                return f"{value // UNITS[unit]}{unit}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _text(path: Path) -> str:
     """Return the text of a settings file, "" if there is none. Raises ConfigError."""
     try:
@@ -338,8 +407,7 @@ def _checked(name: str, value: object, where: str, folder: Path) -> object:
         hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(NAMES)}"
         raise ConfigError(f"{where}: there is no setting {name!r}", remedy=hint)
     kind = HINTS[name]
-    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
-    allowed = " or ".join(choices) or KINDS.get(kind, "a text")
+    allowed = " or ".join(choices(name)) or KINDS.get(kind, "a text")
     if name in SIZES:
         value, allowed = _size(value), "a number of bytes, for example 500M or 10G"
     try:

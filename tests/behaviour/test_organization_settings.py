@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.harness import world
+from tests.harness.chromium import Chromium
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
+from tests.harness.window import Window
 
 PASSWORD = f"{world.PASSWORDS['alice']}\n"
 USER = ("--username", f"alice@{world.DOMAIN}", "--password-stdin")
+
+
+OVERLAY = 'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc'
 
 
 class Office:
@@ -40,9 +45,7 @@ class Office:
     def run(self, script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run a shell script with the password as its input; `$zd` is the command."""
         # An overlay, because /etc/zonedrive does not exist on this machine.
-        inside = (
-            'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc && zd=$1 && shift && set -u && '
-        )
+        inside = f"{OVERLAY} && zd=$1 && shift && set -u && "
         program = Path(sys.executable).with_name("zonedrive")
         return subprocess.run(
             ["unshare", "--mount", "sh", "-c", inside + script, self.etc, program, *arguments],
@@ -110,3 +113,34 @@ def test_an_unreadable_file_forbids_a_logon_and_makes_mounts_read_only(office: O
     assert "mounts are read-only until then" in ended.stdout
     assert "Read-only file system" in ended.stderr
     assert "local" in ended.stdout
+
+
+def test_the_window_asks_only_for_name_and_password(office: Office) -> None:
+    """Address, authority and profile are the organization's, and its policies cannot be changed."""
+    inside = ("unshare", "--mount", "sh", "-c", f'{OVERLAY} && exec "$@"', office.etc)
+    chromium = Chromium()
+    window = Window(office.machine, chromium, inside)
+    try:
+        chromium.go(window.start)
+        assert "the service of your organization" in chromium.until("User name")
+        fields = chromium.run(
+            "return [...document.querySelectorAll('form [name]')].map(f => f.name)"
+        )
+        assert not {"url", "profile", "save"} & set(fields)
+        chromium.fill("username", USER[1])
+        chromium.click("form button")
+        chromium.until("Password")
+        chromium.fill("password", PASSWORD.strip())
+        chromium.click("form button")
+        chromium.until("Mounted.")
+        account = next(office.machine.folder.rglob("account.json")).read_text()
+        assert '"profile": "acme"' in account
+        window.go("/a/default/settings")
+        assert "Your organization has set it." in chromium.text
+        assert not chromium.run("return document.querySelectorAll('[name=encrypt]').length")
+        window.go("/a/default/logoff")
+        chromium.click("form button")
+        chromium.until("logged off")
+    finally:
+        window.close()
+        chromium.close()

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -12,42 +11,14 @@ import pytest
 
 from tests.harness import intruder, world
 from tests.harness.chromium import Chromium
-from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
+from tests.harness.window import Window
 
 ALICE = f"alice@{world.DOMAIN}"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 PAGES = ("files", "conflicts", "trash", "offline", "zones", "settings", "help", "logoff")
-
-
-class Window:
-    """Process of the window, and a browser that has opened it."""
-
-    def __init__(self, machine: Machine, chromium: Chromium) -> None:
-        self.chromium = chromium
-        self.process = subprocess.Popen(
-            [COMMAND, "ui", "--no-browser"], env=machine.environment, cwd=machine.folder,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8",
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/start/\S+", said)
-        assert found is not None, said
-        self.start, self.port = found[0], int(found[1])
-        self.base = f"http://127.0.0.1:{self.port}"
-
-    def go(self, path: str) -> None:
-        """Open a page."""
-        self.chromium.go(self.base + path)
-
-    def close(self) -> None:
-        """Leave the page and end the process."""
-        self.chromium.go("about:blank")
-        self.process.terminate()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.process.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +142,27 @@ def test_a_file_is_kept_offline(mounted: Mounted, window: Window) -> None:
     window.chromium.click(f'button[value="{inside}"]')
     window.chromium.until("Nothing is kept offline.")
     assert json.loads(mounted.machine.done("pin", "--json")) == []
+
+
+def test_settings_are_changed(mounted: Mounted, window: Window) -> None:
+    """A saved value is in the file, whose comments stay; a wrong one is refused and still shown."""
+    file = mounted.machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("# mine\nrefresh = 12.5 # often\n")
+    window.go("/a/default/settings")
+    window.chromium.fill("cache_size", "lots")
+    window.chromium.fill("settle", "2")
+    window.chromium.click("form button")
+    window.chromium.until("cache_size cannot be 'lots'")
+    assert file.read_text() == "# mine\nrefresh = 12.5 # often\n"
+    window.chromium.fill("cache_size", "2G")
+    window.chromium.click("form button")
+    window.chromium.until("Saved.")
+    assert file.read_text() == (
+        '# mine\nrefresh = 12.5 # often\n\n[account.default]\nsettle = 2.0\ncache_size = "2G"\n'
+    )
+    shown = window.chromium.run("return document.querySelector('[name=refresh]').value")
+    assert shown == "12.5"
 
 
 def test_uploads_show_without_a_reload(mounted: Mounted, window: Window) -> None:

@@ -218,3 +218,40 @@ def test_a_policy_names_the_only_service(file: Path) -> None:
     system.check_service("https://A.example/")
     with pytest.raises(ConfigError, match=r"allows only https://a\.example"):
         system.check_service("https://b.example")
+
+
+def test_a_change_keeps_the_rest_of_the_file(file: Path) -> None:
+    """Comments, other accounts and a symbolic link stay; None removes a value."""
+    place = file.with_name("dotfiles.toml")
+    place.write_text("# mine\nsettle = 3.0 # slow\n\n[account.work]\nrefresh = 9.0\n")
+    file.symlink_to(place)
+    config.change(
+        file, "home", {"cache_size": "2G", "encrypt": "false", "local_only": "*.a\n\n b:c "}
+    )
+    assert file.is_symlink() and place.read_text().startswith("# mine\nsettle = 3.0 # slow\n")
+    found = config.load(file, "home", system=config.Organization())
+    assert (found.settle, found.cache_size, found.encrypt) == (3.0, 2 << 30, False)
+    assert found.local_only == ("*.a", "b:c")
+    assert config.load(file, "work", system=config.Organization()).refresh == 9.0
+    config.change(file, "home", {"encrypt": None, "settle": None})
+    again = config.load(file, "home", system=config.Organization())
+    assert (again.encrypt, again.settle, again.cache_size) == (True, 3.0, 2 << 30)
+
+
+@pytest.mark.parametrize(
+    "values", [{"settle": "1", "nonsense": "1"}, {"cache_size": "many"}, {"settle": "-1"}]
+)
+def test_a_wrong_change_changes_nothing(file: Path, values: dict[str, str]) -> None:
+    """One wrong value leaves the file as it was."""
+    file.write_text("refresh = 5.0\n")
+    with pytest.raises(ConfigError):
+        config.change(file, "default", values)
+    assert file.read_text() == "refresh = 5.0\n"
+
+
+@pytest.mark.parametrize("name", config.NAMES)
+def test_a_value_can_be_written_as_it_is_shown(file: Path, name: str) -> None:
+    """The text of a value, changed into the file, gives the same value."""
+    value = getattr(config.Settings(), name)
+    config.change(file, "default", {name: config.as_text(value) or None})
+    assert getattr(config.load(file, "default", system=config.Organization()), name) == value

@@ -17,7 +17,7 @@ from zonedrive import config
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import BrowserPrompt
 from zonedrive.cli.options import LocalPath, Text, account_option, timeout_option
-from zonedrive.errors import ConfigError, CredentialsRefused, ZonedriveError
+from zonedrive.errors import CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths, require_folders
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ class LogonOptions:
 
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")
-        shared = self._organization()
+        shared = config.organization(self.account)
+        shared.check_logon(
+            ca_file=self.ca_file, profile=self.profile, save_password=self.save_password
+        )
         url = self.base_url or shared.base_url
         if url is None:
             raise click.UsageError("Missing argument 'BASE_URL': this computer has no default.")
@@ -71,44 +74,18 @@ class LogonOptions:
             raise click.UsageError("--password-stdin needs --username.")
         return found
 
-    def _organization(self) -> config.Organization:
-        """Return the administrator's settings.
-
-        Raises ConfigError if the policy cannot be read or forbids an option.
-        """
-        shared = config.organization(self.account)
-        if not shared.allows_logon:
-            raise shared.problems[0]
-        if self.save_password and not shared.allows_saved_password:
-            raise ConfigError(
-                "the organization's policy forbids to save the password",
-                remedy="log on without --save-password",
-            )
-        for option, given in (("ca_file", self.ca_file), ("profile", self.profile)):
-            if option in shared.policy and given not in (None, shared.policy[option]):
-                name = option.replace("_", "-")
-                raise ConfigError(
-                    f"the organization's policy sets {option} to {shared.policy[option]}",
-                    remedy=f"log on without --{name}",
-                )
-        return shared
-
     def wish(self) -> "LogonRequest":
         """Return the options of the logon request."""
         from zonedrive.logon.logon import LogonRequest
 
-        shared = config.organization(self.account)
-        policy, at_home = shared.policy, shared.is_service(str(self.base_url))
         return LogonRequest(
             url=str(self.base_url),
             username=self.username or "",
-            ca_file=shared.ca_file if "ca_file" in policy else self.ca_file,
-            profile=shared.profile if "profile" in policy else self.profile,
-            default_ca_file=shared.ca_file if at_home else None,
-            default_profile=(shared.profile if at_home else None) or "published",
+            ca_file=self.ca_file,
+            profile=self.profile,
             token_days=None if self.session_only else self.token_days or 90,
             save_password=self.save_password,
-        )
+        ).within(config.organization(self.account))
 
     def seat(self) -> BrowserPrompt:
         """Return the interface for a browser sign-on of the user at this terminal."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from zonedrive.config import Organization
 from zonedrive.errors import (
     AlreadyExists,
     BadAnswer,
@@ -78,6 +79,17 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
     default_profile: str = "published"
     token_days: int | None = 90  # None: keep the session alone
     save_password: bool = False
+
+    def within(self, shared: Organization) -> "LogonRequest":
+        """Return the request with the administrator's defaults, and with the policy's values."""
+        at_home = shared.is_service(self.url)
+        return msgspec.structs.replace(
+            self,
+            ca_file=shared.ca_file if "ca_file" in shared.policy else self.ca_file,
+            profile=shared.profile if "profile" in shared.policy else self.profile,
+            default_ca_file=shared.ca_file if at_home else None,
+            default_profile=(shared.profile if at_home else None) or "published",
+        )
 
 
 class Logon:

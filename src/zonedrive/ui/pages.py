@@ -41,6 +41,10 @@ EVENT_SECONDS = 1.0
 MOST_ENTRIES = 2000  # of one folder
 LARGEST_CERTIFICATES = 1 << 20  # bytes
 QUESTION_SECONDS = 15.0  # a page of a logon waits this long for the next question
+CHOICES = {
+    **{name: config.choices(name) for name in config.NAMES if config.choices(name)},
+    "encrypt": ("true", "false"),
+}
 TEMPORARY = ".goutputstream-"  # names that never leave this machine, as editors write them
 
 
@@ -93,6 +97,7 @@ class Window:
                 Route(f"{of}/offline", self._keep, methods=["POST"]),
                 Route(f"{of}/zones", self._zones),
                 Route(f"{of}/settings", self._settings),
+                Route(f"{of}/settings", self._change_settings, methods=["POST"]),
                 Route(f"{of}/help", self._help),
                 Route(f"{of}/report", self._report),
                 Route(f"{of}/logoff", self._logoff),
@@ -217,6 +222,7 @@ class Window:
         return self._page(
             request, "logon.html", given=given, error=failed.error if failed else "",
             again=accounts.view(name) if name in known else None, fresh=_fresh(known),
+            shared=config.organization(name or _fresh(known)),
         )  # fmt: skip
 
     async def _begin_logon(self, request: Request) -> Response:
@@ -232,7 +238,8 @@ class Window:
         error = ""
         if not re.fullmatch(ACCOUNT_NAME, name):
             error = translated("The name of an account has lower-case letters, digits and hyphens.")
-        url = again.base_url if again else given["url"]
+        shared = config.organization(name)
+        url = again.base_url if again else given["url"] or shared.base_url or ""
         if url and "://" not in url:
             url = f"https://{url}"
         certificate = _kept(pem) if pem and not error else None
@@ -248,7 +255,11 @@ class Window:
             way = Offer("idp", provider) if provider else None
             way = Offer("personal-id", document) if document else way
             try:
-                dialogue = self._logons.begin(name, wish, way, certificate)
+                shared.check_logon(
+                    ca_file=wish.ca_file, profile=wish.profile, save_password=wish.save_password
+                )
+                shared.check_service(wish.url)
+                dialogue = self._logons.begin(name, wish.within(shared), way, certificate)
                 return self._to(f"/logon/{dialogue.id}")
             except ZonedriveError as wrong:
                 error = error_messages.line(wrong)
@@ -256,7 +267,7 @@ class Window:
             certificate.unlink(missing_ok=True)
         return self._page(
             request, "logon.html", 400, again=again, fresh=_fresh(accounts.names()), error=error,
-            given=given,
+            given=given, shared=shared,
         )  # fmt: skip
 
     def _dialogue(self, request: Request) -> Response:
@@ -440,15 +451,44 @@ class Window:
         return self._page(request, "zones.html", account=account, zones=found or [], error=error)
 
     def _settings(self, request: Request) -> Response:
+        return self._settings_page(request, {})
+
+    def _settings_page(self, request: Request, tried: dict[str, str], error: str = "") -> Response:
+        """Show the settings; `tried` are the texts of fields that were refused."""
+        account = self._view(request)
+        shared = config.organization(account.name)
+        found = config.load(config_file(), account.name, system=shared)
+        fixed = {*shared.policy, *shared.closed}
+        texts = {name: config.as_text(getattr(found, name)) for name in config.NAMES}
+        return self._page(
+            request, "settings.html", 400 if error else 200, account=account,
+            names=config.NAMES, texts=texts | tried, fixed=fixed, error=error,
+            defaults={name: config.as_text(getattr(config.Settings(), name)) for name in texts},
+            choices=CHOICES, lists=config.LISTS, file=config_file(), meanings=meanings(),
+        )  # fmt: skip
+
+    async def _change_settings(self, request: Request) -> Response:
+        form = await request.form()
+        return await anyio.to_thread.run_sync(self._changed_settings, request, form)
+
+    def _changed_settings(self, request: Request, form: FormData) -> Response:
+        """Write the settings that differ from what the page showed; an empty field removes one."""
         account = self._view(request)
         found = config.load(config_file(), account.name)
-        rows = [
-            (name, getattr(found, name), getattr(config.Settings(), name)) for name in config.NAMES
-        ]
-        return self._page(
-            request, "settings.html", account=account, rows=rows, file=config_file(),
-            meanings=meanings(),
-        )  # fmt: skip
+        given = {name: _lines(_text(form, name)) for name in config.NAMES if name in form}
+        changed = {
+            name: text or None
+            for name, text in given.items()
+            if text != config.as_text(getattr(found, name))
+        }
+        try:
+            if changed:
+                config.change(config_file(), account.name, changed)
+        except ZonedriveError as wrong:
+            return self._settings_page(request, given, error_messages.line(wrong))
+        text = translated("Saved. The settings take effect at the next mount.")
+        unchanged = translated("Nothing was changed.")
+        return self._to(f"/a/{account.name}/settings", text if changed else unchanged)
 
     def _help(self, request: Request) -> Response:
         account = self._view(request)
@@ -523,6 +563,11 @@ def _text(form: FormData, key: str, *, strip: bool = True) -> str:
     value = form.get(key, "")
     text = value if isinstance(value, str) else ""
     return text.strip() if strip else text
+
+
+def _lines(text: str) -> str:
+    """Return the text of a form with the line ends of this system."""
+    return "\n".join(line.strip() for line in text.splitlines()).strip()
 
 
 def _kept(pem: bytes) -> Path:

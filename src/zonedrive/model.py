@@ -76,12 +76,12 @@ Level = Literal["Manage", "Access", "None"]
 
 
 class Member(msgspec.Struct, frozen=True):
-    """Member of a group: a user or another group."""
+    """Member of a group or a zone: a user or a group."""
 
     id: str
     type: str  # User or Group
     name: str = ""
-    level: str = ""  # Manage or Access
+    level: str = ""  # of a group: Manage or Access; of a zone: Add, Modify and others
     authorization: str = ""  # of users; Administrator and Internal occur
 
 

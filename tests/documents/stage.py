@@ -165,7 +165,8 @@ class Stage:
                 text=world.PASSWORDS["alice"] + "\n",
             )  # fmt: skip
             return str(json.loads(said)["id"])
-        return {"PATH": "~/Zones/'Project X'/Minutes.txt", "VERSION": "1"}[word]
+        known = {"PATH": "~/Zones/'Project X'/Minutes.txt", "VERSION": "1", "ZONE": "'Project X'"}
+        return known[word]
 
     def _deleted(self) -> str:
         """Return the name of an entry in the trash."""

@@ -278,6 +278,24 @@ def test_only_a_zones_manager_sets_levels(private: Zone, zone: Zone, bob: Person
     assert refusal(answer) == (404, "USER_UNKNOWN")
 
 
+def test_the_members_of_a_zone_are_listed(private: Zone, service: Service, alice: Person) -> None:
+    """Members see each member with its own level, and no level that comes through a group."""
+    group = Group(alice, member(ERIN))
+    give(private, group.id, "Modify")
+    give(private, BOB, "Add")
+    for person in (alice, service.regular("bob"), service.person("erin")):
+        answer = person.get(f"{private.own}/members")
+        assert answer.status_code == 200, answer.text
+        found = {one["memberId"]: one for one in answer.json()}
+        assert {key: one["accessLevel"] for key, one in found.items()} == {
+            ALICE: "Manage", group.id: "Modify", BOB: "Add",
+        }  # fmt: skip
+        assert found[group.id]["memberType"] == "Group"
+        assert (found[BOB]["memberType"], found[BOB]["authorization"]) == ("User", "Internal")
+    stranger = service.person("dave").get(f"{private.own}/members")
+    assert refusal(stranger) == (403, "INVALID_ACCESS")
+
+
 def test_everybody_may_list_users(carol: Person) -> None:
     """The list has all users and shows who is an administrator."""
     users = {user["id"]: user for user in carol.get("/api/users").json()}

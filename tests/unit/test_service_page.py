@@ -41,7 +41,7 @@ NOT_SHOWN = (
     "creating folders", "renaming and moving", "deleting", "restoring", "permanent removal",
     "setting attributes", "listing versions", "content of a version",
     "listing deleted entries", "the zone log", "the user's own level",
-    "members of zones", "changing the password",
+    "members of zones", "listing the members", "changing the password",
     "revoking a token", "the pages of a sign-on in a browser", "creating shares",
     "method, request and response of the share token", "body and response of a revalidation",
     "the form of a list of tokens", "the form of a list of users", "responses to a changed member",

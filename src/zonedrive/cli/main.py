@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Organization": {
         "tokens": ("tokens", "List, create and revoke tokens."),
+        "members": ("members", "List the members of a zone."),
         "users": ("organization", "List the users."),
         "groups": ("organization", "Create, change and delete groups."),
     },

@@ -10,17 +10,19 @@ from typing import Any, TypeVar
 import trio
 
 from zonedrive import config
+from zonedrive.config import Settings
 from zonedrive.daemon.compose import connect
 from zonedrive.daemon.local_data import box_of, reader
 from zonedrive.daemon.trash import Trash
-from zonedrive.errors import StoreError
+from zonedrive.errors import NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
-from zonedrive.model import Version, Zone
+from zonedrive.model import Member, Version, Zone
 from zonedrive.paths import AccountPaths, config_file
+from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
@@ -32,12 +34,48 @@ ResultT = TypeVar("ResultT")
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     """Return the zones that the service lists now, with their current or future local names."""
     settings = config.load(config_file(), paths.account)
-    found, names = trio.run(_with_service, paths, lambda service: service.zones()), dict[str, str]()
-    with suppress(StoreError):  # the names cannot be read
+    found = trio.run(_with_service, paths, lambda service: service.zones())
+    return zone_objects(found, _known_names(paths, settings))
+
+
+def _known_names(paths: AccountPaths, settings: Settings) -> dict[str, str]:
+    """Return the names of the zones in the mount, by id; none if the names cannot be read."""
+    with suppress(StoreError):
         box = box_of(paths, settings)
         with reader(paths) as state:
-            names = zone_names(state.stores(box).inodes)
-    return zone_objects(found, names)
+            return zone_names(state.stores(box).inodes)
+    return {}
+
+
+def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
+    """Return the members of the zone with that id, name or folder.
+
+    Raises NotSupported before any request if the profile cannot list members.
+    """
+
+    async def ask(service: HttpService) -> list[Member]:
+        service.require("members")
+        zone = chosen(paths, await service.zones(), wanted)
+        return await service.members(zone.id)
+
+    found = trio.run(_with_service, paths, ask)
+    return [{"id": one.id, "name": one.name, "type": one.type, "level": one.level} for one in found]
+
+
+def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:
+    """Return the zone with that id, name or folder. Raises NotFound, or an error for several."""
+    found = [zone for zone in zones if zone.id == wanted]
+    found = found or [zone for zone in zones if zone.name == wanted]
+    if not found:
+        names = _known_names(paths, config.load(config_file(), paths.account))
+        folders = {one["id"]: one["path"] for one in zone_objects(zones, names)}
+        found = [zone for zone in zones if folders[zone.id] == wanted]
+    if not found:
+        raise NotFound(f"there is no zone {wanted!r}", remedy="run 'zonedrive zones'")
+    if len(found) > 1:
+        ids = ", ".join(zone.id for zone in found)
+        raise ZonedriveError(f"several zones are called {wanted!r}", remedy=f"give an id: {ids}")
+    return found[0]
 
 
 def trash(
@@ -68,7 +106,7 @@ def version(
 
 
 async def _with_service(
-    paths: AccountPaths, work: Callable[[Service], Awaitable[ResultT]]
+    paths: AccountPaths, work: Callable[[HttpService], Awaitable[ResultT]]
 ) -> ResultT:
     """Return the result of `work` with the account's service."""
     account = Account.load(paths)

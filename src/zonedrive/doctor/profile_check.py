@@ -46,6 +46,7 @@ WITHOUT = {
     "deleted": "the trash cannot be listed",
     "zone_log": "the zone log cannot be read",
     "levels": "where you may only add, files look writable until the service refuses a change",
+    "members": "the members of zones cannot be listed",
     "change_password": "passwords cannot be changed from here",
     "revoke_token": "a token stays valid after a logoff, until it expires",
 }
@@ -136,6 +137,7 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
             "levels": service.levels,
             "deleted": partial(service.deletions, zones[0]),
             "zone_log": partial(service.zone_log, zones[0]),
+            "members": partial(service.members, zones[0]),
         }
         for name, operation in wanted.items():
             if name in looks:

@@ -21,7 +21,7 @@ import trio
 
 from zonedrive.config import Settings
 from zonedrive.errors import NotFound, Rejected, ZonedriveError
-from zonedrive.model import Entry, Version, Zone
+from zonedrive.model import Entry, Member, Version, Zone
 from zonedrive.remote.directory import Directory
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
@@ -264,6 +264,10 @@ class Client:
     async def zone_log(self, zone: Zone) -> list[dict[str, object]]:
         """Return the messages of a zone's log, each with the fields of this deployment."""
         return await self._service.zone_log(zone.id)
+
+    async def members(self, zone: Zone) -> list[Member]:
+        """Return the members of a zone: users and groups with their level."""
+        return await self._service.members(zone.id)
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
         """Change the user's password; tokens made with the old password may become invalid."""

@@ -12,7 +12,7 @@ import trio
 
 from zonedrive.config import Settings
 from zonedrive.errors import AlreadyExists, BadAnswer
-from zonedrive.model import Entry, Version, Zone
+from zonedrive.model import Entry, Member, Version, Zone
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.directory import Directory
@@ -66,6 +66,10 @@ class HttpService(Service):
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
         return self._profile.can(operation, folder=folder)
+
+    def require(self, operation: str) -> None:
+        """Raise NotSupported if the profile does not define `operation`."""
+        self._profile.operation(operation)
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
         return self._profile.can_place(folder, renamed=renamed, moved=moved)
@@ -182,6 +186,13 @@ class HttpService(Service):
         body = await self._requests.read(operation.request({}), doing=doing)
         found = wire.objects(operation.located(parse(body, doing)), doing)
         return wire.levels(found, operation.fields)
+
+    async def members(self, zone_id: str) -> list[Member]:
+        """Return the members of a zone: users and groups with their level."""
+        doing = "listing the members of a zone"
+        fields = self._profile.operation("members").fields
+        found = await self._profile_list("members", {"zone": zone_id}, doing)
+        return wire.members(found, fields, doing)
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
         """Change the user's password. Raises CredentialsRefused if `password` is wrong."""

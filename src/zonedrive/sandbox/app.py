@@ -87,6 +87,7 @@ GUARDED: list[tuple[str, str, Guarded, str, str]] = [
     ("GET", _OWN + "/deleted", own.deleted, "files", "list"),
     ("GET", _OWN + "/log", own.zone_log, "log", "list"),
     ("GET", "/api/sandbox/levels", own.levels, "zones", "list"),
+    ("GET", _OWN + "/members", own.members, "zones", "list"),
     ("PUT", _OWN + "/members/{member_id}", own.set_member, "zones", "modify"),
     ("POST", "/api/sandbox/password", own.change_password, "password", "modify"),
     ("DELETE", "/api/sandbox/tokens/{token_id}", own.revoke_token, "tokens", "delete"),

@@ -134,6 +134,19 @@ class Groups:
         )
         return found is not None
 
+    def described(self, member_id: str, *, is_group: bool) -> dict[str, Any]:
+        """Return kind, name and authorization of a member, which is a user or a group."""
+        if is_group:
+            name = self._database.scalar("SELECT name FROM groups WHERE id = ?", member_id)
+            return {"memberType": "Group", "displayName": name}
+        user = self._users.find(member_id)
+        assert user is not None, "a member is a user or a group"
+        return {
+            "memberType": "User",
+            "displayName": user.name,
+            "authorization": user.authorization,
+        }
+
     def wire(self, group_id: str, viewer: User) -> dict[str, Any]:
         """Return the group in the form of the API; raise ApiError 404."""
         row = self._database.one("SELECT * FROM groups WHERE id = ?", group_id)
@@ -158,18 +171,8 @@ class Groups:
 
     def _member(self, row: Row) -> dict[str, Any]:
         level = "Manage" if row["manage"] else "Access"
-        if row["is_group"]:
-            name = self._database.scalar("SELECT name FROM groups WHERE id = ?", row["member_id"])
-            kind: dict[str, Any] = {"memberType": "Group", "displayName": name}
-        else:
-            user = self._users.find(row["member_id"])
-            assert user is not None, "a member is a user or a group"
-            kind = {
-                "memberType": "User",
-                "displayName": user.name,
-                "authorization": user.authorization,
-            }
-        return {"memberId": row["member_id"], "accessLevel": level, **kind}
+        described = self.described(row["member_id"], is_group=bool(row["is_group"]))
+        return {"memberId": row["member_id"], "accessLevel": level, **described}
 
     def _has_manager(self, group_id: str) -> bool:
         return (

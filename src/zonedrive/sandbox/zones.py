@@ -93,6 +93,13 @@ class Zones:
             level,
         )
 
+    def members(self, zone_id: str) -> list[Row]:
+        """Return the rows of the members, in the order in which they joined."""
+        return self._database.all(
+            "SELECT member_id, is_group, level FROM zone_members WHERE zone_id = ? ORDER BY rowid",
+            zone_id,
+        )
+
     def by_name(self, name: str) -> Row | None:
         """Return the zone with that name."""
         return self._database.one("SELECT * FROM zones WHERE name = ?", name)

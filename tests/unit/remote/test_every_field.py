@@ -49,16 +49,15 @@ ZONE = {
     "useECM": False,
 }
 VERSION = {"id": "v", "version": 2, "size": 3, "lastModified": "2026-01-02", "lastModifiedBy": "b"}
+MEMBER = {
+    "memberId": "b",
+    "memberType": "User",
+    "displayName": "B",
+    "accessLevel": "Manage",
+    "authorization": "Internal",
+}
 GROUP = {
-    "members": [
-        {
-            "memberId": "b",
-            "memberType": "User",
-            "displayName": "B",
-            "accessLevel": "Manage",
-            "authorization": "Internal",
-        }
-    ],
+    "members": [MEMBER],
     "properties": {
         "groupId": "group.1@acme.example",
         "name": "G",
@@ -85,6 +84,7 @@ CALLS: Mapping[str, tuple[Verb, object]] = {
     "versions": (lambda service: service.versions("z", "e"), [VERSION, VERSION | {"id": "w"}]),
     "deleted": (lambda service: service.deletions("z"), [ENTRY]),
     "zone_log": (lambda service: service.zone_log("z"), [{"id": "m", "message": "x"}]),
+    "members": (lambda service: service.members("z"), [MEMBER, MEMBER]),
     "levels": (lambda service: service.levels(), [{"zoneId": "z", "level": "Add"}]),
     "tokens": (lambda service: service.directory.tokens(), [TOKEN]),
     "create_token": (lambda service: service.directory.create_token("n", 60, "pw"), TOKEN),

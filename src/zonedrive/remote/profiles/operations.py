@@ -54,11 +54,20 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "deleted": _kind("zone", reads=True),
     "zone_log": _kind("zone", reads=True),
     "levels": _kind(may="", reads=True),
+    "members": _kind("zone", reads=True),
     "change_password": _kind(
         "password", "new_password", may="username", hidden="password new_password"
     ),
     "revoke_token": _kind("token", may=""),
 }
+
+MEMBER_FIELDS: Final[Mapping[str, str]] = {
+    "id": "memberId",
+    "name": "displayName",
+    "type": "memberType",
+    "level": "accessLevel",
+}
+"""Fields of a zone's member, and the default member of the answer for each: as in a group."""
 
 VERSION_FIELDS: Final[Mapping[str, str]] = {
     "version": "version",
@@ -72,6 +81,7 @@ VERSION_FIELDS: Final[Mapping[str, str]] = {
 FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
     "versions": VERSION_FIELDS,
     "levels": {"zone": "zoneId", "level": "level"},
+    "members": MEMBER_FIELDS,
     "deleted": {"deleted_at": None},
 }
 """Configurable fields per operation, with the default path of each (None: no default)."""

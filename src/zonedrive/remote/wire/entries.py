@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from zonedrive.errors import BadAnswer
-from zonedrive.model import Attributes, Entry, Revision, Version, Zone
+from zonedrive.model import Attributes, Entry, Member, Revision, Version, Zone
 from zonedrive.remote.wire.fields import (
     UNREADABLE,
     count,
@@ -35,7 +35,7 @@ from zonedrive.remote.wire.pagination import Item
 
 logger = logging.getLogger(__name__)
 
-ModelT = TypeVar("ModelT", Entry, Zone, Version)
+ModelT = TypeVar("ModelT", Entry, Zone, Version, Member)
 WireT = TypeVar("WireT", bound=msgspec.Struct)
 Raw = msgspec.Raw | bytes
 
@@ -314,6 +314,17 @@ def levels(items: list[dict[str, Any]], fields: Mapping[str, str]) -> dict[str, 
         for item in items
     ]
     return {zone: level for zone, level in pairs if zone and level}
+
+
+def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) -> list[Member]:
+    """Return the members of a zone that have an id; `fields` maps each field to its path."""
+    found: list[Member | None] = []
+    for item in items:
+        told = {field: member(item, path) for field, path in fields.items()}
+        member_id = identifier(told["id"])
+        name, kind, level = (text(told[field]) for field in ("name", "type", "level"))
+        found.append(Member(member_id, kind, name, level) if member_id else None)
+    return _kept(found, "id", doing)
 
 
 def messages(items: list[dict[str, Any]], doing: str) -> list[dict[str, object]]:

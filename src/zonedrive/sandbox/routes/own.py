@@ -179,6 +179,22 @@ async def deleted(request: Request, caller: Caller) -> Response:
     )
 
 
+async def members(request: Request, caller: Caller) -> Response:
+    """GET …/members: the users and groups that are members, each with its own level."""
+    zone_id = enter(request, caller, Level.ADD)
+    service = deployment(request)
+    return json_response(
+        [
+            {
+                "memberId": row["member_id"],
+                "accessLevel": Level(row["level"]).name.capitalize(),
+                **service.groups.described(row["member_id"], is_group=bool(row["is_group"])),
+            }
+            for row in service.zones.members(zone_id)
+        ]
+    )
+
+
 async def set_member(request: Request, caller: Caller) -> Response:
     """PUT …/members/<id>?accesslevel=…: a member's own level in the zone, 204."""
     await intake.no_body(request)

@@ -172,7 +172,23 @@ def test_uploads_show_without_a_reload(mounted: Mounted, window: Window) -> None
         (mounted.root / "waits.txt").write_bytes(b"x")
         window.chromium.until("waits.txt")
     mounted.sync()
-    window.chromium.until("everything is on the service")
+    window.chromium.until("Everything is on the service.")
+
+
+def test_the_window_is_in_the_language_of_the_session(mounted: Mounted, chromium: Chromium) -> None:
+    """With a German session all pages are German, and say so."""
+    mounted.machine.environment["LANGUAGE"] = "de"
+    window = Window(mounted.machine, chromium)
+    try:
+        chromium.go(window.start)
+        chromium.until("Alles ist auf dem Dienst.")
+        for page, title in (("trash", "Papierkorb"), ("settings", "Einstellungen")):
+            window.go(f"/a/default/{page}")
+            assert title in chromium.text
+            assert chromium.run("return document.documentElement.lang") == "de"
+            assert not violations(chromium)
+    finally:
+        window.close()
 
 
 def test_a_name_from_the_service_is_text(mounted: Mounted, window: Window) -> None:

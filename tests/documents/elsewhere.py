@@ -52,6 +52,7 @@ ROWS = (
     Row(r"packaging/deb-test 13", NETWORK, ("packaging/deb-tour",)),
     Row(r"packaging/(suite|service-test) 13", NETWORK, ("packaging/service-tour",)),
     Row(r"packaging/pipx-test", NETWORK, ("tests/unit/test_packages.py",)),
+    Row(r"packaging/translate", "writes in the checkout", ("tests/unit/test_translation.py",)),
     Row(r"packaging/lock", NETWORK, ("tests/unit/test_packages.py",)),
     Row(r"sudo apt install \./dist/zonedrive_\*\.deb", MACHINE, ("packaging/deb-tour",)),
     Row(r"sudo apt install (--reinstall )?fuse3", MACHINE, ("packaging/setup",)),

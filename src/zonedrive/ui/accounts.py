@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zonedrive.cli import control_client, error_messages, status
+from zonedrive.cli import control_client, error_messages, status, text_output
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths, home
+from zonedrive.translation import translated, translated_count
 
 ROWS = 8  # most uploads that are shown
 
@@ -42,7 +43,20 @@ class AccountView:
     @property
     def verdict(self) -> str:
         """The line that says whether everything is on the service."""
-        return status.verdict(self.status, part=False) if self.status else self.error
+        if not self.status:
+            return self.error
+        outbox = self.status["outbox"]
+        waiting = int(outbox["pending"] + outbox["uploading"] + outbox["failed"])
+        if waiting:
+            text = translated_count(
+                "{count} change is only on this computer ({size}).",
+                "{count} changes are only on this computer ({size}).",
+                waiting,
+            )
+            return text.format(count=waiting, size=text_output.amount(outbox["bytes"]))
+        if self.status.get("lost"):
+            return status.verdict(self.status, part=False)
+        return translated("Everything is on the service.")
 
     @property
     def reason(self) -> str:

@@ -131,7 +131,9 @@ class Window:
     def _told(self, path: str, outcome: commands.Outcome, well: str = "") -> Response:
         """Lead to a page that shows what a command said."""
         said = "\n".join(filter(None, (outcome.output.strip(), outcome.said)))
-        return self._to(path, said or (well if outcome.ok else "it failed"), ok=outcome.ok)
+        return self._to(
+            path, said or (well if outcome.ok else translated("It failed.")), ok=outcome.ok
+        )
 
     async def _wrong(self, request: Request, error: Exception) -> Response:
         if isinstance(error, NotLoggedOn):

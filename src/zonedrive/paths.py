@@ -156,6 +156,7 @@ class AccountPaths:
     outgoing = _InState("outgoing")  # folder of bytes that the service does not have yet
     log = _InState("daemon.log")  # of a daemon without a terminal or journal
     run_record = _InState("daemon.run")  # exists from the start of a daemon until its orderly end
+    pause = _InState("pause.json")  # exists while uploads are paused
     lock = _InState("daemon.lock")  # held by the account's running daemon
 
     def __post_init__(self) -> None:

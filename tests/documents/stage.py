@@ -86,6 +86,7 @@ class Stage:
             "TERM": "xterm",
         }
         machine.environment = self.environment
+        self._is_paused = False  # a script has paused the uploads
         self._furnish()
 
     def _furnish(self) -> None:
@@ -106,6 +107,9 @@ class Stage:
             self.empty()
             self._machine.log_on(self.deployment, profile="sandbox")
             self._as_it_was = True
+        if self._is_paused:
+            self._machine.done("resume")
+            self._is_paused = False
         first = re.search(r"zonedrive (mount|unmount)\b|packaging/(demo)\b", script)
         wanted = not first or first[1] == "unmount"
         if wanted and str(self.home / "Zones") not in self._mounts():
@@ -165,7 +169,8 @@ class Stage:
                 text=world.PASSWORDS["alice"] + "\n",
             )  # fmt: skip
             return str(json.loads(said)["id"])
-        known = {"PATH": "~/Zones/'Project X'/Minutes.txt", "VERSION": "1", "ZONE": "'Project X'"}
+        minutes = "~/Zones/'Project X'/Minutes.txt"
+        known = {"PATH": minutes, "VERSION": "1", "ZONE": "'Project X'", "TIME": "30m"}
         return known[word]
 
     def _deleted(self) -> str:
@@ -179,6 +184,7 @@ class Stage:
 
     def run(self, script: str) -> Shown:
         """Run a script in a terminal and answer its questions; interrupt one that does not end."""
+        self._is_paused |= "zonedrive pause" in script
         if "zonedrive logoff" in script:  # another logon keeps the profile, or has the same one
             self._as_it_was = False
         sign = next((sign for form, sign in STAYS if form.fullmatch(script.strip())), "")

@@ -45,11 +45,15 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
         if said := local_data.read_only(folder):
             raise ZonedriveError(f"nothing can be destroyed: {said}")
     try:
-        left, remedy = _wait(paths, timeout)
+        left, why, remedy = _wait(paths, timeout)
     except StoreError:
         if not discard:
             raise
-        left, remedy = account_data.Backlog(), ""  # cannot be counted, and is to be discarded
+        left, why, remedy = (
+            account_data.Backlog(),
+            "",
+            "",
+        )  # cannot be counted, and is to be discarded
     store = open_store(paths)
     if left.files and not discard:
         mounted = control_client.running(paths)
@@ -58,7 +62,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
             raise ZonedriveError(
                 f"{left} not on the service yet: {gone.message}", remedy=gone.remedy
             )
-        raise _refusal(left, remedy, mounted=mounted)
+        raise _refusal(left, why, remedy, mounted=mounted)
     if not discard:
         _require_nothing_lost(paths, local_data.only_here(paths), store)
         store.get(bearer_auth.NAME)  # fails before anything ends if the keyring cannot be emptied
@@ -108,7 +112,7 @@ def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
         return "; dropped what was only on this machine, which cannot be counted any more"
     if not discard:
         if here.backlog.files:
-            raise _refusal(here.backlog, "", mounted=False)
+            raise _refusal(here.backlog, mounted=False)
         _require_nothing_lost(paths, here, store)
     dropped = [str(here.backlog)] if here.backlog.files else []
     dropped += [f"{text_output.count(here.lost, 'file')} in lost+found"] if here.lost else []
@@ -116,8 +120,10 @@ def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
     return f"; dropped {' and '.join(dropped)}" if dropped else ""
 
 
-def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
-    """Return the pending changes after `timeout` seconds, and the remedy if waiting is not enough.
+def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str, str]":
+    """Return the pending changes after `timeout` seconds.
+
+    If waiting is not enough, return also the reason and the remedy, else "" for both.
 
     Without a daemon nothing is sent.
     """
@@ -128,18 +134,22 @@ def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str]":
     try:
         ended = control_client.ask(paths, request, timeout=timeout + SYNC_SPARE)
     except control_client.NoDaemon:
-        return local_data.backlog(paths), ""
+        return local_data.backlog(paths), "", ""
     sync.report_rejected(ended)
-    left, alone = ended["left"], ended["exit"] == NOT_LOGGED_ON
+    left = ended["left"]
     waits = Backlog(int(left["files"]), int(left["bytes"]), int(left.get("changes", 0)))
-    return waits, str(ended.get("remedy", "")) if alone else ""
+    if ended.get("paused"):
+        return waits, ", and uploads are paused", f"run 'zonedrive resume{paths.option}'"
+    if ended["exit"] == NOT_LOGGED_ON and ended.get("remedy"):
+        return waits, ", and the logon has ended", str(ended["remedy"])
+    return waits, "", ""
 
 
-def _refusal(left: "Backlog", remedy: str, *, mounted: bool) -> ZonedriveError:
+def _refusal(left: "Backlog", why: str = "", remedy: str = "", *, mounted: bool) -> ZonedriveError:
     are, them = ("is", "it") if left.files == 1 else ("are", "them")
-    why, first = "", "see 'zonedrive status', give it more time with --timeout"
+    first = "see 'zonedrive status', give it more time with --timeout"
     if remedy:
-        why, first = ", and the logon has ended", f"{remedy} first"
+        first = f"{remedy} first"
     elif not mounted:
         why, first = ", and nothing is sent while it is not mounted", "mount it first"
     return ZonedriveError(

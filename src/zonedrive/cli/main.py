@@ -41,9 +41,14 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "pin": ("files", "Keep files and folders available offline."),
         "unpin": ("files", "Stop keeping files offline."),
     },
+    "Uploads": {
+        "sync": ("sync", "Wait until everything is on the service."),
+        "send": ("sync", "Upload files now, before all others."),
+        "pause": ("pause", "Stop uploads for a while."),
+        "resume": ("pause", "Continue uploads after a pause."),
+    },
     "Status and history": {
         "status": ("status", "Show pending uploads and the cache."),
-        "sync": ("sync", "Wait until everything is on the service."),
         "zones": ("files", "List the zones."),
         "conflicts": ("files", "List conflict copies."),
         "versions": ("files", "List the versions of a file."),

@@ -59,6 +59,7 @@ class Metrics:
             "state", "gauge", "1 for the state of the account.",
             [({"state": each}, each == state) for each in STATES],
         )  # fmt: skip
+        self._pause(paths)
         self._outbox(paths)
         self._cache(paths, found)
         self._daemon(found)
@@ -74,6 +75,12 @@ class Metrics:
 
             return {}, "unmounted" if last_run.death(paths) is None else "died"
         return found, str(found["state"])
+
+    def _pause(self, paths: AccountPaths) -> None:
+        from zonedrive.daemon import local_data
+
+        is_paused = local_data.pause(paths) is not None
+        self.add("paused", "gauge", "1 while uploads are paused.", [({}, is_paused)])
 
     def _outbox(self, paths: AccountPaths) -> None:
         from zonedrive.daemon import local_data

@@ -79,6 +79,8 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         where = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
         serve_there = functools.partial(daemonize.run, paths, os.fspath(where), texts)
         daemonize.start(paths, where, serve_there)
+        if paths.pause.exists():
+            _report_pause(paths)
         return
     daemonize.load()
     from zonedrive.daemon import serve
@@ -91,6 +93,14 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
     except (ZonedriveError, OSError) as wrong:
         Notifier().status(error_messages.line(wrong))  # a service manager shows this line
         raise
+
+
+def _report_pause(paths: AccountPaths) -> None:
+    """Print that the mount sends nothing, unless the end of the pause has been reached."""
+    from zonedrive.daemon import local_data
+
+    if (pause := local_data.pause(paths)) is not None:
+        say(f"{pause.line}; to end that, run 'zonedrive resume{paths.option}'", err=True)
 
 
 def _base_urls() -> dict[str, str]:
@@ -150,7 +160,8 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     """Unmount DIR.
 
     Waits until all changes are on the service.  Changes left after SECONDS stay on this machine,
-    and their upload continues at the next mount.
+    and their upload continues at the next mount.  While uploads are paused, it does not wait for
+    them.
     """
     path = mountpoint.absolute(folder)
     os.chdir("/")  # otherwise this process could keep the mount busy
@@ -187,7 +198,11 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     sync.report_rejected(last)
     if last.get("left", {}).get("files"):
         left = unsent(last["left"])
-        say(f"{left} not on the service yet; kept here, uploads go on at the next mount", err=True)
+        then = "uploads go on at the next mount"
+        if paths.pause.exists() and last.get("paused"):
+            resume = f"zonedrive resume{paths.option}"
+            then = f"uploads are paused and go on after the next mount and '{resume}'"
+        say(f"{left} not on the service yet; kept here, {then}", err=True)
 
 
 def _waiting(message: Message) -> str:

@@ -10,6 +10,9 @@ from click.shell_completion import CompletionItem
 
 from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, state_dir
 
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+LONGEST_S = 366 * 86_400
+
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -80,6 +83,21 @@ class Seconds(click.FloatRange):
         seconds = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
+    """Length of time with a unit, such as `30m`; a plain number is in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, float):  # converted before
+            return value
+        found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", value)
+        seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
+        if not 0 < seconds <= LONGEST_S:
+            self.fail(f"{value!r}: use a time such as 90s, 30m, 2h or 1d, at most 366d", param, ctx)
         return seconds
 
 

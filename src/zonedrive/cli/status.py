@@ -311,6 +311,8 @@ def _notes(found: Status) -> Iterator[tuple[str, str]]:
     if not found["pid"] and _waiting(found) and not died:
         mount = _command("mount DIR", found)
         yield f"nothing is sent while it is not mounted; run: {mount}", "yellow"
+    if found.get("paused"):
+        yield f"{_pause(found)}; run: {_command('resume', found)}", "yellow"
     if found["pid"] and found["state"] in NOT_SENDING:
         yield NOT_SENDING[found["state"]], "yellow"
         for word, name in (("why", "reason"), ("run", "remedy")):
@@ -344,7 +346,17 @@ def verdict(found: Status, *, part: bool) -> str:
             return f"{said}, {phrase}"
     if outbox["failed"]:
         return f"{said}, {causes.summary(why, outbox['failed'], 'of them ')}"
-    return said
+    return f"{said}, uploads are paused" if found.get("paused") else said
+
+
+def _pause(found: Status) -> str:
+    """Return the sentence about a pause, with its begin and end."""
+    times = [
+        f" {word} {text_output.when(found[name])}"
+        for word, name in (("since", "paused_since"), ("until", "paused_until"))
+        if found.get(name)
+    ]
+    return f"uploads are paused{''.join(times)}"
 
 
 def _staying(found: Status) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Command `sync`: wait until all changes are on the service; progress and result.
+"""Commands `sync` and `send`: wait until changes are on the service; progress and result.
 
 INVARIANT: an exit code other than 0 has a line with the reason.
 """
@@ -27,23 +27,45 @@ HELD_SECONDS = 3.0
 RESCUE = "copy the files you need out of it, then delete them there"
 
 
-@click.command()
-@click.argument("path", type=LocalPath(), nargs=-1)
-@some_account_option
-@click.option(
+_timeout_option = click.option(
     "--timeout",
     type=Seconds(),
     metavar="SECONDS",
     help="How long to wait.  [default: as long as the service answers]",
 )
+
+
+@click.command()
+@click.argument("path", type=LocalPath(), nargs=-1)
+@some_account_option
+@_timeout_option
 def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
     """Wait until everything under PATH is on the service; without PATH, the whole mount.
 
     Exits with 0 if it is, 1 if something failed or is left, 3 if the service requires a logon,
-    4 if it could not be reached in time.
+    4 if it could not be reached in time.  While uploads are paused, it does not wait, and exits
+    with 1 if something is left.
     """
     paths, below = control_client.resolve(path, account)
-    request = {"command": "sync", "paths": below, "timeout": timeout}
+    _wait(paths, {"command": "sync", "paths": below, "timeout": timeout})
+
+
+@click.command()
+@click.argument("path", type=LocalPath(), nargs=-1, required=True)
+@some_account_option
+@_timeout_option
+def send(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
+    """Upload PATH now, before all other files, also while uploads are paused.
+
+    A folder stands for everything below it.  What a file needs on the service is sent as well, for
+    example a new folder that contains it.  Waits, and exits as 'zonedrive sync' does.
+    """
+    paths, below = control_client.resolve(path, account)
+    _wait(paths, {"command": "send", "paths": below, "timeout": timeout})
+
+
+def _wait(paths: AccountPaths, request: Message) -> None:
+    """Wait for the answer with a progress bar, print it, and exit."""
     held, last, largest = Held(), Message(), 0
     try:
         with Progress() as progress:
@@ -133,7 +155,7 @@ def report(last: Message) -> None:
     print_failures(last.get("stays", []), "of the requested ones stay on this machine")
     if last.get("lost"):
         complain(f"{saved(last['lost'])}; {RESCUE}")
-    if last["exit"] and last["left"]["files"] > len(last["failed"]):
+    if last["exit"] and last["left"]["files"] > (0 if last.get("paused") else len(last["failed"])):
         reason = f": {last['reason']}" if last["reason"] else ""
         remedy = f"; {last['remedy']}" if last.get("remedy") else ""
         complain(f"{unsent(last['left'])} not on the service yet{reason}{remedy}")

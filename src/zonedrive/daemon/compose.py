@@ -32,6 +32,7 @@ from zonedrive.state.attributes import Owner
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import IntentTable
 from zonedrive.state.local_state import LocalState
+from zonedrive.state.pause import PauseSwitch
 from zonedrive.state.pending_requests import PendingRequests
 from zonedrive.state.recovery import recover
 from zonedrive.state.repair import WrongKey, open_sound
@@ -117,6 +118,7 @@ def open_state(
         user=user,
         owner=Owner(os.getuid(), os.getgid()),
         supervisor=supervisor,
+        pause=PauseSwitch(paths.pause),
     )
     recover(state)
     return state

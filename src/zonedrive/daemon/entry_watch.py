@@ -12,6 +12,7 @@ import trio
 from zonedrive.daemon.control_server import Say
 from zonedrive.remote.profiles.operations import OPERATIONS
 from zonedrive.remote.service import Service
+from zonedrive.state.pause import PauseSwitch
 from zonedrive.views.entry_states import EntryStates, Unsynced
 
 GATHER_SECONDS = 0.2  # to collect further changes before a line
@@ -24,13 +25,15 @@ class EntryWatch:
     """Reports to one client.
 
     The first line has `can`, the operations that the profile defines. Each line has `link` (the
-    state of the connection) and `counts` (entries that are not synced, by state). A later line also
+    state of the connection), `paused` (True in a pause of the uploads) and `counts` (entries that
+    are not synced, by state). A later line also
     has `changed`, the new state of each changed path. If there are more than MOST, or if a pin was
     added or removed, it has `everything` instead: the client asks again for the states it needs.
     """
 
-    def __init__(self, states: EntryStates, service: Service) -> None:
+    def __init__(self, states: EntryStates, service: Service, switch: PauseSwitch) -> None:
         self._states = states
+        self._switch = switch
         self._service = service
 
     async def run(self, first: dict[str, Any], say: Say) -> NoReturn:
@@ -50,7 +53,8 @@ class EntryWatch:
             if said:
                 line = self._difference(before, now, self._states.pin_changes != pins)
             before, pins = now, self._states.pin_changes
-            state = {"link": self._service.link.state, "counts": now.counts}
+            paused = self._switch.current is not None
+            state = {"link": self._service.link.state, "paused": paused, "counts": now.counts}
             if line or state != said:
                 await self._send({**line, **state}, say)
                 said = state

@@ -28,6 +28,7 @@ from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.pins.fetch import PinProgress
 from zonedrive.state.inode import ROOT, Inode
+from zonedrive.state.pause import LONGEST_S as LONGEST_PAUSE_S
 from zonedrive.state.status import staying
 from zonedrive.views.status_report import Place
 
@@ -39,6 +40,7 @@ AWAY_SECONDS = 60.0  # seconds that `sync` without a timeout waits for an unreac
 SILENT_SECONDS = 1.0
 AWAY = "it is sent automatically when the service is back"
 HELD = 20  # maximum number of open files reported by path
+PUT_BACK_SECONDS = 10.0  # longest time that `pause` waits for running uploads
 BUSY_SECONDS = 0.2  # interval between attempts to unmount a mount in use
 WAITING = ("pending", "uploading", "failed")
 NOT_SENT = "your latest change is not uploaded yet and not in this list; see 'zonedrive status'"
@@ -52,6 +54,7 @@ class Request(msgspec.Struct, frozen=True):
     paths: list[str] = []
     path: str = ""
     timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None  # in seconds
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_PAUSE_S)] | None = None
     most: Annotated[int, msgspec.Meta(ge=0)] | None = None  # number of uploads
     now: bool = False
     zone: str | None = None
@@ -73,6 +76,9 @@ class Commands:
             "vitals": self._vitals,
             "metrics": self._metrics,
             "sync": self._sync,
+            "send": self._send,
+            "pause": self._pause,
+            "resume": self._resume,
             "unmount": self._unmount,
             "logged-on": self._note_logon,
             "zones": self._zones,
@@ -202,16 +208,27 @@ class Commands:
         than 0. The exit code is also not 0 if files are `lost`, or changes were rejected and
         `taken_back`.
         """
+        return await self._uploaded(request, say)
+
+    async def _send(self, request: Request, say: Say) -> Message:
+        """Send the changes under `paths` before all others, also in a pause; answer as `sync`."""
+        if not request.paths:
+            raise ZonedriveError("the request names no paths")
+        return await self._uploaded(request, say, first=True)
+
+    async def _uploaded(self, request: Request, say: Say, *, first: bool = False) -> Message:
         places = await self._places(request)
         roots = _inos(places) or [ROOT]
-        answer = await self._wait_for_uploads(roots, request.timeout, say)
+        answer = await self._wait_for_uploads(roots, request.timeout, say, first=first)
         stays = [{"path": one.path, "error": one.stays} for one in places if one.stays]
         report = self._parts.files.report
         lost, back = report.lost(roots), report.take_rejected(roots)
         code = answer["exit"] or (1 if stays or lost or back else 0)
         return {**answer, "exit": code, "stays": stays, "lost": lost, "taken_back": back}
 
-    async def _wait_for_uploads(self, roots: list[int], timeout: float | None, say: Say) -> Message:
+    async def _wait_for_uploads(
+        self, roots: list[int], timeout: float | None, say: Say, *, first: bool = False
+    ) -> Message:
         report, link = self._parts.files.report, self._parts.service.link
         result: dict[str, Any] = {}
         before = self._heard(roots)
@@ -219,13 +236,14 @@ class Commands:
             nursery.start_soon(self._say_progress, roots, say)
             if timeout is None:
                 nursery.start_soon(self._give_up_offline, nursery.cancel_scope)
-            result = await report.sync(roots, timeout)
+            result = await report.sync(roots, timeout, first=first)
             nursery.cancel_scope.cancel()
         if not result:  # given up
             result = await report.sync(roots, 0)
         failed = [one for one in result["uploads"] if one["state"] == "failed"]
         waiting = [one for one in result["uploads"] if one["state"] != "failed"]
         code, reason, remedy = 0, "", ""
+        pause = None if first else report.pause
         if result["left"]["files"]:
             code = 1
             reason = next((one["error"] for one in waiting if one["error"]), "")
@@ -238,12 +256,17 @@ class Commands:
                 if link.state == "logon-required":
                     code, remedy = 3, f"run '{logon_command(self._parts)}'"
                 reason = str(link.last_error or f"the service is {link.state}")
+            if pause is not None:
+                option = self._parts.paths.option
+                code, reason = 1, pause.line
+                remedy = f"run 'zonedrive resume{option}', or for some files 'zonedrive send PATH'"
         conflicts = [(one["path"], one["path"] == one["original"]) for one in result["conflicts"]]
         return {
             "exit": code,
             "reason": reason,
             "remedy": remedy,
             "left": result["left"],
+            **({} if pause is None else {"paused": True}),
             "failed": [{"path": one["path"], "error": one["error"]} for one in failed],
             "conflicts": [path for path, is_anew in conflicts if not is_anew],
             "anew": [path for path, is_anew in conflicts if is_anew],
@@ -292,6 +315,7 @@ class Commands:
                 except Exception as wrong:  # the unmount continues; the next mount uploads the rest
                     log.warning("waiting for uploads failed: %s", described(first_of(wrong)))
                 await self._until_unused(say)
+        paused = self._parts.files.report.pause is not None
         users: list[str] = []
         if not self._session.ended.is_set():
             users = await trio.to_thread.run_sync(mountpoint.users, self._session.folder)
@@ -301,6 +325,7 @@ class Commands:
         return {
             "users": users,
             "left": report.left(),
+            "paused": paused,
             "taken_back": report.take_rejected([ROOT]),
         }
 
@@ -311,6 +336,27 @@ class Commands:
             users = await trio.to_thread.run_sync(mountpoint.users, folder)
             await say({"users": users})
             await trio.sleep(BUSY_SECONDS)
+
+    # ---- pause ----
+
+    async def _pause(self, request: Request, say: Say) -> Message:
+        """Pause the uploads for `seconds`, or until `resume`; return the changes that wait.
+
+        Wait for the running uploads to end or to be put back; `uploading` counts those that take
+        longer.
+        """
+        report = self._parts.files.report
+        self._parts.state.pause.begin(request.seconds)
+        with trio.move_on_after(PUT_BACK_SECONDS):
+            await report.wait_until_quiet()
+        work = report.work()
+        left = {name: work[name] for name in ("files", "changes", "bytes")}
+        return {"left": left, "uploading": work["uploading"]}
+
+    async def _resume(self, request: Request, say: Say) -> Message:
+        """End the pause; `was_paused` is False if there was none."""
+        was_paused = self._parts.state.pause.end()
+        return {"was_paused": was_paused, "left": self._parts.files.report.left()}
 
     # ---- pins ----
 
@@ -385,7 +431,8 @@ class Commands:
 
     async def _watch(self, request: Request, say: Say) -> Message:
         """Report changes of entry states until the client disconnects; see `EntryWatch`."""
-        watch = EntryWatch(self._parts.files.entry_states, self._parts.service)
+        parts = self._parts
+        watch = EntryWatch(parts.files.entry_states, parts.service, parts.state.pause)
         first = {
             "account": self._parts.paths.account,
             "base_url": self._parts.account.base_url,

@@ -9,7 +9,7 @@ Two locks delay a shutdown; their reason says how much is pending:
 - `block` in addition, while waiting helps: the service is online and accepts uploads. Desktops show
   the reason and let the user wait or shut down anyway. Nothing blocks a shutdown while the service
   is offline or without a logon, or if all pending files were rejected or are still open in a
-  program: pending changes are safe and continue at the next mount.
+  program, or if uploads are paused: pending changes are safe and continue at the next mount.
 
 INVARIANT: there is never a lock on sleep, and no lock at all while nothing is pending.
 INVARIANT: without a system bus or logind, this module does nothing.
@@ -195,7 +195,8 @@ class Inhibitor:
 
     def _helps(self, work: dict[str, int]) -> bool:
         """Return True if a delay of the suspend or shutdown can complete uploads."""
-        return self._link.state == "online" and work["files"] > work["failed"] + work["open"]
+        is_sending = self._link.state == "online" and not work.get("paused")
+        return is_sending and work["files"] > work["failed"] + work["open"]
 
     async def _take(self, address: str, mode: Mode, why: str) -> None:
         """Take an inhibitor lock, or replace the held one if its reason has changed."""

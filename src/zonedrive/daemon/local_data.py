@@ -3,7 +3,7 @@
 Works without a daemon, and sends no request to the service. Except for names, the answers need no
 key and no logon, because logon and logoff use them too.
 
-INVARIANT: nothing on the disk changes.
+INVARIANT: nothing on the disk changes, except by `begin_pause` and `end_pause`.
 INVARIANT: the account's lock is never held while the user is asked to unlock a keyring, so that a
 mount does not wait for that.
 """
@@ -29,6 +29,8 @@ from zonedrive.logon.keys import data_box, kept_key, names_box
 from zonedrive.logon.previous_account import LocalDataQueries
 from zonedrive.logon.secrets import KeyringTimeout, SecretStore, open_store
 from zonedrive.paths import NO_ROOM, AccountPaths, config_file, require_room
+from zonedrive.state.pause import Pause, PauseSwitch
+from zonedrive.state.pause import load as load_pause
 from zonedrive.state.reader import StateReader
 from zonedrive.state.status import Status, damage_notice, staying
 
@@ -179,6 +181,29 @@ def is_running(paths: AccountPaths) -> bool:
 QUERIES = LocalDataQueries(only_here, is_running, needs_key, hold)
 
 
+# ---- pause of the uploads ----
+
+
+def pause(paths: AccountPaths) -> Pause | None:
+    """Return the present pause of the uploads, or None; a daemon may be running."""
+    return load_pause(paths.pause)
+
+
+def begin_pause(paths: AccountPaths, seconds: float | None) -> None:
+    """Pause the uploads of an unmounted account. Raises AlreadyRunning and OSError."""
+    with hold(paths):
+        PauseSwitch(paths.pause).begin(seconds)
+
+
+def end_pause(paths: AccountPaths) -> bool:
+    """End the pause of an unmounted account; return False if there was none.
+
+    Raises AlreadyRunning and OSError.
+    """
+    with hold(paths):
+        return PauseSwitch(paths.pause).end()
+
+
 # ---- the disk ----
 
 
@@ -291,4 +316,5 @@ def _stored_status(
             cache=(used, max(0, usable_bytes(paths.cache, settings.cache_size, used))),
             notices=(damage_notice(paths.database, number), disk_problem(paths)),
             lost=number,
+            pause=pause(paths),
         ) | ({} if most is None else {"local": staying(found)})

@@ -127,7 +127,8 @@ class StatusLine:
         state, why = self._link.state, self._link.last_error
         if state == "logon-required":
             return f"logon required, run: {self._command()}"
-        return f"{state} ({why})" if state == "offline" and why else state
+        said = f"{state} ({why})" if state == "offline" and why else state
+        return f"{said}, uploads are paused" if self._report.work().get("paused") else said
 
     def _outbox(self) -> str:
         work = self._report.work()

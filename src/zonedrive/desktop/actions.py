@@ -35,8 +35,8 @@ def stop_keeping(paths: list[str]) -> None:
 
 
 def send(paths: list[str]) -> None:
-    """Upload now what is waiting or failed."""
-    _report(_each({"command": "sync", "timeout": SEND_SECONDS}, paths))
+    """Upload now what is waiting or failed, also while uploads are paused."""
+    _report(_each({"command": "send", "timeout": SEND_SECONDS}, paths))
 
 
 def show(page: str, otherwise: Callable[[str], None] | None = None) -> Callable[[list[str]], None]:

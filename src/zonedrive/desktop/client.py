@@ -124,6 +124,7 @@ class Daemon:
         self.base_url = ""
         self.can: frozenset[str] = frozenset()
         self.link = "online"
+        self.paused = False  # the uploads are paused
         self.counts: dict[str, int] = {}
         self.queue: dict[str, None] = {}  # paths to ask for, in order
         self._asked: list[str] = []
@@ -185,6 +186,7 @@ class Daemon:
             self._lost()
             return
         self.link, self.counts = str(message["link"]), dict(message["counts"])
+        self.paused = bool(message.get("paused", False))
         if "mountpoint" in message:
             self._cancel()
             self.mount, self.account = str(message["mountpoint"]), str(message["account"])

@@ -15,7 +15,7 @@ BUS_NAME = "org.zonedrive.Desktop"
 BUS_PATH = "/org/zonedrive/Desktop"
 
 
-def described(link: str, counts: Mapping[str, int]) -> tuple[str, str]:
+def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tuple[str, str]:
     """Return the state of an account, as CloudProviders.AccountStatus names it, and its text."""
     failed, conflicts = counts.get("failed", 0), counts.get("conflict", 0)
     waiting = counts.get("pending", 0) + counts.get("uploading", 0)
@@ -35,6 +35,13 @@ def described(link: str, counts: Mapping[str, int]) -> tuple[str, str]:
             "{count} conflict is undecided.", "{count} conflicts are undecided.", conflicts
         )
         return "ERROR", text
+    if paused:
+        text = _("Uploads are paused.")
+        if waiting:
+            text += " " + plural(
+                "{count} change is waiting.", "{count} changes are waiting.", waiting
+            )
+        return "IDLE", text
     if waiting:
         text = plural(
             "{count} change is being uploaded.", "{count} changes are being uploaded.", waiting
@@ -67,7 +74,7 @@ class SideBar:
         for mount, daemon in daemons.items():
             if mount not in self._accounts:
                 self._accounts[mount] = self._exported(daemon)
-            state, text = described(daemon.link, daemon.counts)
+            state, text = described(daemon.link, daemon.counts, daemon.paused)
             account = self._accounts[mount]
             account.set_status(getattr(self._library.AccountStatus, state))
             account.set_status_details(text)

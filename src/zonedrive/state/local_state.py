@@ -31,6 +31,7 @@ from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, 
 from zonedrive.state.merge import Local, Merged
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
 from zonedrive.state.open_file import Content, KernelInodes, OpenFile, content_of
+from zonedrive.state.pause import PauseSwitch
 from zonedrive.state.pending_requests import PendingRequest, PendingRequests
 from zonedrive.state.rejected_changes import RejectedChanges
 from zonedrive.state.status import path_of
@@ -61,6 +62,7 @@ class LocalState:
     owner: Owner
     supervisor: Supervisor = field(default_factory=Supervisor)
     host: str = field(default_factory=socket.gethostname)
+    pause: PauseSwitch = field(default_factory=PauseSwitch)
 
     def __post_init__(self) -> None:
         # Open files, and what the kernel knows of files.
@@ -72,6 +74,7 @@ class LocalState:
         # Work on the outbox, by inode.
         self.in_flight: set[int] = set()  # with a step in progress
         self.cancelled_uploads: set[int] = set()  # with an upload that is to be cancelled
+        self.paused_uploads: set[int] = set()  # with an upload that a pause puts back
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; perhaps torn
         self.refusals = RejectedChanges()
         # By inode and generation: the remote entry and revision that the bytes were copied from.

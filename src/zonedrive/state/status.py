@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 from zonedrive import causes
 from zonedrive.causes import Cause
+from zonedrive.formatting import timestamp
 from zonedrive.state import repair
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.state.pause import Pause
 from zonedrive.state.pending_requests import PendingRequests
 
 LOST_FOUND = "lost+found"
@@ -63,8 +65,12 @@ class Status:
         cache: tuple[int, int],
         notices: Iterable[str],
         lost: int,
+        pause: Pause | None = None,
     ) -> dict[str, Any]:
         """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` prints them.
+
+        `paused` tells if the uploads are paused; `paused_since` and `paused_until` are added if
+        they are known.
 
         The one-line `notice` is added after a damaged database, if a folder cannot be shown
         completely, or if content could not be fetched recently.
@@ -86,6 +92,8 @@ class Status:
         notice = "; ".join(each for each in notices if each)
         return {
             "state": state,
+            **_pause(pause),
+            "held": 0,
             "outbox": {
                 "pending": counted.count("pending") + counted.count("conflict"),
                 "uploading": counted.count("uploading"),
@@ -163,6 +171,12 @@ class Status:
             "change": intent.change(is_new=inode is not None and inode.is_new),
             "cause": causes.label(intent.cause or self._passing(intent)),
         }
+
+
+def _pause(pause: Pause | None) -> dict[str, Any]:
+    times = {} if pause is None else {"since": pause.since_ns, "until": pause.until_ns}
+    known = {f"paused_{name}": timestamp(ns) for name, ns in times.items() if ns}
+    return {"paused": pause is not None, **known}
 
 
 def state_of(intent: Intent, running: Container[int], copies: Container[int]) -> str:

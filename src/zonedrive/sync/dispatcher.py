@@ -5,13 +5,16 @@ Knows nothing about the work of a step; the `Executor` does it, and records its 
 INVARIANT: an inode has at most one running step.
 
 INVARIANT: only the executor ends an intent, on success; a failure postpones it.
+
+INVARIANT: in a pause no step starts, except those that a caller has asked for (`preferred`) and
+those that these depend on.
 """
 
 import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import trio
@@ -20,10 +23,11 @@ from zonedrive.causes import Cause, cause_of, line_of
 from zonedrive.errors import StoreError, Unavailable, first_of
 from zonedrive.observers import Observers
 from zonedrive.state.intents import FAR_NS, Intent, IntentTable, due_in
+from zonedrive.state.pause import Pause, PauseSwitch
 from zonedrive.supervisor import Supervisor, Task
 from zonedrive.sync.executor import Executor
 from zonedrive.sync.overload_limit import OverloadLimit
-from zonedrive.sync.planner import Action, InodeViews, Planner, Step
+from zonedrive.sync.planner import Action, InodeViews, Planner, Step, with_prerequisites
 from zonedrive.sync.upload import TINY
 
 log = logging.getLogger(__name__)
@@ -46,6 +50,7 @@ OVERDUE_NS = 5_000_000_000
 FOR_OVERDUE = 2  # places
 LOOK_S = 0.5  # between two checks for overdue steps
 LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others is given up
+CLOCK_S = 30.0  # longest wait for the end of a pause; a suspended machine stops the timers
 CALM = 4.0  # times the duration of a check: pause until the next one
 
 
@@ -58,6 +63,11 @@ def _overload(error: Exception) -> Unavailable | None:
     """Return the error if the service rejected the request because of overload, else None."""
     first = first_of(error)
     return first if isinstance(first, Unavailable) and first.is_overload else None
+
+
+def _until_end(pause: Pause) -> float:
+    """Return the seconds until the end of a pause is to be checked."""
+    return float("inf") if not pause.until_ns else min(CLOCK_S, pause.seconds_left)
 
 
 class Dispatcher:
@@ -73,12 +83,15 @@ class Dispatcher:
         supervisor: Supervisor | None = None,
         most: int = 0,
         in_flight: set[int] | None = None,
+        switch: PauseSwitch | None = None,
+        put_back: set[int] | None = None,
     ) -> None:
         """Allow `places` concurrent steps, and as many additional small ones.
 
         With a larger `most`, tiny steps may run up to that total.  After a local change no new step
         starts for `quiet` seconds.  `in_flight` is kept up to date with the inodes of running
-        steps.
+        steps.  No step starts during a pause of `switch`; at its begin, the inodes of the running
+        uploads are added to `put_back`.
         """
         self._supervisor = supervisor or Supervisor()
         self._intents = intents
@@ -90,6 +103,10 @@ class Dispatcher:
         self._planner = Planner(intents, views)
         self._running: dict[int, Step] = {}
         self._in_flight = set[int]() if in_flight is None else in_flight
+        self._switch = switch or PauseSwitch()
+        self._put_back = set[int]() if put_back is None else put_back
+        self._preferred: list[set[int]] = []  # inodes of each caller of `preferred`
+        self._chosen: set[int] = set()  # these inodes, and those that they depend on
         self._failures: dict[int, Exception] = {}
         self._faltering: set[int] = set()  # inodes that wait after a temporary error
         self._unwritable = False  # the last write to the database failed
@@ -103,6 +120,7 @@ class Dispatcher:
         self.changes: Observers[[]] = Observers()
         """Notified at every change of the outbox, also when a step starts."""
         intents.changes.add(self.wake)
+        self._switch.changes.add(self._note_pause)
 
     @property
     def running(self) -> set[int]:
@@ -113,6 +131,19 @@ class Dispatcher:
     def changed(self) -> trio.Event:
         """Event that is set at the next change of the outbox and then replaced."""
         return self._changed
+
+    @property
+    def is_paused(self) -> bool:
+        """True during a pause."""
+        return self._switch.current is not None
+
+    def is_held_back(self, ino: int) -> bool:
+        """Return True if a pause keeps the inode's next step from starting."""
+        return self.is_paused and ino not in self._running and ino not in self._chosen
+
+    def is_quiet(self) -> bool:
+        """Return True if no step is running, except those of `preferred`."""
+        return self._running.keys() <= self._chosen
 
     def wake(self) -> None:
         """Report a change, so that the dispatcher looks for new steps."""
@@ -134,22 +165,29 @@ class Dispatcher:
         """Return once the inode has no running step."""
         await self.wait_until(lambda: ino not in self._running)
 
-    def is_stalled(self, vain: int | None = None) -> bool:
+    def is_stalled(self, vain: int | None = None, only: Collection[int] | None = None) -> bool:
         """Return True if every remaining step has failed or is waiting for a failed step.
 
         If `vain` is given, steps with this many temporary errors in a row also count.
         If the service rejected so many steps in a row because of overload, all steps count.
+        With `only`, the steps of these inodes, and those that they depend on, are examined.
         """
         now = time.time_ns()
-        if any(intent.held for intent in self._intents.all()):
+        intents, running = self._intents.all(), self.running
+        if only is not None:
+            only = with_prerequisites(self._planner.everything(), only)
+            intents = [intent for intent in intents if intent.ino in only]
+            running &= only
+        if any(intent.held for intent in intents):
             return False  # a program is still writing
-        if self._running:
+        if running:
             return False
         if vain is not None and self._overload.rejections >= vain:
             return True
         return all(
             step.after or (is_blocked(step.intent, vain) and step.intent.due_ns > now)
             for step in self._planner.everything()
+            if only is None or step.ino in only
         )
 
     def expedite(self, inos: Iterable[int]) -> None:
@@ -168,6 +206,34 @@ class Dispatcher:
             yield
         finally:
             self._impatient -= 1
+
+    @contextmanager
+    def preferred(self, inos: set[int]) -> Iterator[None]:
+        """Start the steps of these inodes before all others, and also in a pause.
+
+        The steps that they depend on, such as the creation of a folder above, count as well.  The
+        caller may add to the set, and then calls `wake`.
+        """
+        self._preferred.append(inos)
+        self.wake()
+        try:
+            yield
+        finally:
+            self._preferred = [each for each in self._preferred if each is not inos]
+            self._chosen.clear()
+            self._queue.clear()  # in a pause, it has nothing but these steps
+            self.wake()
+
+    def _note_pause(self) -> None:
+        """Put back the running uploads at the begin of a pause, and look for steps at its end.
+
+        Uploads of a few KiB, and requests that concern names, end by themselves.
+        """
+        self._queue.clear()
+        self._put_back.clear()
+        if self.is_paused:
+            self._put_back.update(self._running.keys() - self._chosen)
+        self.wake()
 
     def _recovered(self) -> None:
         """Retry steps with temporary errors at once, because a request succeeded.
@@ -205,6 +271,12 @@ class Dispatcher:
 
     def _look(self) -> None:
         """Fill the queue with steps that may start now, if more steps may run."""
+        self._switch.end_if_over()
+        pause = self._switch.current
+        if pause is not None and not self._preferred:
+            self._queue.clear()
+            self._pause = _until_end(pause)
+            return
         if len(self._running) >= self._most():
             self._pause = self._overload.time_left() or float("inf")
             return
@@ -214,8 +286,15 @@ class Dispatcher:
             return
         self._looked = time.monotonic()
         now = time.time_ns()
-        steps, more = self._planner.due(now, self._running)
-        self._queue = self._startable(steps, now)
+        first = set[int]().union(*self._preferred)
+        steps, more = self._planner.due(now, self._running, first, only=pause is not None)
+        if first:
+            first = with_prerequisites(steps, first)
+            self.expedite(first - self._chosen)
+            self._chosen |= first
+        if pause is not None:
+            steps = [step for step in steps if step.ino in first]
+        self._queue = self._startable(steps, now, first)
         later = [self._planner.names_due, self._intents.agenda.next_due()]
         self._pause = min(
             (max(0.0, (due - now) / 1e9) for due in later if due is not None),
@@ -225,14 +304,26 @@ class Dispatcher:
             self._pause = 0.0
         elif unquiet:
             self._pause = min(self._pause, unquiet)
+        if pause is not None:
+            self._pause = min(self._pause, _until_end(pause))
 
     @staticmethod
-    def _startable(steps: list[Step], now: int) -> deque[Step]:
-        """Return the steps that are due and not waiting for another step, small ones first."""
+    def _startable(steps: list[Step], now: int, first: Collection[int]) -> deque[Step]:
+        """Return the steps that are due and not waiting for another step.
+
+        Those of the inodes in `first` come before all others, and small ones before large ones.
+        """
         due = [
             step for step in steps if not now < step.intent.due_ns < now + FAR_NS and not step.after
         ]
-        due.sort(key=lambda step: (step.intent.size > BIG, step.action, step.intent.seq))
+        due.sort(
+            key=lambda step: (
+                step.ino not in first,
+                step.intent.size > BIG,
+                step.action,
+                step.intent.seq,
+            )
+        )
         return deque(due)
 
     def _start(self) -> None:
@@ -324,6 +415,7 @@ class Dispatcher:
         finally:
             del self._running[step.ino]
             self._in_flight.discard(step.ino)
+            self._put_back.discard(step.ino)
             self._planner.ended(step.ino)
             self.wake()
         if self._failures.get(step.ino) is None:

@@ -29,7 +29,7 @@ longest due is folded at a time.  The steps are the same as if all intents had b
 Knows nothing about what a step does.  Nothing here is `async`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 import msgspec
@@ -272,6 +272,25 @@ def _circle(waits: Mapping[int, set[int]]) -> list[int]:
     return []
 
 
+def with_prerequisites(steps: Sequence[Step], inos: Collection[int]) -> set[int]:
+    """Return `inos` and all inodes whose steps must end before theirs."""
+    by_ino = {step.ino: step for step in steps}
+    found, todo = set[int](), list(inos)
+    while todo:
+        ino = todo.pop()
+        if ino not in found:
+            found.add(ino)
+            todo += by_ino[ino].after if ino in by_ino else ()
+    return found
+
+
+def _ordered_due(due: Collection[int], first: Collection[int], only: bool) -> Iterator[int]:
+    """Yield the due inodes, those of `first` before the others or, with `only`, alone."""
+    yield from (ino for ino in first if ino in due)
+    if not only:
+        yield from (ino for ino in due if ino not in first)
+
+
 class InodeViews:
     """The planner's view of the inodes."""
 
@@ -354,11 +373,14 @@ class Planner:
         """Return the steps of all intents."""
         return self._fold(self._intents.all(), {}, {})
 
-    def due(self, now_ns: int, busy: Collection[int]) -> tuple[list[Step], bool]:
+    def due(
+        self, now_ns: int, busy: Collection[int], first: Collection[int] = (), *, only: bool = False
+    ) -> tuple[list[Step], bool]:
         """Return the steps that concern names, the most urgent uploads, and True if more are due.
 
-        `busy` holds the inodes with a running step.  The second value is True if more uploads are
-        due than were folded.
+        `busy` holds the inodes with a running step.  Uploads of `first` come before all others;
+        with `only`, there are no others.  The second value is True if more uploads are due than
+        were folded.
         """
         agenda = self._intents.agenda
         before, self._folded = self._folded, Snapshot(self._basis)
@@ -368,7 +390,7 @@ class Planner:
         views: dict[int, InodeView | None] = {}
         chains: Chains = {}
         related = self._related(views, chains)
-        batch, more = self._batch(agenda.due_items(now_ns), busy)
+        batch, more = self._batch(_ordered_due(agenda.due_items(now_ns), first, only), busy)
         chosen = {intent.ino: intent for intent in (*related, *batch)}
         in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
         steps = self._fold(in_order, views, chains)

@@ -249,7 +249,8 @@ class Uploader:
 
         def cancelled() -> bool:
             is_current = content.is_current and pending.is_current
-            return not is_current or inode.ino in state.cancelled_uploads
+            put_back = inode.ino in state.cancelled_uploads or inode.ino in state.paused_uploads
+            return put_back or not is_current
 
         try:
             if intent.size <= TINY and not state.settings.upload_limit:

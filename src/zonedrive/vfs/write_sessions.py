@@ -311,6 +311,7 @@ class WriteSessions:
                 or now.generation != intent.generation
                 or now.attempts > 0
                 or self._service.link.state != "online"
+                or self._dispatcher.is_held_back(opened.ino)
             )
 
         with self._dispatcher.waited_for():
@@ -322,4 +323,6 @@ class WriteSessions:
             failure = self._dispatcher.failure(opened.ino)
             if isinstance(failure, ZonedriveError | OSError):
                 raise failure
+            if self._dispatcher.is_held_back(opened.ino):
+                raise Unreachable("uploads are paused; the version stays in the outbox")
             raise Unreachable("the service cannot be reached; the version stays in the outbox")

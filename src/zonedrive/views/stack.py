@@ -80,6 +80,8 @@ class FileSystem:
             quiet=min(QUIET_S, state.settings.settle),
             supervisor=state.supervisor,
             in_flight=state.in_flight,
+            switch=state.pause,
+            put_back=state.paused_uploads,
             # With a limit, tiny files have threads as well, of which there are only so many.
             most=0 if state.settings.upload_limit else state.settings.connections,
         )

@@ -8,6 +8,7 @@ INVARIANT: a file that is never uploaded is always reported as such.
 import itertools
 import time
 from collections.abc import Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -24,6 +25,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import typed
+from zonedrive.state.pause import Pause
 from zonedrive.state.reader import StateReader
 from zonedrive.state.status import LOST_FOUND, Status, Work, damage_notice
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -90,7 +92,17 @@ class StatusReport:
                 self._folders.notice(),
             ),
             lost=0 if most is None else self.lost(under),
+            pause=self.pause,
         )
+
+    @property
+    def pause(self) -> Pause | None:
+        """The present pause of the uploads, or None."""
+        return self._state.pause.current
+
+    async def wait_until_quiet(self) -> None:
+        """Return once no upload is running, except those that a caller has asked for."""
+        await self._dispatcher.wait_until(self._dispatcher.is_quiet)
 
     def lost(self, under: Iterable[int] | None = None) -> int:
         """Return the number of files that lost their names: never sent and not on the service.
@@ -126,6 +138,7 @@ class StatusReport:
             "tries": max((intent.attempts for intent in intents), default=0),
             "conflicts": len(self.conflicts()),
             "lost": bool(self._damage()),
+            "paused": self.pause is not None,
             "unfetched": len(self._fetch_failures.recent()),
         }
 
@@ -144,8 +157,8 @@ class StatusReport:
         `causes` counts the failed changes per cause.
 
         `changes` counts new folders, renames and removals: changes without local bytes.  `open`
-        counts files that a program may still write to.  `under` limits the counts to these folders.
-        The result contains no file names.
+        counts files that a program may still write to, and `paused` is True in a pause.
+        `under` limits the counts to these folders.  The result contains no file names.
         """
         intents = self._below(under)
         running = self._dispatcher.running
@@ -156,6 +169,7 @@ class StatusReport:
             "uploading": len(moving),
             "failed": sum(intent.failed for intent in intents),
             "causes": causes.count(intent.cause for intent in intents),
+            "paused": self.pause is not None,
             "open": sum(intent.held and not intent.gone for intent in intents),
         }
 
@@ -199,17 +213,23 @@ class StatusReport:
         """Return the existing conflict copies: path, original, by and at_ns of each."""
         return self._status.conflicts()
 
-    async def sync(self, under: Iterable[int], timeout: float | None) -> dict[str, Any]:
+    async def sync(
+        self, under: Iterable[int], timeout: float | None, *, first: bool = False
+    ) -> dict[str, Any]:
         """Wait until every change under these inodes is uploaded or blocked.
 
         Without a `timeout`, a change that failed VAIN times in a row counts as blocked.
-        Return the remaining uploads: failed ones and, after `timeout` seconds, pending ones.
+        In a pause, wait only for running uploads.  With `first`, the changes are sent before all
+        others, and also in a pause.
+        Return the remaining uploads: failed ones and, after `timeout` seconds or in a pause,
+        pending ones.
         """
         roots = list(under)
         started = time.time_ns()
         vain = VAIN if timeout is None else None
         asked, newest = self._below(roots), self._state.intents.newest
         written = {intent.ino for intent in asked if intent.held}
+        wanted = {intent.ino for intent in asked}
         self._dispatcher.expedite(intent.ino for intent in asked)
 
         def over() -> bool:
@@ -224,11 +244,17 @@ class StatusReport:
                 and not (intent.held or intent.attempts or intent.due_ns <= now)
             ]:
                 self._dispatcher.expedite(settling)
-            if any(intent.seq == WRITTEN for intent in left):
-                return False
+            inos = {intent.ino for intent in left}
+            if first and not inos <= wanted:
+                wanted.update(inos)
+                self._dispatcher.wake()
             if any(self._state.intents.get(ino) is None for ino in self._dispatcher.running):
                 return False  # removed here during its upload; may need an undo
-            return self._dispatcher.is_stalled(vain) or all(
+            if self._dispatcher.is_paused and not first:
+                return not inos & self._dispatcher.running
+            if any(intent.seq == WRITTEN for intent in left):
+                return False
+            return self._dispatcher.is_stalled(vain, inos if first else None) or all(
                 is_blocked(intent, vain)
                 and intent.due_ns > now
                 and intent.ino not in self._dispatcher.running
@@ -237,6 +263,7 @@ class StatusReport:
 
         with (
             self._dispatcher.waited_for(),
+            self._dispatcher.preferred(wanted) if first else nullcontext(),
             trio.move_on_after(float("inf") if timeout is None else timeout),
         ):
             await self._dispatcher.wait_until(over)

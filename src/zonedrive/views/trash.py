@@ -183,10 +183,17 @@ class TrashOperations:
             )
 
     async def _wait_while(self, waiting: Callable[[], object]) -> None:
-        """Return when `waiting` is false, the service is away, or PATIENCE_S is over."""
+        """Return when `waiting` is false, the service is away, or PATIENCE_S is over.
+
+        In a pause of the uploads, return at once.
+        """
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
-                lambda: not waiting() or self._service.link.state != "online"
+                lambda: (
+                    not waiting()
+                    or self._service.link.state != "online"
+                    or self._dispatcher.is_paused
+                )
             )
 
     # ---- zonedrive trash and restore ----

@@ -35,6 +35,8 @@ STATUS: dict[str, Any] = {
     "mountpoint": "/proc",
     "pid": 1,
     "state": "online",
+    "paused": False,
+    "held": 0,
     "outbox": {"pending": 1, "uploading": 1, "failed": 0, "conflicts": 0, "bytes": 3_500_000},
     "uploads": [
         {"path": "Zone/a.txt", "state": "uploading", "size": 3_499_999, "sent": 7, "error": None},
@@ -87,6 +89,9 @@ def daemon(paths: AccountPaths, folder: Path) -> Iterator[StandIn]:
         "status",
         "metrics",
         "sync",
+        "send",
+        "pause",
+        "resume",
         "zones",
         "conflicts",
         "versions",

@@ -58,6 +58,7 @@ def test_values_of_a_daemon(measured: StandIn) -> None:
     assert found["zonedrive_failing_tasks default"] == 2
     assert found["zonedrive_logon_end_timestamp_seconds default"] == 1_800_000_000.25
     assert found["zonedrive_pending_changes default"] == 0
+    assert found["zonedrive_paused default"] == 0
     assert "zonedrive_oldest_pending_timestamp_seconds default" not in found
 
 

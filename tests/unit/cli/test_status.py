@@ -68,6 +68,11 @@ def waiting(number: int, **every: object) -> dict[str, Any]:
         (failed({}, failed=1, pending=2),
          "3 files (9 bytes) are only on this machine, 1 of them failed"),
         (IDLE | {"mountpoint": None, "state": "offline"}, "everything is on the service"),
+        (waiting(1) | {"paused": True},
+         "1 file (1000 bytes) is only on this machine, uploads are paused"),
+        (failed({"refused": 1}, pending=1) | {"paused": True},
+         "2 files (9 bytes) are only on this machine, 1 of them refused by the service"),
+        (IDLE | {"paused": True}, "everything is on the service"),
         (IDLE | {"lost": 1}, "1 file in lost+found is only on this machine"),
     ],
 )  # fmt: skip
@@ -102,6 +107,19 @@ def test_without_the_service_it_says_why_and_what_to_run(stand_in: StandIn, stat
     shown = run("status", COLUMNS="200").stdout
     assert "why: the session has ended\n" in shown
     assert f"run: {remedy}\n" in shown
+
+
+def test_a_pause_says_how_to_end_it(stand_in: StandIn) -> None:
+    """The line has the begin and the end, in the local time zone."""
+    stand_in.answers["status"] = STATUS | {
+        "paused": True,
+        "paused_since": "2026-11-23T14:00:00+00:00",
+        "paused_until": "2026-11-23T16:30:00+00:00",
+    }
+    assert (
+        "uploads are paused since 2026-11-23 14:00:00 until 2026-11-23 16:30:00;"
+        " run: zonedrive resume\n"
+    ) in run("status", COLUMNS="200", TZ="UTC").stdout
 
 
 def test_ten_thousand_waiting_files_are_a_few_lines(stand_in: StandIn) -> None:

@@ -18,6 +18,7 @@ from zonedrive.fuse.mount import Session
 from zonedrive.logon.account import Account
 from zonedrive.model import Entry, Zone
 from zonedrive.state.inode import ROOT
+from zonedrive.state.pause import Pause
 from zonedrive.views.status_report import Place
 
 FOLDER = Path("/home/me/Zones")
@@ -50,6 +51,8 @@ class Report:
         self.uploads: list[dict[str, Any]] = []
         self.conflicted: list[dict[str, Any]] = []
         self.saved = 0
+        self.first = False
+        self.pause: Pause | None = None
         self.taken_back: list[dict[str, str]] = []
         self.done = trio.Event()
         self.roots: list[list[int]] = []
@@ -71,8 +74,11 @@ class Report:
         given, self.taken_back = self.taken_back, []
         return given
 
-    async def sync(self, under: list[int], timeout: float | None) -> dict[str, Any]:
+    async def sync(
+        self, under: list[int], timeout: float | None, *, first: bool = False
+    ) -> dict[str, Any]:
         self.roots.append(under)
+        self.first = first
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             await self.done.wait()
         return {"left": self.left(), "uploads": self.uploads, "conflicts": self.conflicted}
@@ -205,6 +211,46 @@ async def test_sync_of_a_local_only_file_fails(daemon: Daemon) -> None:
     answer = await daemon.ask("sync", paths=["Zone/a.txt", "Zone/a.swp"])
     assert answer["exit"] == 1
     assert answer["stays"] == [{"path": "Zone/a.swp", "error": "stays on this machine"}]
+
+
+async def test_sync_in_a_pause_says_so(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code is 1 and the remedy complete, also if the service is unreachable."""
+    daemon.report.uploads = [_upload("pending"), _upload("failed")]
+    daemon.report.pause = Pause(1)
+    daemon.report.done.set()
+    daemon.service.link.become("offline", Unreachable("away"))
+    answer = await daemon.ask("sync")
+    assert (answer["exit"], answer["paused"], daemon.report.first) == (1, True, False)
+    sync.report(answer)
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "zonedrive: 2 files (10 bytes) not on the service yet: uploads are paused; run"
+        " 'zonedrive resume --account work', or for some files 'zonedrive send PATH'"
+    )
+
+
+async def test_sync_in_a_pause_with_nothing_to_send(daemon: Daemon) -> None:
+    """Everything is on the service, so the exit code is 0."""
+    daemon.report.pause = Pause(1)
+    daemon.report.done.set()
+    assert (await daemon.ask("sync"))["exit"] == 0
+
+
+async def test_send_needs_paths(daemon: Daemon) -> None:
+    """It sends these files first, and a pause is no reason to fail."""
+    with pytest.raises(ZonedriveError, match="names no paths"):
+        await daemon.ask("send")
+    daemon.report.pause = Pause(1)
+    daemon.report.done.set()
+    answer = await daemon.ask("send", paths=["Zone/a.txt"])
+    assert (answer["exit"], daemon.report.first, daemon.report.roots) == (0, True, [[7]])
+    answer = await daemon.ask("send", paths=["Zone/a.swp"])
+    assert answer["stays"] == [{"path": "Zone/a.swp", "error": "stays on this machine"}]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 1e9, "30m", True])
+async def test_a_wrong_length_of_a_pause_is_refused(daemon: Daemon, seconds: object) -> None:
+    with pytest.raises(ZonedriveError, match="the request is not valid"):
+        await daemon.ask("pause", seconds=seconds)
 
 
 async def test_sync_fails_if_files_are_in_lost_found(daemon: Daemon) -> None:

@@ -50,7 +50,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize(
-    ("action", "command"), [("keep", "pin"), ("stop-keeping", "unpin"), ("send", "sync")]
+    ("action", "command"), [("keep", "pin"), ("stop-keeping", "unpin"), ("send", "send")]
 )
 def test_one_request_for_all_paths(served: Served, action: str, command: str) -> None:
     """The daemon gets one request, and success is silent."""

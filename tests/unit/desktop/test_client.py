@@ -113,6 +113,18 @@ def test_changes_arrive_unasked(desk: Desk) -> None:
     assert desk.batches() == [1]
 
 
+def test_a_pause_arrives_unasked(desk: Desk) -> None:
+    """A daemon of an earlier version does not report it, and counts as not paused."""
+    (daemon,) = desk.client.daemons()
+    assert not daemon.paused
+    desk.daemon.report(paused=True)
+    desk.settle()
+    assert daemon.paused
+    desk.daemon.report(paused=False)
+    desk.settle()
+    assert not daemon.paused
+
+
 def test_everything_is_asked_again(desk: Desk) -> None:
     """After a pin the client asks for what it shows."""
     desk.daemon.states[FILE] = SYNCED

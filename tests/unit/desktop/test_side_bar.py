@@ -33,3 +33,18 @@ def test_the_most_urgent_fact_is_shown(
 ) -> None:
     """What the user has to know first decides about state and text."""
     assert described(link, counts) == (state, text)
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ({}, "Uploads are paused."),
+        ({"pending": 1}, "Uploads are paused. 1 change is waiting."),
+        ({"pending": 2, "uploading": 1}, "Uploads are paused. 3 changes are waiting."),
+    ],
+)
+def test_a_pause_is_shown(counts: dict[str, int], text: str) -> None:
+    """It is no error, because the user has asked for it."""
+    assert described("online", counts, paused=True) == ("IDLE", text)
+    assert described("online", {**counts, "failed": 1}, paused=True)[0] == "ERROR"
+    assert described("offline", counts, paused=True)[0] == "ERROR"

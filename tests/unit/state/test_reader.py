@@ -107,7 +107,8 @@ def test_changes_of_names_are_no_files(path: Path) -> None:
 def test_programs_are_told_what_is_promised(path: Path) -> None:
     """The report has only the fields that `status --json` always has."""
     found = status(path)
-    assert set(found) == {"state", "outbox", "uploads", "cache", "tree"}
+    assert set(found) == {"state", "paused", "held", "outbox", "uploads", "cache", "tree"}
+    assert (found["paused"], found["held"]) == (False, 0)
     assert set(found["outbox"]) == {"pending", "uploading", "failed", "conflicts", "bytes"}
     assert set(found["uploads"][0]) == {"path", "state", "size", "sent", "error"}
 

@@ -15,6 +15,7 @@ from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.errors import Changed, Forbidden, Unavailable
 from zonedrive.state.intents import IntentTable, add_parked, add_told, create_tables
+from zonedrive.state.pause import PauseSwitch
 from zonedrive.sync.dispatcher import BIG, SMALL, Dispatcher
 from zonedrive.sync.executor import Executor
 from zonedrive.sync.planner import Chains, InodeView, InodeViews, Place, Step
@@ -86,7 +87,12 @@ def write(journal: IntentTable, *inos: int, size: int = 1) -> None:
 
 @asynccontextmanager
 async def running(
-    carrier: StepExecutor, places: int = 4, quiet: float = 0.0, most: int = 0
+    carrier: StepExecutor,
+    places: int = 4,
+    quiet: float = 0.0,
+    most: int = 0,
+    switch: PauseSwitch | None = None,
+    put_back: set[int] | None = None,
 ) -> AsyncIterator[Dispatcher]:
     dispatcher = Dispatcher(
         carrier.journal,
@@ -95,6 +101,8 @@ async def running(
         places,
         quiet,
         most=most,
+        switch=switch,
+        put_back=put_back,
     )
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -365,3 +373,114 @@ async def test_a_caller_does_not_wait_for_an_endless_overload(journal: IntentTab
             assert not dispatcher.is_stalled(2)
             await dispatcher.wait_until(lambda: dispatcher.is_stalled(2))
     assert len(journal) == 8
+
+
+async def paused(dispatcher: Dispatcher, switch: PauseSwitch, journal: IntentTable) -> None:
+    """Wake the dispatcher several times in a pause, and check that nothing starts."""
+    before = len(journal)
+    for _ in range(3):
+        dispatcher.wake()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+    assert len(journal) == before
+    assert not dispatcher.running
+
+
+async def test_nothing_starts_in_a_pause(journal: IntentTable) -> None:
+    """All changes wait, also new ones, until the end of the pause."""
+    carrier, switch = StepExecutor(journal), PauseSwitch()
+    switch.begin()
+    write(journal, 1, 2)
+    async with running(carrier, switch=switch) as dispatcher:
+        await paused(dispatcher, switch, journal)
+        write(journal, 3)
+        dispatcher.expedite([1, 2, 3])
+        await paused(dispatcher, switch, journal)
+        switch.end()
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert sorted(carrier.carried) == [1, 2, 3]
+
+
+async def test_a_pause_with_an_end_needs_no_command(journal: IntentTable) -> None:
+    """After its time, the changes are sent."""
+    carrier, switch = StepExecutor(journal), PauseSwitch()
+    switch.begin(0.5)
+    write(journal, 1)
+    async with running(carrier, switch=switch) as dispatcher:
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert switch.current is None
+
+
+async def test_a_pause_puts_running_uploads_back(journal: IntentTable) -> None:
+    """Each of them is named for the transfers; the end of the pause or of the step ends that."""
+    carrier, switch, put_back = StepExecutor(journal), PauseSwitch(), set[int]()
+    carrier.gates = {1: trio.Event(), 2: trio.Event()}
+    write(journal, 1, 2)
+    async with running(carrier, switch=switch, put_back=put_back) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked()
+        switch.begin()
+        assert put_back == {1, 2}
+        assert not dispatcher.is_quiet()
+        carrier.gates[1].set()
+        await dispatcher.wait_until(lambda: 1 not in dispatcher.running)
+        assert put_back == {2}
+        switch.end()
+        assert put_back == set()
+        carrier.gates[2].set()
+        await dispatcher.wait_until(lambda: not len(journal))
+        assert dispatcher.is_quiet()
+
+
+async def test_a_pause_sends_what_a_caller_asks_for(journal: IntentTable) -> None:
+    """Only these, for as long as the caller waits, and a new pause does not put them back."""
+    carrier, switch, put_back = StepExecutor(journal), PauseSwitch(), set[int]()
+    switch.begin()
+    carrier.gates = {500: trio.Event()}
+    write(journal, *range(1, 501))  # more than are folded at a time
+    async with running(carrier, switch=switch, put_back=put_back) as dispatcher:
+        await paused(dispatcher, switch, journal)
+        with dispatcher.preferred({400, 500}):
+            await dispatcher.wait_until(lambda: len(journal) == 499)
+            assert dispatcher.running == {500}
+            assert not dispatcher.is_held_back(500)
+            assert dispatcher.is_held_back(1)
+            switch.begin(3600)
+            assert put_back == set()
+            assert not dispatcher.is_stalled(only={500})
+            carrier.gates[500].set()
+            await dispatcher.wait_until(lambda: len(journal) == 498)
+            assert dispatcher.is_stalled(only={500})
+        await paused(dispatcher, switch, journal)
+    assert carrier.carried == [400, 500]
+
+
+async def test_what_a_caller_asks_for_comes_first(journal: IntentTable) -> None:
+    """The next free place is for its file, although others have waited longer."""
+    carrier = StepExecutor(journal)
+    carrier.gates = {ino: trio.Event() for ino in range(1, 10)}
+    write(journal, *range(1, 10), size=SMALL + 1)
+    async with running(carrier, places=4) as dispatcher:
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        assert dispatcher.running == {1, 2, 3, 4}
+        with dispatcher.preferred({9}):
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            carrier.gates[2].set()
+            await dispatcher.wait_until(lambda: dispatcher.running == {1, 3, 4, 9})
+        for gate in carrier.gates.values():
+            gate.set()
+        await dispatcher.wait_until(lambda: not len(journal))
+
+
+async def test_a_failed_file_is_tried_once_more_for_its_caller(journal: IntentTable) -> None:
+    """After another failure it counts as stalled, though other files are held back."""
+    carrier, switch = StepExecutor(journal), PauseSwitch()
+    switch.begin()
+    carrier.errors[1] = [Forbidden("no") for _ in range(3)]
+    write(journal, 1, 2)
+    with journal.transaction():
+        journal.postpone(journal.all()[0], time.time_ns() + 3600 * 10**9, "no", Cause.REFUSED)
+    async with running(carrier, switch=switch) as dispatcher:
+        with dispatcher.preferred({1}):
+            await dispatcher.wait_until(lambda: journal.all()[0].attempts == 2)
+            assert dispatcher.is_stalled(only={1})
+            assert not dispatcher.is_stalled()
+    assert len(carrier.errors[1]) == 2

@@ -1,0 +1,111 @@
+"""Commands `pause` and `resume`: stop the uploads of an account for a while.
+
+Work with and without a mount, because the pause is stored on the disk.
+"""
+
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+from zonedrive.cli import control_client, text_output
+from zonedrive.cli.options import Duration, account_option
+from zonedrive.errors import AlreadyRunning, MountEnded, StoreError, ZonedriveError
+from zonedrive.formatting import unsent, verb
+from zonedrive.paths import AccountPaths, require_folders
+
+STARTING_SECONDS = 20.0  # longest time for a daemon to start, or to end, before it can be asked
+
+
+@click.command()
+@account_option
+@click.option(
+    "--for",
+    "seconds",
+    type=Duration(),
+    metavar="TIME",
+    help="Length of the pause, such as 90s, 30m, 2h or 1d.  [default: until 'zonedrive resume']",
+)
+def pause(account: str, seconds: float | None) -> None:
+    """Stop sending changes to the service, until 'zonedrive resume' or for some time.
+
+    Files can be read, opened and saved as before; changes wait on this machine, also after a
+    restart.  An upload that is under way is put back, and sent from its beginning later; small ones
+    end.  'zonedrive send PATH' sends files meanwhile.  Works without a mount.
+    """
+    paths = AccountPaths(account)
+    answer = _told(paths, {"command": "pause", "seconds": seconds})
+    end = "" if seconds is None else f" until {_local(time.time() + seconds)}"
+    left = answer["left"]
+    waiting = f"{unsent(left)} {_waits(left)}" if left["files"] else "nothing is waiting"
+    text_output.say(f"uploads are paused{end}; {waiting}")
+    if number := answer["uploading"]:
+        text_output.complain(f"{text_output.count(number, 'upload')} {verb(number)} still ending")
+
+
+@click.command()
+@account_option
+def resume(account: str) -> None:
+    """Send changes to the service again, after 'zonedrive pause'.
+
+    Works without a mount.
+    """
+    paths = AccountPaths(account)
+    answer = _told(paths, {"command": "resume"})
+    left = answer["left"]
+    if not answer["was_paused"]:
+        text_output.say("uploads were not paused")
+    elif not answer.get("mounted", True):
+        text_output.say("uploads go on at the next mount")
+    else:
+        text_output.say(f"uploads go on{f'; {unsent(left)} to send' if left['files'] else ''}")
+
+
+def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of the daemon; without a daemon, change the stored pause."""
+    end = time.monotonic() + STARTING_SECONDS
+    while True:
+        try:
+            return control_client.ask(paths, request)
+        except (control_client.NoDaemon, MountEnded):
+            require_folders(paths)
+        try:
+            return _stored(paths, request)
+        except AlreadyRunning:  # a daemon is starting or ending
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.1)
+
+
+def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
+    """Begin or end the pause of an unmounted account."""
+    from zonedrive.daemon import local_data
+
+    answer: dict[str, Any] = {"uploading": 0, "mounted": False}
+    try:
+        if request["command"] == "pause":
+            local_data.begin_pause(paths, request["seconds"])
+        else:
+            answer["was_paused"] = local_data.end_pause(paths)
+    except OSError as wrong:
+        raise ZonedriveError(
+            f"{paths.pause} cannot be changed: {wrong.strerror}",
+            remedy=local_data.disk_problem(paths) or "make its folder writable for you",
+        ) from wrong
+    left = {"files": 0, "changes": 0, "bytes": 0}
+    try:
+        found = local_data.backlog(paths)
+        left = {"files": found.files, "changes": found.changes, "bytes": found.bytes}
+    except StoreError as wrong:  # the pause counts all the same
+        text_output.complain(f"the waiting changes cannot be counted: {wrong.message}")
+    return {**answer, "left": left}
+
+
+def _waits(left: dict[str, int]) -> str:
+    return "waits" if left["files"] == 1 else "wait"
+
+
+def _local(seconds: float) -> str:
+    """Return a time in seconds since the epoch in the local time zone."""
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,112 @@
+"""Pause of the uploads, stored in a file of the account's state folder.
+
+Knows nothing about uploads.  The file survives the daemon, and commands can write it without one.
+
+INVARIANT: a file that cannot be read counts as a pause without an end, because the user has asked
+for a pause, and nothing is lost by waiting.
+"""
+
+import time
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from zonedrive.observers import Observers
+from zonedrive.paths import write_private
+
+LONGEST_S = 366 * 86_400.0
+"""Longest pause with an end, in seconds."""
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """One pause."""
+
+    since_ns: int  # wall clock; 0: unknown
+    until_ns: int = 0  # end (wall clock); 0: only `zonedrive resume` ends it
+
+    @property
+    def is_over(self) -> bool:
+        """True if the end has been reached."""
+        return 0 < self.until_ns <= time.time_ns()
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the end, infinite for a pause without one."""
+        if not self.until_ns:
+            return float("inf")
+        return max(0.0, (self.until_ns - time.time_ns()) / 1e9)
+
+    @property
+    def line(self) -> str:
+        """Sentence for the user, with the end in the local time zone."""
+        if not self.until_ns:
+            return "uploads are paused"
+        end = datetime.fromtimestamp(self.until_ns / 1e9).astimezone()
+        return f"uploads are paused until {end:%Y-%m-%d %H:%M:%S}"
+
+
+def load(path: Path) -> Pause | None:
+    """Return the pause stored in a file, or None without one or after its end."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Pause)
+        str(found.line)  # fails for a time that no calendar has
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, msgspec.DecodeError, ValueError, OverflowError):
+        found = Pause(0)
+    return None if found.is_over else found
+
+
+class PauseSwitch:
+    """Pause of one account; without a path it is not stored."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Load the stored pause."""
+        self._path = path
+        self._pause = load(path) if path is not None else None
+        self.changes: Observers[[]] = Observers()
+        """Notified after the begin and the end of a pause."""
+
+    @property
+    def current(self) -> Pause | None:
+        """The present pause, or None."""
+        return None if self._pause is None or self._pause.is_over else self._pause
+
+    def begin(self, seconds: float | None = None) -> None:
+        """Begin a pause of that length, or one without an end; it replaces a former pause.
+
+        Raises OSError if the pause cannot be stored; nothing has changed then.
+        """
+        now, former = time.time_ns(), self.current
+        pause = Pause(
+            since_ns=former.since_ns if former is not None else now,
+            until_ns=0 if seconds is None else now + int(seconds * 1e9),
+        )
+        if self._path is not None:
+            write_private(self._path, msgspec.json.encode(pause))
+        self._pause = pause
+        self.changes.notify()
+
+    def end(self) -> bool:
+        """End the pause; return False if there was none.
+
+        Raises OSError if the file cannot be removed; the pause goes on then.
+        """
+        was = self.current is not None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+        self._pause = None
+        self.changes.notify()
+        return was
+
+    def end_if_over(self) -> None:
+        """Remove a pause whose end has been reached, and notify the observers."""
+        if self._pause is None or not self._pause.is_over:
+            return
+        self._pause = None
+        if self._path is not None:
+            with suppress(OSError):  # the time in the file is over, too
+                self._path.unlink(missing_ok=True)
+        self.changes.notify()

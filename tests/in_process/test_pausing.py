@@ -1,0 +1,301 @@
+"""Pause of the uploads, and files that are sent nevertheless."""
+
+import errno
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from tests.harness.machine import Mounted
+from tests.harness.virtual_mount import VirtualMount
+from tests.harness.waiting import eventually
+from tests.in_process.test_entry_states import Watcher, state, virtual
+
+ZONE = "Zone 01"
+LONG_S = 3600.0  # no upload waits so long without a pause
+
+
+@pytest.fixture
+def mount(desk: Mounted) -> VirtualMount:
+    """Return the mount of Alice's zones in this process, with uploads paused."""
+    found = virtual(desk)
+    assert found.command("pause")["left"] == {"files": 0, "changes": 0, "bytes": 0}
+    return found
+
+
+def wait(mount: VirtualMount, seconds: float = LONG_S) -> None:
+    """Let time pass."""
+    mount.loop.run(trio.sleep, seconds)
+
+
+def sent(mount: VirtualMount, name: str) -> bool:
+    """Return True if the service has an entry of that name in the zone."""
+    return mount.zone.find(name) is not None
+
+
+def test_files_are_saved_and_read_and_not_sent(mount: VirtualMount) -> None:
+    """No request changes the service until `resume`; everything is sent then."""
+    requests = len(mount.deployment.world.requests)
+    (mount.root / "new").mkdir()
+    (mount.root / "new/a.txt").write_bytes(b"one\n")
+    (mount.root / "notes.txt").write_bytes(b"edited\n")
+    (mount.root / "docs/report.md").rename(mount.root / "moved.md")
+    (mount.root / "big.bin").unlink()
+    wait(mount)
+    (mount.root / "new/a.txt").write_bytes(b"two\n")
+    wait(mount)
+    changing = [
+        each for each in mount.deployment.world.requests[requests:] if not each.startswith("GET")
+    ]
+    assert changing == []
+    assert (mount.root / "new/a.txt").read_bytes() == b"two\n"
+    assert (mount.root / "docs/Grüße aus Köln.txt").read_bytes()
+    found = mount.status()
+    assert (found["paused"], found["held"], found["outbox"]["pending"]) == (True, 0, 5)
+    answer = mount.command("resume")
+    assert (answer["was_paused"], answer["left"]["files"]) == (True, 5)
+    assert mount.command("sync")["exit"] == 0
+    assert mount.zone.read("new/a.txt") == b"two\n"
+    assert len(mount.zone.versions("new/a.txt")) == 1
+    assert mount.zone.read("notes.txt") == b"edited\n"
+    assert sent(mount, "moved.md")
+    assert not sent(mount, "big.bin")
+    assert mount.command("resume")["was_paused"] is False
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_pause_outlives_the_daemon(mount: VirtualMount, end: str) -> None:
+    """The next daemon sends nothing either, until `resume`."""
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    if end == "kill":
+        mount.kill()
+    else:
+        mount.loop.run(mount.client.stop)
+    mount.mount()
+    wait(mount)
+    assert mount.status()["paused"]
+    assert not sent(mount, "a.txt")
+    assert (mount.root / "a.txt").read_bytes() == b"one\n"
+    mount.command("resume")
+    eventually(lambda: sent(mount, "a.txt"), what="it is sent")
+    mount.kill()
+    mount.mount()
+    assert not mount.status()["paused"]
+
+
+def test_a_pause_with_an_end(mount: VirtualMount) -> None:
+    """It ends by itself, also if the daemon was restarted meanwhile."""
+    mount.command("pause", seconds=LONG_S)
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    wait(mount, LONG_S - 60)
+    assert not sent(mount, "a.txt")
+    mount.kill()
+    mount.mount()
+    assert "paused_until" in mount.status()
+    wait(mount, 120)
+    assert sent(mount, "a.txt")
+    assert not mount.status()["paused"]
+    assert not mount.client.paths.pause.exists()
+
+
+def test_a_pause_ends_while_the_service_is_away(mount: VirtualMount) -> None:
+    """The changes are sent when it is back."""
+    mount.allow("offline", "reach")
+    mount.command("pause", seconds=LONG_S)
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    with mount.deployment.faulty(down=True):
+        wait(mount, 2 * LONG_S)
+        assert not mount.status()["paused"]
+    eventually(lambda: sent(mount, "a.txt"), what="it is sent")
+
+
+@pytest.mark.parametrize("timeout", [None, LONG_S])
+def test_sync_does_not_wait_in_a_pause(mount: VirtualMount, timeout: float | None) -> None:
+    """It says at once what is left and why, and nothing is sent."""
+    assert mount.command("sync", timeout=timeout)["exit"] == 0
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    before = mount.loop.time.clock.current_time()
+    answer = mount.command("sync", timeout=timeout)
+    assert mount.loop.time.clock.current_time() - before < 10
+    assert (answer["exit"], answer["left"]["files"], answer["paused"]) == (1, 1, True)
+    assert answer["reason"] == "uploads are paused"
+    assert not sent(mount, "a.txt")
+
+
+def test_a_waiting_sync_ends_when_a_pause_begins(mount: VirtualMount) -> None:
+    """It waits for requests that are under way, and then says what is left."""
+    mount.command("resume")
+    mount.deployment.fault(stall=20, method="POST", path="^/api/zones/")
+    answers: list[dict[str, Any]] = []
+
+    async def sync() -> None:
+        answers.append(await mount.client.call(mount.client.command, "sync"))
+
+    async def both() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sync)
+            await trio.sleep(5)
+            assert not answers
+            answer = await mount.client.call(mount.client.command, "pause")
+            assert (answer["uploading"], answer["left"]["files"]) == (1, 2)
+
+    with (mount.root / "open.txt").open("wb", buffering=0) as file:
+        file.write(b"not closed yet\n")
+        (mount.root / "a.txt").write_bytes(b"one\n")
+        mount.loop.run(both)
+    assert [(each["exit"], each["left"]["files"]) for each in answers] == [(1, 1)]
+    assert mount.zone.read("a.txt") == b"one\n"
+    assert not sent(mount, "open.txt")
+
+
+def test_send_sends_exactly_these(mount: VirtualMount) -> None:
+    """A file is sent with the new folders above it, and nothing else."""
+    (mount.root / "new/below").mkdir(parents=True)
+    for name in ("new/below/a.txt", "new/below/b.txt", "new/c.txt", "d.txt"):
+        (mount.root / name).write_bytes(name.encode())
+    (mount.root / "notes.txt").write_bytes(b"edited\n")
+    answer = mount.command("send", paths=[f"{ZONE}/new/below/a.txt"])
+    assert (answer["exit"], answer["left"]["files"]) == (0, 0)
+    wait(mount)
+    assert mount.zone.tree("new") == {"new/below": None, "new/below/a.txt": b"new/below/a.txt"}
+    assert not sent(mount, "d.txt")
+    assert mount.zone.read("notes.txt") != b"edited\n"
+    assert mount.command("send", paths=[f"{ZONE}/new", f"{ZONE}/notes.txt"])["exit"] == 0
+    assert {"new/below/b.txt", "new/c.txt"} <= mount.zone.tree("new").keys()
+    assert mount.zone.read("notes.txt") == b"edited\n"
+    wait(mount)
+    assert not sent(mount, "d.txt")
+    assert mount.status()["paused"]
+    assert mount.command("send", paths=[ZONE])["exit"] == 0
+    assert sent(mount, "d.txt")
+
+
+def test_send_frees_the_name_first(mount: VirtualMount) -> None:
+    """A file at the place of a renamed one is sent after that rename."""
+    (mount.root / "notes.txt").rename(mount.root / "old notes.txt")
+    (mount.root / "notes.txt").mkdir()
+    (mount.root / "notes.txt/inside.txt").write_bytes(b"in\n")
+    (mount.root / "other.txt").write_bytes(b"other\n")
+    assert mount.command("send", paths=[f"{ZONE}/notes.txt/inside.txt"])["exit"] == 0
+    assert mount.zone.read("notes.txt/inside.txt") == b"in\n"
+    assert sent(mount, "old notes.txt")
+    assert not sent(mount, "other.txt")
+
+
+def test_send_does_not_wait_for_the_settle_time(desk: Mounted) -> None:
+    """Without a pause it sends at once, too."""
+    mount = virtual(desk)
+    mount.restart("settle=3600")
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    (mount.root / "b.txt").write_bytes(b"two\n")
+    wait(mount, 60)
+    assert not sent(mount, "a.txt")
+    assert mount.command("send", paths=[f"{ZONE}/a.txt"])["exit"] == 0
+    assert sent(mount, "a.txt")
+    assert not sent(mount, "b.txt")
+
+
+def test_send_of_a_refused_file_fails(mount: VirtualMount) -> None:
+    """It is tried once, and the answer has the reason; the others go on waiting."""
+    mount.allow("refused")
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    (mount.root / "b.txt").write_bytes(b"two\n")
+    mount.deployment.fault(status=403, method="POST", path="^/api/zones/")
+    answer = mount.command("send", paths=[f"{ZONE}/a.txt"])
+    assert answer["exit"] == 1
+    (failed,) = answer["failed"]
+    assert failed["path"] == f"{ZONE}/a.txt"
+    mount.deployment.heal()
+    answer = mount.command("send", paths=[f"{ZONE}/a.txt"])
+    assert answer["exit"] == 0
+    assert not sent(mount, "b.txt")
+
+
+def test_send_while_the_service_is_away(mount: VirtualMount) -> None:
+    """It gives up with exit code 4, and the file still waits for the end of the pause."""
+    mount.allow("offline", "reach", "upload", "answer")
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    with mount.deployment.faulty(down=True):
+        assert mount.command("send", paths=[f"{ZONE}/a.txt"], timeout=30)["exit"] == 4
+    wait(mount)
+    assert not sent(mount, "a.txt")
+    assert mount.status()["outbox"]["pending"] == 1
+
+
+def test_send_of_an_open_file_waits_for_its_close(mount: VirtualMount) -> None:
+    """The command waits as long as its timeout says, and sends the file after the close."""
+    with (mount.root / "a.txt").open("wb", buffering=0) as file:
+        file.write(b"one\n")
+        assert mount.command("send", paths=[f"{ZONE}/a.txt"], timeout=5)["exit"] == 1
+    assert not sent(mount, "a.txt")
+    assert mount.command("send", paths=[f"{ZONE}/a.txt"])["exit"] == 0
+    assert mount.zone.read("a.txt") == b"one\n"
+
+
+def test_a_coworkers_version_survives_a_send(mount: VirtualMount) -> None:
+    """The conflict copy is sent with it; the command says where it is."""
+    assert (mount.root / "notes.txt").read_bytes()
+    with (mount.root / "notes.txt").open("wb", buffering=0) as file:
+        mount.zone.write("notes.txt", b"Bob's\n")
+        file.write(b"Alice's\n")
+    mount.allow("in between", "conflict")
+    answer = mount.command("send", paths=[ZONE])
+    assert (answer["exit"], len(answer["conflicts"])) == (0, 1)
+    assert mount.zone.read("notes.txt") == b"Bob's\n"
+    assert mount.zone.read(answer["conflicts"][0].removeprefix(f"{ZONE}/")) == b"Alice's\n"
+
+
+@pytest.mark.mount("close=wait")
+def test_a_close_that_waits_for_the_service_fails_in_a_pause(mount: VirtualMount) -> None:
+    """As while the service is unreachable; the version is saved here, and sent later."""
+    with pytest.raises(OSError, match=r".") as failed:
+        (mount.root / "a.txt").write_bytes(b"one\n")
+    assert failed.value.errno == errno.ENETUNREACH
+    assert (mount.root / "a.txt").read_bytes() == b"one\n"
+    mount.command("resume")
+    eventually(lambda: sent(mount, "a.txt"), what="it is sent")
+
+
+def test_file_managers_are_told(mount: VirtualMount) -> None:
+    """Begin and end are lines of the stream of changes, though no state of an entry changes."""
+    watcher = Watcher(mount)  # type: ignore[arg-type]
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    watcher.wait(5)
+    assert watcher.lines[0]["paused"]
+    assert watcher.lines[-1]["counts"]["pending"] == 1
+    assert state(mount, f"{ZONE}/a.txt") == "pending"  # type: ignore[arg-type]
+    mount.command("resume")
+    watcher.wait(5)
+    assert not watcher.lines[-1]["paused"]
+    mount.command("pause")
+    watcher.wait()
+    assert watcher.lines[-1]["paused"]
+    assert watcher.lines[-1]["counts"]["pending"] == 0
+
+
+def test_a_full_disk_refuses_a_pause(mount: VirtualMount, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing pretends to be paused that would not be after a restart."""
+    mount.command("resume")
+    monkeypatch.setattr(
+        "zonedrive.state.pause.write_private", partial(_fail, OSError(errno.ENOSPC, "full"))
+    )
+    with pytest.raises(OSError, match="full"):
+        mount.command("pause")
+    assert not mount.status()["paused"]
+    (mount.root / "a.txt").write_bytes(b"one\n")
+    eventually(lambda: sent(mount, "a.txt"), what="it is sent")
+
+
+def _fail(error: OSError, *_: object) -> None:
+    raise error
+
+
+def test_trash_does_not_wait_in_a_pause(mount: VirtualMount) -> None:
+    """A deletion that the service does not know is not in its trash yet, and none is lost."""
+    (mount.root / "notes.txt").unlink()
+    before = mount.loop.time.clock.current_time()
+    assert mount.command("trash")["entries"] == []
+    assert mount.loop.time.clock.current_time() - before < 5
+    mount.command("resume")
+    assert [each["name"] for each in mount.command("trash")["entries"]] == ["notes.txt"]

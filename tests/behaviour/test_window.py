@@ -175,6 +175,28 @@ def test_uploads_show_without_a_reload(mounted: Mounted, window: Window) -> None
     window.chromium.until("Everything is on the service.")
 
 
+def test_uploads_are_paused_and_resumed(mounted: Mounted, window: Window) -> None:
+    """The overview says that uploads are paused, sends a file nevertheless, and resumes."""
+    window.go("/")
+    window.chromium.click("#p-default")
+    window.chromium.until("Uploads are paused.")
+    for name in ("a.txt", "b.txt"):
+        (mounted.root / name).write_bytes(b"x")
+    window.go("/")
+    shown = window.chromium.until("b.txt")
+    assert "Uploads are paused." in shown
+    assert not violations(window.chromium)
+    window.chromium.click(f'button[value="{mounted.root.name}/b.txt"]')
+    window.chromium.until("Sent.")
+    assert mounted.zone.find("b.txt") is not None
+    assert mounted.zone.find("a.txt") is None
+    window.chromium.click("#p-default")
+    window.chromium.until("Uploads go on.")
+    eventually(lambda: mounted.zone.find("a.txt") is not None, what="the other is sent")
+    window.chromium.until("Everything is on the service.")
+    assert not mounted.status()["paused"]
+
+
 def test_the_window_is_in_the_language_of_the_session(mounted: Mounted, chromium: Chromium) -> None:
     """With a German session all pages are German, and say so."""
     mounted.machine.environment["LANGUAGE"] = "de"

@@ -124,8 +124,16 @@ class Chromium:
         self._ask("POST", f"/element/{field}/value", {"text": text})
 
     def click(self, selector: str) -> None:
-        """Click on the element of a CSS selector."""
-        self._ask("POST", f"/element/{self._find(selector)}/click", {})
+        """Click on the element of a CSS selector; a live page may replace it meanwhile."""
+        eventually(lambda: self._is_clicked(self._find(selector)), what=f"{selector} is clicked")
+
+    def _is_clicked(self, element: str) -> bool:
+        """Click on an element; return False if the page has it no more."""
+        said = self._http.post(f"/session/{self._session}/element/{element}/click", json={})
+        value = said.json()["value"]
+        if said.is_success or value["error"] == "stale element reference":
+            return bool(said.is_success)
+        raise AssertionError(value["message"])
 
     def _find(self, selector: str) -> str:
         what = {"using": "css selector", "value": selector}

@@ -65,6 +65,15 @@ class AccountView:
         return "; ".join(str(part) for part in parts if part)
 
     @property
+    def pause(self) -> str:
+        """The sentence about a pause of the uploads, with its end, or ""."""
+        if not self.status.get("paused"):
+            return ""
+        if end := self.status.get("paused_until"):
+            return translated("Uploads are paused until {time}.").format(time=text_output.when(end))
+        return translated("Uploads are paused.")
+
+    @property
     def uploads(self) -> list[dict[str, Any]]:
         """Uploads, the most urgent first."""
         order = ("failed", "uploading", "conflict", "pending")

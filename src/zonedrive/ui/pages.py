@@ -41,6 +41,7 @@ EVENT_SECONDS = 1.0
 MOST_ENTRIES = 2000  # of one folder
 LARGEST_CERTIFICATES = 1 << 20  # bytes
 QUESTION_SECONDS = 15.0  # a page of a logon waits this long for the next question
+SEND_SECONDS = "60"  # for an upload, before its end is left to the overview
 CHOICES = {
     **{name: config.choices(name) for name in config.NAMES if config.choices(name)},
     "encrypt": ("true", "false"),
@@ -192,6 +193,15 @@ class Window:
             text = translated("This account is mounted at your next login.")
             never = translated("This account is not mounted at your next login any more.")
             return self._to("/", text if what == "start" else never)
+        if what in ("pause", "resume"):
+            done = commands.run(what, *commands.option(name))
+            text = translated("Uploads are paused.")
+            said = text if what == "pause" else translated("Uploads go on.")
+            return self._to("/", done.said or said, ok=done.ok)
+        if what == "send":
+            path = accounts.inside(account, _text(form, "path", strip=False))
+            done = commands.run("send", "--timeout", SEND_SECONDS, "--", os.fspath(path))
+            return self._told("/", done, translated("Sent."))
         if what == "unmount":
             done = commands.run("unmount", account.mountpoint)
             return self._told("/", done, translated("Unmounted."))

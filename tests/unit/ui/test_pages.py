@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from zonedrive import config
+from zonedrive.cli import text_output
 from zonedrive.errors import ZonedriveError
 from zonedrive.ui import accounts, comparison, pages, session_start
 from zonedrive.ui.accounts import AccountView
@@ -29,6 +30,19 @@ def test_a_comparison_shows_what_differs() -> None:
     assert kinds.count("gap") == 1 and kinds.count("same") == 2 * comparison.CONTEXT
     assert (rows[-1].kind, rows[-1].left, rows[-1].right) == ("added", "", "added too")
     assert not [*comparison.rows(left, left)]
+
+
+def test_a_pause_is_a_sentence_with_its_end() -> None:
+    """The end is in the local time zone."""
+    moment = "2026-11-23T16:30:00+00:00"
+
+    def pause(**status: object) -> str:
+        return AccountView("default", "", "", "", "", status).pause
+
+    assert pause() == pause(paused=False) == ""
+    assert pause(paused=True) == "Uploads are paused."
+    end = pause(paused=True, paused_until=moment)
+    assert end == f"Uploads are paused until {text_output.when(moment)}."
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"a\0b", b"x" * (comparison.LARGEST + 1)])

@@ -60,6 +60,17 @@ class Zone(msgspec.Struct, frozen=True):
     created_ns: int = 0
 
 
+class LogMessage(msgspec.Struct, frozen=True):
+    """Message of a zone's log; the service decides which fields it fills."""
+
+    time_ns: int  # 0: not stated
+    user: str
+    event: str  # a word of the service
+    entry_id: str  # of the file or folder; "" if the message is about none, or does not say
+    path: str  # in the zone, of that time, with the service's names; "" if not stated
+    message: str
+
+
 class Version(msgspec.Struct, frozen=True):
     """One immutable version of a file; `id` is the service's id of the version."""
 

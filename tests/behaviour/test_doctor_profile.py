@@ -78,6 +78,16 @@ def test_a_version_without_its_time_or_size_is_noticed(logged_on: Machine) -> No
     assert "no version" in nothing["versions"]["detail"]
 
 
+def test_a_zone_log_whose_fields_are_not_named_is_noticed(logged_on: Machine) -> None:
+    """Without the time and the text of a message, doctor recommends `fields`."""
+    table = '[zone_log]\npath = "/api/sandbox/zones/{zone}/log"\n'
+    for fields in ("", 'fields = { time = "when", message = "text" }\n'):
+        found = examine(logged_on, table + fields)["zone_log"]
+        assert not found["ok"] and "fields.time" in found["remedy"]
+    named = 'fields = { time = "timestamp", event = "event" }\n'
+    assert examine(logged_on, table + named)["zone_log"]["ok"]
+
+
 ALIKE = [
     (401, {}, True, "cannot be told"),
     (500, {}, True, "cannot be told"),

@@ -170,7 +170,9 @@ class Stage:
             )  # fmt: skip
             return str(json.loads(said)["id"])
         minutes = "~/Zones/'Project X'/Minutes.txt"
-        known = {"PATH": minutes, "VERSION": "1", "ZONE": "'Project X'", "TIME": "30m"}
+        known = {
+            "PATH": minutes, "VERSION": "1", "ZONE": "'Project X'", "TIME": "30m", "USER": "alice",
+        }  # fmt: skip
         return known[word]
 
     def _deleted(self) -> str:

@@ -48,6 +48,35 @@ def test_everything_that_happens_stands_in_the_log(zone: Zone, folder: str) -> N
     assert log(zone.by(zone.person), pageSize=1)[0] == newest[0]
 
 
+def test_a_message_has_the_path_of_its_time(zone: Zone, folder: str) -> None:
+    """The path is the one after the event, without the zone; the log of before stays as it was."""
+    name = next(one["name"] for one in zone.listing() if one["id"] == folder)
+    file = zone.file("a.txt", b"1", folder)
+    url = entry_url(zone, file["id"])
+    inner = zone.folder("inner", folder)
+    zone.person.put(url, json={"name": "b.txt", "parentId": inner})
+    zone.person.delete(url)
+    zone.person.delete(url + "/purge")
+    zone.person.put(f"{zone.own}/members/erin@acme.example", params={"accesslevel": "Add"})
+    newest = log(zone, pageSize=7)
+    assert [message.get("path") for message in reversed(newest)] == [
+        f"{name}/a.txt", f"{name}/inner", *[f"{name}/inner/b.txt"] * 4, None,
+    ]  # fmt: skip
+
+
+def test_the_log_since_a_time(zone: Zone, folder: str) -> None:
+    """`since` leaves out older messages; the time itself is included, and it must be a time."""
+    zone.file("a.txt", b"1", folder)
+    zone.file("b.txt", b"1", folder)
+    newest, before = log(zone, pageSize=2)
+    assert log(zone, since=newest["timestamp"]) == [newest]
+    assert log(zone, since=before["timestamp"], pageSize=9) == [newest, before]
+    assert log(zone, since="9999-01-01") == []
+    for wrong in ("", "yesterday", "5"):
+        answer = zone.person.get(f"{zone.own}/log", params={"since": wrong})
+        assert refusal(answer) == (400, "ILLEGAL_ARGUMENT")
+
+
 def test_a_refused_change_is_not_in_the_log(zone: Zone, folder: str) -> None:
     """A refused change adds no message."""
     before = log(zone, pageSize=1)

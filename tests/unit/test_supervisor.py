@@ -23,6 +23,7 @@ WAITED_FOR = {
     ("daemon/handlers.py", "self._say_progress"): "in a request",
     ("daemon/handlers.py", "self._give_up_offline"): "in a request",
     ("daemon/control_server.py", "_read_lines"): "in a request",
+    ("daemon/service_commands.py", "read"): "in a command",
     ("daemon/inhibitor.py", "self._hold"): "in the task of the inhibitor",
     ("daemon/handlers.py", "_say_pinned"): "in a request",
     ("daemon/serve.py", "self._parts.files.run"): "its children are supervised",

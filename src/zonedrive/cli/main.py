@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "zones": ("files", "List the zones."),
         "conflicts": ("files", "List conflict copies."),
         "versions": ("files", "List the versions of a file."),
+        "log": ("zone_log", "Show who changed what, and when."),
         "trash": ("files", "List deleted files and folders."),
         "restore": ("files", "Restore deleted files and folders."),
     },

@@ -22,15 +22,15 @@ from zonedrive.daemon.logon_monitor import logon_command
 from zonedrive.daemon.protocol import Message
 from zonedrive.daemon.service_commands import version_objects, zone_names, zone_objects
 from zonedrive.daemon.trash import Trash
-from zonedrive.errors import NotLoggedOn, ZonedriveError, described, first_of
+from zonedrive.errors import NotFound, NotLoggedOn, ZonedriveError, described, first_of
 from zonedrive.formatting import timestamp
 from zonedrive.fuse import mountpoint
 from zonedrive.fuse.mount import Session
 from zonedrive.pins.fetch import PinProgress
-from zonedrive.state.inode import ROOT, Inode
+from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.pause import LONGEST_S as LONGEST_PAUSE_S
 from zonedrive.state.status import staying
-from zonedrive.views.status_report import Place
+from zonedrive.views.status_report import NOT_YET, Place
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ class Commands:
             "zones": self._zones,
             "conflicts": self._conflicts,
             "versions": self._versions,
+            "place": self._find_place,
+            "located": self._located,
             "trash": self._trash,
             "restore": self._trash,
             "purge": self._trash,
@@ -193,6 +195,56 @@ class Commands:
             "unknown": place.unknown,
             "aside": place.stays or (NOT_SENT if report.state(place.file.ino) in WAITING else ""),
         }
+
+    async def _find_place(self, request: Request, say: Say) -> Message:
+        """Return what is at `path`, which may be a path in `.versions`, and its ids at the service.
+
+        `zone` is "" for the top of the mount; `id` is "" for an entry that the service does not
+        have, and `unknown` says why. If the path is `missing`, `zone` is that of its first part.
+        `waits`: the latest change is not uploaded yet.
+        """
+        try:
+            place = await self._place(request.path)
+        except ZonedriveError as wrong:
+            # NotFound: a folder above was deleted, and the mount has not noticed yet.
+            missing = FileNotFoundError | NotADirectoryError
+            if not isinstance(wrong, NotFound) and not isinstance(wrong.__cause__, missing):
+                raise
+            return await self._missing(request.path, wrong)
+        inode = place.file if place.inode is None else place.inode
+        if inode is None:
+            raise ZonedriveError(f"{place.path}: {place.what or 'not an entry of the service'}")
+        return {
+            "path": self._parts.state.inodes.path(inode.ino),
+            "zone": inode.zone,
+            "id": inode.remote_id or "",
+            "folder": inode.is_folder,
+            "missing": False,
+            "unknown": "" if inode.remote_id or inode.ino == ROOT else place.stays or NOT_YET,
+            "waits": inode.kind is Kind.FILE
+            and self._parts.files.report.state(inode.ino) in WAITING,
+        }
+
+    async def _missing(self, path: str, wrong: ZonedriveError) -> Message:
+        """Return the place of a path that does not exist, in a zone that does."""
+        below = os.fspath((self._session.folder / path).relative_to(self._session.folder))
+        zone = (await self._place(below.partition("/")[0])).inode
+        if zone is None or not zone.zone or "/" not in below:
+            raise wrong
+        where = {"path": below, "zone": zone.zone, "id": "", "folder": False}
+        return {**where, "missing": True, "unknown": "it does not exist", "waits": False}
+
+    async def _located(self, request: Request, say: Say) -> Message:
+        """Return the paths of those `entries` of `zone` (ids) that are in the mount, by id."""
+        tree = self._parts.state.inodes
+        found = tree.by_remotes(request.zone or "", request.entries)
+        paths: dict[str, str] = {}
+        for entry_id, (ino, parent, _) in found.items():
+            if parent != NOWHERE:
+                paths[entry_id] = tree.path(ino)
+            if not len(paths) % 100:
+                await trio.lowlevel.checkpoint()
+        return {"paths": paths}
 
     async def _trash(self, request: Request, say: Say) -> Message:
         trash = Trash(self._parts.service, request.zone, self._parts.files.trash)

@@ -20,13 +20,14 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
-from zonedrive.model import Member, Version, Zone
+from zonedrive.model import LogMessage, Member, Version, Zone
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote.http_service import HttpService
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.names import local_name, zone_name
+from zonedrive.state.names import local_name, safe, zone_name
 
 ResultT = TypeVar("ResultT")
 
@@ -60,6 +61,50 @@ def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
 
     found = trio.run(_with_service, paths, ask)
     return [{"id": one.id, "name": one.name, "type": one.type, "level": one.level} for one in found]
+
+
+def log(
+    paths: AccountPaths, zones: Sequence[str], since_ns: int
+) -> dict[str, list[dict[str, Any]] | ZonedriveError]:
+    """Return the log of each zone (ids) as objects, or the error of reading it.
+
+    An object has `time_ns` and `path`, the path in the zone as the mount spells it. Raises
+    NotSupported if the profile cannot read logs.
+    """
+    answers: dict[str, list[dict[str, Any]] | ZonedriveError] = {}
+
+    async def read(service: HttpService, zone_id: str) -> None:
+        try:
+            found = await service.log_messages(zone_id, since_ns)
+            answers[zone_id] = [_log_object(one) for one in found if one.time_ns >= since_ns]
+        except ZonedriveError as wrong:
+            answers[zone_id] = wrong
+
+    async def ask(service: HttpService) -> None:
+        service.require_log()
+        async with trio.open_nursery() as nursery:
+            for zone_id in zones:
+                nursery.start_soon(read, service, zone_id)
+
+    trio.run(_with_service, paths, ask)
+    return answers
+
+
+def require_log(paths: AccountPaths) -> None:
+    """Raise NotSupported if the account's profile cannot read zone logs. Sends no request."""
+    settings = config.load(config_file(), paths.account)
+    load_profile(settings.profile or Account.load(paths).profile).require_log()
+
+
+def _log_object(one: LogMessage) -> dict[str, Any]:
+    return {
+        "time_ns": one.time_ns,
+        "user": one.user,
+        "event": one.event,
+        "path": "/".join(safe(part) for part in one.path.split("/") if part),
+        "id": one.entry_id,
+        "message": one.message,
+    }
 
 
 def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:

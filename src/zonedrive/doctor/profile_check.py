@@ -136,12 +136,13 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
         looks: dict[str, Look] = {
             "levels": service.levels,
             "deleted": partial(service.deletions, zones[0]),
-            "zone_log": partial(service.zone_log, zones[0]),
             "members": partial(service.members, zones[0]),
         }
         for name, operation in wanted.items():
             if name in looks:
                 found[name] = await _tried(operation, looks[name])
+            elif name == "zone_log":
+                found[name] = await _log(service, operation, zones[0])
             elif file is None:
                 found[name] = good("there is no file to try it on")
             elif name == "versions":
@@ -195,6 +196,20 @@ async def _versions(
     if finding.ok and lacks:
         finding = bad(f"{finding.detail}, but {lacks}", remedy)
     return finding, versions
+
+
+async def _log(service: HttpService, operation: Operation, zone: str) -> CheckResult:
+    finding = await _tried(operation, partial(service.zone_log, zone))
+    if not finding.ok:
+        return finding
+    remedy = "name the members in fields.time and fields.message"
+    try:
+        messages = await service.log_messages(zone)
+    except ZonedriveError:
+        return bad(f"{finding.detail}, but the file names no fields of a message", remedy)
+    if messages and not any(one.time_ns and (one.message or one.event) for one in messages):
+        return bad(f"{finding.detail}, but not with the members that the file names", remedy)
+    return finding
 
 
 async def _content(

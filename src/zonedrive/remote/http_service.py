@@ -12,7 +12,8 @@ import trio
 
 from zonedrive.config import Settings
 from zonedrive.errors import AlreadyExists, BadAnswer
-from zonedrive.model import Entry, Member, Version, Zone
+from zonedrive.formatting import timestamp
+from zonedrive.model import Entry, LogMessage, Member, Version, Zone
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.directory import Directory
@@ -30,6 +31,7 @@ from zonedrive.remote.wire.pagination import Page, identified
 
 FOLDER = "/api/zones/{zone}/folder/{folder}"
 FILE = "/api/zones/{zone}/files/{file}"
+LOG = "reading the zone log"
 STEPS = 3  # of a move; two are enough unless another user moves the entry at the same time
 Objects = list[dict[str, Any]]
 
@@ -176,9 +178,24 @@ class HttpService(Service):
 
     async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
         """Return the messages of a zone's log unchanged, because their fields are not published."""
-        doing = "reading the zone log"
-        found = await self._profile_list("zone_log", {"zone": zone_id}, doing)
-        return wire.messages(found, doing)
+        return wire.messages(await self._log(zone_id, 0), LOG)
+
+    async def log_messages(self, zone_id: str, since_ns: int = 0) -> list[LogMessage]:
+        """Return the messages of a zone's log; older ones than `since_ns` may be among them.
+
+        Raises NotSupported if the profile does not name the members of a message.
+        """
+        self.require_log()
+        fields = self._profile.operation("zone_log").fields
+        return wire.log_messages(await self._log(zone_id, since_ns), fields)
+
+    def require_log(self) -> None:
+        """Raise NotSupported unless the profile can read logs; see `Profile.require_log`."""
+        self._profile.require_log()
+
+    async def _log(self, zone_id: str, since_ns: int) -> Objects:
+        values = {"zone": zone_id, "since": timestamp(since_ns)}
+        return await self._profile_list("zone_log", values, LOG)
 
     async def levels(self) -> dict[str, str]:
         doing = "reading the levels in zones"

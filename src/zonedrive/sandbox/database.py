@@ -34,6 +34,7 @@ class Database:
             if found == 0:
                 self._connection.executescript(
                     f"BEGIN IMMEDIATE; {schema.TABLES}{schema.SINCE_2}{schema.SINCE_3}"
+                    f"{schema.SINCE_4}"
                     f"PRAGMA user_version = {schema.VERSION}; COMMIT;"
                 )
                 found = schema.VERSION

@@ -192,7 +192,8 @@ class Entries:
             entry_id = self._insert(
                 zone_id, parent_id, name, user_id, entry_id=new_id(), folder=True
             )
-            self._log.add(zone_id, user_id, "FolderAdded", f"Folder {name} was added", entry_id)
+            said, path = f"Folder {name} was added", self._path(parent_id, name)
+            self._log.add(zone_id, user_id, "FolderAdded", said, entry_id, path)
         return entry_id
 
     def add_file(self, zone_id: str, parent_id: str, name: str, user_id: str, source: Path) -> str:
@@ -277,10 +278,11 @@ class Entries:
                     user_id,
                     row["id"],
                 )
+            path = self._path(parent_id, name)
             if name != row["name"]:
-                self._tell(row, user_id, "Renamed", f"{row['name']} is now named {name}")
+                self._tell(row, user_id, "Renamed", f"{row['name']} is now named {name}", path)
             if parent_id != row["parent_id"]:
-                self._tell(row, user_id, "Moved", f"{name} was moved to another folder")
+                self._tell(row, user_id, "Moved", f"{name} was moved to another folder", path)
 
     def delete(self, row: Row, user_id: str) -> None:
         """Move an entry and everything below it to the trash."""
@@ -353,8 +355,25 @@ class Entries:
         else:
             self._tell(row, user_id, "FileModified", f"{row['name']} has the version {number}")
 
-    def _tell(self, row: Row, user_id: str, event: Event, message: str) -> None:
-        self._log.add(row["zone_id"], user_id, event, message, row["id"])
+    def _tell(
+        self, row: Row, user_id: str, event: Event, message: str, path: str | None = None
+    ) -> None:
+        path = path or self._path(row["parent_id"], row["name"])
+        self._log.add(row["zone_id"], user_id, event, message, row["id"], path)
+
+    def _path(self, parent_id: str | None, name: str) -> str:
+        """Return the path in the zone of an entry in a folder; that of the root is empty."""
+        names = [] if parent_id is None else [name]
+        while parent_id is not None:
+            parent = self._database.one(
+                "SELECT name, parent_id FROM entries WHERE id = ?", parent_id
+            )
+            if parent is None:
+                break
+            parent_id = parent["parent_id"]
+            if parent_id is not None:
+                names.append(parent["name"])
+        return "/".join(reversed(names))
 
     def _insert(
         self,

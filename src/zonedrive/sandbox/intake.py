@@ -5,6 +5,7 @@ Knows nothing about the use of the values.
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import msgspec
@@ -49,6 +50,19 @@ def text(request: Request, name: str) -> str:
     if not value:
         raise bad_argument(f"The query parameter {name} is missing")
     return value
+
+
+def since(request: Request) -> int:
+    """Return the query parameter `since`, a time in ISO 8601, in microseconds; 0 if missing."""
+    value = request.query_params.get("since")
+    if value is None:
+        return 0
+    try:
+        when = datetime.fromisoformat(value)
+    except ValueError as wrong:
+        raise bad_argument("The query parameter since must be a time in ISO 8601") from wrong
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return (when - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def boolean(request: Request, name: str, default: bool | None = None) -> bool:

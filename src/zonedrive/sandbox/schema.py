@@ -4,7 +4,7 @@ Times are microseconds since the epoch (`_us`).  Secrets of sessions and tokens 
 SHA-256.  Levels in a zone: 0 None, 1 Add, 2 Modify, 3 Manage.
 """
 
-VERSION = 3
+VERSION = 4
 
 TABLES = """
 CREATE TABLE settings (
@@ -141,4 +141,9 @@ SINCE_3 = """
 ALTER TABLE users ADD COLUMN mail_used INTEGER NOT NULL DEFAULT 0;  -- 1: mail_code was used
 """
 
-UPGRADES = {1: SINCE_2, 2: SINCE_3}  # from a version to the next one
+# And the fourth one.
+SINCE_4 = """
+ALTER TABLE zone_log ADD COLUMN path TEXT;  -- of the entry in the zone at that time; NULL: none
+"""
+
+UPGRADES = {1: SINCE_2, 2: SINCE_3, 3: SINCE_4}  # from a version to the next one

@@ -33,12 +33,21 @@ class ZoneLog:
         self._database = database
 
     def add(
-        self, zone_id: str, user_id: str, event: Event, message: str, entry_id: str | None = None
+        self,
+        zone_id: str,
+        user_id: str,
+        event: Event,
+        message: str,
+        entry_id: str | None = None,
+        path: str | None = None,
     ) -> None:
-        """Write one message; call it inside the transaction of the change."""
+        """Write one message; call it inside the transaction of the change.
+
+        `path` is that of the entry in its zone, after the change.
+        """
         self._database.run(
-            "INSERT INTO zone_log (id, zone_id, at_us, user_id, event, entry_id, message)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO zone_log (id, zone_id, at_us, user_id, event, entry_id, message, path)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             str(uuid.uuid4()),
             zone_id,
             now_us(),
@@ -46,13 +55,18 @@ class ZoneLog:
             event,
             entry_id,
             message,
+            path,
         )
 
-    def messages(self, zone_id: str, limit: int, offset: int) -> list[dict[str, Any]]:
-        """Return a page of a zone's messages, newest first."""
+    def messages(
+        self, zone_id: str, limit: int, offset: int, since_us: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return a page of a zone's messages since a time, newest first."""
         rows = self._database.all(
-            "SELECT * FROM zone_log WHERE zone_id = ? ORDER BY serial DESC LIMIT ? OFFSET ?",
+            "SELECT * FROM zone_log WHERE zone_id = ? AND at_us >= ?"
+            " ORDER BY serial DESC LIMIT ? OFFSET ?",
             zone_id,
+            since_us,
             limit,
             offset,
         )
@@ -70,4 +84,6 @@ def _wire(row: Row) -> dict[str, Any]:
     }
     if row["entry_id"] is not None:
         answer["entryId"] = row["entry_id"]
+    if row["path"] is not None:
+        answer["path"] = row["path"]
     return answer

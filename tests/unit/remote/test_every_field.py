@@ -69,6 +69,10 @@ GROUP = {
         "zoneActions": {"assignAccessRights": False},
     },
 }
+MESSAGE = {
+    "timestamp": "2026-01-02T03:04:05Z", "userId": "bob@acme.example", "event": "Deleted",
+    "entryId": "e", "path": "docs/n", "message": "n was deleted",
+}  # fmt: skip
 TOKEN = {"id": "t", "token": "secret", "expiry": 1893456000000, "tokenName": "mine"}
 
 Verb = Callable[[HttpService], Awaitable[object]]
@@ -84,6 +88,7 @@ CALLS: Mapping[str, tuple[Verb, object]] = {
     "versions": (lambda service: service.versions("z", "e"), [VERSION, VERSION | {"id": "w"}]),
     "deleted": (lambda service: service.deletions("z"), [ENTRY]),
     "zone_log": (lambda service: service.zone_log("z"), [{"id": "m", "message": "x"}]),
+    "log_messages": (lambda service: service.log_messages("z"), [MESSAGE, MESSAGE]),
     "members": (lambda service: service.members("z"), [MEMBER, MEMBER]),
     "levels": (lambda service: service.levels(), [{"zoneId": "z", "level": "Add"}]),
     "tokens": (lambda service: service.directory.tokens(), [TOKEN]),

@@ -19,7 +19,7 @@ from zonedrive.errors import RemoteError, ZonedriveError
 from zonedrive.formatting import plain
 from zonedrive.logon import wire as logon_wire
 from zonedrive.logon.flow import Flow, obtain_token
-from zonedrive.model import Entry, Zone
+from zonedrive.model import Entry, LogMessage, Zone
 from zonedrive.remote import directory
 from zonedrive.remote.profiles.operations import VERSION_FIELDS
 from zonedrive.remote.wire import entries, error_mapping, fields
@@ -27,7 +27,7 @@ from zonedrive.remote.wire import entries, error_mapping, fields
 BIDI = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 STEERING = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + BIDI + "\u2028\u2029\ud800"
 HOSTILE = f"ev\x1b]0;title\x07il\nSTATUS=forged{STEERING}"
-NAMES = {(Entry, "name"), (Zone, "name")}
+NAMES = {(Entry, "name"), (Zone, "name"), (LogMessage, "path")}
 """Names, which `state.names` makes safe for display."""
 
 

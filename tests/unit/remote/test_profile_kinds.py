@@ -226,10 +226,44 @@ async def test_the_zone_log_comes_as_it_is(stage: Stage) -> None:
     messages = [{"id": "2", "text": "x", "odd": [1]}, {"no id": True}]
     service = stage.service(lambda request: httpx.Response(200, json=[*messages, None, 5]))
     assert await service.zone_log("z") == messages
-    assert stage.asked() == ["GET /api/sandbox/zones/z/log"]
+    assert stage.asked() == ["GET /api/sandbox/zones/z/log?since=1970-01-01T00%3A00%3A00%2B00%3A00"]
     service = stage.service(lambda request: httpx.Response(200, json={"log": []}))
     with pytest.raises(BadAnswer):
         await service.zone_log("z")
+
+
+LOG = '[zone_log]\npath = "/api/{zone}/log"\nanswer = "all"\n'
+
+
+async def test_a_log_message_has_its_fields_where_the_profile_says(stage: Stage) -> None:
+    """A missing or odd member costs only itself; the service is told from when on to answer."""
+    said = [
+        {"at": "2026-01-01T00:00:00Z", "by": {"id": "bob"}, "text": "x\x1b[31m", "on": 5},
+        {"at": "soon", "by": 7, "where": ["a"]},
+        5,
+    ]
+    service = stage.service(lambda request: httpx.Response(200, json={"all": said}))
+    text = LOG + (
+        'query = { from = "{since}" }\nfields = { time = "at", user = "by.id", message = "text",'
+        ' entry = "on", path = "where" }\n'
+    )
+    service._profile = parse_profile(text, "ours", "ours.toml")
+    first, second, third = await service.log_messages("z", 1767225600 * 10**9)
+    assert (first.time_ns, first.user, first.entry_id) == (1767225600 * 10**9, "bob", "5")
+    assert first.message.isprintable() and first.event == first.path == ""
+    assert second == third and second.time_ns == 0
+    assert stage.asked() == ["GET /api/z/log?from=2026-01-01T00%3A00%3A00%2B00%3A00"]
+
+
+@pytest.mark.parametrize("fields", ["", 'fields = { time = "at" }', 'fields = { message = "m" }'])
+async def test_a_log_without_times_or_texts_is_not_guessed(stage: Stage, fields: str) -> None:
+    """No field of a message is published, so a profile that names none can show none."""
+    service = stage.service(lambda request: httpx.Response(200, json={"all": []}))
+    service._profile = parse_profile(LOG + fields, "ours", "ours.toml")
+    with pytest.raises(NotSupported, match="does not name the fields"):
+        await service.log_messages("z")
+    assert stage.asked() == []
+    assert await service.zone_log("z") == []
 
 
 async def test_versions_are_not_told_apart_by_what_is_not_published(stage: Stage) -> None:

@@ -52,7 +52,7 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "versions": _kind("entry|file", reads=True),
     "version_content": _kind("entry|file", "version", reads=True),
     "deleted": _kind("zone", reads=True),
-    "zone_log": _kind("zone", reads=True),
+    "zone_log": _kind("zone", may="since", reads=True),
     "levels": _kind(may="", reads=True),
     "members": _kind("zone", reads=True),
     "change_password": _kind(
@@ -69,6 +69,11 @@ MEMBER_FIELDS: Final[Mapping[str, str]] = {
 }
 """Fields of a zone's member, and the default member of the answer for each: as in a group."""
 
+LOG_FIELDS: Final[Mapping[str, None]] = dict.fromkeys(
+    ("time", "user", "event", "entry", "path", "message")
+)
+"""Fields of a zone log message; no member of it is published, so that none has a default."""
+
 VERSION_FIELDS: Final[Mapping[str, str]] = {
     "version": "version",
     "id": "id",
@@ -83,6 +88,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
     "levels": {"zone": "zoneId", "level": "level"},
     "members": MEMBER_FIELDS,
     "deleted": {"deleted_at": None},
+    "zone_log": LOG_FIELDS,
 }
 """Configurable fields per operation, with the default path of each (None: no default)."""
 
@@ -219,6 +225,15 @@ class Profile:
             f"the profile {self.name!r} has no endpoint for {name}{of}",
             remedy="log on with a --profile that has it",
         )
+
+    def require_log(self) -> None:
+        """Raise NotSupported unless zone logs can be read, and a message has a time and a text."""
+        fields = self.operation("zone_log").fields
+        if "time" not in fields or not {"event", "message"} & fields.keys():
+            raise NotSupported(
+                f"the profile {self.name!r} does not name the fields of a zone log",
+                remedy="add 'time' and 'message' to the fields of its table zone_log",
+            )
 
 
 def _kinds(folder: bool | None) -> tuple[bool, ...]:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from zonedrive.errors import BadAnswer
-from zonedrive.model import Attributes, Entry, Member, Revision, Version, Zone
+from zonedrive.model import Attributes, Entry, LogMessage, Member, Revision, Version, Zone
 from zonedrive.remote.wire.fields import (
     UNREADABLE,
     count,
@@ -330,6 +330,18 @@ def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) 
 def messages(items: list[dict[str, Any]], doing: str) -> list[dict[str, object]]:
     """Return zone log messages as plain JSON, because their members are not published."""
     return [plain_value(item, doing) for item in items if item]
+
+
+def log_messages(items: list[dict[str, Any]], fields: Mapping[str, str]) -> list[LogMessage]:
+    """Return zone log messages; `fields` maps each field that the profile names to its path."""
+    found = []
+    for item in items:
+        told = dict.fromkeys(("time", "user", "event", "entry", "path", "message"))
+        told |= {field: member(item, path) for field, path in fields.items()}
+        user, event, message = (text(told[field]) for field in ("user", "event", "message"))
+        when, entry_id, path = moment(told["time"]), identifier(told["entry"]), told["path"]
+        found.append(LogMessage(when, user, event, entry_id, called(path), message))
+    return found
 
 
 def _kept(found: list[ModelT | None], lacking: str, doing: str) -> list[ModelT]:

@@ -132,10 +132,12 @@ async def set_attributes(request: Request, caller: Caller) -> Response:
 
 
 async def zone_log(request: Request, caller: Caller) -> Response:
-    """GET …/log: events in the zone, newest first, in pages."""
+    """GET …/log: events in the zone since a time, newest first, in pages."""
     zone_id = enter(request, caller, Level.ADD)
     limit, offset = intake.page(request)
-    return json_response(deployment(request).log.messages(zone_id, limit, offset))
+    return json_response(
+        deployment(request).log.messages(zone_id, limit, offset, intake.since(request))
+    )
 
 
 async def levels(request: Request, caller: Caller) -> Response:

@@ -143,7 +143,7 @@ def test_no_value_leads_elsewhere(values: dict[str, str]) -> None:
     """No id or name changes the path that the profile defines."""
     full = values | {"file": values["entry"], "folder": values["parent"], "version": "1"}
     full |= {"password": "p", "new_password": values["name"], "username": "u"}
-    full["token"] = values["entry"]
+    full |= {"token": values["entry"], "since": values["name"]}
     for operation in load_profile("sandbox").operations.values():
         try:
             request = operation.request(full)

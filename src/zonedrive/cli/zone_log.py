@@ -1,0 +1,286 @@
+"""Command `log`: who changed what in a zone, a folder or a file, and when."""
+
+import itertools
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from zonedrive.cli import control_client, text_output
+from zonedrive.cli.control_client import NoDaemon
+from zonedrive.cli.options import LocalPath, Text, json_option, some_account_option
+from zonedrive.errors import Forbidden, NotFound, Unavailable, Unreachable, ZonedriveError
+from zonedrive.paths import AccountPaths
+
+POLL_SECONDS = 5.0  # shortest pause between two readings of a log that is followed
+CALM = 10  # that pause is also at least so many times as long as the last reading took
+LATE_NS = 60 * 10**9  # messages that get into the log so much later than their time are seen
+FIRST = 10  # messages that are shown when the following of a log begins
+FIRST_NS = 7 * 86_400 * 10**9  # and how old they are at most
+BATCH = 5000  # ids in one request to the daemon
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}  # seconds
+Entry = Mapping[str, Any]
+
+
+class Since(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
+    """Time in ns since the epoch: a date, a date with a time, or a duration before now."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        now = datetime.now().astimezone()
+        if match := re.fullmatch(r"(\d{1,6})\s*([smhdw])", value.strip(), re.ASCII):
+            when = now - timedelta(seconds=int(match[1]) * UNITS[match[2]])
+        elif value.strip().lower() in ("today", "yesterday"):
+            when = now.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+            when = (when - timedelta(days=value.strip().lower() == "yesterday")).astimezone()
+        else:
+            try:
+                when = datetime.fromisoformat(value.strip())
+                when = when if when.tzinfo else when.astimezone()
+                when.timestamp()
+            except (ValueError, OverflowError):
+                self.fail(
+                    f"{value!r} is not a time; write 2026-11-20, '2026-11-20 14:30', today,"
+                    " yesterday, or a duration such as 30m, 2h, 7d or 2w",
+                    param, ctx,
+                )  # fmt: skip
+        return max(0, int(when.timestamp()) * 10**9)
+
+
+@dataclass(frozen=True)
+class ZoneLog:
+    """Log of what is at a path, or of all zones of an account."""
+
+    paths: AccountPaths
+    place: Entry | None  # what the daemon says of the path; None: all zones
+    user: str = ""  # only messages of this user; "": of everybody
+
+    def messages(self, since_ns: int = 0) -> tuple[list[Entry], list[str]]:
+        """Return the messages since a time, newest first, and the zones that hide theirs.
+
+        Raises the errors of the daemon and the service.
+        """
+        from zonedrive.daemon import service_commands
+
+        service_commands.require_log(self.paths)
+        folders = self._zones()
+        answers = service_commands.log(self.paths, list(folders), since_ns)
+        found: list[Entry] = []
+        unseen = []
+        for zone_id, folder in folders.items():
+            answer = answers[zone_id]
+            if isinstance(answer, ZonedriveError):
+                if len(folders) == 1 or not isinstance(answer, Forbidden | NotFound):
+                    raise answer
+                unseen.append(folder)
+            else:
+                found += self._chosen(zone_id, folder, answer)
+        found.sort(key=lambda one: one["time_ns"], reverse=True)
+        return [_object(one) for one in found], unseen
+
+    def _zones(self) -> dict[str, str]:
+        """Return the folders of the zones whose log is read, by id."""
+        if self.place is not None and self.place["zone"]:
+            return {self.place["zone"]: self.place["path"].partition("/")[0]}
+        try:
+            zones = control_client.ask(self.paths, {"command": "zones"})["zones"]
+        except NoDaemon:
+            from zonedrive.daemon import service_commands
+
+            zones = service_commands.zones(self.paths)
+        return {zone["id"]: zone["path"] for zone in zones if zone["path"] is not None}
+
+    def _chosen(self, zone_id: str, folder: str, answer: Sequence[Entry]) -> list[Entry]:
+        """Return the messages of one zone that concern the path and the user."""
+        if self.user:
+            answer = [one for one in answer if _is_by(one["user"], self.user)]
+        inside = "" if self.place is None else self.place["path"].partition("/")[2]
+        needed = {one["id"] for one in answer if one["id"] and (inside or not one["path"])}
+        now = self._located(zone_id, sorted(needed))
+        if inside and self.place is not None:
+            entry_id = self.place["id"]
+            whole = f"{folder}/{inside}"
+            direct = [
+                one["id"] == entry_id != ""
+                or _is_below(one["path"], inside)
+                or _is_below(now.get(one["id"], ""), whole)
+                for one in answer
+            ]
+            gone = set()
+            if self.place["missing"]:  # its earlier names are in its other messages
+                gone = {one["id"] for one in answer if one["id"] and one["path"] == inside}
+            pairs = zip(answer, direct, strict=True)
+            answer = [one for one, is_direct in pairs if is_direct or one["id"] in gone]
+        return [
+            {**one, "path": f"{folder}/{one['path']}" if one["path"] else now.get(one["id"], "")}
+            for one in answer
+        ]
+
+    def _located(self, zone_id: str, ids: Sequence[str]) -> dict[str, str]:
+        """Return the present path of each entry that is in the mount, by id."""
+        found: dict[str, str] = {}
+        for start in range(0, len(ids), BATCH):
+            batch = list(ids[start : start + BATCH])
+            request = {"command": "located", "zone": zone_id, "entries": batch}
+            try:
+                found |= control_client.ask(self.paths, request)["paths"]
+            except NoDaemon:
+                break
+        return found
+
+
+def zone_log(path: str | None, account: str | None, user: str = "") -> ZoneLog:
+    """Return the log of what is or was at a path, or of all zones of an account."""
+    paths, below = control_client.resolve((path,) if path is not None else (), account)
+    if not below:
+        return ZoneLog(paths, None, user)
+    return ZoneLog(paths, control_client.ask(paths, {"command": "place", "path": below[0]}), user)
+
+
+def _is_by(user: str, wanted: str) -> bool:
+    """Return True if a user id is the wanted one, or begins with it and an @."""
+    lower = user.casefold()
+    return wanted.casefold() in (lower, lower.partition("@")[0])
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _object(one: Entry) -> Entry:
+    time_ns = one["time_ns"]
+    return {
+        "time": text_output.moment(time_ns),
+        "user": one["user"],
+        "event": one["event"],
+        "path": one["path"],
+        "id": one["id"],
+        "message": one["message"],
+    }
+
+
+@click.command()
+@click.argument("path", type=LocalPath(), required=False)
+@some_account_option
+@click.option("-f", "--follow", is_flag=True, help="Go on with new messages, until Ctrl-C.")
+@click.option(
+    "--since",
+    type=Since(),
+    metavar="TIME",
+    help="Only messages since a date ('2026-11-20', '2026-11-20 14:30'), today, yesterday, or a"
+    " duration before now (30m, 2h, 7d, 2w).",
+)
+@click.option("--user", type=Text(), default="", metavar="USER", help="Only messages of this user.")
+@json_option
+def log(
+    path: str | None,
+    account: str | None,
+    follow: bool,
+    since: int | None,
+    user: str,
+    as_json: bool,
+) -> None:
+    """Show who changed what, and when: the zone log, newest first.
+
+    PATH is a file, folder or zone in a mount, also one that was deleted.  Without PATH, the logs of
+    all zones are shown, which needs no mount.  --follow shows the newest message last, after the
+    last 10 of a week, or those since TIME.  Works if the profile can read zone logs.
+
+    \b
+    --json: an array of {"time", "user", "event", "path", "id", "message"}; with
+      --follow one object in each line
+      event  kind of the event, a word of the service
+      path   in the mount, at that time; "" if the message does not say
+      id     of the file or folder; "" if the message is about none
+    """
+    source = zone_log(path, account, user)
+    if follow:
+        for one in _followed(source, since):
+            _print(one, as_json)
+        return
+    found, unseen = source.messages(since or 0)
+    _complain(unseen)
+    place = source.place
+    if place is not None and place["missing"] and not found and not since and not user:
+        raise ZonedriveError(
+            f"{path} does not exist, and its zone's log does not name it",
+            remedy="check the spelling, or show the log of its folder",
+        )
+    rows = (
+        {
+            "time": _when(one),
+            "user": one["user"],
+            "what": one["message"] or one["event"],
+            "path": one["path"],
+        }
+        for one in found
+    )
+    text_output.show(found, rows, in_json=as_json, empty="there are no messages")
+
+
+def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
+    """Yield messages in the order of the log, and new ones as they come."""
+    begun = time.monotonic()
+    first = max(0, time.time_ns() - FIRST_NS) if since is None else since
+    found, unseen = source.messages(first)
+    _complain(unseen)
+    seen = Counter(map(_key, found))
+    latest = _latest(found, time.time_ns())
+    yield from reversed(found if since is not None else found[:FIRST])
+    is_away = False
+    for _ in itertools.count():
+        time.sleep(max(POLL_SECONDS, CALM * (time.monotonic() - begun)))
+        begun = time.monotonic()
+        from_ns = max(0, latest - LATE_NS)
+        try:
+            found, _unseen = source.messages(from_ns)
+        except (Unreachable, Unavailable) as wrong:
+            if not is_away:
+                text_output.complain(f"{wrong.message}; waiting for it")
+            is_away = True
+            continue
+        if is_away:
+            text_output.complain("the service is back")
+        is_away = False
+        counted = Counter(map(_key, found))
+        new = counted - seen
+        for one in reversed(found):
+            if new[_key(one)] > 0:
+                new[_key(one)] -= 1
+                yield one
+        seen |= counted
+        latest = max(latest, _latest(found, latest))
+
+
+def _key(one: Entry) -> str:
+    return json.dumps({name: one[name] for name in ("time", "user", "event", "id", "message")})
+
+
+def _latest(found: Sequence[Entry], otherwise: int) -> int:
+    """Return the time of the newest message in ns."""
+    times = [one["time"] for one in found if one["time"]]
+    return int(datetime.fromisoformat(max(times)).timestamp()) * 10**9 if times else otherwise
+
+
+def _when(one: Entry) -> str:
+    return text_output.when(one["time"]) if one["time"] else ""
+
+
+def _print(one: Entry, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(one))
+        return
+    path = f"  ({one['path']})" if one["path"] else ""
+    text_output.line(f"{_when(one)}  {one['user']}  {one['message'] or one['event']}{path}")
+
+
+def _complain(unseen: Sequence[str]) -> None:
+    for name in unseen:
+        text_output.complain(f"you cannot see the log of zone {name}; ask one of its managers")

@@ -1,0 +1,142 @@
+"""Times, users and following of `zonedrive log`."""
+
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import pytest
+
+from tests.unit.cli.stand_in import log_on, run
+from zonedrive.cli import zone_log
+from zonedrive.cli.zone_log import Since, ZoneLog
+from zonedrive.errors import NotLoggedOn, Unreachable
+from zonedrive.logon.account import Account
+from zonedrive.paths import AccountPaths
+
+
+def since(text: str) -> datetime:
+    """Return the time that an option means."""
+    return datetime.fromtimestamp(Since().convert(text, None, None) / 1e9).astimezone()
+
+
+def test_a_time_is_a_date_or_a_duration() -> None:
+    """Times without a zone are local; durations count back from now."""
+    assert since("2026-11-20") == datetime(2026, 11, 20).astimezone()
+    assert since("2026-11-20 14:30") == datetime(2026, 11, 20, 14, 30).astimezone()
+    assert since("2026-11-20T14:30:00+02:00").timestamp() == 1795177800
+    now = datetime.now().astimezone()
+    for text, age in (("90s", 90), ("30m", 1800), ("2h", 7200), ("7d", 604_800), ("2w", 1_209_600)):
+        assert abs(now - timedelta(seconds=age) - since(text)) < timedelta(seconds=30)
+    today = since("today")
+    assert (today.hour, today.minute) == (0, 0) and today <= datetime.now().astimezone()
+    assert timedelta(hours=22) < today - since("Yesterday") < timedelta(hours=26)
+    assert Since().convert("1900-01-01", None, None) == 0
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5", "7y", "2026-13-01", "-1h", "9" * 9 + "d"])
+def test_what_is_no_time(text: str) -> None:
+    """The error shows what a time looks like."""
+    with pytest.raises(click.BadParameter, match="2026-11-20"):
+        Since().convert(text, None, None)
+
+
+def test_a_user_is_named_in_full_or_by_the_part_before_the_domain() -> None:
+    """Case does not matter; a part of a name is not a name."""
+    for wanted in ("bob", "BOB", "bob@acme.example"):
+        assert zone_log._is_by("Bob@acme.example", wanted)
+    for wanted in ("bo", "acme.example", "bob@acme"):
+        assert not zone_log._is_by("bob@acme.example", wanted)
+
+
+def message(number: int, text: str = "x") -> dict[str, Any]:
+    """Return a message of the log; its number is the minute of its time."""
+    when = f"2026-01-01T00:{number:02}:00+00:00"
+    return {"time": when, "user": "bob", "event": "E", "path": "", "id": "1", "message": text}
+
+
+class Source:
+    """Log with prepared answers, which are exceptions or messages, newest first."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[int] = []
+
+    def messages(self, since_ns: int = 0) -> tuple[list[Any], list[str]]:
+        self.asked.append(since_ns)
+        answer = self.answers.pop(0) if self.answers else NotLoggedOn("over")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, []
+
+
+def followed(source: Source, since_ns: int | None = None) -> Iterator[str]:
+    """Yield the texts of a log that is followed until its answers end."""
+    with pytest.raises(NotLoggedOn):
+        for one in zone_log._followed(cast(ZoneLog, source), since_ns):
+            yield one["message"]
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the list of pauses, none of which takes any time."""
+    found: list[float] = []
+    monkeypatch.setattr(time, "sleep", found.append)
+    return found
+
+
+def test_each_message_comes_once(pauses: list[float]) -> None:
+    """New messages come once, in the order of the log, equal ones as often as they are there."""
+    a, b, c = message(1, "a"), message(2, "b"), message(3, "c")
+    source = Source([b, a], [b, a], [c, c, b], [c, c, c], [c, c, c])
+    assert list(followed(source, 0)) == ["a", "b", "c", "c", "c"]
+    assert all(pause >= zone_log.POLL_SECONDS for pause in pauses) and len(pauses) == 5
+    late = zone_log.LATE_NS
+    times = [int(datetime.fromisoformat(one["time"]).timestamp()) * 10**9 for one in (b, c)]
+    assert source.asked[1:4] == [times[0] - late, times[0] - late, times[1] - late]
+
+
+def test_following_begins_with_the_last_messages(pauses: list[float]) -> None:
+    """Ten of a week come first; with --since all of them."""
+    many = [message(number, str(number)) for number in range(30, 0, -1)]
+    source = Source(many)
+    assert list(followed(source)) == [str(number) for number in range(21, 31)]
+    assert time.time_ns() - source.asked[0] < 8 * 86_400 * 10**9
+    assert len(list(followed(Source(many), 5))) == 30
+
+
+def test_a_service_that_is_away_is_waited_for(
+    pauses: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two lines tell of it, however long it takes; nothing is lost."""
+    away = Unreachable("zones.example cannot be reached")
+    source = Source([], away, away, away, [message(1, "a")])
+    assert list(followed(source, 0)) == ["a"]
+    said = capsys.readouterr().err
+    assert said.count("cannot be reached; waiting") == 1 and said.count("is back") == 1
+
+
+def test_it_says_when_it_cannot_ask() -> None:
+    """Exit code 3 without a logon, 1 if the profile has no log, also without a service."""
+    outside = run("log")
+    assert (outside.returncode, outside.stdout, outside.stderr.count("\n")) == (3, "", 1)
+    log_on()
+    lacking = run("log", "--json")
+    assert (lacking.returncode, lacking.stdout) == (1, "")
+    assert "has no endpoint for zone_log; log on with a --profile that has it" in lacking.stderr
+    nowhere = run("log", "/nowhere/file")
+    assert nowhere.returncode == 1 and "is not in one of your zones" in nowhere.stderr
+    assert run("log", "--since", "soon").returncode == 2
+
+
+def test_a_service_that_is_away_from_the_start(home: Path) -> None:
+    """Exit code 4, in one line, without waiting, also with --follow."""
+    paths = AccountPaths("default")
+    Account(name="default", base_url="https://127.0.0.1:1", username="a", profile="sandbox").save(
+        paths
+    )
+    for more in ([], ["--follow"]):
+        away = run("log", *more)
+        assert (away.returncode, away.stdout, away.stderr.count("\n")) in [(3, "", 1), (4, "", 1)]

@@ -42,6 +42,7 @@ class Task(StrEnum):
     CONTROL_SOCKET = "control socket"
     WATCHDOG = "watchdog of the service manager"
     STATUS_LINE = "status line of the service manager"
+    DESKTOP = "connection to the desktop"
     LOGON_STATE = "logon state"
     LOGON_RENEWAL = "logon renewal"
     NOTIFICATIONS = "notifications"

@@ -1,6 +1,9 @@
 """Notifications of a mount to the desktop, and its inhibitor of a shutdown."""
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +11,13 @@ from tests.crash import former
 from tests.harness.bus import Bus, Logind, Screen
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
+
+BY_BOB = "was also changed by bob@acme.example"
+RECORD = """#!/bin/sh
+printf '%s\\n' "$PPID" >{opened}.new
+cp "${{1#file://}}" {opened}.html
+mv {opened}.new {opened}
+"""
 
 
 @pytest.fixture
@@ -35,8 +45,7 @@ def screen(bus: Bus) -> Iterator[Screen]:
 
 @pytest.mark.mount("settle=600")
 def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: Screen) -> None:
-    """Many files give one notification with a command, which is withdrawn when they have
-    arrived."""
+    """Many files give one notification, which is withdrawn when they have arrived."""
     mounted.allow("refused", "in between")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         for number in range(20):
@@ -44,16 +53,17 @@ def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: S
         assert mounted.machine.run("sync", "--timeout", "60").returncode == 1
         eventually(lambda: screen.shown, what="it is told")
     title, text = screen.shown[0]
-    assert title.endswith("20 files could not be uploaded")
-    assert "run: zonedrive status" in text
+    assert title == "20 files could not be uploaded"
+    assert "Your changes are safe on this computer." in text
+    assert screen.buttons[1].keys() == {"Open window", "Open folder"}
     mounted.sync()
     eventually(lambda: not screen.open, what="it is taken away")
     clash(mounted, "notes.txt")
     eventually(lambda: len(screen.shown) == 2, what="the conflict is told")
     title, text = screen.shown[1]
-    assert "conflict" in title
+    assert title == f"notes.txt {BY_BOB}"
     assert "notes (conflict, " in text
-    assert "run: zonedrive conflicts" in text
+    assert screen.buttons[2].keys() == {"Show both versions", "Open folder"}
     mounted.restart()
     (mounted.root / "more.txt").write_bytes(b"x")
     mounted.sync()
@@ -79,14 +89,42 @@ def test_a_conflict_that_nobody_was_there_to_hear_of_is_told_at_the_next_start(
         mounted.mount()
         eventually(lambda: screen.shown, what="the conflict is told")
         ((title, text),) = screen.shown
-        assert (title, "big (conflict, " in text) == ("zonedrive: a conflict", True)
+        assert (title, "big (conflict, " in text) == (f"big.bin {BY_BOB}", True)
         mounted.restart()
         clash(mounted, "docs/2026/q1.csv")
         eventually(lambda: len(screen.shown) == 2, what="the next one is told")
         title, text = screen.shown[1]
-        assert (title, "q1 (conflict, " in text) == ("zonedrive: a conflict", True)
+        assert (title, "q1 (conflict, " in text) == (f"q1.csv {BY_BOB}", True)
     finally:
         screen.close()
+
+
+def test_a_click_opens_the_window(mounted: Mounted, screen: Screen) -> None:
+    """The button of a conflict opens the page that shows both versions, in the user's browser.
+
+    The window stays when the zones are unmounted.
+    """
+    mounted.allow("in between")
+    opened = mounted.machine.folder / "opened"
+    browser = mounted.machine.folder / "browser"
+    browser.write_text(RECORD.format(opened=opened))
+    browser.chmod(0o700)
+    mounted.machine.environment["BROWSER"] = str(browser)
+    mounted.restart()
+    clash(mounted, "notes.txt")
+    eventually(lambda: screen.shown, what="the conflict is told")
+    screen.click(1, "Show both versions")
+    eventually(opened.exists, what="the browser opens")
+    pid = int(opened.read_text())
+    try:
+        assert "http://127.0.0.1:" in opened.with_suffix(".html").read_text()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        assert command[-6:-1] == [b"ui", b"--page", b"conflicts", b"--account", b"default"]
+        mounted.unmount("--now")
+        assert Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") == command
+        mounted.mount()
+    finally:
+        os.kill(pid, signal.SIGTERM)
 
 
 def clash(mounted: Mounted, name: str) -> None:

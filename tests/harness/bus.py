@@ -7,7 +7,7 @@ import os
 import select
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import secretstorage
 from jeepney import (
     DBusAddress,
+    HeaderFields,
     MessageType,
     new_error,
     new_method_call,
@@ -178,20 +179,40 @@ class Owner:
 
 
 class Screen(Owner):
-    """Notification server that records notifications."""
+    """Notification server that records notifications, and whose buttons can be clicked."""
 
     NAME = "org.freedesktop.Notifications"
+    ADDRESS = DBusAddress("/org/freedesktop/Notifications", bus_name=NAME, interface=NAME)
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(
+        self, bus: Bus, abilities: Sequence[str] = ("actions", "body", "body-markup")
+    ) -> None:
+        self.abilities = list(abilities)
         self.shown: list[tuple[str, str]] = []  # title and text
         self.open: set[int] = set()  # the numbers of those that are on the screen
+        self.buttons: dict[int, dict[str, str]] = {}  # key by label, of each number
+        self.sender = ""  # of the last notification
         super().__init__(bus)
 
+    def click(self, number: int, label: str = "", token: str = "") -> None:
+        """Click a button of a notification, or the notification itself."""
+        key = self.buttons[number][label] if label else "default"
+        if token:
+            self._send(new_signal(self.ADDRESS, "ActivationToken", "us", (number, token)))
+        self._send(new_signal(self.ADDRESS, "ActionInvoked", "us", (number, key)))
+        self.open.discard(number)
+        self._send(new_signal(self.ADDRESS, "NotificationClosed", "uu", (number, 2)))
+
     def _answer(self, message: Any, method: str) -> Any:
+        if method == "GetCapabilities":
+            return new_method_return(message, "as", (self.abilities,))
         if method == "Notify":
-            _, replaces, _, title, text, *_ = message.body
+            _, replaces, _, title, text, actions, *_ = message.body
+            self.sender = message.header.fields[HeaderFields.sender]
             self.shown.append((title, text))
             number = replaces or len(self.shown)
+            pairs = zip(actions[::2], actions[1::2], strict=True)
+            self.buttons[number] = {label: key for key, label in pairs}
             self.open.add(number)
             return new_method_return(message, "u", (number,))
         if method == "CloseNotification":

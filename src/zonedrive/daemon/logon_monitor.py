@@ -2,8 +2,8 @@
 
 Knows nothing about how a logon is renewed or a notification is shown.
 
-INVARIANT: a notification contains the whole command to run, and is shown once: not again before a
-logon was accepted in between, and at most every RESAY_SECONDS.
+INVARIANT: a notification leads to the logon, by a button or by the whole command to run, and is
+shown once: not again before a logon was accepted in between, and at most every RESAY_SECONDS.
 """
 
 import contextlib
@@ -12,12 +12,14 @@ import time
 
 import trio
 
+from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.compose import Parts
-from zonedrive.daemon.notifications import Desktop
+from zonedrive.daemon.notification_client import Button, Notification
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.remote.connectivity import State
+from zonedrive.translation import translated
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +36,8 @@ REMIND_NS = 7 * 86_400 * SECOND_NS  # before the end of a token that only the us
 class LogonMonitor:
     """Logon monitor of one mount."""
 
-    def __init__(self, parts: Parts, desktop: Desktop) -> None:
-        self._parts, self._desktop = parts, desktop
+    def __init__(self, parts: Parts, actions: ClickActions, notification: Notification) -> None:
+        self._parts, self._actions, self._notification = parts, actions, notification
         self._woken = trio.Event()
         self._told_at = float("-inf")
         self._reminded_of = ""  # kind and expiry of the bearer in the last reminder
@@ -66,7 +68,7 @@ class LogonMonitor:
                     continue
                 await self._notify_logged_out()
             elif state == "online":
-                await self._desktop.withdraw()
+                await self._notification.withdraw()
 
     async def _notify_logged_out(self) -> None:
         command = self.command()
@@ -75,10 +77,10 @@ class LogonMonitor:
         if trio.current_time() - self._told_at < RESAY_SECONDS:
             return
         self._told_at = trio.current_time()
-        await self._desktop.show(
-            "zonedrive: log on again",
-            f"{_reason(why)} Your changes stay on this computer until you run: {command}",
+        safe = translated(
+            "Your changes are safe on this computer. They are uploaded after you log on."
         )
+        await self._show(translated("Log on to {name} again"), f"{_reason(why)} {safe}", command)
 
     # ---- a logon that will end ----
 
@@ -126,9 +128,18 @@ class LogonMonitor:
         command = self.command()
         log.info("the logon ends on %s: run %s", bearer.until, command)
         why = f"{_reason(refused)} " if refused else ""
-        await self._desktop.show(
-            "zonedrive: the logon ends soon",
-            f"{why}It is valid until {bearer.until}. To renew it, run: {command}",
+        text = translated("It is valid until {time}. After that, changes wait on this computer.")
+        text = why + text.format(time=bearer.until)
+        await self._show(translated("Your logon to {name} ends soon"), text, command)
+
+    async def _show(self, title: str, text: str, command: str) -> None:
+        account = self._parts.account
+        name = account.organization or account.base_url.partition("://")[2]
+        await self._notification.show(
+            title.format(name=name),
+            text,
+            (Button(translated("Log on"), self._actions.open_window("logon")),),
+            translated("To log on, run: {command}").format(command=command),
         )
 
     def command(self) -> str:
@@ -151,5 +162,8 @@ def _lead(bearer: Bearer, possible: bool) -> int:
 
 
 def _reason(error: ZonedriveError | None) -> str:
-    text = error.message if error is not None else "the logon has ended"
+    """Return a sentence; an end that needs no explanation is told in the person's language."""
+    if error is None or type(error) is NotLoggedOn:
+        return translated("Your logon has ended.")
+    text = error.message
     return f"{text[:1].upper()}{text[1:]}."

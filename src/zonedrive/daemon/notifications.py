@@ -1,7 +1,6 @@
-"""Desktop notifications through the session bus, and those about failed uploads and conflicts.
+"""Desktop notifications about failed uploads and conflicts.
 
-Without a session, a bus or a notification service, nothing happens, because all information is also
-available elsewhere.
+All information is also available elsewhere, so nothing depends on a desktop.
 
 INVARIANT: each event is reported once. Events close together are reported together; the next
 notification of the same kind follows after RESAY_SECONDS at the earliest, with all events up to
@@ -14,27 +13,19 @@ unreported.
 
 import logging
 from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import NamedTuple
 
 import trio
-from jeepney import DBusAddress, MessageType, new_method_call
-from jeepney.io.trio import open_dbus_router
 
+from zonedrive.daemon.click_actions import ClickActions
+from zonedrive.daemon.notification_client import Button, Notification
 from zonedrive.errors import StoreError
-from zonedrive.logon.session_bus import session_bus
 from zonedrive.paths import DEFAULT_ACCOUNT
+from zonedrive.translation import translated, translated_count
 from zonedrive.views.status_report import StatusReport
 
 log = logging.getLogger(__name__)
-
-SECONDS = 5.0  # timeout in seconds of a call to the desktop
-
-NORMAL, URGENT = 1, 2
-UNTIL_CLOSED = 0  # the notification stays until the user closes it
-ADDRESS = DBusAddress(
-    "/org/freedesktop/Notifications",
-    bus_name="org.freedesktop.Notifications",
-    interface="org.freedesktop.Notifications",
-)
 
 CALM_SECONDS = 3.0  # wait after a change before its result is read
 GATHER_SECONDS = 30.0  # maximum time to collect further events
@@ -43,75 +34,34 @@ AGAIN_SECONDS = 600.0  # wait before another attempt if no desktop shows notific
 NAME = 120  # maximum length of a path in a notification, in characters
 
 
-class Desktop:
-    """One notification that is shown, replaced and withdrawn."""
+class Words(NamedTuple):
+    """Content of a notification."""
 
-    def __init__(self, icon: str = "dialog-password", urgency: int = URGENT) -> None:
-        self._icon = icon
-        self._hints = {"urgency": ("y", urgency), "desktop-entry": ("s", "zonedrive")}
-        self._number = 0  # id of the visible notification, 0: none
-
-    async def show(self, title: str, text: str) -> bool:
-        """Show or replace the notification; return True if a desktop accepted it."""
-        markup = _shown(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        words: list[object] = ["zonedrive", self._number, self._icon, _shown(title), markup]
-        answer = await self._call(
-            "Notify", "susssasa{sv}i", (*words, [], self._hints, UNTIL_CLOSED)
-        )
-        if not answer:
-            return False
-        self._number = answer[0]
-        return True
-
-    async def withdraw(self) -> None:
-        if self._number:
-            number, self._number = self._number, 0
-            await self._call("CloseNotification", "u", (number,))
-
-    async def _call(self, method: str, types: str, words: tuple[object, ...]) -> tuple[int, ...]:
-        """Return the body of the answer, or () if there is none."""
-        address = session_bus()
-        if address is None:
-            return ()
-        with trio.move_on_after(SECONDS):
-            try:
-                async with open_dbus_router(address) as bus:
-                    message = new_method_call(ADDRESS, method, types, words)
-                    reply = await bus.send_and_get_reply(message)
-            except Exception as wrong:
-                # An error of the bus must not affect the mount.
-                log.debug("the desktop cannot be reached: %s", type(wrong).__name__)
-                return ()
-            if reply.header.message_type is MessageType.method_return:
-                body: tuple[int, ...] = reply.body
-                return body
-        return ()
-
-
-def _shown(text: str) -> str:
-    """Return `text` with unprintable characters replaced, such as direction marks in file names."""
-    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    title: str
+    text: str
+    buttons: tuple[Button, ...]
+    without: str  # added to the text where there are no buttons
 
 
 class AlertKind:
     """One kind of event, with one notification that is replaced."""
 
-    def __init__(self, desktop: Desktop) -> None:
-        self._desktop = desktop
+    def __init__(self, notification: Notification) -> None:
+        self._notification = notification
         self.told: set[int] = set()
         self._earliest = float("-inf")
 
-    async def tell(self, every: set[int], words: Callable[[], tuple[str, str]]) -> float:
+    async def tell(self, every: set[int], words: Callable[[], Words]) -> float:
         """Report these inodes if one is new; return the seconds until the next useful attempt."""
         fresh = every - self.told
         if not every:
-            await self._desktop.withdraw()
+            await self._notification.withdraw()
         if not fresh:
             return float("inf")
         now = trio.current_time()
         if now < self._earliest:
             return self._earliest - now
-        if not await self._desktop.show(*words()):
+        if not await self._notification.show(*words()):
             return AGAIN_SECONDS
         self.told |= every
         self._earliest = now + RESAY_SECONDS
@@ -122,9 +72,14 @@ class Alerts:
     """Event notifications of one mount."""
 
     def __init__(
-        self, report: StatusReport, account: str, failures: Desktop, conflicts: Desktop
+        self,
+        report: StatusReport,
+        account: str,
+        actions: ClickActions,
+        failures: Notification,
+        conflicts: Notification,
     ) -> None:
-        self._report = report
+        self._report, self._actions = report, actions
         self._suffix = "" if account == DEFAULT_ACCOUNT else f" --account {account}"
         self._failures = AlertKind(failures)
         self._conflicts = AlertKind(conflicts)
@@ -151,22 +106,37 @@ class Alerts:
         self._failures.told &= self._report.waiting()  # an uploaded file may fail again
         return await self._failures.tell(set(failures), lambda: self._failed(failures))
 
-    def _failed(self, failures: dict[int, str]) -> tuple[str, str]:
-        """Return title and text; a negative number stands for a change that was rolled back."""
+    def _failed(self, failures: dict[int, str]) -> Words:
+        """Return the notification; a negative number stands for a change that was rolled back."""
         first = min(failures.keys() - self._failures.told)
-        text = f"{_short(self._report.path(first))}: {failures[first]}."
-        many = len(failures) > 1
-        rolled_back = [number for number in failures if number < 0]
-        if rolled_back:
-            changes = f"{len(failures)} changes were" if many else "a change was"
-            what = "refused" if len(rolled_back) == len(failures) else "not made"
-            title = f"zonedrive: {changes} {what}"
-        elif not many:
-            title = "zonedrive: a file could not be uploaded"
+        path, many = self._report.path(first), len(failures)
+        text = f"{_short(path)}: {failures[first]}."
+        rolled_back = sum(number < 0 for number in failures)
+        if rolled_back == many:
+            title = translated_count(
+                "{count} change was refused", "{count} changes were refused", many
+            ).format(count=many)
+        elif many == 1:
+            title = translated("{name} could not be uploaded").format(name=_name(path))
+        elif rolled_back:
+            title = translated("{count} changes were not made").format(count=many)
         else:
-            title = f"zonedrive: {len(failures)} files could not be uploaded"
-            text += " All of them are kept on this computer."
-        return title, f"{text} To see more, run: zonedrive status{self._suffix}"
+            title = translated("{count} files could not be uploaded").format(count=many)
+        if rolled_back < many:
+            text += " " + translated("Your changes are safe on this computer.")
+        return Words(
+            title,
+            text,
+            (
+                Button(translated("Open window"), self._actions.open_window("overview")),
+                Button(translated("Open folder"), self._actions.show_files(path)),
+            ),
+            self._run("status"),
+        )
+
+    def _run(self, command: str) -> str:
+        text = translated("To see more, run: {command}")
+        return text.format(command=f"zonedrive {command}{self._suffix}")
 
     async def _tell_conflicts(self) -> float:
         copies, topic = self._report.copies(), self._conflicts
@@ -181,16 +151,32 @@ class Alerts:
             log.warning("cannot record that conflicts were reported: %s", wrong)
         return again
 
-    def _conflicting(self, copies: set[int]) -> tuple[str, str]:
+    def _conflicting(self, copies: set[int]) -> Words:
         fresh = copies - self._conflicts.told
-        run = f"To list all conflicts, run: zonedrive conflicts{self._suffix}"
+        copy = self._report.path(min(fresh))
+        found = next((each for each in self._report.conflicts() if each["path"] == copy), {})
+        original = found.get("original", copy)
+        name, folder = _name(original), _short(str(PurePosixPath(copy).parent))
+        show = Button(translated("Show both versions"), self._actions.open_window("conflicts"))
         if len(fresh) > 1:
-            title = f"zonedrive: {len(fresh)} conflicts"
-            text = "Other users changed or deleted files while you edited them."
-            return title, f"{text} Your versions are kept. {run}"
-        path = _short(self._report.path(min(fresh)))
-        text = "Another user changed or deleted a file while you edited it."
-        return "zonedrive: a conflict", f"{text} Your version is kept: {path}. {run}"
+            title = translated("{count} files were also changed by other users")
+            title = title.format(count=len(fresh))
+            text = translated("Your versions were saved next to theirs. The first is {copy}.")
+        elif original == copy:
+            title = translated("{name} was deleted while you edited it").format(name=name)
+            text = translated("Your version was uploaded as a new file, in {folder}.")
+            show = Button(translated("Open window"), self._actions.open_window("conflicts"))
+        else:
+            user = found.get("by") or translated("another user")
+            title = translated("{name} was also changed by {user}").format(name=name, user=user)
+            text = translated("Your version was saved next to it as {copy}, in {folder}.")
+        buttons = show, Button(translated("Open folder"), self._actions.show_files(copy, original))
+        text = text.format(copy=_name(copy), folder=folder)
+        return Words(title, text, buttons, self._run("conflicts"))
+
+
+def _name(path: str) -> str:
+    return _short(PurePosixPath(path).name)
 
 
 def _short(path: str) -> str:

@@ -20,6 +20,7 @@ import trio
 
 from zonedrive import config, process_setup
 from zonedrive.daemon import last_run, logs
+from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.compose import Parts, build
 from zonedrive.daemon.control_server import Server
 from zonedrive.daemon.daemonize import Pipe
@@ -28,7 +29,8 @@ from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import LISTEN, Lock
 from zonedrive.daemon.logon_monitor import LogonMonitor
-from zonedrive.daemon.notifications import NORMAL, Alerts, Desktop
+from zonedrive.daemon.notification_client import NORMAL, Desktop, Notification
+from zonedrive.daemon.notifications import Alerts
 from zonedrive.daemon.service_manager import Notifier, StatusLine, wait_for_unlock
 from zonedrive.errors import StoreError, ZonedriveError, first_of
 from zonedrive.fuse import mountpoint
@@ -142,13 +144,16 @@ class Daemon:
         self._session = Session(
             parts.files, parts.files.invalidations, self._folder, parts.account.base_url, supervisor
         )
-        self._logon_monitor = LogonMonitor(parts, Desktop())
+        self._desktop = Desktop()
+        actions = ClickActions(self._desktop, paths.account, self._folder)
+        self._logon_monitor = LogonMonitor(parts, actions, Notification(self._desktop))
         self._status_line = StatusLine(self._notifier, link, report, self._logon_monitor.command)
         self._alerts = Alerts(
             report,
             paths.account,
-            failures=Desktop("dialog-warning", NORMAL),
-            conflicts=Desktop("dialog-information", NORMAL),
+            actions,
+            failures=Notification(self._desktop, "dialog-warning", NORMAL),
+            conflicts=Notification(self._desktop, "dialog-information", NORMAL),
         )
         send_all = partial(report.sync, [ROOT])
         self._inhibitor = Inhibitor(report, link, send_all, self._on_resume)
@@ -188,6 +193,7 @@ class Daemon:
                 try:
                     await nursery.start(self._parts.files.run)
                     nursery.start_soon(keep, Task.WATCHDOG, self._notifier.watchdog)
+                    nursery.start_soon(keep, Task.DESKTOP, self._desktop.run)
                     nursery.start_soon(keep, Task.LOGON_STATE, self._logon_monitor.watch_state)
                     nursery.start_soon(keep, Task.LOGON_RENEWAL, self._logon_monitor.watch_clock)
                     await nursery.start(self._session.run)

@@ -1,8 +1,6 @@
 """A mount's logon over weeks: renewal in time, and one notification to the user."""
 
-import gc
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,11 +9,11 @@ import pytest
 import trio
 import trio.testing
 
-from tests.harness.bus import Bus, Screen
 from tests.unit.logon.test_bearer_auth import Memory
+from zonedrive.daemon.click_actions import ClickActions
 from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.logon_monitor import LogonMonitor
-from zonedrive.daemon.notifications import Desktop
+from zonedrive.daemon.notification_client import Button, Desktop, Notification
 from zonedrive.errors import CredentialsRefused, NotLoggedOn
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, BearerAuth, save_bearer
@@ -35,9 +33,10 @@ class Shown:
         self.said: list[tuple[float, str]] = []  # when, in days, and what
         self.open = False
 
-    async def show(self, title: str, text: str) -> bool:
+    async def show(self, title: str, text: str, buttons: Sequence[Button], without: str) -> bool:
         """Record a notification."""
-        self.said.append((trio.current_time() / DAY, f"{title}: {text}"))
+        assert [each.label for each in buttons] == ["Log on"]
+        self.said.append((trio.current_time() / DAY, f"{title}: {text} {without}"))
         self.open = True
         return True
 
@@ -88,7 +87,8 @@ class Watched:
             paths=paths,
             service=SimpleNamespace(link=self.link),
         )
-        self.vigil = LogonMonitor(cast(Parts, parts), cast(Desktop, self.desktop))
+        actions = ClickActions(Desktop(), "work", paths.state)
+        self.vigil = LogonMonitor(cast(Parts, parts), actions, cast(Notification, self.desktop))
 
     async def go_by(self, days: float) -> None:
         """Let time pass."""
@@ -235,62 +235,10 @@ async def test_an_ended_logon_is_notified_once(
             await trio.sleep(30)
             assert not watched.desktop.open
         ((_, text),) = watched.desktop.said
-        assert "The service does not accept the logon." in text
+        assert text.startswith("Log on to zones.example again: Your logon has ended. ")
         assert COMMAND in text
         watched.vigil.logged_on()
         watched.link.note_failure(refused)
         await trio.sleep(30)
         assert len(watched.desktop.said) == 2
         nursery.cancel_scope.cancel()
-
-
-async def test_notifications_are_plain_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A new one replaces the old one, and it can be withdrawn."""
-    monkeypatch.setattr("zonedrive.daemon.notifications.SECONDS", 60.0)
-    bus = Bus(tmp_path)
-    screen = Screen(bus)
-    try:
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", bus.address)
-        desktop = Desktop()
-        assert await desktop.show("one", "<b>&")
-        assert await desktop.show("two", "…")
-        assert screen.shown == [("one", "&lt;b&gt;&amp;"), ("two", "…")]
-        assert screen.open == {1}
-        await desktop.withdraw()
-        await desktop.withdraw()
-        assert screen.open == set()
-    finally:
-        screen.close()
-        nobody = await desktop.show("three", "a bus where nobody shows anything")
-        bus.close()
-    assert not nobody
-    assert not await desktop.show("four", "a bus that has gone")
-
-
-@pytest.mark.parametrize("address", [None, "", "nonsense", "tcp:host=127.0.0.1", "unix:path=/no"])
-async def test_without_a_desktop_nothing_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None
-) -> None:
-    """On a server, in a container, or with a wrong bus address."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
-    if address is not None:
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
-    desktop = Desktop()
-    assert not await desktop.show("one", "two")
-    await desktop.withdraw()
-
-
-# The library leaves its socket to the garbage collector when it is cancelled while connecting.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_hanging_desktop_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The call ends after a few seconds."""
-    monkeypatch.setattr("zonedrive.daemon.notifications.SECONDS", 0.1)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / "bus"))
-        listening.listen()
-        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", f"unix:path={tmp_path}/bus")
-        assert not await Desktop().show("one", "two")
-    gc.collect()  # here, where that socket is no failure

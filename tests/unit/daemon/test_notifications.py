@@ -1,13 +1,16 @@
 """Notifications about failed uploads and conflicts: once, and combined."""
 
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
-from zonedrive.daemon.notifications import RESAY_SECONDS, Alerts, Desktop
+from zonedrive.daemon.click_actions import ClickActions
+from zonedrive.daemon.notification_client import Button, Desktop, Notification
+from zonedrive.daemon.notifications import RESAY_SECONDS, Alerts
 from zonedrive.views.status_report import StatusReport
 
 
@@ -40,6 +43,13 @@ class Outbox:
         """Record a report."""
         self.kept |= copies
 
+    def conflicts(self) -> list[dict[str, Any]]:
+        """Return the conflicts; an odd file was deleted by the other user."""
+        return [
+            {"path": self.path(ino), "original": self.path(ino if ino % 2 else 1000), "by": "Bob"}
+            for ino in self.beside
+        ]
+
     def path(self, ino: int) -> str:
         """Return the path of an inode."""
         return f"Zone/{ino}.txt"
@@ -57,13 +67,15 @@ class Shown:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.labels: list[str] = []  # of the last one
         self.open = False
         self.there = True
 
-    async def show(self, title: str, text: str) -> bool:
+    async def show(self, title: str, text: str, buttons: Sequence[Button], without: str) -> bool:
         """Accept a notification if the desktop is there."""
         if self.there:
-            self.said.append(f"{title} | {text}")
+            self.said.append(f"{title} | {text} {without}")
+            self.labels = [each.label for each in buttons]
             self.open = True
         return self.there
 
@@ -86,8 +98,9 @@ class Told:
         self.tidings = Alerts(
             cast(StatusReport, self.outbox),
             self.account,
-            cast(Desktop, self.failures),
-            cast(Desktop, self.conflicts),
+            ClickActions(Desktop(), self.account, Path("/mnt")),
+            cast(Notification, self.failures),
+            cast(Notification, self.conflicts),
         )
 
     async def go_by(self, seconds: float, *events: tuple[float, int, int, int]) -> None:
@@ -114,9 +127,21 @@ async def test_one_failed_file_is_named_with_its_reason(clock: trio.testing.Mock
     told = Told("work")
     await told.go_by(60, (1, 1, 0, 7))
     assert told.failures.said == [
-        "zonedrive: a file could not be uploaded | Zone/7.txt: refused; ask the manager."
-        " To see more, run: zonedrive status --account work"
+        "7.txt could not be uploaded | Zone/7.txt: refused; ask the manager. Your changes are safe"
+        " on this computer. To see more, run: zonedrive status --account work"
     ]
+    assert told.failures.labels == ["Open window", "Open folder"]
+
+
+async def test_names_with_braces_are_shown(
+    clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file name is never taken for a template."""
+    monkeypatch.setattr(Outbox, "path", lambda self, ino: "Zone/{count}{other}.txt")
+    told = Told()
+    await told.go_by(60, (1, 1, 1, 7))
+    assert told.failures.said[0].startswith("{count}{other}.txt could not be uploaded | ")
+    assert told.conflicts.said[0].startswith("{count}{other}.txt was deleted while you edited it")
 
 
 async def test_a_rolled_back_change_is_not_called_an_upload(clock: trio.testing.MockClock) -> None:
@@ -124,7 +149,7 @@ async def test_a_rolled_back_change_is_not_called_an_upload(clock: trio.testing.
     told = Told()
     await told.go_by(60, (1, 1, 0, -7))
     (said,) = told.failures.said
-    assert said.startswith("zonedrive: a change was refused | Zone/-7.txt: refused")
+    assert said.startswith("1 change was refused | Zone/-7.txt: refused")
 
 
 async def test_many_failures_are_one_notification(
@@ -134,7 +159,7 @@ async def test_many_failures_are_one_notification(
     told = Told()
     await told.go_by(10_000, *((1 + one / 10, one, 0, 0) for one in range(1, 101)))
     (said,) = told.failures.said
-    assert said.startswith("zonedrive: 100 files could not be uploaded | Zone/0.txt: refused")
+    assert said.startswith("100 files could not be uploaded | Zone/0.txt: refused")
     assert told.failures.open
 
 
@@ -166,11 +191,25 @@ async def test_conflicts_are_notified_once(
     told = Told(beside=2)
     await told.go_by(60, (1, 0, 3, 0))
     ((said),) = told.conflicts.said
-    assert "kept: Zone/2.txt." in said
-    assert said.endswith("run: zonedrive conflicts")
+    assert said == (
+        "1000.txt was also changed by Bob | Your version was saved next to it as 2.txt, in Zone."
+        " To see more, run: zonedrive conflicts"
+    )
+    assert told.conflicts.labels == ["Show both versions", "Open folder"]
     await told.go_by(10_000, (1, 0, 3, 0), (50, 0, 9, 0))
     assert len(told.conflicts.said) == 2
-    assert "6 conflicts" in told.conflicts.said[1]
+    assert told.conflicts.said[1].startswith("6 files were also changed by other users | ")
+
+
+async def test_an_edit_of_a_deleted_file_is_told_as_such(clock: trio.testing.MockClock) -> None:
+    """There is only one version."""
+    told = Told(beside=1)
+    await told.go_by(60, (1, 0, 2, 0))
+    assert told.conflicts.said == [
+        "1.txt was deleted while you edited it | Your version was uploaded as a new file, in Zone."
+        " To see more, run: zonedrive conflicts"
+    ]
+    assert told.conflicts.labels == ["Open window", "Open folder"]
 
 
 async def test_an_unreported_conflict_is_notified_after_a_restart(

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from tests.conftest import short_folder
-from zonedrive.daemon.notifications import Desktop
+from zonedrive.daemon.notification_client import Desktop, Notification
 from zonedrive.daemon.service_manager import is_keyring_unlocked
 from zonedrive.logon.secrets import desktop_keyring
 from zonedrive.logon.session_bus import is_foreign, own_environment, session_bus
@@ -89,7 +91,12 @@ async def test_another_users_bus_is_told_nothing(
     assert session_bus() is None
     assert desktop_keyring() is None
     assert not is_keyring_unlocked()
-    assert not await Desktop().show("one", "two")
+    desktop = Desktop()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desktop.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not await Notification(desktop).show("one", "two")
+        nursery.cancel_scope.cancel()
     assert "XDG_RUNTIME_DIR" not in own_environment()
     if form.startswith("abstract"):
         assert is_foreign()

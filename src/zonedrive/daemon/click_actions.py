@@ -1,0 +1,98 @@
+"""Actions of the buttons on notifications: pages of the window, and files in the file manager.
+
+A program that is started here outlives the daemon: a window must not close because it unmounts.
+
+INVARIANT: starting a program never blocks the daemon; a failure only leaves a line in the log.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from zonedrive.daemon.notification_client import Click, Desktop
+from zonedrive.logon.session_bus import own_environment
+
+log = logging.getLogger(__name__)
+
+SECONDS = 30.0  # for a start
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+# Variables that lead to the user's accounts and to the desktop.
+PASSED = (
+    *DISPLAYS, "XAUTHORITY", "XDG_ACTIVATION_TOKEN", "XDG_CURRENT_DESKTOP", "BROWSER", "PATH",
+    "DBUS_SESSION_BUS_ADDRESS", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "LANGUAGE", "LANG", "LC_ALL", "LC_MESSAGES",
+)  # fmt: skip
+
+
+class ClickActions:
+    """Actions for the notifications of one mount."""
+
+    def __init__(self, desktop: Desktop, account: str, folder: Path) -> None:
+        self._desktop, self._account, self._folder = desktop, account, folder
+
+    def open_window(self, page: str) -> Click:
+        """Return the action that opens a page of the window in the browser."""
+        return partial(self._open_window, page)
+
+    def show_files(self, *paths: str) -> Click:
+        """Return the action that selects entries of the mount in the file manager."""
+        return partial(self._show_files, paths)
+
+    async def _open_window(self, page: str, token: str) -> None:
+        words = ["ui", "--page", page, "--account", self._account]
+        await self._start([sys.executable, "-P", "-m", "zonedrive", *words], token)
+
+    async def _show_files(self, paths: Sequence[str], token: str) -> None:
+        whole = [self._folder / path for path in paths]
+        uris = [path.as_uri() for path in dict.fromkeys(whole)]
+        if not await self._desktop.select_files(uris, token):
+            await self._start(["xdg-open", os.fspath(whole[0].parent)], token)
+
+    async def _start(self, words: Sequence[str], token: str) -> None:
+        environment = own_environment()
+        if token:
+            environment["XDG_ACTIVATION_TOKEN"] = token
+        session = await self._desktop.session_environment()
+        for command in starters(words, environment, session):
+            with trio.move_on_after(SECONDS):
+                try:
+                    ended = await trio.run_process(
+                        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                        env=_completed(environment, session), check=False, cwd="/",
+                    )  # fmt: skip
+                except OSError as wrong:
+                    log.info("%s cannot be started: %s", command[0], wrong)
+                    continue
+                if ended.returncode == 0:
+                    return
+        log.warning("a click on a notification could not start %s", words[0])
+
+
+def starters(
+    words: Sequence[str], environment: Mapping[str, str], session: Mapping[str, str]
+) -> list[list[str]]:
+    """Return commands that start a program beside the daemon and end at once, the best first.
+
+    A unit of the user's service manager ends with everything that it has started, so such a daemon
+    asks the manager for a unit of its own.
+    """
+    found = [["setsid", "--fork", *words]]
+    if session and "INVOCATION_ID" in environment:
+        present = _completed(environment, session)
+        variables = [f"--setenv={name}" for name in PASSED if name in present]
+        manager = ["systemd-run", "--user", "--quiet", "--collect", *variables, "--"]
+        found.insert(0, [*manager, *words])
+    return found
+
+
+def _completed(environment: Mapping[str, str], session: Mapping[str, str]) -> dict[str, str]:
+    """Add the screen of the session that began after the daemon."""
+    if any(environment.get(name) for name in DISPLAYS):
+        return dict(environment)
+    return {**environment, **{name: session[name] for name in PASSED[:3] if name in session}}

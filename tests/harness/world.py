@@ -54,7 +54,7 @@ def write(folder: Path, *, zones: int = ZONES, organization: str = "") -> Path:
         accessible = "false" if name == "Closed" else "true"
         text.append(
             f'[[zones]]\nname = "{name}"\nmanager = "alice@{DOMAIN}"\n'
-            f"accessible = {accessible}\n"
+            f"accessible = {accessible}\nallow_external_sharing = true\n"
             f'members = [{{ id = "bob@{DOMAIN}", access = "Modify" }},'
             f' {{ id = "carol@{DOMAIN}", access = "Add" }}]\ncontent = "seed"\n'
         )

@@ -176,6 +176,51 @@ def test_a_share_key_gives_a_token_that_reads_what_was_shared(
     assert refusal(seen.content(file["id"])) == (404, "UNKNOWN_FILE")
 
 
+def test_the_end_of_a_share(service: Service, zone: Zone, folder: str, carol: Person) -> None:
+    """All keys of the entry end at once, with the tokens from them; a second end is 404."""
+    url = entry_url(zone, folder) + "/share"
+    keys = [zone.person.post(url).json()["sharekey"] for _ in range(2)]
+    token = service.client().get(f"/share/{keys[0]}/token").json()["token"]
+    guest = service.client(Authorization=f"Bearer {token}")
+    listing = f"{zone.url}/folder/{folder}"
+    assert guest.get(listing).status_code == 200
+    assert refusal(carol.delete(url)) == (403, "NOT_ALLOWED")
+    assert guest.get(listing).status_code == 200
+    assert zone.person.delete(url).status_code == 204
+    assert refusal(guest.get(listing)) == (401, "AUTHORIZATION_FAILED")
+    for key in keys:
+        for path in (f"/share/{key}/token", f"/api/sandbox/shares/{key}"):
+            assert refusal(service.client().get(path)) == (404, "NOT_FOUND")
+    assert refusal(zone.person.delete(url)) == (404, "NOT_FOUND")
+    assert [one["event"] for one in log(zone, pageSize=3)] == ["Unshared", "Shared", "Shared"]
+
+
+def test_a_link_leads_to_what_was_shared(service: Service, zone: Zone, folder: str) -> None:
+    """Without a logon the page leads to every file below, and to nothing beside."""
+    name = "<b>Grüße<b> & co.txt"
+    file, outside = zone.file(name, b"shared", folder), zone.file("secret", b"")
+    inner = zone.folder("inner", folder)
+    deep = zone.file("deep", b"deep", inner)
+    link = zone.person.post(entry_url(zone, folder) + "/share").json()["link"]
+    nobody = service.client()
+    page = nobody.get(link)
+    assert page.status_code == 200 and "&lt;b&gt;Grüße" in page.text and "<b>" not in page.text
+    assert "script-src" not in page.headers["Content-Security-Policy"]
+    found = nobody.get(f"{link}/{file['id']}")
+    assert found.content == b"shared"
+    assert found.headers["Content-Disposition"].startswith("attachment; filename*=UTF-8''%3Cb%3E")
+    assert f"/{inner}" in page.text and "deep" in nobody.get(f"{link}/{inner}").text
+    assert nobody.get(f"{link}/{deep['id']}").content == b"deep"
+    assert refusal(nobody.get(f"{link}/{outside['id']}")) == (404, "UNKNOWN_FILE")
+    assert refusal(nobody.get(f"{link}/{zone.root}")) == (404, "UNKNOWN_FILE")
+    only = zone.person.post(entry_url(zone, file["id"]) + "/share").json()["link"]
+    assert f"/{file['id']}" in nobody.get(only).text
+    zone.person.put(entry_url(zone, file["id"]) + "/attributes", json={"readProtected": True})
+    assert refusal(nobody.get(only)) == (403, "NOT_ALLOWED")
+    assert refusal(nobody.get(f"{link}/{file['id']}")) == (403, "NOT_ALLOWED")
+    assert "Grüße" not in nobody.get(link).text
+
+
 def test_sharing_needs_the_zones_leave(alice: Person, carol: Person, zone: Zone) -> None:
     """A zone that forbids sharing, a level that is too low, and unknown keys are refused."""
     closed = alice.zone("Alice alone")

@@ -43,6 +43,7 @@ NOT_SHOWN = (
     "listing deleted entries", "the zone log", "the user's own level",
     "members of zones", "listing the members", "changing the password",
     "revoking a token", "the pages of a sign-on in a browser", "creating shares",
+    "ending shares", "the pages of a share",
     "method, request and response of the share token", "body and response of a revalidation",
     "the form of a list of tokens", "the form of a list of users", "responses to a changed member",
     "the name of an upload", "which fields of a logon", "which pending state",

@@ -47,6 +47,10 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "pause": ("pause", "Stop uploads for a while."),
         "resume": ("pause", "Continue uploads after a pause."),
     },
+    "Sharing": {
+        "share": ("share", "Share a file or folder outside."),
+        "unshare": ("share", "End the sharing of a file or folder."),
+    },
     "Status and history": {
         "status": ("status", "Show pending uploads and the cache."),
         "zones": ("files", "List the zones."),

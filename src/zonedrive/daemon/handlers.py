@@ -201,7 +201,8 @@ class Commands:
 
         `zone` is "" for the top of the mount; `id` is "" for an entry that the service does not
         have, and `unknown` says why. If the path is `missing`, `zone` is that of its first part.
-        `waits`: the latest change is not uploaded yet.
+        `waits`: the latest change is not uploaded yet. `stays`: it never is. `virtual`: the path
+        is another one than that of the entry.
         """
         try:
             place = await self._place(request.path)
@@ -220,6 +221,8 @@ class Commands:
             "id": inode.remote_id or "",
             "folder": inode.is_folder,
             "missing": False,
+            "virtual": place.inode is None,
+            "stays": bool(place.stays),
             "unknown": "" if inode.remote_id or inode.ino == ROOT else place.stays or NOT_YET,
             "waits": inode.kind is Kind.FILE
             and self._parts.files.report.state(inode.ino) in WAITING,
@@ -232,7 +235,14 @@ class Commands:
         if zone is None or not zone.zone or "/" not in below:
             raise wrong
         where = {"path": below, "zone": zone.zone, "id": "", "folder": False}
-        return {**where, "missing": True, "unknown": "it does not exist", "waits": False}
+        return {
+            **where,
+            "missing": True,
+            "virtual": False,
+            "stays": False,
+            "unknown": "it does not exist",
+            "waits": False,
+        }
 
     async def _located(self, request: Request, say: Say) -> Message:
         """Return the paths of those `entries` of `zone` (ids) that are in the mount, by id."""

@@ -63,6 +63,24 @@ def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
     return [{"id": one.id, "name": one.name, "type": one.type, "level": one.level} for one in found]
 
 
+def share(paths: AccountPaths, zone_id: str, entry_id: str, *, folder: bool) -> str:
+    """Share an entry outside and return the link."""
+
+    async def ask(service: HttpService) -> str:
+        return await service.share(zone_id, entry_id, folder=folder)
+
+    return trio.run(_with_service, paths, ask)
+
+
+def unshare(paths: AccountPaths, zone_id: str, entry_id: str, *, folder: bool) -> None:
+    """End the sharing of an entry."""
+
+    async def ask(service: HttpService) -> None:
+        await service.unshare(zone_id, entry_id, folder=folder)
+
+    trio.run(_with_service, paths, ask)
+
+
 def log(
     paths: AccountPaths, zones: Sequence[str], since_ns: int
 ) -> dict[str, list[dict[str, Any]] | ZonedriveError]:

@@ -47,6 +47,8 @@ WITHOUT = {
     "zone_log": "the zone log cannot be read",
     "levels": "where you may only add, files look writable until the service refuses a change",
     "members": "the members of zones cannot be listed",
+    "share": "nothing can be shared outside from here",
+    "unshare": "sharing outside cannot be ended from here",
     "change_password": "passwords cannot be changed from here",
     "revoke_token": "a token stays valid after a logoff, until it expires",
 }

@@ -269,6 +269,14 @@ class Client:
         """Return the members of a zone: users and groups with their level."""
         return await self._service.members(zone.id)
 
+    async def share(self, entry: Entry) -> str:
+        """Share an entry outside; return the link, with which everybody can read the entry."""
+        return await self._service.share(entry.zone_id, entry.id, folder=entry.folder)
+
+    async def unshare(self, entry: Entry) -> None:
+        """End the sharing of an entry."""
+        await self._service.unshare(entry.zone_id, entry.id, folder=entry.folder)
+
     async def change_password(self, username: str, password: str, new_password: str) -> None:
         """Change the user's password; tokens made with the old password may become invalid."""
         await self._service.change_password(username, password, new_password)

@@ -3,6 +3,7 @@
 Published endpoints are defined here, all other endpoints in the profile.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from zonedrive.model import Entry, LogMessage, Member, Version, Zone
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.directory import Directory
-from zonedrive.remote.profiles.operations import Profile
+from zonedrive.remote.profiles.operations import Operation, Profile
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import ANSWER_SECONDS, CONTENT, UPLOAD, Transfer, uploaded
@@ -25,7 +26,7 @@ from zonedrive.remote.transport import tls
 from zonedrive.remote.transport.transports import BlockingTransport, LoopTransport
 from zonedrive.remote.urls import REQUIREMENTS, ZONES, Deployment, Request, base_url, fill_path
 from zonedrive.remote.wire import entries as wire
-from zonedrive.remote.wire.fields import parse
+from zonedrive.remote.wire.fields import identifier, member, parse
 from zonedrive.remote.wire.multipart import MultipartBody
 from zonedrive.remote.wire.pagination import Page, identified
 
@@ -211,6 +212,23 @@ class HttpService(Service):
         found = await self._profile_list("members", {"zone": zone_id}, doing)
         return wire.members(found, fields, doing)
 
+    async def share(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
+        """Share an entry outside; return the link. Whoever has the link can read the entry."""
+        doing = "sharing"
+        operation = self._profile.operation("share", folder=folder)
+        request = operation.request(_of_entry(zone_id, entry_id))
+        body = await self._requests.change(request, doing=doing)
+        try:
+            answer = operation.located(parse(body, doing))
+            return share_link(answer, operation, self._client.base_url, doing)
+        except BadAnswer as wrong:
+            wrong.remedy = "the service may share it all the same: end that, and try again"
+            raise
+
+    async def unshare(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
+        """End the sharing of an entry."""
+        await self._change("unshare", _of_entry(zone_id, entry_id), "ending the sharing", folder)
+
     async def change_password(self, username: str, password: str, new_password: str) -> None:
         """Change the user's password. Raises CredentialsRefused if `password` is wrong."""
         doing = "changing the password"
@@ -301,6 +319,23 @@ async def move_entry(
         except AlreadyExists:  # the new name is taken in the old folder
             entry = await change("move")
     raise BadAnswer("renaming or moving: the service accepted it, but the entry is elsewhere")
+
+
+def share_link(answer: object, operation: Operation, base: str, doing: str) -> str:
+    """Return the link in the answer of the operation `share`. Raises BadAnswer if there is none.
+
+    A path is completed with `base`, the address of the service.
+    """
+    ((field, path),) = operation.fields.items()
+    value = identifier(member(answer, path))
+    if value in ("", ".", ".."):
+        raise BadAnswer(f"{doing}: the answer has no link")
+    link = fill_path(operation.link, {field: value}) if operation.link else value
+    if "://" not in link:
+        link = f"{base}/{link.removeprefix('/')}"
+    if not re.fullmatch(r"https://[!-~]+", link):
+        raise BadAnswer(f"{doing}: the link in the answer is not an https:// address")
+    return link
 
 
 def _of_entry(zone_id: str, entry_id: str) -> dict[str, str]:

@@ -48,6 +48,8 @@ OPEN: list[tuple[str, str, Open]] = [
     ("POST", "/api/access/revalidate", access.revalidate),
     ("GET", "/share/{sharekey}/token", shares.token),
     ("POST", "/share/{sharekey}/token", shares.token),
+    ("GET", "/api/sandbox/shares/{sharekey}", shares.page),
+    ("GET", "/api/sandbox/shares/{sharekey}/{entry_id}", shares.content),
     ("GET", "/api/sandbox/signon", signon.page),
     ("POST", "/api/sandbox/signon", signon.sign_on),
 ]
@@ -76,6 +78,7 @@ GUARDED: list[tuple[str, str, Guarded, str, str]] = [
     ("DELETE", _OWN + "/entries/{entry_id}/purge", own.purge, "files", "delete"),
     ("PUT", _OWN + "/entries/{entry_id}/attributes", own.set_attributes, "files", "modify"),
     ("POST", _OWN + "/entries/{entry_id}/share", shares.share, "files", "access"),
+    ("DELETE", _OWN + "/entries/{entry_id}/share", shares.unshare, "files", "access"),
     ("GET", _OWN + "/files/{file_id}/versions", own.versions, "files", "list"),
     (
         "GET",

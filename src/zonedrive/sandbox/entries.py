@@ -251,7 +251,7 @@ class Entries:
                     row["id"],
                 )
             said = ", ".join(f"{name} {value}" for name, value in attributes.items())
-            self._tell(row, user_id, "AttributesChanged", f"{row['name']} is now {said}")
+            self.tell(row, user_id, "AttributesChanged", f"{row['name']} is now {said}")
 
     # Changing
 
@@ -280,9 +280,9 @@ class Entries:
                 )
             path = self._path(parent_id, name)
             if name != row["name"]:
-                self._tell(row, user_id, "Renamed", f"{row['name']} is now named {name}", path)
+                self.tell(row, user_id, "Renamed", f"{row['name']} is now named {name}", path)
             if parent_id != row["parent_id"]:
-                self._tell(row, user_id, "Moved", f"{name} was moved to another folder", path)
+                self.tell(row, user_id, "Moved", f"{name} was moved to another folder", path)
 
     def delete(self, row: Row, user_id: str) -> None:
         """Move an entry and everything below it to the trash."""
@@ -295,7 +295,7 @@ class Entries:
                    ) UPDATE entries SET trash_id = ?1 WHERE id IN (SELECT id FROM below)""",
                 row["id"],
             )
-            self._tell(row, user_id, "Deleted", f"{row['name']} was deleted")
+            self.tell(row, user_id, "Deleted", f"{row['name']} was deleted")
 
     def restore(self, row: Row, user_id: str) -> None:
         """Restore an entry from the trash, with everything that was deleted with it.
@@ -310,7 +310,7 @@ class Entries:
         self.refuse_taken(row["parent_id"], row["name"])
         with self._database.transaction():
             self._database.run("UPDATE entries SET trash_id = NULL WHERE trash_id = ?", row["id"])
-            self._tell(row, user_id, "Restored", f"{row['name']} was restored")
+            self.tell(row, user_id, "Restored", f"{row['name']} was restored")
 
     def purge(self, row: Row, user_id: str) -> None:
         """Delete an entry in the trash and everything below it permanently."""
@@ -323,7 +323,7 @@ class Entries:
                 BELOW + "DELETE FROM entries WHERE id IN (SELECT id FROM below)",  # noqa: S608
                 row["id"],
             )
-            self._tell(row, user_id, "Removed", f"{row['name']} was removed for good")
+            self.tell(row, user_id, "Removed", f"{row['name']} was removed for good")
         for version in versions:
             self.blobs.delete(version["id"])
 
@@ -351,13 +351,14 @@ class Entries:
         row = self._database.one("SELECT * FROM entries WHERE id = ?", entry_id)
         assert row is not None, "a version belongs to an entry"
         if number == 1:
-            self._tell(row, user_id, "FileAdded", f"{row['name']} was added")
+            self.tell(row, user_id, "FileAdded", f"{row['name']} was added")
         else:
-            self._tell(row, user_id, "FileModified", f"{row['name']} has the version {number}")
+            self.tell(row, user_id, "FileModified", f"{row['name']} has the version {number}")
 
-    def _tell(
+    def tell(
         self, row: Row, user_id: str, event: Event, message: str, path: str | None = None
     ) -> None:
+        """Log an event of an entry, inside the transaction of what it describes."""
         path = path or self._path(row["parent_id"], row["name"])
         self._log.add(row["zone_id"], user_id, event, message, row["id"], path)
 
@@ -365,10 +366,8 @@ class Entries:
         """Return the path in the zone of an entry in a folder; that of the root is empty."""
         names = [] if parent_id is None else [name]
         while parent_id is not None:
-            parent = self._database.one(
-                "SELECT name, parent_id FROM entries WHERE id = ?", parent_id
-            )
-            if parent is None:
+            sql = "SELECT name, parent_id FROM entries WHERE id = ?"
+            if (parent := self._database.one(sql, parent_id)) is None:
                 break
             parent_id = parent["parent_id"]
             if parent_id is not None:

@@ -96,6 +96,12 @@ class Sessions:
         """End all sessions, but no tokens."""
         self._database.run("DELETE FROM sessions")
 
+    def end_scoped(self, user_id: str, scope: Scope) -> None:
+        """End a user's sessions with exactly that scope."""
+        self._database.run(
+            "DELETE FROM sessions WHERE user_id = ? AND scope = ?", user_id, _text(scope)
+        )
+
     def create_token(
         self, user_id: str, name: str, life_seconds: int, scope: Scope | None
     ) -> dict[str, Any]:

@@ -41,6 +41,14 @@ class Shares:
             _hash(key),
         )
 
+    def of_entry(self, entry_id: str) -> list[Row]:
+        """Return the shares of an entry."""
+        return self._database.all("SELECT * FROM shares WHERE entry_id = ?", entry_id)
+
+    def end(self, entry_id: str) -> None:
+        """End all shares of an entry."""
+        self._database.run("DELETE FROM shares WHERE entry_id = ?", entry_id)
+
 
 def scope_of(share: Row) -> Scope:
     """Return the scope of a key's holder: reading the shared entry in the name of its sharer."""

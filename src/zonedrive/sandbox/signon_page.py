@@ -72,6 +72,11 @@ def end(title: str, text: str, status: int) -> HTMLResponse:
     return _page(title, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>", status, "")
 
 
+def page(title: str, body: str) -> HTMLResponse:
+    """Return a page of another kind, without a form; `body` is HTML."""
+    return _page(title, body, 200, "")
+
+
 def _page(title: str, body: str, status: int, policy: str) -> HTMLResponse:
     allowed = f"default-src 'none'; style-src {_digest(STYLE)}; base-uri 'none'"
     return HTMLResponse(

@@ -23,6 +23,8 @@ Event = Literal[
     "Deleted",
     "Restored",
     "Removed",
+    "Shared",
+    "Unshared",
 ]
 
 

@@ -73,6 +73,7 @@ MESSAGE = {
     "timestamp": "2026-01-02T03:04:05Z", "userId": "bob@acme.example", "event": "Deleted",
     "entryId": "e", "path": "docs/n", "message": "n was deleted",
 }  # fmt: skip
+SHARED = {"sharekey": "k", "entryId": "e", "link": "https://zones.example/s/k"}
 TOKEN = {"id": "t", "token": "secret", "expiry": 1893456000000, "tokenName": "mine"}
 
 Verb = Callable[[HttpService], Awaitable[object]]
@@ -88,6 +89,7 @@ CALLS: Mapping[str, tuple[Verb, object]] = {
     "versions": (lambda service: service.versions("z", "e"), [VERSION, VERSION | {"id": "w"}]),
     "deleted": (lambda service: service.deletions("z"), [ENTRY]),
     "zone_log": (lambda service: service.zone_log("z"), [{"id": "m", "message": "x"}]),
+    "share": (lambda service: service.share("z", "e"), SHARED),
     "log_messages": (lambda service: service.log_messages("z"), [MESSAGE, MESSAGE]),
     "members": (lambda service: service.members("z"), [MEMBER, MEMBER]),
     "levels": (lambda service: service.levels(), [{"zoneId": "z", "level": "Add"}]),

@@ -266,6 +266,63 @@ async def test_a_log_without_times_or_texts_is_not_guessed(stage: Stage, fields:
     assert await service.zone_log("z") == []
 
 
+SHARE = '[share]\nmethod = "POST"\npath = "/api/s/{entry}"\n'
+LINK = 'fields = { link = "link" }'
+KEY = 'fields = { key = "key" }\nlink = '
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "link"),
+    [
+        (LINK, {"link": "https://a.example/x?k=1"}, "https://a.example/x?k=1"),
+        ('fields = { link = "a.b" }', {"a": {"b": "/s/x"}}, f"{BASE}/s/x"),
+        (f'{KEY}"share/{{key}}"', {"key": "a/b?c"}, f"{BASE}/share/a%2Fb%3Fc"),
+        (f'{KEY}"https://o.example/#{{key}}"', {"key": 5}, "https://o.example/#5"),
+        (LINK, {"link": "http://a.example/x"}, ""),
+        (LINK, {"link": "javascript:alert(1)//://"}, ""),
+        (LINK, {"link": "https://a.example/a b"}, ""),
+        (LINK, {"link": "https://a.example/\x1b[31m"}, ""),
+        (LINK, {"link": None}, ""),
+        (LINK, [], ""),
+        (f'{KEY}"share/{{key}}"', {"key": ".."}, ""),
+    ],
+)
+async def test_the_link_of_a_share(stage: Stage, text: str, answer: object, link: str) -> None:
+    """A link is an https:// address, from the answer or made of its key; all else is an error."""
+    service = stage.service(lambda request: httpx.Response(201, json=answer))
+    service._profile = parse_profile(SHARE + text, "ours", "ours.toml")
+    if link:
+        assert await service.share("z", "e") == link
+    else:
+        with pytest.raises(BadAnswer, match="link") as refused:
+            await service.share("z", "e")
+        assert "may share it all the same" in refused.value.remedy
+    assert stage.asked() == ["POST /api/s/e"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("", 1, 'either "link" or "key"'),
+        ('answer = "none"\nfields = { link = "l" }', 4, "must have the link"),
+        ('fields = { link = "l", key = "k" }', 4, 'either "link" or "key"'),
+        ('fields = { link = "l" }\nlink = "s/{key}"', 4, "made of a key"),
+        ('fields = { key = "k" }', 1, "with {key} once"),
+        (f'{KEY}"s/{{zone}}"', 5, "with {key} once"),
+        (f'{KEY}"http://s.example/{{key}}"', 5, "https:// address"),
+        (f'{KEY}"//s.example/{{key}}"', 5, "https:// address"),
+        (f'{KEY}"https://{{key}}.example/"', 5, "https:// address"),
+        (f'{KEY}"a b{{key}}"', 5, "https:// address"),
+        (f'{KEY}"s/{{key}}"\n[unshare]\nlink = "x"', 7, "unknown key"),
+    ],
+)
+def test_a_share_without_a_clear_link(text: str, line: int, word: str) -> None:
+    """A profile that does not say how a link is made is refused with its line."""
+    with pytest.raises(ProfileError, match=word) as refused:
+        parse_profile(SHARE + text, "ours", "ours.toml")
+    assert f"line {line}:" in refused.value.message
+
+
 async def test_versions_are_not_told_apart_by_what_is_not_published(stage: Stage) -> None:
     """An id may be that of the file, so that all versions with the same id are kept."""
     said = [{"id": "F", "version": number} for number in (2, 1)]

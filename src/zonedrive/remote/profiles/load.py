@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from zonedrive.remote.profiles.operations import (
     ANSWER,
     CHARACTERS,
     FIELDS,
+    KEY,
     KINDS,
     OPERATIONS,
     ORGANIZATION,
@@ -37,6 +39,7 @@ LONGEST: Final = 65_536  # bytes; a profile is a page of text
 LARGEST: Final = 1 << 63  # integers from here on are not sent as JSON
 _KEYS: Final = ("method", "path", "query", "body", "answer")
 _PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/-]+", re.ASCII)
+_LINK: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@/?#-]+", re.ASCII)
 _SIGN_ON_KEYS: Final = ("body", "error", "response", "redirect")
 # Members of a logon request that zonedrive sets itself, or that are not text.
 _SET_HERE: Final = frozenset({"acceptSessions", "logonSessionId", "password", "scope"})
@@ -234,6 +237,7 @@ def _inside(*where: str) -> Iterator[None]:
 def _operation(name: str, table: Table) -> Operation:
     kind, reads = OPERATIONS[name], OPERATIONS[name].reads
     keys = (*_KEYS, "fields") if name in FIELDS else _KEYS
+    keys = (*keys, "link") if name == "share" else keys
     for key in table:
         if key not in keys:
             raise WrongTable(f"unknown key {key!r}", key, remedy=f"the keys are {', '.join(keys)}")
@@ -250,7 +254,27 @@ def _operation(name: str, table: Table) -> Operation:
         _fields(FIELDS.get(name, {}), table.get("fields", {})),
     )
     _check_placeholders(kind, found)
-    return found
+    return _with_link(found, table.get("link")) if name == "share" else found
+
+
+def _with_link(found: Operation, link: object) -> Operation:
+    """Return the operation `share` with its link: a member of the answer, or made of a key."""
+    if found.answer == "none":
+        raise WrongTable("the answer must have the link, or a key that it is made of", "answer")
+    if len(found.fields) != 1:
+        raise WrongTable('fields must have either "link" or "key"', "fields")
+    if "link" in found.fields:
+        if link is not None:
+            raise WrongTable("link is made of a key, and fields has none", "link")
+        return found
+    if not isinstance(link, str) or PLACEHOLDER.findall(link) != [KEY]:
+        raise WrongTable(f"link must be a text with {{{KEY}}} once", "link")
+    bare = PLACEHOLDER.sub("x", link)
+    host = re.match(r"https://[A-Za-z0-9.:-]+/", link)
+    if not _LINK.fullmatch(bare) or ("://" in bare and not host) or bare.startswith("//"):
+        raise WrongTable("link must be a path, or an https:// address", "link",
+                         remedy=f'write link = "share/{{{KEY}}}", for example')  # fmt: skip
+    return replace(found, link=link)
 
 
 def _path(path: object) -> str:

@@ -55,6 +55,8 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "zone_log": _kind("zone", may="since", reads=True),
     "levels": _kind(may="", reads=True),
     "members": _kind("zone", reads=True),
+    "share": _kind("entry|file", split=True),
+    "unshare": _kind("entry|file", split=True),
     "change_password": _kind(
         "password", "new_password", may="username", hidden="password new_password"
     ),
@@ -87,6 +89,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
     "versions": VERSION_FIELDS,
     "levels": {"zone": "zoneId", "level": "level"},
     "members": MEMBER_FIELDS,
+    "share": {"link": None, "key": None},
     "deleted": {"deleted_at": None},
     "zone_log": LOG_FIELDS,
 }
@@ -103,6 +106,7 @@ class Operation:
     body: object
     answer: str
     fields: Mapping[str, str] = field(default_factory=dict)
+    link: str = ""  # of a share: template of the link, with {key}; "": the answer has the link
 
     def request(self, values: Mapping[str, str]) -> Request:
         """Return the request for `values`, which has a text for each allowed placeholder.
@@ -125,6 +129,8 @@ class Operation:
         return answer if self.answer in ("entry", "none") else member(answer, self.answer)
 
 
+KEY: Final = "key"
+"""Placeholder of a share's link."""
 ANSWER: Final = "answer."
 ORGANIZATION: Final = "organization"
 """Placeholders of a sign-on: the first is followed by the name of a field."""

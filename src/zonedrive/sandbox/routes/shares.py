@@ -1,18 +1,22 @@
-"""Sharing with external parties: creating a share (own path), and tokens for share keys.
+"""Sharing with external parties: creating and ending a share (own paths), and the holder's side.
 
 The published path shows neither method nor body.  Therefore GET and POST get the same answer here,
-and the answer's fields are the sandbox's own.
+and the answer's fields are the sandbox's own.  A share's link leads to a page with the shared file,
+or the files of the shared folder.
 """
+
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from zonedrive.sandbox import intake, shares
+from zonedrive.sandbox import intake, share_page, shares
 from zonedrive.sandbox.answers import json_response
+from zonedrive.sandbox.database import Row
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.identity import Caller
 from zonedrive.sandbox.routes.access import deployment
-from zonedrive.sandbox.routes.zones import enter, refuse_read
+from zonedrive.sandbox.routes.zones import content_of, enter, refuse_read
 from zonedrive.sandbox.zones import Level
 
 
@@ -21,22 +25,94 @@ async def share(request: Request, caller: Caller) -> Response:
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
     service = deployment(request)
-    if caller.scope is not None:
-        raise ApiError(403, "NOT_ALLOWED", "A limited session or token does not share")
+    _refuse_scope(caller)
     if not service.zones.shares_outside(zone_id):
         raise ApiError(403, "NOT_ALLOWED", "This zone does not allow sharing outside", zone_id)
     row = service.entries.find(zone_id, request.path_params["entry_id"])
     refuse_read(row)
-    key = service.shares.make(zone_id, row["id"], caller.id)
-    return json_response({"sharekey": key, "entryId": row["id"]}, 201)
+    with service.database.transaction():
+        key = service.shares.make(zone_id, row["id"], caller.id)
+        service.entries.tell(row, caller.id, "Shared", f"{row['name']} was shared outside")
+    link = f"{request.base_url}api/sandbox/shares/{key}"
+    return json_response({"sharekey": key, "entryId": row["id"], "link": link}, 201)
+
+
+async def unshare(request: Request, caller: Caller) -> Response:
+    """DELETE …/entries/<id>/share: 204, and no key of the entry works any more; 404 without one."""
+    await intake.no_body(request)
+    zone_id = enter(request, caller, Level.MODIFY)
+    service = deployment(request)
+    _refuse_scope(caller)
+    row = service.entries.find(zone_id, request.path_params["entry_id"])
+    found = service.shares.of_entry(row["id"])
+    if not found:
+        raise ApiError(404, "NOT_FOUND", "This is not shared", row["id"])
+    with service.database.transaction():
+        for each in found:
+            service.sessions.end_scoped(each["user_id"], shares.scope_of(each))
+        service.shares.end(row["id"])
+        service.entries.tell(row, caller.id, "Unshared", f"{row['name']} is not shared any more")
+    return Response(status_code=204)
 
 
 async def token(request: Request) -> Response:
     """GET or POST /share/<sharekey>/token: a token for five minutes; 404 for an unknown key."""
     await intake.no_body(request)
+    found = _share(request)
     service = deployment(request)
-    found = service.shares.find(request.path_params["sharekey"])
-    if found is None:
-        raise ApiError(404, "NOT_FOUND", "There is no such share")
     secret = service.sessions.begin(found["user_id"], shares.LIFE_MS, shares.scope_of(found))
     return json_response({"token": secret, "expiresInMillis": shares.LIFE_MS})
+
+
+async def page(request: Request) -> Response:
+    """GET /api/sandbox/shares/<sharekey>: the page that a share's link opens."""
+    found = _share(request)
+    return _folder_page(request, found, _entry(request, found, found["entry_id"]))
+
+
+async def content(request: Request) -> Response:
+    """GET /api/sandbox/shares/<sharekey>/<id>: the content of a shared file; a folder's page."""
+    found = _share(request)
+    row = _entry(request, found, request.path_params["entry_id"])
+    if row["folder"]:
+        return _folder_page(request, found, row)
+    answer = content_of(request, deployment(request).entries.version(row["id"], None))
+    name = quote(row["name"], safe="", errors="replace")
+    answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    return answer
+
+
+def _folder_page(request: Request, found: Row, row: Row) -> Response:
+    rows = deployment(request).entries.children(row["id"]) if row["folder"] else [row]
+    shown = [each for each in rows if not each["read_protected"]]
+    address = f"/api/sandbox/shares/{quote(request.path_params['sharekey'], safe='')}"
+    name = row["name"] if row["parent_id"] else "A zone"
+    return share_page.page(deployment(request).organization.name, name, shown, address)
+
+
+def _share(request: Request) -> Row:
+    """Return the share of the key in the path; raise ApiError 404."""
+    found = deployment(request).shares.find(request.path_params["sharekey"])
+    if found is None:
+        raise ApiError(404, "NOT_FOUND", "There is no such share")
+    return found
+
+
+def _entry(request: Request, found: Row, entry_id: str) -> Row:
+    """Return an entry that is shared or below what is shared; raise ApiError.
+
+    The holder of a key has at most the current rights of the user who shared.
+    """
+    service = deployment(request)
+    service.zones.enter(found["zone_id"], found["user_id"], Level.ADD)
+    row = service.entries.find(found["zone_id"], entry_id)
+    if not service.entries.is_inside(row["id"], found["entry_id"]):
+        raise ApiError(404, "UNKNOWN_FILE", "There is no such file or folder", entry_id)
+    refuse_read(row)
+    return row
+
+
+def _refuse_scope(caller: Caller) -> None:
+    if caller.scope is not None:
+        raise ApiError(403, "NOT_ALLOWED", "A limited session or token does not share")

@@ -1,0 +1,32 @@
+"""Page that a share's link opens: the shared file, or the entries of a shared folder.
+
+Knows nothing about permissions.  INVARIANT: as for the pages of a sign-on, a page loads no external
+resource and runs no script.
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+from starlette.responses import HTMLResponse
+
+from zonedrive.sandbox import signon_page
+from zonedrive.sandbox.database import Row
+
+
+def page(organization: str, name: str, rows: Sequence[Row], address: str) -> HTMLResponse:
+    """Return the page of an entry called `name`; `address` is the path of the share."""
+    items = "".join(_item(row, address) for row in rows)
+    said = f"<ul>{items}</ul>" if items else "<p>There is nothing in it.</p>"
+    body = f"<small>{escape(organization)} · sandbox</small><h1>{escape(_plain(name))}</h1>{said}"
+    return signon_page.page(f"{_plain(name)}, shared", body)
+
+
+def _item(row: Row, address: str) -> str:
+    name = escape(_plain(row["name"]) + ("/" if row["folder"] else ""))
+    size = "" if row["folder"] else f" <small>{row['size']} bytes</small>"
+    return f'<li><a href="{escape(address)}/{escape(row["id"])}">{name}</a>{size}</li>'
+
+
+def _plain(name: str) -> str:
+    """Return a name that has a form in UTF-8."""
+    return name.encode("utf-8", "replace").decode()

@@ -172,12 +172,17 @@ class Dispatcher:
         If the service rejected so many steps in a row because of overload, all steps count.
         With `only`, the steps of these inodes, and those that they depend on, are examined.
         """
-        now = time.time_ns()
-        intents, running = self._intents.all(), self.running
-        if only is not None:
-            only = with_prerequisites(self._planner.everything(), only)
-            intents = [intent for intent in intents if intent.ino in only]
-            running &= only
+        now, running = time.time_ns(), self.running
+        if only is None:
+            intents, steps = self._intents.all(), None
+        else:
+            if not running.isdisjoint(only):
+                return False
+            steps = self._planner.steps_of(only)
+            inos = with_prerequisites(steps, only)
+            steps = [step for step in steps if step.ino in inos]
+            intents = [intent for ino in inos if (intent := self._intents.get(ino)) is not None]
+            running &= inos
         if any(intent.held for intent in intents):
             return False  # a program is still writing
         if running:
@@ -186,8 +191,7 @@ class Dispatcher:
             return True
         return all(
             step.after or (is_blocked(step.intent, vain) and step.intent.due_ns > now)
-            for step in self._planner.everything()
-            if only is None or step.ino in only
+            for step in (self._planner.everything() if steps is None else steps)
         )
 
     def expedite(self, inos: Iterable[int]) -> None:

@@ -373,6 +373,21 @@ class Planner:
         """Return the steps of all intents."""
         return self._fold(self._intents.all(), {}, {})
 
+    def steps_of(self, inos: Collection[int]) -> list[Step]:
+        """Return the steps of these inodes, and of all intents that concern names.
+
+        The order of an upload depends only on the latter.
+        """
+        origins = self._origins  # of the newest folding, which this one does not replace
+        views: dict[int, InodeView | None] = {}
+        chains: Chains = {}
+        chosen = {intent.ino: intent for intent in self._related(views, chains)}
+        self._origins = origins
+        asked = (self._intents.get(ino) for ino in inos)
+        chosen |= {intent.ino: intent for intent in asked if intent is not None}
+        in_order = sorted(chosen.values(), key=lambda intent: intent.seq)
+        return self._fold(in_order, views, chains)
+
     def due(
         self, now_ns: int, busy: Collection[int], first: Collection[int] = (), *, only: bool = False
     ) -> tuple[list[Step], bool]:

@@ -254,12 +254,11 @@ class StatusReport:
                 return not inos & self._dispatcher.running
             if any(intent.seq == WRITTEN for intent in left):
                 return False
-            return self._dispatcher.is_stalled(vain, inos if first else None) or all(
-                is_blocked(intent, vain)
-                and intent.due_ns > now
-                and intent.ino not in self._dispatcher.running
+            running = self._dispatcher.running
+            return all(
+                is_blocked(intent, vain) and intent.due_ns > now and intent.ino not in running
                 for intent in left
-            )
+            ) or self._dispatcher.is_stalled(vain, inos if first else None)
 
         with (
             self._dispatcher.waited_for(),

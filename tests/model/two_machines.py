@@ -177,6 +177,7 @@ class Round:
 
     def __init__(self, service: Service, number: int) -> None:
         self.numbers = random.Random(number)
+        self._pauses = random.Random(number)  # of the uploads; the other numbers stay the same
         self.trace, self.claims, self._lock = Trace(), Claims(), threading.Lock()
         self.profile = "published" if number % 3 == 2 else "sandbox"
         self.users = ("alice", "bob") if number % 2 else ("alice", "alice")
@@ -238,9 +239,11 @@ class Round:
         plans = [self._plan(numbers.randrange(1 << 32), side, steps) for side in self._sides]
         if numbers.random() < 0.3:
             plans = self._crossing()
+        paused = [side for side in self._sides if self._pauses.random() < 0.2]
+        plans += [self._pausing(side) for side in paused]
         for side in self._sides:
             away = side.mount.ask("status", 20, paths=[])["state"] != "online"
-            side.program.troubled = bool(fault or death or away)
+            side.program.troubled = bool(fault or death or away or side in paused)
         if fault:
             self.trace.note("-", f"fault {fault}")
             deployment.fault(**fault)
@@ -266,6 +269,8 @@ class Round:
         if death is not None:
             self.trace.note(death.who, "is back")
             death.mount.mount()
+        for side in paused:
+            side.mount.ask("resume", 20)
         for side in self._sides:
             self._compare_refusals(side)
             if numbers.random() < 0.2:
@@ -278,6 +283,23 @@ class Round:
             numbers = random.Random(seed)
             for _ in range(steps):
                 side.program.step(numbers)
+
+        return work
+
+    def _pausing(self, side: Side) -> Callable[[], None]:
+        """Pause the uploads of a machine while it works, and send some files nevertheless."""
+        waits = [self._pauses.uniform(0.0, 0.4) for _ in range(2)]
+        path = self._pauses.choice(PATHS)
+
+        def work() -> None:
+            with suppress(OSError):  # the daemon dies
+                time.sleep(waits[0])
+                self.trace.note(side.who, "pauses")
+                side.mount.ask("pause", 20)
+                time.sleep(waits[1])
+                sent = side.mount.ask("send", 20, paths=[f"{side.mount.root}/{FOLDER}/{path}"],
+                                      timeout=5)  # fmt: skip
+                self.trace.note(side.who, f"sends {path}: {sent.get('exit', sent.get('error'))}")
 
         return work
 

@@ -18,7 +18,7 @@ from tests.harness.window import Window
 
 ALICE = f"alice@{world.DOMAIN}"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-PAGES = ("files", "conflicts", "trash", "offline", "zones", "settings", "help", "logoff")
+PAGES = ("files", "log", "conflicts", "trash", "offline", "zones", "settings", "help", "logoff")
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,8 @@ def test_all_pages_are_accessible(mounted: Mounted, window: Window, width: int, 
     of = "/a/default/"
     found = {}
     for path in ["/", "/logon", "/nothing", *(of + page for page in PAGES),
-                 f"{of}versions?path={quote(inside)}", of + compare]:  # fmt: skip
+                 *(f"{of}{page}?path={quote(inside)}" for page in ("versions", "log", "share")),
+                 f"{of}members?zone={quote(mounted.root.name)}", of + compare]:  # fmt: skip
         window.go(path)
         found[path] = violations(window.chromium)
         assert window.chromium.run("return document.documentElement.scrollWidth") <= width, path
@@ -95,6 +96,62 @@ def test_a_version_is_brought_back(mounted: Mounted, window: Window) -> None:
     mounted.sync()
     assert mounted.zone.read("notes.txt") == former
     assert len(mounted.zone.versions("notes.txt")) == 3
+
+
+def test_who_changed_a_file(mounted: Mounted, window: Window) -> None:
+    """The log of a file names who and what; it can be limited to a person."""
+    mounted.zone.write("notes.txt", b"theirs\n")
+    place = quote(f"{mounted.root.name}/notes.txt")
+    window.go(f"/a/default/log?path={place}")
+    shown = window.chromium.text
+    assert "Who changed notes.txt" in shown and "notes.txt has the version 2" in shown
+    assert f"bob@{world.DOMAIN}" in shown and ALICE in shown
+    window.chromium.fill("user", "bob")
+    window.chromium.click("main form button")
+    shown = window.chromium.until("has the version 2")
+    assert "was added" not in shown
+    window.go(f"/a/default/files?path={quote(mounted.root.name)}")
+    window.chromium.click(f'a[href$="/log?path={place}"]')
+    window.chromium.until("Who changed notes.txt")
+
+
+def test_a_file_is_shared_and_the_sharing_ended(mounted: Mounted, window: Window) -> None:
+    """One click shows a link that works without an account, another one ends it."""
+    place = quote(f"{mounted.root.name}/notes.txt")
+    window.go(f"/a/default/share?path={place}")
+    window.chromium.click("main form button.main")
+    window.chromium.until("Copy it now")
+    link = window.chromium.run("return document.querySelector('main input[readonly]').value")
+    assert link.startswith(mounted.deployment.base_url)
+    assert window.chromium.run("return document.querySelector('main a.button').href") == link
+    window.chromium.click("main button.danger")
+    assert "is not shared any more" in window.chromium.until("is not shared any more")
+    window.chromium.click("main button.danger")
+    window.chromium.until("is not shared")
+    assert mounted.machine.run("unshare", mounted.root / "notes.txt").returncode == 1
+
+
+def test_the_members_of_a_zone(mounted: Mounted, window: Window) -> None:
+    """The zones lead to their members."""
+    window.go("/a/default/zones")
+    name = mounted.root.name
+    window.chromium.click(f'a[href$="name={quote(name)}"]')
+    shown = window.chromium.until(f"Members of {name}")
+    assert all(word in shown for word in (ALICE, "Manage", "Modify", "Add"))
+
+
+@pytest.mark.mount(profile="published")
+def test_pages_that_the_profile_cannot_fill(mounted: Mounted, window: Window) -> None:
+    """They say so in one sentence, and no other page leads to them."""
+    place = quote(f"{mounted.root.name}/notes.txt")
+    for page in ("log", "share"):
+        window.go(f"/a/default/{page}?path={place}")
+        if page == "share":
+            window.chromium.click("main form button.main")
+        window.chromium.until("has no endpoint for")
+    window.go(f"/a/default/files?path={quote(mounted.root.name)}")
+    assert window.chromium.run("return document.querySelectorAll('a[href*=\"/log\"]').length") == 0
+    assert "Share" not in window.chromium.text
 
 
 def test_a_deleted_file_is_restored(mounted: Mounted, window: Window) -> None:

@@ -10,8 +10,11 @@ from zonedrive.cli.options import LocalPath, some_account_option
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import DEFAULT_ACCOUNT
 
-OF_A_PATH = ("versions", "files", "conflicts")
-OF_AN_ACCOUNT = ("files", "conflicts", "trash", "offline", "zones", "settings", "help", "logoff")
+OF_A_PATH = ("versions", "share", "files", "log", "conflicts")
+OF_PATHS_ALONE = ("versions", "share")
+OF_AN_ACCOUNT = (
+    "files", "log", "conflicts", "trash", "offline", "zones", "settings", "help", "logoff",
+)  # fmt: skip
 
 
 @click.command()
@@ -19,11 +22,12 @@ OF_AN_ACCOUNT = ("files", "conflicts", "trash", "offline", "zones", "settings", 
 @some_account_option
 @click.option(
     "--page",
-    type=click.Choice(["overview", "logon", "versions", *OF_AN_ACCOUNT]),
+    type=click.Choice(["overview", "logon", *OF_PATHS_ALONE, *OF_AN_ACCOUNT]),
     default="overview",
     metavar="NAME",
-    help="Page to begin with: overview (the default), logon, files, versions, conflicts, trash,"
-    " offline, zones, settings, help or logoff.  PATH goes with files, versions and conflicts.",
+    help="Page to begin with: overview (the default), logon, files, versions, log, share,"
+    " conflicts, trash, offline, zones, settings, help or logoff.  PATH goes with files, versions,"
+    " log, share and conflicts.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
 def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> None:
@@ -33,9 +37,9 @@ def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> No
     window is open already, it shows another page of it.
     """
     if path is not None and page not in OF_A_PATH:
-        raise click.UsageError("PATH goes with --page versions, files or conflicts.")
-    if path is None and page == "versions":
-        raise click.UsageError("--page versions needs the PATH of a file.")
+        raise click.UsageError("PATH goes with --page files, versions, log, share or conflicts.")
+    if path is None and page in OF_PATHS_ALONE:
+        raise click.UsageError(f"--page {page} needs a PATH.")
     # Not a static import: the window is above the commands.
     serve = importlib.import_module("zonedrive.ui.serve")
     if said := serve.run(_address(page, path, account), browser=not no_browser):

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zonedrive import config
 from zonedrive.cli import control_client, error_messages, status, text_output
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.logon.account import Account
-from zonedrive.paths import AccountPaths, home
+from zonedrive.paths import AccountPaths, config_file, home
+from zonedrive.remote.profiles.load import load_profile
 from zonedrive.translation import translated, translated_count
 
 ROWS = 8  # most uploads that are shown
@@ -30,6 +32,14 @@ class AccountView:
     def mountpoint(self) -> str:
         """Folder of the mount, or ""."""
         return self.status.get("mountpoint") or ""
+
+    def can(self, operation: str) -> bool:
+        """Return True if the profile defines an operation, one of profile.OPERATIONS."""
+        try:
+            chosen = config.load(config_file(), self.name).profile
+            return load_profile(chosen or self.profile).can(operation)
+        except ZonedriveError:
+            return False
 
     @property
     def state(self) -> str:

@@ -46,7 +46,7 @@ def run(*words: str, seconds: float = CHANGE_SECONDS, given: str = "") -> Outcom
 
 def listed(*words: str) -> tuple[Any, str]:
     """Return what `zonedrive WORDS --json` prints, and "" or the error for the person."""
-    done = run(*words, "--json", seconds=READ_SECONDS)
+    done = run(words[0], "--json", *words[1:], seconds=READ_SECONDS)
     try:
         return json.loads(done.output), ""
     except json.JSONDecodeError:

@@ -38,7 +38,8 @@ from zonedrive.ui.logons import Logons
 
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
-MOST_ENTRIES = 2000  # of one folder
+MOST_ENTRIES = 2000  # of one folder or log
+WEEK = "7d"  # how far back the log of everything goes, unless the person chooses
 LARGEST_CERTIFICATES = 1 << 20  # bytes
 QUESTION_SECONDS = 15.0  # a page of a logon waits this long for the next question
 SEND_SECONDS = "60"  # for an upload, before its end is left to the overview
@@ -92,6 +93,10 @@ class Window:
                 Route(f"{of}/versions", self._versions),
                 Route(f"{of}/versions", self._bring_back, methods=["POST"]),
                 Route(f"{of}/version", self._version),
+                Route(f"{of}/log", self._log),
+                Route(f"{of}/share", self._share),
+                Route(f"{of}/share", self._shared, methods=["POST"]),
+                Route(f"{of}/members", self._members),
                 Route(f"{of}/trash", self._trash),
                 Route(f"{of}/trash", self._restore, methods=["POST"]),
                 Route(f"{of}/offline", self._offline),
@@ -387,7 +392,10 @@ class Window:
                 if len(entries) == MOST_ENTRIES:
                     break
         entries.sort(key=lambda entry: (not entry[0], entry[1].casefold()))
-        return self._page(request, "files.html", account=account, path=path, entries=entries)
+        can = {name for name in ("zone_log", "versions", "share") if account.can(name)}
+        return self._page(
+            request, "files.html", account=account, path=path, entries=entries, can=can
+        )
 
     def _versions(self, request: Request) -> Response:
         account = self._view(request)
@@ -425,6 +433,58 @@ class Window:
             headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name)}"},
         )
 
+    # ---- changes, sharing, members ----
+
+    def _log(self, request: Request) -> Response:
+        """Show who changed what is at a path; without a zone log, who made the versions."""
+        account, given = self._view(request), request.query_params
+        path, user = given.get("path", "").strip("/"), given.get("user", "").strip()
+        since = given.get("since", "" if path else WEEK)
+        words = [os.fspath(accounts.inside(account, path))]
+        words += [f"--since={since}"] if since else []
+        words += [f"--user={user}"] if user else []
+        found, error = commands.listed("log", *words)
+        if found is None and not account.can("zone_log") and account.can("versions"):
+            versions, wrong = commands.listed("versions", words[0])
+            error = error if wrong else ""
+            found = [_change(one, path) for one in versions or []]
+        return self._page(
+            request, "log.html", account=account, path=path, user=user, since=since, error=error,
+            messages=(found or [])[:MOST_ENTRIES], more=len(found or []) > MOST_ENTRIES,
+            periods=_periods(), has_log=account.can("zone_log"),
+        )  # fmt: skip
+
+    def _share(self, request: Request, link: str = "", error: str = "") -> Response:
+        account, path = self._view(request), request.query_params.get("path", "").strip("/")
+        accounts.inside(account, path)
+        return self._page(
+            request, "share.html", account=account, path=path, link=link, error=error,
+            can_end=account.can("unshare"),
+        )  # fmt: skip
+
+    async def _shared(self, request: Request) -> Response:
+        form = await request.form()
+        return await anyio.to_thread.run_sync(self._share_or_end, request, form)
+
+    def _share_or_end(self, request: Request, form: FormData) -> Response:
+        """Share an entry and show its link once, or end the sharing."""
+        account, path = self._view(request), request.query_params.get("path", "").strip("/")
+        whole = os.fspath(accounts.inside(account, path))
+        if form.get("remove"):
+            done = commands.run("unshare", whole)
+            return self._told(f"/a/{account.name}/share?path={quote(path)}", done)
+        done = commands.run("share", whole)
+        return self._share(request, link=done.output.strip(), error=done.said)
+
+    def _members(self, request: Request) -> Response:
+        account, zone = self._view(request), request.query_params.get("zone", "")
+        words = *commands.option(account.name), "--", zone
+        found, error = commands.listed("members", *words)
+        name = request.query_params.get("name", zone)
+        return self._page(
+            request, "members.html", account=account, members=found or [], error=error, name=name
+        )
+
     def _trash(self, request: Request) -> Response:
         account = self._view(request)
         found, error = commands.listed("trash", *commands.option(account.name))
@@ -460,7 +520,10 @@ class Window:
     def _zones(self, request: Request) -> Response:
         account = self._view(request)
         found, error = commands.listed("zones", *commands.option(account.name))
-        return self._page(request, "zones.html", account=account, zones=found or [], error=error)
+        return self._page(
+            request, "zones.html", account=account, zones=found or [], error=error,
+            lists_members=account.can("members"),
+        )  # fmt: skip
 
     def _settings(self, request: Request) -> Response:
         return self._settings_page(request, {})
@@ -542,6 +605,24 @@ def meanings() -> dict[str, str]:
         "executable": _("Whether files that coworkers marked can be run as programs."),
         "profile": _("What this deployment of the service can do; none means as at the logon."),
     }
+
+
+def _periods() -> list[tuple[str, str]]:
+    """Return the choices of how far back a log goes: value and label."""
+    _ = translated
+    return [
+        ("today", _("Today")),
+        (WEEK, _("The last 7 days")),
+        ("30d", _("The last 30 days")),
+        ("", _("Always")),
+    ]
+
+
+def _change(version: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a version of a file as a message of a log."""
+    said = translated("Version {number}").format(number=version["version"])
+    return {"time": version["modified"], "user": version["modified_by"], "message": said,
+            "event": "", "path": path}  # fmt: skip
 
 
 def _mounted(name: str, folder: Path) -> commands.Outcome:

@@ -16,6 +16,7 @@ from tests.harness.deployment import Deployment
 from tests.harness.desk import Desk, command, sign_on
 from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
+from tests.harness.window import Window
 from zonedrive.remote.profiles.load import packaged
 
 ALICE, CAROL = f"alice@{world.DOMAIN}", f"carol@{world.DOMAIN}"
@@ -445,3 +446,32 @@ def test_an_address_may_be_opened_on_this_machine_by_hand(
     sign_on(chromium)
     chromium.until("Signed on")
     desk.end(0)
+
+
+def test_a_sign_on_from_the_window(machine: Machine, free: Deployment, chromium: Chromium) -> None:
+    """The window leads to the provider in another tab, and goes on by itself afterwards."""
+    window = Window(machine, chromium)
+    folder = machine.folder / "Zones" / "default"
+    try:
+        chromium.go(window.start)
+        chromium.until("Address of the service")
+        chromium.fill("url", free.base_url)
+        chromium.click("summary")
+        chromium.fill("idp", "corp")
+        chromium.fill("profile", "sandbox")
+        chromium.choose_file("certificates", free.ca_file)
+        chromium.click("form button")
+        chromium.until("Sign on with corp")
+        chromium.click("#sign-on")
+        chromium.tab(1)
+        eventually(lambda: chromium.address.startswith(free.base_url), what="the provider's page")
+        sign_on(chromium)
+        assert "You can close this page." in chromium.until(f"Signed on as {ALICE}")
+        chromium.close_tab()
+        shown = chromium.until("Mounted.")
+        assert f"logged on to {free.base_url} as {ALICE} (by session" in shown
+        assert folder.is_mount()
+        assert is_logged_on(machine)
+    finally:
+        machine.run("unmount", folder, "--now")
+        window.close()

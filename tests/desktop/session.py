@@ -12,6 +12,14 @@ from typing import Self
 
 from tests.desktop.looking import DESKTOP, Item, accessibility
 from tests.harness.bus import connected
+from tests.harness.waiting import eventually
+
+OPENED_WITH = """[Desktop Entry]
+Type=Application
+Name=Reader
+Exec={program} %f
+MimeType=text/plain;
+"""
 
 
 class Session:
@@ -20,8 +28,9 @@ class Session:
     Services that the bus starts on demand end with the session.
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], height: int = 700) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
+        self._windows: dict[str, str] = {}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.environment = dict(
             environment,
@@ -37,7 +46,7 @@ class Session:
             "{}",
             "-screen",
             "0",
-            "1024x700x24",
+            f"1024x{height}x24",
             "-nolisten",
             "tcp",
             "-noreset",
@@ -68,6 +77,33 @@ class Session:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
             )
         )  # fmt: skip
+
+    def focus(self, name: str) -> None:
+        """Give the keyboard to the first window of a program, which a window manager would do."""
+        if name not in self._windows:
+            self._windows[name] = eventually(lambda: self._search(name), what=f"{name} is shown")
+        focus = ["xdotool", "windowfocus", "--sync", self._windows[name]]
+        subprocess.run(focus, env=self.environment, timeout=30, check=True)
+
+    def _search(self, name: str) -> str:
+        """Return the number of the newest window of a program, or ""."""
+        done = subprocess.run(
+            ["xdotool", "search", "--onlyvisible", "--class", name],
+            env=self.environment, timeout=30, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return next(reversed(done.stdout.split()), "")
+
+    def opens_text_with(self, script: str) -> None:
+        """Open text files with a shell script, which gets the path as $1."""
+        data = Path(self.environment["XDG_DATA_HOME"])
+        program = data / "reader"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o700)
+        (data / "applications").mkdir()
+        (data / "applications/reader.desktop").write_text(OPENED_WITH.format(program=program))
+        (data / "applications/mimeapps.list").write_text(
+            "[Default Applications]\ntext/plain=reader.desktop\n"
+        )
 
     def __enter__(self) -> Self:
         return self

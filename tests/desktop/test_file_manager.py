@@ -70,7 +70,7 @@ def test_a_notification_is_no_dialog(mounted: Mounted, bubble: Item, thunar: Thu
     assert mounted.zone.find("minutes.txt")
 
 
-def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:
+def test_browsing_opening_renaming(mounted: Mounted, session: Session, thunar: Thunar) -> None:
     """Zones and folders are shown with the free space; a rename keeps the id."""
     thunar.until(*TOP)
     eventually(lambda: re.search(r"Free space: .* GiB", thunar.status()), what="the room there is")
@@ -79,7 +79,7 @@ def test_browsing_opening_renaming(mounted: Mounted, thunar: Thunar) -> None:
     thunar.until("2026", "Grüße aus Köln.txt", "report.md")
     thunar.up()
     read = mounted.machine.folder / "read"
-    thunar.opens_text_with(f'cp "$1" {read}.new && mv {read}.new {read}')
+    session.opens_text_with(f'cp "$1" {read}.new && mv {read}.new {read}')
     thunar.open("notes.txt")
     eventually(read.exists, what="a program opens it")
     assert read.read_bytes() == world.SEED["notes.txt"]

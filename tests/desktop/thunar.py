@@ -16,12 +16,6 @@ SETTINGS = """<?xml version="1.0" encoding="UTF-8"?>
   <property name="misc-thumbnail-mode" type="string" value="THUNAR_THUMBNAIL_MODE_ALWAYS"/>
 </channel>
 """
-OPENED_WITH = """[Desktop Entry]
-Type=Application
-Name=Reader
-Exec={program} %f
-MimeType=text/plain;
-"""
 
 
 class Thunar:
@@ -38,17 +32,13 @@ class Thunar:
         self.window = self.screen.find("frame")
         self._arrived(folder.name)
 
-    def opens_text_with(self, script: str) -> None:
-        """Open text files with a shell script, which gets the path as $1."""
-        data = Path(self._session.environment["XDG_DATA_HOME"])
-        program = data / "reader"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o700)
-        (data / "applications").mkdir()
-        (data / "applications/reader.desktop").write_text(OPENED_WITH.format(program=program))
-        (data / "applications/mimeapps.list").write_text(
-            "[Default Applications]\ntext/plain=reader.desktop\n"
-        )
+    def choose_for(self, name: str, *items: str) -> None:
+        """Choose an item of an entry's menu, through its submenus."""
+        self.select(name)
+        self.key("shift+F10")
+        for item in items[:-1]:
+            self.screen.find("menu", item).do()
+        self.screen.find("menu item", items[-1]).do()
 
     def _arrived(self, title: str) -> None:
         eventually(

@@ -7,6 +7,7 @@ test's service.
 
 import base64
 import hashlib
+import os
 import re
 import shutil
 import ssl
@@ -29,14 +30,19 @@ DRIVERS = ("chromedriver", "chromium.chromedriver")
 class Chromium:
     """Browser with a profile of its own."""
 
-    def __init__(self, *trusted: str) -> None:
-        """Start the browser; `trusted` are base URLs of services whose certificates it accepts."""
+    def __init__(self, *trusted: str, display: str = "") -> None:
+        """Start the browser, on an X display or without a screen.
+
+        `trusted` are base URLs of services whose certificates it accepts.
+        """
+        self._display = display
         self._folder = Path(tempfile.mkdtemp(prefix="zdcr"))
         driver = next(found for name in DRIVERS if (found := shutil.which(name)))
         with (self._folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [driver, "--port=0", "--allowed-ips="],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**os.environ, "DISPLAY": display} if display else None,
             )  # fmt: skip
         self._http = httpx.Client(timeout=START_SECONDS, trust_env=False)
         self._session = ""
@@ -66,10 +72,11 @@ class Chromium:
     def _begin(self, keys: list[str]) -> None:
         options = {
             "args": [
-                "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                 "--disable-background-networking", "--disable-component-update", "--no-first-run",
                 "--no-proxy-server", "--window-size=900,700", f"--user-data-dir={self._folder}/p",
                 f"--ignore-certificate-errors-spki-list={','.join(keys)}",
+                *(["--window-position=0,560"] if self._display else ["--headless=new"]),
             ],
         }  # fmt: skip
         wanted = {"alwaysMatch": {"browserName": "chrome", "goog:chromeOptions": options}}
@@ -112,6 +119,21 @@ class Chromium:
         self._ask("POST", "/url", {"url": address})
         whole = "return document.readyState === 'complete'"
         eventually(lambda: self.run(whole), what=f"{address} is loaded")
+
+    def tab(self, number: int) -> None:
+        """Go to a tab, once it is open; the first one has the number 0."""
+
+        def open_tabs() -> list[str]:
+            found: list[str] = self._ask("GET", "/window/handles")
+            return found[number:]
+
+        (handle, *_) = eventually(open_tabs, what=f"tab {number} is open")
+        self._ask("POST", "/window", {"handle": handle})
+
+    def close_tab(self) -> None:
+        """Close the tab, and go to the first one."""
+        first, *_ = self._ask("DELETE", "/window")
+        self._ask("POST", "/window", {"handle": first})
 
     def back(self) -> None:
         """Go back in the history."""

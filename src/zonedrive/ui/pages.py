@@ -121,7 +121,10 @@ class Window:
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         ok, said = self._said.pop(request.query_params.get("said", ""), (True, ""))
-        values = {"account": None, "said": said, "said_ok": ok, "names": accounts.names(), **values}
+        names = accounts.names()
+        values = {"account": None, "said": said, "said_ok": ok, **values}
+        account = values["account"]
+        values["place"] = account.name if account else names[0] if len(names) == 1 else ""
         return HTMLResponse(self._environment.get_template(template).render(values), status)
 
     def _to(self, path: str, said: str = "", *, ok: bool = True) -> Response:

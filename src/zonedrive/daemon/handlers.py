@@ -409,6 +409,7 @@ class Commands:
         """
         report = self._parts.files.report
         self._parts.state.pause.begin(request.seconds)
+        log.info("%s", report.pause.line if report.pause is not None else "the pause is over")
         with trio.move_on_after(PUT_BACK_SECONDS):
             await report.wait_until_quiet()
         work = report.work()
@@ -418,6 +419,7 @@ class Commands:
     async def _resume(self, request: Request, say: Say) -> Message:
         """End the pause; `was_paused` is False if there was none."""
         was_paused = self._parts.state.pause.end()
+        log.info("uploads go on")
         return {"was_paused": was_paused, "left": self._parts.files.report.left()}
 
     # ---- pins ----

@@ -239,6 +239,8 @@ class Daemon:
     def _announce(self) -> None:
         if died := last_run.recorded(self._start.paths):
             log.info("the previous daemon did not end normally: %s", died.line)
+        if pause := self._parts.files.report.pause:
+            log.info("%s", pause.line)
         self._record.begin(self._session.folder)
         log.info("%s is mounted at %s", self._parts.account.base_url, self._session.folder)
         self._notifier.ready(self._status_line.line())

@@ -118,9 +118,11 @@ class StatusLine:
         left = self._report.left()
         if not left["files"]:
             return f"unmounted; {self._nothing_pending()}"
+        paused = self._report.work().get("paused")
+        then = "uploads are paused" if paused else "uploads go on at the next mount"
         return (
             f"unmounted; {unsent(left)} {verb(left['files'])} not on the service yet; kept here,"
-            " uploads go on at the next mount"
+            f" {then}"
         )
 
     def _state(self) -> str:

@@ -157,9 +157,12 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
         return bad(f"{failed} of {waiting} change(s) {why}", see)
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
         return bad(f"an upload failed {vitals['tries']} times, although the service answers", see)
-    if waiting and vitals.get("paused"):
-        return good(f"{waiting} change(s) wait; uploads are paused", "run 'zonedrive resume'")
     since = _oldest(facts) if waiting > int(vitals.get("held", 0)) else 0.0
+    if waiting and vitals.get("paused"):
+        detail, resume = f"{waiting} change(s) wait; uploads are paused", "run 'zonedrive resume'"
+        if since > LONG:
+            return bad(f"{detail}, and the oldest waits for {age(since)}", resume)
+        return good(detail, resume)
     if since > LONG:
         return bad(
             f"{waiting} change(s) wait, the oldest for {age(since)}",

@@ -224,7 +224,8 @@ class Dispatcher:
             yield
         finally:
             self._preferred = [each for each in self._preferred if each is not inos]
-            self._chosen.clear()
+            if not self._preferred:
+                self._chosen.clear()
             self._queue.clear()  # in a pause, it has nothing but these steps
             self.wake()
 

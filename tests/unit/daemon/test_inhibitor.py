@@ -130,9 +130,9 @@ async def test_a_shutdown_is_held_up_while_something_waits_and_only_then(logind:
     assert {what for what, _, _ in logind.taken} == {"shutdown"}
 
 
-@pytest.mark.parametrize("waits", ["offline", "refused", "open"])
+@pytest.mark.parametrize("waits", ["offline", "refused", "open", "paused"])
 async def test_no_block_if_waiting_does_not_help(logind: Logind, waits: str) -> None:
-    """Offline, after a refusal, and for a file that a program has open."""
+    """Offline, after a refusal, for a file that a program has open, and in a pause."""
     async with watching() as watched:
         watched.outbox.become(files=2, bytes=2)
         await until(lambda: len(logind.held()) == 2)
@@ -141,6 +141,8 @@ async def test_no_block_if_waiting_does_not_help(logind: Logind, waits: str) -> 
             watched.outbox.become(
                 files=2, bytes=2
             )  # a change of the connection is one of the outbox
+        elif waits == "paused":
+            watched.outbox.become(files=2, bytes=2, paused=1)
         else:
             watched.outbox.become(files=2, bytes=2, failed=1, open=1)
         await until(lambda: list(logind.held()) == ["delay"])

@@ -148,6 +148,20 @@ async def test_changes_without_content_are_counted_separately() -> None:
     assert "file" not in mount.bulletin.end()
 
 
+async def test_a_pause_is_in_the_line() -> None:
+    """Also in the last one, because the next mount sends nothing either."""
+    mount = Watched()
+    mount.outbox.become(paused=True)
+    assert mount.bulletin.line() == f"online, uploads are paused; {DONE}"
+    mount.outbox.become(files=1, bytes=2048)
+    assert mount.bulletin.line() == (
+        "online, uploads are paused; 1 file to upload, 0 bytes of 2.0 KiB"
+    )
+    assert mount.bulletin.end() == (
+        "unmounted; 1 file (2.0 KiB) is not on the service yet; kept here, uploads are paused"
+    )
+
+
 async def test_lost_files_are_in_the_line() -> None:
     """While it is mounted, and in the last line."""
     mount = Watched()

@@ -208,6 +208,11 @@ def test_changes_that_wait_for_days(home: Any, days: int, held: int, ok: bool) -
     found = mount.outbox(home)
     assert found is not None and found.ok == ok
     assert ok or "the oldest for 3 days" in found.detail
+    home.vitals["paused"] = True
+    found = mount.outbox(home)
+    assert found is not None and found.ok == ok
+    assert "uploads are paused" in found.detail
+    assert found.remedy == "run 'zonedrive resume'"
 
 
 def test_conflict_copies_are_counted(home: Any) -> None:

@@ -108,8 +108,25 @@ class ReplyLost(Unreachable):
     """The connection broke after the request was sent; its effect is unknown."""
 
 
+class ProxyFailed(Unreachable):
+    """The proxy of this machine did not connect to the service."""
+
+
 class Untrusted(Unreachable):
-    """The server's certificate is not trusted; a retry alone does not help."""
+    """The server's certificate is not trusted; a retry alone does not help.
+
+    `is_renewable`: only a new certificate of the service, or the right clock, helps.
+    """
+
+    is_renewable = False
+
+
+class OtherHost(Untrusted):
+    """The server's certificate is for another host."""
+
+
+class NoTls(Unreachable):
+    """The server answers, but not with TLS 1.2 or later."""
 
 
 class Unavailable(RemoteError):

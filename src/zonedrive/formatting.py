@@ -67,3 +67,10 @@ def plain(text: str) -> str:
     changed here; `state.names` defines their display.
     """
     return text if text.isprintable() else text.translate(_PLAIN)
+
+
+def plain_text(text: str, limit: int = 200) -> str:
+    """Return at most `limit` characters of `text`; remove control and formatting characters."""
+    clean = "".join(char for char in plain(text[: limit * 8]) if char.isprintable())
+    clean = " ".join(clean.split())
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -139,9 +139,11 @@ class Commands:
         link = self._parts.service.link
         if link.state == "online":
             return {}
-        said = {"reason": link.last_error.message} if link.last_error is not None else {}
+        said = {"reason": link.reason} if link.reason else {}
         if link.state == "logon-required":
             return {**said, "remedy": logon_command(self._parts)}
+        if link.remedy:
+            said["reason"] += f"; {link.remedy}"
         return said
 
     async def _vitals(self, request: Request, say: Say) -> Message:
@@ -314,10 +316,10 @@ class Commands:
             if silent and link.state == "online":  # the link needs longer to detect this
                 code, reason, remedy = 4, "the service gave no answer in that time", AWAY
             if waiting and link.state != "online":
-                code, remedy = 4, AWAY
+                code, remedy = 4, link.remedy or AWAY
                 if link.state == "logon-required":
                     code, remedy = 3, f"run '{logon_command(self._parts)}'"
-                reason = str(link.last_error or f"the service is {link.state}")
+                reason = link.reason or f"the service is {link.state}"
             if pause is not None:
                 option = self._parts.paths.option
                 code, reason = 1, pause.line

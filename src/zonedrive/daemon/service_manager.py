@@ -126,7 +126,7 @@ class StatusLine:
         )
 
     def _state(self) -> str:
-        state, why = self._link.state, self._link.last_error
+        state, why = self._link.state, self._link.reason
         if state == "logon-required":
             return f"logon required, run: {self._command()}"
         said = f"{state} ({why})" if state == "offline" and why else state

@@ -6,6 +6,7 @@ Changes nothing at the service.
 
 import re
 import time
+from urllib.parse import urlsplit
 
 import trio
 
@@ -16,9 +17,13 @@ from zonedrive.errors import (
     ConfigError,
     NoHomeDirectory,
     NotLoggedOn,
+    NoTls,
+    OtherHost,
+    ProxyFailed,
     StoreError,
     TimedOut,
     Unavailable,
+    Unreachable,
     Untrusted,
     ZonedriveError,
 )
@@ -30,9 +35,12 @@ from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.paths import SYSTEM_FOLDER, config_file
 from zonedrive.remote.probe import ProbeResult
 from zonedrive.remote.profiles.load import load_profile, packaged
+from zonedrive.remote.transport.proxies import proxy_for
 
 AGAIN = "run 'zonedrive logon URL' again"
 NETWORK = "check the network, VPN and proxy"
+ADDRESS = "check the address that was given to 'zonedrive logon URL'"
+RENEW = "check this computer's clock; else ask the service's administrator to renew it"
 DAMAGED = "the stored logon is damaged"
 WHERE = {
     "keyring": "in the desktop's keyring",
@@ -185,25 +193,48 @@ def reachable(facts: DoctorFacts) -> CheckResult | None:
     seen = facts.glance
     if seen is None:
         return None
+    proxy = None if facts.account is None else proxy_for(urlsplit(facts.account.base_url).netloc)
+    through = f", through the proxy from {proxy.variable}" if proxy else ""
     if isinstance(seen, ProbeResult):
-        return good(f"answers after {seen.seconds * 1000:.0f} ms, with a new connection")
+        return good(f"answers after {seen.seconds * 1000:.0f} ms, with a new connection{through}")
     if isinstance(seen, Untrusted):
-        return good("a server answers; see certificate")
+        return good(f"a server answers{through}; see certificate")
+    if isinstance(seen, ConfigError):
+        return None  # `certificate` reports this
+    here = seen.line()
+    if isinstance(seen, ProxyFailed):
+        variable = proxy.variable if proxy else "HTTPS_PROXY"
+        return bad(
+            f"the proxy from {variable} does not connect to it", f"check {variable}", here=here
+        )
+    if isinstance(seen, NoTls):
+        return bad("a server answers, but not with TLS 1.2 or later", ADDRESS, here=here)
     if isinstance(seen, TimedOut):
-        return bad("does not answer in time", NETWORK)
+        return bad(f"does not answer in time{through}", NETWORK)
     if isinstance(seen, Unavailable):
         return bad("reports that it is unavailable", "try again later")
-    return bad(f"cannot be reached ({type(seen).__name__})", f"{NETWORK}; pending changes are kept")
+    if isinstance(seen, Unreachable):
+        return bad("cannot be reached", f"{NETWORK}; pending changes are kept", here=here)
+    return bad("does not answer like a deployment of the service", ADDRESS, here=here)
 
 
 def certificate(facts: DoctorFacts) -> CheckResult | None:
     """Check that the certificate is trusted, and when it expires."""
     seen = facts.glance
+    if isinstance(seen, ConfigError):
+        remedy = "run 'zonedrive logon URL' with --ca-file, or correct SSL_CERT_FILE if it is set"
+        return bad("the file of certificate authorities cannot be used", remedy, here=seen.line())
+    if isinstance(seen, Untrusted) and seen.is_renewable:
+        return bad("it has expired, or is not valid yet", RENEW, here=seen.line())
+    if isinstance(seen, OtherHost):
+        return bad("it is for another host", ADDRESS, here=seen.line())
     if isinstance(seen, Untrusted):
         return bad(
             "this machine does not trust it",
             "run 'zonedrive logon URL' with --ca-file and your authority's certificate; if"
             " it was trusted before, do not continue, and ask the administrator",
+            here=f"{seen.message}: run '{facts.logon_command} --ca-file PEM'; if it was trusted"
+            " before, do not continue, and ask the administrator",
         )
     if not isinstance(seen, ProbeResult) or seen.certificate_days is None:
         return None

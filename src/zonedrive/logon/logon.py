@@ -29,7 +29,6 @@ from zonedrive.errors import (
     ReplyLost,
     StoreError,
     Unreachable,
-    Untrusted,
 )
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
@@ -138,7 +137,7 @@ class Logon:
             before.require_key(store)
         require_room(self._paths.state)  # or the service would give a token for nothing
         async with self._open_access(base, ca_file) as access:
-            needs = await self._requirements(access, base, ca_file)
+            needs = await self._requirements(access, base)
             signed_on = await Flow(
                 access,
                 self._wish.username,
@@ -314,7 +313,7 @@ class Logon:
                 store = FileStore(self._paths.secrets_file)
         return store
 
-    async def _requirements(self, access: LogonApi, base: str, ca_file: str | None) -> Requirements:
+    async def _requirements(self, access: LogonApi, base: str) -> Requirements:
         try:
             return await access.requirements()
         except (NotLoggedOn, AlreadyExists) as wrong:
@@ -326,14 +325,6 @@ class Logon:
                 remedy="check the base URL",
                 status=wrong.status,
                 code=wrong.code,
-            ) from wrong
-        except Untrusted as wrong:
-            if ca_file is None:
-                raise
-            raise Untrusted(
-                wrong.message,
-                remedy=f"{ca_file} does not contain the authority of that certificate, or the"
-                " certificate is not for this host; give the right one with --ca-file",
             ) from wrong
         except (NotFound, BadAnswer) as wrong:
             raise BadAnswer(

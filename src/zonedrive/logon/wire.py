@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from zonedrive.errors import BadAnswer
-from zonedrive.remote.wire.error_mapping import plain_text
+from zonedrive.formatting import plain_text
 from zonedrive.remote.wire.fields import count, identifier, parse, text
 
 _MILLISECOND = 10**6  # in nanoseconds

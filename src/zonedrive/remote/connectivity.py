@@ -73,6 +73,17 @@ class Connectivity:
         self.times = RequestTimes()
 
     @property
+    def reason(self) -> str:
+        """Cause of the last failure, without the operation and the remedy; "" if there is none."""
+        wrong = self.last_error
+        return wrong.bare if isinstance(wrong, RemoteError) else str(wrong or "")
+
+    @property
+    def remedy(self) -> str:
+        """Remedy for the last failure, "" if there is none."""
+        return "" if self.last_error is None else self.last_error.remedy
+
+    @property
     def state(self) -> State:
         """Current state."""
         return self._state
@@ -121,10 +132,8 @@ class Connectivity:
         if self._probing and self._state == "offline":
             if self._clock() - self._probed >= ASKED_SECONDS:
                 self.recheck()
-            wrong = self.last_error
-            why = wrong.bare if isinstance(wrong, RemoteError) else wrong
-            words = f"the service is offline: {why}" if why else "the service is offline"
-            raise Unreachable(words, remedy=OFFLINE)
+            why = f": {self.reason}" if self.reason else ""
+            raise Unreachable(f"the service is offline{why}", remedy=OFFLINE)
 
     async def wait_change(self) -> State:
         """Wait for the next change of state, or the next `recheck`, and return the state."""
@@ -193,7 +202,8 @@ class Connectivity:
     def _become(self, state: State) -> None:
         if state == self._state:
             return
-        reason = self.last_error if state != "online" else "it answers"
+        wrong = self.last_error
+        reason = wrong.line() if state != "online" and wrong is not None else "it answers"
         logger.info("the service is %s, was %s: %s", state, self._state, reason)
         self._state = state
         if state == "online":

@@ -18,7 +18,14 @@ from zonedrive.daemon.lock import Holder
 from zonedrive.db import Database
 from zonedrive.doctor import account, folders, machine, mount
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, age, local_remedy
-from zonedrive.errors import StoreError, TimedOut, Unreachable
+from zonedrive.errors import (
+    BadAnswer,
+    NoTls,
+    ProxyFailed,
+    StoreError,
+    TimedOut,
+    Unreachable,
+)
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import AccountPaths
 from zonedrive.remote import probe
@@ -81,10 +88,23 @@ def test_a_certificate_that_expires_soon(days: float, ok: bool) -> None:
     assert found is not None and found.ok == ok
 
 
-@pytest.mark.parametrize("error", [TimedOut("example.org is slow"), Unreachable("example.org")])
-def test_the_result_for_an_unreachable_service_has_no_host_name(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimedOut("example.org is slow"),
+        Unreachable("example.org"),
+        ProxyFailed("example.org"),
+        NoTls("example.org"),
+        BadAnswer("example.org"),
+    ],
+)
+def test_the_result_for_an_unreachable_service_has_no_host_name(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The text of the error contains the host."""
-    found = account.reachable(facts(glance=error))
+    monkeypatch.setenv("https_proxy", "http://proxy.example.org")
+    service = SimpleNamespace(base_url="https://example.org")
+    found = account.reachable(facts(glance=error, account=service))
     assert found is not None
     assert not found.ok
     assert "example" not in found.detail + found.remedy

@@ -181,7 +181,7 @@ def test_a_host_of_another_authority(here: Here, deployment: Deployment, tmp_pat
     deployment.tell({"stats": "reset"})
     one_line(
         logon(here, deployment, ca_file=tmp_path / "other.pem"), 4,
-        "other.pem does not contain the authority", "--ca-file",
+        "other.pem; log on with", "--ca-file",
     )  # fmt: skip
     assert deployment.stats()["requests"] == {}
 

@@ -34,6 +34,7 @@ from zonedrive.remote.transport.engine import (
     watch_peer,
 )
 from zonedrive.remote.transport.exchange import SENT, Exchange
+from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.remote.transport.tls import Trust
 
 CERTIFICATE: Final = "certificate"
@@ -73,7 +74,8 @@ class Connection(Engine):
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.epoll.register(self._wake, select.EPOLLIN)
         self._easy = pycurl.Curl()
-        configure(self._easy, trust, url)
+        self._proxy = proxy_for(url.netloc.decode())
+        configure(self._easy, trust, self._proxy)
         self._easy.setopt(pycurl.SOCKOPTFUNCTION, self._opened)
 
     def begin(self, exchange: Exchange) -> None:
@@ -237,7 +239,7 @@ class Connection(Engine):
         if code and exchange.wrong is None and not (exchange.is_early and exchange.status < 300):
             if self._is_refused:
                 text = "the connection ended before the answer"
-            exchange.wrong = failure(easy, code, text, sent=exchange.is_sent)
+            exchange.wrong = failure(easy, code, text, sent=exchange.is_sent, proxy=self._proxy)
         if easy.getinfo(_UPLOADED) < exchange.length:
             exchange.is_early = True
         exchange.is_over = True

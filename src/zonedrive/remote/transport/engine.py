@@ -14,12 +14,12 @@ import ssl
 import time
 from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 import pycurl
 
 from zonedrive.remote.transport.exchange import TARGET, Exchange
+from zonedrive.remote.transport.proxies import Proxy, ProxyFailure
 from zonedrive.remote.transport.tls import Trust
 
 # A peer that has vanished (a suspend, another network) is noticed in half a minute by the system,
@@ -42,7 +42,7 @@ _EVENTS: Final = {
 }
 _FOREVER: Final = 100_000  # seconds; zonedrive's timeouts are shorter
 _SUPPRESS_CONNECT_HEADERS: Final = 265  # pycurl has no name for it
-_GNUTLS: Final = "GnuTLS" in pycurl.version
+GNUTLS: Final = "GnuTLS" in pycurl.version
 _FIXED: Final = (
     (pycurl.NOSIGNAL, 1),
     (pycurl.PROTOCOLS, pycurl.PROTO_HTTPS),
@@ -119,9 +119,10 @@ def was_sent(easy: pycurl.Curl) -> bool:
     return bool(easy.getinfo(pycurl.REQUEST_SIZE) and easy.getinfo(pycurl.PRETRANSFER_TIME))
 
 
-def configure(easy: pycurl.Curl, trust: Trust, url: httpx.URL) -> None:
+def configure(easy: pycurl.Curl, trust: Trust, proxy: Proxy | None) -> None:
     """Set the options that are common to all requests to an origin."""
-    for option, value in (*_FIXED, *_trusted(trust), (pycurl.PROXY, proxy_for(url))):
+    through = (pycurl.PROXY, proxy.url if proxy else "")
+    for option, value in (*_FIXED, *_trusted(trust), through):
         if value is None:
             easy.unsetopt(option)
         else:
@@ -172,30 +173,31 @@ def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
     """Yield the libcurl options for all CA locations, so that no default of libcurl remains."""
     file, folder = trust.file, trust.folder
     if file and folder and trust.is_same:  # one is enough: use the one that loads faster
-        file, folder = (file, None) if _GNUTLS else (None, folder)
+        file, folder = (file, None) if GNUTLS else (None, folder)
     yield from ((pycurl.CAINFO, file), (pycurl.CAPATH, folder))
     yield from ((pycurl.PROXY_CAINFO, file), (pycurl.PROXY_CAPATH, folder))
 
 
-def proxy_for(url: httpx.URL) -> str:
-    """Return the proxy for `url` according to the environment, "" for none."""
-    proxies = getproxies()
-    proxy = proxies.get("https") or proxies.get("all") or ""
-    return "" if not proxy or proxy_bypass(url.netloc.decode()) else proxy
-
-
-def failure(easy: pycurl.Curl, code: int, text: str, *, sent: bool) -> httpx.TransportError:
+def failure(
+    easy: pycurl.Curl, code: int, text: str, *, sent: bool, proxy: Proxy | None
+) -> httpx.TransportError:
     """Return the exception for libcurl's `code`; `sent`: a part of the request was sent."""
     system: int = easy.getinfo(pycurl.OS_ERRNO)
-    tunnel: int = easy.getinfo(pycurl.HTTP_CONNECTCODE)  # status of a proxy's answer
+    if proxy is not None and not sent:
+        tunnel: int = easy.getinfo(pycurl.HTTP_CONNECTCODE)  # status of the proxy's answer
+        is_through = code not in _BEFORE_SOCKS if proxy.is_socks else 200 <= tunnel < 300
+        if not is_through:
+            # libcurl's text may repeat the password of the proxy.
+            failed = ProxyFailure(proxy, tunnel)
+            if not tunnel:
+                failed.__cause__ = _proxy_cause(code, system)
+            return failed
     if code in (pycurl.E_UNSUPPORTED_PROTOCOL, pycurl.E_URL_MALFORMAT):
         return httpx.UnsupportedProtocol(text)
-    if tunnel >= 300 and not sent:
-        return httpx.ProxyError(f"the proxy answers {tunnel}")
     cause: Exception | None = None
     if code == pycurl.E_COULDNT_CONNECT and system:
         cause = OSError(system, os.strerror(system))
-    elif code in (pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY):
+    elif code == pycurl.E_COULDNT_RESOLVE_HOST:
         cause = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     elif code in _CERTIFICATE:
         cause = ssl.SSLCertVerificationError(1, text)
@@ -208,6 +210,19 @@ def failure(easy: pycurl.Curl, code: int, text: str, *, sent: bool) -> httpx.Tra
     return found
 
 
+def _proxy_cause(code: int, system: int) -> OSError | None:
+    """Return the reason why a proxy did not answer; None: it did not speak as a proxy does."""
+    if code == pycurl.E_COULDNT_RESOLVE_PROXY:
+        return socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    if code == pycurl.E_COULDNT_CONNECT and system:
+        return OSError(system, os.strerror(system))
+    if code in _CERTIFICATE:
+        return ssl.SSLCertVerificationError(1, "not trusted")
+    return None
+
+
 _CERTIFICATE: Final = (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_ISSUER_ERROR, 91)
 _NO_TLS: Final = (pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR, pycurl.E_COULDNT_CONNECT)
 """Errors before anything was sent that say nothing about TLS."""
+_BEFORE_SOCKS: Final = (pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_CONNECT, 97)
+"""Errors of a SOCKS proxy."""

@@ -31,6 +31,7 @@ from zonedrive.remote.transport.engine import (
     watch_peer,
 )
 from zonedrive.remote.transport.exchange import Exchange
+from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.remote.transport.tls import Trust
 
 HTTP_2: Final = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
@@ -43,7 +44,7 @@ class Streams(Engine):
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
         super().__init__()
-        self._url, self._trust = url, trust
+        self._proxy, self._trust = proxy_for(url.netloc.decode()), trust
         self._free: list[pycurl.Curl] = []
         self._running: dict[pycurl.Curl, Exchange] = {}
         self._waiting: dict[Exchange, trio.Event] = {}
@@ -150,7 +151,9 @@ class Streams(Engine):
                 self._finish(easy)
             for easy, code, text in bad:
                 exchange = self._running[easy]
-                exchange.wrong = exchange.wrong or failure(easy, code, text, sent=exchange.is_sent)
+                exchange.wrong = exchange.wrong or failure(
+                    easy, code, text, sent=exchange.is_sent, proxy=self._proxy
+                )
                 self._finish(easy)
             if not left:
                 break
@@ -176,7 +179,7 @@ class Streams(Engine):
 
     def _new(self) -> pycurl.Curl:
         easy = pycurl.Curl()
-        configure(easy, self._trust, self._url)
+        configure(easy, self._trust, self._proxy)
         easy.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
         easy.setopt(pycurl.PIPEWAIT, 1)
         easy.setopt(pycurl.SOCKOPTFUNCTION, watch_peer)

@@ -1,4 +1,4 @@
-"""Trusted certificate authorities for all connections of a process to a service.
+"""Trusted certificate authorities for all connections of a process to a service, and TLS errors.
 
 Knows nothing about addresses or requests.
 """
@@ -6,6 +6,7 @@ Knows nothing about addresses or requests.
 import os
 import ssl
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from zonedrive.errors import ConfigError
@@ -19,6 +20,44 @@ class Trust:
     file: str | None
     folder: str | None = None
     is_same: bool = False  # both hold the same certificates
+    variable: str = ""  # environment variable that names the file
+    is_given: bool = False  # by the account or --ca-file, not by the system
+
+    @property
+    def name(self) -> str:
+        """Name of the location in an error message."""
+        if self.variable:
+            return f"{self.file} (from {self.variable})"
+        return str(self.file) if self.is_given else "this computer's certificate store"
+
+
+class Fault(Enum):
+    """Reason to reject a certificate."""
+
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not yet valid"
+    OTHER_HOST = "other host"
+    SELF_SIGNED = "self-signed"
+    UNKNOWN_AUTHORITY = "unknown authority"
+
+
+class CertificateRejected(ssl.SSLCertVerificationError):
+    """The certificate is not trusted, for the reason `fault`.
+
+    `detail` is the day (EXPIRED, NOT_YET_VALID), the hosts of the certificate (OTHER_HOST), or its
+    issuer (UNKNOWN_AUTHORITY); `of_authority`: the fault is in the certificate of an authority.
+    """
+
+    def __init__(
+        self, fault: Fault, detail: str, trust: Trust, *, of_authority: bool = False
+    ) -> None:
+        super().__init__(1, fault.value)
+        self.fault, self.detail, self.trust = fault, detail, trust
+        self.of_authority = of_authority
+
+
+class OldTls(ssl.SSLError):
+    """The server supports only versions of TLS before 1.2."""
 
 
 def trust(ca_file: str | Path | None = None) -> Trust:
@@ -29,6 +68,13 @@ def trust(ca_file: str | Path | None = None) -> Trust:
     """
     if ca_file is None:
         return _system()
+    _require_certificate(ca_file, "give a file with certificates in PEM form to --ca-file")
+    return Trust(str(ca_file), is_given=True)
+
+
+def _require_certificate(ca_file: str | Path, remedy: str, variable: str = "") -> None:
+    """Raise ConfigError if `ca_file` cannot be read or has no certificate."""
+    named = f"{variable}: " if variable else ""
     require_file(Path(ca_file))
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
@@ -36,24 +82,24 @@ def trust(ca_file: str | Path | None = None) -> Trust:
     except (OSError, ssl.SSLError) as wrong:
         reason = getattr(wrong, "strerror", None) or wrong
         raise ConfigError(
-            f"{ca_file} cannot be used as certificate authority ({reason})",
-            remedy="give a file with certificates in PEM form to --ca-file",
+            f"{named}{ca_file} cannot be used as certificate authority ({reason})", remedy=remedy
         ) from wrong
     if not made.cert_store_stats()["x509"]:
-        raise ConfigError(
-            f"{ca_file} holds no certificate",
-            remedy="give a file with the authority's certificate in PEM form to --ca-file",
-        )
-    return Trust(str(ca_file))
+        raise ConfigError(f"{named}{ca_file} holds no certificate", remedy=remedy)
 
 
 def _system() -> Trust:
     """Return the default locations of the system's OpenSSL that contain certificates."""
     paths = ssl.get_default_verify_paths()
+    variable = paths.openssl_cafile_env
+    wanted = os.environ.get(variable, "")
+    if wanted:  # OpenSSL itself would ignore a missing file
+        remedy = f"correct {variable}, or unset it"
+        _require_certificate(wanted, remedy, variable)
     file = paths.cafile if paths.cafile and Path(paths.cafile).stat().st_size else None
     folder = paths.capath if paths.capath and any(Path(paths.capath).glob("*.0")) else None
     if not (file or folder):
         import certifi  # imported here because most systems do not need it
 
         file = certifi.where()
-    return Trust(file, folder, not os.environ.get(paths.openssl_cafile_env))
+    return Trust(file, folder, is_same=not wanted, variable=variable if wanted else "")

@@ -7,6 +7,7 @@ INVARIANT: while a thread waits for an answer that has begun, at least STALL_BYT
 the consumer) does not count.
 """
 
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ class BlockingTransport(httpx.BaseTransport):
 
     def __init__(self, trust: Trust, stall_seconds: float = STALL_SECONDS) -> None:
         self.connections = Pool(trust)
+        self._trust = trust
         self._stall_seconds = stall_seconds
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -43,6 +45,11 @@ class BlockingTransport(httpx.BaseTransport):
             for seconds in body.begin():
                 body.wait(seconds)
             return body.response()
+        except httpx.ConnectError as wrong:
+            body.close()
+            if isinstance(wrong.__cause__, ssl.SSLError):
+                _explain(wrong, self._trust, request.url)
+            raise
         except BaseException:
             body.close()
             raise
@@ -67,6 +74,16 @@ class LoopTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return the response when its head arrives. Raises httpx's errors."""
+        try:
+            return await self._response(request)
+        except httpx.ConnectError as wrong:
+            if isinstance(wrong.__cause__, ssl.SSLError):
+                await trio.to_thread.run_sync(
+                    _explain, wrong, self._trust, request.url, abandon_on_cancel=True
+                )
+            raise
+
+    async def _response(self, request: httpx.Request) -> httpx.Response:
         if self._is_shared and request.method == "GET" and EFFECT not in request.extensions:
             shared = await self._on_stream(request)
             if shared is not None:
@@ -126,6 +143,14 @@ class LoopTransport(httpx.AsyncBaseTransport):
         self.connections.hang_up()
         if self._streams is not None:
             self._streams.close()
+
+
+def _explain(wrong: httpx.ConnectError, trust: Trust, url: httpx.URL) -> None:
+    """Find the reason of a TLS error. Blocks."""
+    # Imported here, because most processes never need it.
+    from zonedrive.remote.transport.peer_certificate import explain
+
+    explain(wrong, trust, url)
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):

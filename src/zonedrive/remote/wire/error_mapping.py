@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
-from urllib.request import getproxies
 
 import httpx
 import msgspec
@@ -35,9 +34,10 @@ from zonedrive.errors import (
     TooLarge,
     Unavailable,
     Unreachable,
-    Untrusted,
 )
-from zonedrive.formatting import plain
+from zonedrive.formatting import plain_text
+from zonedrive.remote.transport.proxies import ProxyFailure, proxy_for
+from zonedrive.remote.wire import connection_errors
 from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
 
 
@@ -252,13 +252,6 @@ def error_body(body: bytes) -> tuple[str, str, str | None]:
 _CODE = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 
 
-def plain_text(text: str, limit: int = 200) -> str:
-    """Return at most `limit` characters of `text`; remove control and formatting characters."""
-    clean = "".join(char for char in plain(text[: limit * 8]) if char.isprintable())
-    clean = " ".join(clean.split())
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
-
-
 def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -> RemoteError:
     """Return the error for a request that ended without an answer, with the exception `wrong`.
 
@@ -268,12 +261,18 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
     kind: type[RemoteError] = Interrupted
     remedy = after = ""
     bare = f"the connection to {host} broke ({_reason(wrong)})"
+    if isinstance(wrong, ProxyFailure):
+        return connection_errors.by_proxy(wrong, host)
     if isinstance(wrong.__cause__, ssl.SSLCertVerificationError):
-        kind = Untrusted
-        why = plain_text(str(wrong.__cause__))
-        bare = f"the certificate of {host} is not trusted ({why})"
-        remedy = next(advice for words, advice in _CERTIFICATES if words in why)
-    elif sent and not isinstance(wrong, _BEFORE_SENDING):
+        return connection_errors.untrusted(wrong.__cause__, host)
+    if isinstance(wrong.__cause__, ssl.SSLError) and isinstance(wrong, httpx.ConnectError):
+        return connection_errors.no_tls(wrong.__cause__, host)
+    proxy = proxy_for(host)
+    through = f" through the proxy {proxy.place} (from {proxy.variable})" if proxy else ""
+    if isinstance(wrong, httpx.ConnectTimeout) and proxy:
+        bare = f"{host} did not answer in time{through}"
+        return TimedOut(bare, remedy=f"check the proxy in {proxy.variable}, and the network")
+    if sent and not isinstance(wrong, _BEFORE_SENDING):
         kind = ReplyLost
         bare = f"the connection to {host} broke before the answer came ({_reason(wrong)})"
         after = ", so it may have been done or not"
@@ -282,27 +281,19 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
     elif isinstance(wrong, httpx.ConnectError | httpx.ProxyError):
         kind, bare = Unreachable, f"{host} cannot be reached ({_reason(wrong)})"
         remedy = "check the network and the base URL"
-        if "https" in getproxies():
-            remedy = "check the proxy in HTTPS_PROXY, the network and the base URL"
+        if proxy:
+            remedy = f"check the proxy in {proxy.variable}, the network and the base URL"
     elif isinstance(wrong, httpx.DecodingError | httpx.UnsupportedProtocol | httpx.InvalidURL):
         kind, bare = BadAnswer, f"the answer of {host} is not accepted: {plain_text(str(wrong))}"
     return kind(f"{doing}: {bare}{after}", bare=bare, remedy=remedy)
 
 
 _BEFORE_SENDING = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-_CERTIFICATES = (
-    ("expired", "only the service's administrator can renew it; check this computer's clock too"),
-    ("match", "the certificate is for another host; check the address"),
-    ("", "if the deployment has a certificate authority of its own, log on with --ca-file PEM"),
-)
-"""Words in TLS's reason to reject a certificate, and the remedy."""
 
 
 def _reason(wrong: BaseException) -> str:
     """Return the system's reason for a failure, which the transport gives as its cause."""
     cause = wrong.__cause__
-    if isinstance(cause, ssl.SSLError):
-        return plain_text(f"TLS: {getattr(cause, 'reason', None) or cause}")
     if isinstance(cause, socket.gaierror) and cause.strerror:
         return plain_text(cause.strerror)
     if isinstance(cause, OSError) and cause.errno:  # its text may repeat the address

@@ -326,7 +326,7 @@ async def test_a_certificate_of_another_authority(peer: Callable[[Talk], Peer]) 
 async def test_a_certificate_for_another_host(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
     """A certificate of the right authority must also match the host."""
     url = peer(lambda talk: None).url.replace("localhost", "127.0.0.1")
-    assert type(await failing(opened(url, ca_file))) is errors.Untrusted
+    assert type(await failing(opened(url, ca_file))) is errors.OtherHost
 
 
 async def test_a_host_that_speaks_plain_http(peer: Callable[..., Peer], ca_file: Path) -> None:
@@ -337,7 +337,7 @@ async def test_a_host_that_speaks_plain_http(peer: Callable[..., Peer], ca_file:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     error = await failing(opened(peer(talk, plain=True).url, ca_file))
-    assert type(error) is errors.Unreachable
+    assert type(error) is errors.NoTls
     assert "TLS" in error.line()
 
 

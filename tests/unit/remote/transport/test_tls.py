@@ -10,8 +10,11 @@ from zonedrive.errors import ConfigError
 from zonedrive.remote.transport import tls
 
 
-def test_without_a_file_the_systems_authorities_are_trusted() -> None:
+def test_without_a_file_the_systems_authorities_are_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The default is the system's authorities."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     found = tls.trust()
     paths = ssl.get_default_verify_paths()
     assert (found.file, found.folder) == (paths.cafile, paths.capath)
@@ -25,6 +28,7 @@ def test_a_system_without_authorities_has_certifis(
     nothing = ssl.DefaultVerifyPaths(
         "", str(tmp_path / "certs"), "SSL_CERT_FILE", "", "SSL_CERT_DIR", ""
     )
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nothing)
     found = tls.trust()
     assert found.folder is None
@@ -36,7 +40,7 @@ def test_a_file_replaces_them(tmp_path: Path) -> None:
     """Only the given authority is trusted."""
     file = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(str(file))
-    assert tls.trust(file) == tls.Trust(str(file))
+    assert tls.trust(file) == tls.Trust(str(file), is_given=True)
 
 
 @pytest.mark.parametrize("text", [None, "", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n"])

@@ -1,0 +1,90 @@
+"""Proxy of this machine for a host, according to the environment.
+
+Knows nothing about requests. INVARIANT: user and password of a proxy are in `Proxy.url` only.
+"""
+
+import os
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx
+
+SCHEMES: Final = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
+
+
+class Proxy(NamedTuple):
+    """Proxy, and the environment variable that names it."""
+
+    url: str
+    variable: str
+
+    def __repr__(self) -> str:
+        """Return a text without user and password."""
+        return f"Proxy({self.place!r}, {self.variable!r})"
+
+    @property
+    def place(self) -> str:
+        """Host and port, without user and password."""
+        return self._rest.rpartition("@")[2].split("/")[0]
+
+    @property
+    def has_user(self) -> bool:
+        """True if the address has a user and password."""
+        return "@" in self._rest
+
+    @property
+    def is_socks(self) -> bool:
+        """True if the proxy speaks SOCKS, not HTTP."""
+        return self._scheme.startswith("socks")
+
+    @property
+    def is_usable(self) -> bool:
+        """True if the address has the form that libcurl requires."""
+        try:
+            parts = urlsplit(f"//{self.place}")
+            port = parts.port
+        except ValueError:
+            return False
+        has_space = any(char.isspace() for char in self.url)
+        return self._scheme in SCHEMES and bool(parts.hostname) and port != 0 and not has_space
+
+    @property
+    def _scheme(self) -> str:
+        scheme, mark, _ = self.url.partition("://")
+        return scheme.lower() if mark else "http"
+
+    @property
+    def _rest(self) -> str:
+        _, mark, rest = self.url.partition("://")
+        return rest if mark else self.url
+
+
+def proxy_for(host: str) -> Proxy | None:
+    """Return the proxy for `host` (with its port, unless it is 443), or None.
+
+    As in other programs, `https_proxy` counts before `all_proxy`, lower case before upper case, and
+    `no_proxy` lists hosts without a proxy.
+    """
+    proxies = getproxies()
+    for name in ("https", "all"):
+        if url := proxies.get(name):
+            return None if proxy_bypass(host) else Proxy(url, _variable(f"{name}_proxy", url))
+    return None
+
+
+def _variable(name: str, url: str) -> str:
+    """Return the environment variable that has `url`, in the case in which it is set."""
+    same = [each for each in os.environ if each.lower() == name and os.environ[each] == url]
+    return name if name in same or not same else same[0]
+
+
+class ProxyFailure(httpx.ProxyError):
+    """The proxy did not connect to the service; nothing was sent to the service.
+
+    The cause is an OSError if the proxy did not answer; `status` is that of its answer, else 0.
+    """
+
+    def __init__(self, proxy: Proxy, status: int = 0) -> None:
+        super().__init__("the proxy did not connect")
+        self.proxy, self.status = proxy, status

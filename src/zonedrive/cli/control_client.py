@@ -47,6 +47,16 @@ class DaemonTimeout(ZonedriveError):
     """The account's daemon is working, and the request takes longer than allowed."""
 
 
+class EarlierDaemon(ZonedriveError):
+    """The account's daemon was started by an earlier version, which lacks the command."""
+
+    def __init__(self, paths: AccountPaths) -> None:
+        super().__init__(
+            f"the daemon of account {paths.account} is from before an upgrade, and cannot do that",
+            remedy=_restart(paths, now=False),
+        )
+
+
 class Unconnectable(ZonedriveError):
     """The account's daemon is running, but its socket cannot be reached."""
 
@@ -55,11 +65,12 @@ class DaemonExited(MountEnded):
     """The daemon ended during a request."""
 
 
-def _restart(paths: AccountPaths) -> str:
-    """Return the remedy for a daemon that has to be restarted."""
+def _restart(paths: AccountPaths, *, now: bool = True) -> str:
+    """Return the remedy for a daemon that has to be restarted; `now`: without uploading before."""
     who = lock.holder(paths.lock)
     folder = quoted(who.mountpoint) if who else "DIR"
-    return f"run 'zonedrive unmount --now {folder}', then 'zonedrive mount {folder}{paths.option}'"
+    unmount = f"unmount{' --now' if now else ''} {folder}"
+    return f"run 'zonedrive {unmount}', then 'zonedrive mount {folder}{paths.option}'"
 
 
 def ask(
@@ -76,14 +87,16 @@ def stream(
     """Yield every line of the daemon's answer; the last one has "done".
 
     `timeout` is the longest silence of a running daemon, in seconds. Raises NoDaemon (NotLoggedOn
-    if the account has no logon either), NotResponding, DaemonTimeout, Unconnectable, DaemonExited,
-    protocol.ForeignSocketError, or the error of the daemon.
+    if the account has no logon either), NotResponding, DaemonTimeout, EarlierDaemon, Unconnectable,
+    DaemonExited, protocol.ForeignSocketError, or the error of the daemon.
     """
     with _connected(paths) as connection:
         try:
             connection.sendall(protocol.encode(request))
             for line in received(connection, paths, timeout):
                 message = protocol.decode(line)
+                if message.get("error") == protocol.UNKNOWN.format(request.get("command")):
+                    raise EarlierDaemon(paths)
                 if "error" in message:
                     raise protocol.raised(message)
                 yield message

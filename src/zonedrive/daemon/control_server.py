@@ -178,7 +178,7 @@ class Server:
             raise MountEnded("the mount has ended")
         handler = self._handlers.get(command)
         if handler is None:
-            raise ZonedriveError(f"there is no command {command!r}")
+            raise ZonedriveError(protocol.UNKNOWN.format(command))
         with trio.CancelScope() as scope:
             self._running[scope] = command
             try:

@@ -59,6 +59,10 @@ def decode(line: bytes) -> Message:
     return message
 
 
+UNKNOWN = "there is no command {!r}"
+"""Error of a daemon for a command of a later version; 0.1.0 has the same words."""
+
+
 def refusal(error: Exception) -> Message:
     """Return the answer for an error; `raised` is the inverse function."""
     if isinstance(error, ZonedriveError):

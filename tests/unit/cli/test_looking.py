@@ -150,6 +150,15 @@ def test_what_the_profile_lacks_is_one_line(stand_in: StandIn) -> None:
     assert failed.stderr == "zonedrive: the profile cannot list deleted entries\n"
 
 
+def test_a_daemon_from_before_an_upgrade_is_named(stand_in: StandIn) -> None:
+    """A command that it lacks fails with the way to the new version."""
+    stand_in.answers["trash"] = errors.ZonedriveError("there is no command 'trash'")
+    failed = run("trash")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("zonedrive: the daemon of account default is from before")
+    assert "run 'zonedrive unmount " in failed.stderr and failed.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("columns", ["40", "80"])
 @pytest.mark.parametrize("name", ["status", "zones"])
 def test_lists_fit_the_terminal(stand_in: StandIn, columns: str, name: str) -> None:

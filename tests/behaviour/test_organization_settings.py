@@ -115,6 +115,19 @@ def test_an_unreadable_file_forbids_a_logon_and_makes_mounts_read_only(office: O
     assert "local" in ended.stdout
 
 
+def test_a_mount_names_the_values_that_a_policy_replaces(office: Office) -> None:
+    """The terminal shows them, not only the log of the daemon."""
+    zones = office.machine.folder / "Zones"
+    zones.mkdir(exist_ok=True)
+    script = """"$zd" logon --username "$2" --password-stdin || exit 9
+        "$zd" mount "$1" -o encrypt=false || exit 8
+        "$zd" unmount "$1"
+    """
+    ended = office.run(script, str(zones), USER[1])
+    assert ended.returncode == 0, ended.stderr
+    assert "encrypt is set by the organization's policy; your value is not used" in ended.stderr
+
+
 def test_the_window_asks_only_for_name_and_password(office: Office) -> None:
     """Address, authority and profile are the organization's, and its policies cannot be changed."""
     inside = ("unshare", "--mount", "sh", "-c", f'{OVERLAY} && exec "$@"', office.etc)

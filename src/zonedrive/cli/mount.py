@@ -18,7 +18,7 @@ from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, MountError, ZonedriveError
 from zonedrive.formatting import unsent
 from zonedrive.fuse import mountpoint, options
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, require_folders
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, config_file, require_folders
 
 UNMOUNT_SECONDS = 60.0
 
@@ -70,9 +70,8 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
     if not foreground:
         require_folders(paths)
         Account.load(paths)  # first, so that no folders are created for an unknown account
-        for problem in config.organization(paths.account).problems:
-            complain(problem.line())
         found = options.parse(texts)  # report a typing error before a process starts
+        config.load(config_file(), paths.account, found.settings, tell=complain)
         if given := found.settings.get("profile"):  # the daemon has another working directory
             profile = profile_at(given, Path.cwd()).replace(",", "\\,")
             texts = (*texts, f"profile={profile}")

@@ -88,6 +88,11 @@ ROWS = (
         (),
     ),
     Row(
+        r"journalctl( --user)? SYSLOG_IDENTIFIER=zonedrive.*",
+        "needs a journal, which only a booted system has",
+        ("packaging/service-tour", "tests/unit/daemon/test_journal.py"),
+    ),
+    Row(
         r"systemctl --user enable --now zonedrive-metrics\.timer",
         "needs a user instance of systemd",
         (),

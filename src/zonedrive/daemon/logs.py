@@ -1,4 +1,4 @@
-"""Log output of the daemon: to the terminal, the service manager, or a log file.
+"""Log output of the daemon: to the terminal, the journal, or a log file.
 
 Does not filter names, paths or secrets: the caller leaves secrets out. A second, anonymous file,
 which `doctor --report` copies, has the same messages without their variable parts.
@@ -16,12 +16,13 @@ import logging
 import logging.handlers
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from zonedrive.daemon import journal
 from zonedrive.formatting import plain
 from zonedrive.paths import private_dir
 
@@ -131,11 +132,12 @@ def to_file(path: Path, *, debug: bool = False) -> None:
     logging.getLogger().addHandler(handler)
 
 
-def to_stderr(*, debug: bool = False) -> None:
-    """Log to the terminal. Under a service manager the journal adds the time."""
-    managed = "JOURNAL_STREAM" in os.environ
-    text = "%(levelname)s %(name)s: %(message)s" if managed else _FORMAT
-    _install(logging.StreamHandler(), _Lines(text), debug)
+def to_stderr(fields: Mapping[str, str] | None = None, *, debug: bool = False) -> None:
+    """Log to the terminal, or to the journal with `fields` if descriptor 2 is its stream."""
+    if journal.is_journal():
+        _install(journal.JournalHandler(fields or {}), _Lines("%(name)s: %(message)s"), debug)
+    else:
+        _install(logging.StreamHandler(), _Lines(_FORMAT), debug)
 
 
 def append(path: Path, text: str) -> None:

@@ -71,7 +71,8 @@ def run(start: Start, ready: Pipe) -> None:
     try:
         options = parse(start.options)
         if start.foreground:
-            logs.to_stderr(debug=options.debug)
+            fields = {"ACCOUNT": start.paths.account, "MOUNTPOINT": start.folder}
+            logs.to_stderr(fields, debug=options.debug)
         else:
             logs.to_file(start.paths.log, debug=options.debug)
         process_setup.forbid_dumps()

@@ -453,12 +453,13 @@ class Dispatcher:
 
     @staticmethod
     def _log(intent: Intent, cause: Cause, text: str, wrong: Exception) -> None:
+        error = {"error": wrong}  # for the fields of the journal
         match cause:
             case Cause.UNEXPECTED:
                 log.error("inode %d: an unexpected error", intent.ino, exc_info=wrong)
             case Cause.REFUSED:
-                log.warning("inode %d: refused: %s", intent.ino, text)
+                log.warning("inode %d: refused: %s", intent.ino, text, extra=error)
             case Cause.CHANGED:
-                log.info("inode %d: decided again: %s", intent.ino, text)
+                log.info("inode %d: decided again: %s", intent.ino, text, extra=error)
             case _ if cause.is_failure:
-                log.warning("inode %d: not sent: %s", intent.ino, text)
+                log.warning("inode %d: not sent: %s", intent.ino, text, extra=error)

@@ -1,7 +1,6 @@
 """The daemon and its service manager, log, core dumps and parent process."""
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -141,26 +140,6 @@ def test_the_log_is_private_bounded_and_complete(tmp_path: Path) -> None:
         assert b"from C" in each.read_bytes()
         assert b"secret" not in each.read_bytes()
     assert "\\udcff" in path.read_text()
-
-
-def test_no_times_in_the_journal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The journal adds the time itself."""
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
-    try:
-        logs.to_stderr(debug=False)
-        logging.getLogger("zonedrive.x").warning("hello")
-        logging.getLogger("zonedrive.x").debug("details")
-        logs.to_stderr(debug=True)
-        logging.getLogger("zonedrive.x").debug("more")
-    finally:
-        root.handlers[:] = before
-        root.setLevel(level)
-        logging.captureWarnings(False)
-    assert capsys.readouterr().err == ("WARNING zonedrive.x: hello\nDEBUG zonedrive.x: more\n")
 
 
 def test_the_parent_gets_the_error_of_the_daemon(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""Log handler for the systemd journal, with fields that `journalctl` can filter by.
+
+A datagram to journald's socket is a list of fields (see Journal Export Formats of systemd); a
+record that is too long for one goes through a sealed file in memory. Nothing is filtered here: the
+caller leaves secrets out of a message, and no field has the name of a file, because journals are
+often sent to other computers. The inode number identifies the file on this one.
+
+INVARIANT: a record is never lost because journald is missing; it is then written to descriptor 2.
+"""
+
+import array
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import re
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from zonedrive.errors import RemoteError
+
+SOCKET = Path("/run/systemd/journal/socket")
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_TOO_LONG = (errno.EMSGSIZE, errno.ENOBUFS)
+# syslog(3)
+_PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+_DEBUG = 7
+_INODE = "inode %d"
+
+
+def is_journal(descriptor: int = 2, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return True if the descriptor is the stream that JOURNAL_STREAM names.
+
+    The variable alone says nothing, because programs that a service starts inherit it.
+    """
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+class JournalHandler(logging.Handler):
+    """Handler that sends records with fields; `fields` are those of every record."""
+
+    def __init__(self, fields: Mapping[str, str], path: Path = SOCKET) -> None:
+        super().__init__()
+        self._fields, self._path = dict(fields), path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        # A journald that does not read must not block the file system.
+        self._socket.setblocking(False)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send the record, or write its text to descriptor 2."""
+        try:
+            text = self.format(record)
+            fields = {"MESSAGE": text, **self._fields, **dict(fields_of(record))}
+            try:
+                self._send(b"".join(map(encoded, fields, fields.values())))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.write(2, f"{record.levelname} {text}\n".encode("utf-8", "backslashreplace"))
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+        super().close()
+
+    def _send(self, datagram: bytes) -> None:
+        try:
+            self._socket.sendto(datagram, os.fspath(self._path))
+        except OSError as wrong:
+            if wrong.errno not in _TOO_LONG:
+                raise
+            self._send_file(datagram)
+
+    def _send_file(self, datagram: bytes) -> None:
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        with os.fdopen(os.memfd_create("journal", flags), "wb") as file:
+            file.write(datagram)
+            file.flush()
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+            handed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()]))
+            self._socket.sendmsg([], [handed], 0, os.fspath(self._path))
+
+
+def fields_of(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
+    """Yield the fields of one record, apart from its message."""
+    priority = next((number for level, number in _PRIORITIES if record.levelno >= level), _DEBUG)
+    yield "PRIORITY", str(priority)
+    yield "SYSLOG_IDENTIFIER", "zonedrive"
+    yield "LOGGER", record.name
+    yield "CODE_FILE", record.pathname
+    yield "CODE_LINE", str(record.lineno)
+    yield "CODE_FUNC", record.funcName or ""
+    if (number := _inode(record)) is not None:
+        yield "INODE", str(number)
+    if (error := _error(record)) is not None:
+        yield "ERROR", type(error).__name__
+        if isinstance(error, OSError) and error.errno:
+            yield "ERRNO", str(error.errno)
+        if isinstance(error, RemoteError) and error.status:
+            yield "HTTP_STATUS", str(error.status)
+            if re.fullmatch(r"\w+", error.code):
+                yield "API_ERROR", error.code
+
+
+def encoded(name: str, value: str) -> bytes:
+    """Return a field in the journal's format; a value with line breaks is preceded by its length.
+
+    So a message cannot add a field.
+    """
+    content = value.encode("utf-8", "backslashreplace")
+    if b"\n" not in content:
+        return b"%s=%s\n" % (name.encode(), content)
+    return b"%s\n%s%s\n" % (name.encode(), struct.pack("<Q", len(content)), content)
+
+
+def _inode(record: logging.LogRecord) -> int | None:
+    """Return the number in a message with the words 'inode %d'."""
+    before, words, _ = str(record.msg).partition(_INODE)
+    if words and isinstance(record.args, tuple):
+        value = record.args[before.count("%")]
+        return value if isinstance(value, int) else None
+    return None
+
+
+def _error(record: logging.LogRecord) -> BaseException | None:
+    """Return the error in the record: its `extra` "error", its traceback, or one of its fields."""
+    raised = record.exc_info[1] if record.exc_info else None
+    args = record.args if isinstance(record.args, tuple) else ()
+    found = (getattr(record, "error", None), raised, *args)
+    return next((each for each in found if isinstance(each, BaseException)), None)

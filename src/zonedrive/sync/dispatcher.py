@@ -232,7 +232,7 @@ class Dispatcher:
     def _note_pause(self) -> None:
         """Put back the running uploads at the begin of a pause, and look for steps at its end.
 
-        Uploads of a few KiB, and requests that concern names, end by themselves.
+        Uploads without a thread, and requests that concern names, end by themselves.
         """
         self._queue.clear()
         self._put_back.clear()

@@ -9,7 +9,7 @@ from tests.harness.machine import Machine
 
 SOURCES = Path(__file__).parents[2]
 INSTALLED = "/usr/share/zonedrive-desktop"
-COLOURS = {"synced": "2a8a4a", "failed": "c4252f", "conflict": "b35c00"}
+COLOURS = {"synced": "2a8a4a", "failed": "c4252f", "conflict": "b35c00", "icon": "1b4f80"}
 
 
 def install(machine: Machine, *file_managers: str) -> None:
@@ -37,7 +37,7 @@ def screenshot(session: Session, path: Path) -> None:
 
 
 def pixels(session: Session, state: str) -> int:
-    """Return the number of pixels on the screen that have the colour of a state's emblem."""
+    """Return how many pixels on the screen have the colour of a state's emblem, or the icon."""
     command = ["import", "-window", "root", "-depth", "8", "rgb:-"]
     data = subprocess.run(command, env=session.environment, check=True, capture_output=True).stdout
     colour = bytes.fromhex(COLOURS[state])

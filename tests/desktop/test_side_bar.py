@@ -58,7 +58,7 @@ def test_the_account_shows_its_state(mounted: Mounted) -> None:
     with Session(install_side_bar(mounted.machine)) as session, shown(session) as side_bar:
         side_bar.until("idle", "Everything is on the service.")
         ((name, path, _, _),) = side_bar.accounts
-        assert name == "127.0.0.1"
+        assert name == "Acme"
         assert path == str(mounted.path)
         mounted.allow("refused", "HTTP 403")
         with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):

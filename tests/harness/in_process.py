@@ -295,7 +295,7 @@ class Client:
         self.service = FakeService(self.world, self.user, self.profile)
         box = (Sealed(NAMES_KEY), CONTENT_KEY)
         state = open_state(self.paths, self.settings, self.service, box, self.user)
-        self.files = FileSystem(state, self.service)
+        self.files = FileSystem(state, self.service, "Acme")
         account = Account(name="default", base_url=URL, username=self.user, user_id=self.user)
         self.parts = Parts(
             account, self.paths, state, self.service, self.files,

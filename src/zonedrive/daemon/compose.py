@@ -70,7 +70,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     with contextlib.suppress(ZonedriveError):  # the first request reports a missing logon
         auth.find()  # while the keyring is open: it may be locked later
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)
-    files = FileSystem(state, service)
+    files = FileSystem(state, service, account.title)
     return Parts(account, paths, state, service, files, auth, renewal)
 
 

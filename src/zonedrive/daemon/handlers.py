@@ -501,7 +501,7 @@ class Commands:
         watch = EntryWatch(parts.files.entry_states, parts.service, parts.state.pause)
         first = {
             "account": self._parts.paths.account,
-            "base_url": self._parts.account.base_url,
+            "title": self._parts.account.title,
             "mountpoint": os.fspath(self._session.folder),
         }
         return await watch.run(first, say)

@@ -133,10 +133,8 @@ class LogonMonitor:
         await self._show(translated("Your logon to {name} ends soon"), text, command)
 
     async def _show(self, title: str, text: str, command: str) -> None:
-        account = self._parts.account
-        name = account.organization or account.base_url.partition("://")[2]
         await self._notification.show(
-            title.format(name=name),
+            title.format(name=self._parts.account.service_name),
             text,
             (Button(translated("Log on"), self._actions.open_window("logon")),),
             translated("To log on, run: {command}").format(command=command),

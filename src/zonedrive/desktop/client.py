@@ -121,7 +121,7 @@ class Daemon:
         self.path = path
         self.mount = ""  # mount point, once the daemon has told it
         self.account = ""
-        self.base_url = ""
+        self.title = ""  # name for people
         self.can: frozenset[str] = frozenset()
         self.link = "online"
         self.paused = False  # the uploads are paused
@@ -190,7 +190,8 @@ class Daemon:
         if "mountpoint" in message:
             self._cancel()
             self.mount, self.account = str(message["mountpoint"]), str(message["account"])
-            self.base_url, self.can = str(message["base_url"]), frozenset(message["can"])
+            self.title = str(message.get("title", self.account))
+            self.can = frozenset(message["can"])
             self._client.introduce(self)
         self._client.change(self, message.get("changed", {}), bool(message.get("everything")))
 

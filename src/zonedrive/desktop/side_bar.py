@@ -6,7 +6,6 @@ library libcloudproviders exports the accounts.
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from .client import Client, Daemon
 from .menu import _, plural
@@ -50,12 +49,6 @@ def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tup
     return "IDLE", _("Everything is on the service.")
 
 
-def name_of(daemon: Daemon) -> str:
-    """Return the name of an account: its service, and the account's own name if it has one."""
-    host = urlsplit(daemon.base_url).hostname or "zonedrive"
-    return host if daemon.account == "default" else f"{host} ({daemon.account})"
-
-
 class SideBar:
     """Exported accounts of all mounts."""
 
@@ -82,7 +75,7 @@ class SideBar:
     def _exported(self, daemon: Daemon) -> Any:
         path = daemon.account.replace("-", "_")  # as D-Bus allows no hyphen in it
         account = self._library.AccountExporter.new(self._provider, path)
-        account.set_name(name_of(daemon))
+        account.set_name(daemon.title)
         account.set_path(daemon.mount)
         account.set_icon(self._icon)
         return account

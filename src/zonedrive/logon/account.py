@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -87,6 +88,17 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         """Delete the account file and its copy, if they exist."""
         paths.account_file.unlink(missing_ok=True)
         paths.account_copy.unlink(missing_ok=True)
+
+    @property
+    def service_name(self) -> str:
+        """Return the name of the service for people: its organization, or else its host."""
+        return self.organization or urlsplit(self.base_url).hostname or self.base_url
+
+    @property
+    def title(self) -> str:
+        """Return the name of a mount; accounts of one service have different ones."""
+        name = self.service_name
+        return name if self.name == DEFAULT_ACCOUNT else f"{name} ({self.name})"
 
     def logon_command(self, *, session_only: bool = False) -> str:
         """Return the command that repeats this logon."""

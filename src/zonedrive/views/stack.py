@@ -43,6 +43,7 @@ from zonedrive.views.status_report import StatusReport
 from zonedrive.views.trash import TrashOperations
 from zonedrive.views.versions import Versions
 from zonedrive.views.virtual import VIRTUAL, VirtualLayer, refuse
+from zonedrive.views.volume_info import VolumeInfo
 
 BLOCK = 4096
 QUIET_S = 0.25  # seconds without a change before due changes are sent
@@ -62,8 +63,11 @@ class StatFs(msgspec.Struct, frozen=True):
 class FileSystem:
     """File system of one mounted account."""
 
-    def __init__(self, state: LocalState, service: Service) -> None:
-        """Create the parts of the mount; no task runs yet, and `state` has been recovered."""
+    def __init__(self, state: LocalState, service: Service, title: str) -> None:
+        """Create the parts of the mount; no task runs yet, and `state` has been recovered.
+
+        `title` is the name of the mount for file managers.
+        """
         self._state = state
         self._service = service
         callers = CallerPolicy(state.settings.guard)
@@ -90,7 +94,9 @@ class FileSystem:
         self._names = Namespace(state, service, self._folders, self._files, self._dispatcher)
         self._versions = Versions(state, service, self._folders, callers)
         self.trash = TrashOperations(state, service, self._folders, self._dispatcher, self._names)
-        self._virtual = VirtualLayer(state, [self._versions, DesktopTrash(state, self.trash)])
+        self._virtual = VirtualLayer(
+            state, [self._versions, DesktopTrash(state, self.trash), VolumeInfo(state, title)]
+        )
         self.report = StatusReport(
             state,
             service,

@@ -1,8 +1,8 @@
 """Virtual entries: entries of the mount that are not on the service and in no listing.
 
-A folder of the mount may have a `VirtualRoot`: a virtual folder that no listing shows, but that can
-be opened by name.  To add a kind of virtual entry, write a VirtualRoot and its nodes, and add it
-where `stack` creates its `VirtualLayer`.
+A folder of the mount may have a `VirtualRoot`: a virtual folder or file that no listing shows, but
+that can be opened by name.  To add a kind of virtual entry, write a VirtualRoot and its nodes, and
+add it where `stack` creates its `VirtualLayer`.
 
 Data that must survive the daemon is not a virtual entry: it has a database row, as the files in
 lost+found do.
@@ -151,14 +151,14 @@ class Node:
 
 
 class VirtualRoot(Protocol):
-    """Virtual folder that can be opened by name in folders of the tree, but is not listed there."""
+    """Virtual entry that can be opened by name in folders of the tree, but is not listed there."""
 
     @property
     def name(self) -> str:
-        """Name of the virtual folder; an entry of the tree with the same name has precedence."""
+        """Name of the virtual entry; an entry of the tree with the same name has precedence."""
 
     def open(self, folder: int) -> Node | None:
-        """Return the virtual folder for the tree folder `folder`, or None."""
+        """Return the virtual entry of the tree folder `folder`, or None."""
 
 
 class VirtualLayer:
@@ -181,7 +181,7 @@ class VirtualLayer:
     # ---- lookup ----
 
     def root(self, parent: int, name: bytes) -> Node | None:
-        """Return the virtual folder of that name in a folder of the tree, or None."""
+        """Return the virtual entry of that name in a folder of the tree, or None."""
         root = self._roots.get(name)
         if root is None:
             return None

@@ -102,7 +102,7 @@ class FakeDaemon:
                 "account": "default",
                 "can": ["versions"],
             }
-            first["base_url"] = "https://service.example"
+            first["title"] = "Acme"
             self._send(client, {**first, "link": "online", "counts": {}})
         elif request["command"] == "states":
             found = [self.states.get(path) for path in request["paths"]]

@@ -227,7 +227,7 @@ def test_constructors_have_no_effect_on_the_disk(tmp_path: Path, anew: bool) -> 
         user="alice",
         owner=Owner(0, 0),
     )
-    FileSystem(state, MagicMock())
+    FileSystem(state, MagicMock(), "Acme")
     database.close()
     assert everything(tmp_path) == before
 

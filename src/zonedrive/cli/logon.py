@@ -7,6 +7,7 @@ argument or the environment.
 """
 
 import contextlib
+import importlib
 import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ class LogonOptions:
     token_days: int | None
     session_only: bool
     save_password: bool
+    at_login: bool
 
     def checked(self) -> "LogonOptions":
         """Return the options with a normalized base URL.
@@ -169,6 +171,11 @@ class LogonOptions:
     is_flag=True,
     help="Also save the password in the keyring, so that the logon is renewed automatically.",
 )
+@click.option(
+    "--at-login",
+    is_flag=True,
+    help="Also mount the account at each login, on ~/Zones/ACCOUNT if it is not mounted elsewhere.",
+)
 def logon(**options: Any) -> None:
     """Log on to the service at BASE_URL and save a token for it.
 
@@ -213,6 +220,21 @@ def logon(**options: Any) -> None:
     text_output.say(
         f"logged on to {done.base_url} as {text_output.word(done.user_id)} ({enrolment.kept})"
     )
+    _arrange_logins(given)
+
+
+def _arrange_logins(given: LogonOptions) -> None:
+    """Mount the account at each login, or tell a person how."""
+    if not given.at_login and not sys.stdout.isatty():
+        return
+    # Not a static import: the window is above the commands.
+    session_start = importlib.import_module("zonedrive.ui.session_start")
+    if not given.at_login:
+        if advice := session_start.advice(given.account):
+            text_output.say(advice)
+        return
+    folder = session_start.begin(given.account)
+    text_output.say(f"the account is mounted at each login on {text_output.clean(str(folder))}")
 
 
 class Terminal:

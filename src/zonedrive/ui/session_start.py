@@ -32,12 +32,33 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
         return
     entry = _entry(name)
     if start:
+        if not mountpoint:  # the default folder; at the login nobody else creates it
+            folder.mkdir(parents=True, exist_ok=True)
         entry.parent.mkdir(parents=True, exist_ok=True)
         entry.write_text(_text(name, folder), "utf-8")
         return
     entry.unlink(missing_ok=True)
     if has_unit(name):
         _systemctl("disable", _unit(name))
+
+
+def begin(name: str) -> Path:
+    """Mount the account at each login, where it is mounted now or else on its default folder.
+
+    Returns the folder.  Raises ZonedriveError, OSError.
+    """
+    mountpoint = accounts.view(name).mountpoint
+    choose(name, mountpoint, start=True)
+    return Path(mountpoint) if mountpoint else accounts.default_folder(name)
+
+
+def advice(name: str) -> str:
+    """Return how to mount the account at each login, or "" if it is mounted then."""
+    if is_on(name):
+        return ""
+    if has_unit(name):
+        return f"to mount it at each login, run 'systemctl --user enable --now {_unit(name)}'"
+    return "to mount it at each login, repeat this with --at-login, or open 'zonedrive ui'"
 
 
 def has_unit(name: str) -> bool:

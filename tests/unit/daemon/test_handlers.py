@@ -34,6 +34,16 @@ class Connectivity:
         self.last_error: Exception | None = None
         self._changed = trio.Event()
 
+    @property
+    def reason(self) -> str:
+        """Return the cause of the last failure."""
+        return str(self.last_error or "")
+
+    @property
+    def remedy(self) -> str:
+        """Return the remedy of the last failure."""
+        return getattr(self.last_error, "remedy", "")
+
     def become(self, state: str, error: Exception | None = None) -> None:
         self.state, self.last_error = state, error
         self._changed.set()

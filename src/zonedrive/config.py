@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from zonedrive import toml_input
-from zonedrive.errors import ConfigError
+from zonedrive.errors import BadOption, ConfigError
 from zonedrive.paths import SYSTEM_FOLDER, expanded, no_folder, obstacle, write_private
 
 LONGEST = 1 << 20  # bytes of a settings file
@@ -313,7 +313,10 @@ def load(
             line = toml_input.line_of(text, (*table, name))
             values[name] = _checked(name, value, f"{path}:{line}", path.parent)
     for name, given in (options or {}).items():
-        values[name] = _checked(name, _from_text(name, given), "-o", Path.cwd())
+        try:
+            values[name] = _checked(name, _from_text(name, given), "-o", Path.cwd())
+        except ConfigError as wrong:
+            raise BadOption(wrong.message, remedy=wrong.remedy) from wrong
     shared = organization(account) if system is None else system
     if tell is not None:
         for problem in shared.problems:

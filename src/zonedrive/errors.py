@@ -25,6 +25,10 @@ class ConfigError(ZonedriveError):
     """A setting, an option or an account file is not usable."""
 
 
+class BadOption(ConfigError):
+    """An option or argument of a command is not usable."""
+
+
 class NoHomeDirectory(ConfigError):
     """The user has no home folder for zonedrive's files."""
 

@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from zonedrive.errors import ConfigError, NoHomeDirectory
+from zonedrive.errors import ConfigError, NoHomeDirectory, NotLoggedOn
 
 DEFAULT_ACCOUNT = "default"
 ACCOUNT_NAME = "[a-z0-9-]+"
@@ -248,6 +248,16 @@ def require_folders(paths: AccountPaths) -> None:
                         f"{above} belongs to another user, as 'su' or 'sudo -E' leave it",
                         remedy=f"log in with 'su -' or 'sudo -i', or {way}",
                     )
+
+
+def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
+    """Return the error for an account without a logon; it names the accounts that have one."""
+    names = sorted(each.parent.name for each in state_dir().glob("*/account.json"))
+    there = f" (accounts on this computer: {', '.join(names)})" if names else ""
+    return NotLoggedOn(
+        f"the account {paths.account!r} is not logged on",
+        remedy=f"run zonedrive logon URL{paths.option}{there}",
+    )
 
 
 def require_file(path: Path) -> None:

@@ -58,6 +58,8 @@ def test_a_new_token_is_the_only_thing_printed(shell: Machine, deployment: Deplo
     assert (token["expired"], token["record"]["validity"]) == (False, 3 * 86_400)
     table = shell.done("tokens", "list")
     assert "backup job" in table and str(token["id"]) in table and secret not in table
+    assert "3 days" in table and table.count("this logon") == 1
+    assert [one["name"] for one in listed(shell) if one["this_logon"]] != ["backup job"]
     told = shell.done("tokens", "list", "--help")
     assert all(f'"{name}"' in told for name in token)
 

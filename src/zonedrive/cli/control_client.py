@@ -17,7 +17,14 @@ from zonedrive.daemon import lock, protocol
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, quoted, require_folders, state_dir
+from zonedrive.paths import (
+    DEFAULT_ACCOUNT,
+    AccountPaths,
+    not_logged_on,
+    quoted,
+    require_folders,
+    state_dir,
+)
 
 ASK_SECONDS = 90.0
 LISTEN_SECONDS = 5.0  # maximum time in seconds for a daemon to create its socket again
@@ -181,10 +188,7 @@ def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     Raises ConfigError if no folder for its data can be used.
     """
     require_folders(paths)
-    return NotLoggedOn(
-        f"the account {paths.account!r} is not logged on",
-        remedy=f"run zonedrive logon URL{paths.option}",
-    )
+    return not_logged_on(paths)
 
 
 def running(paths: AccountPaths) -> bool:

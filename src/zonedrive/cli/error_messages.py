@@ -7,7 +7,14 @@ import traceback
 from pathlib import Path
 
 from zonedrive import __version__, paths
-from zonedrive.errors import NotLoggedOn, ReplyLost, Unavailable, Unreachable, ZonedriveError
+from zonedrive.errors import (
+    BadOption,
+    NotLoggedOn,
+    ReplyLost,
+    Unavailable,
+    Unreachable,
+    ZonedriveError,
+)
 
 FAILED = 1
 USAGE = 2
@@ -36,6 +43,8 @@ def exit_code(error: Exception) -> int:
     """Return the exit code of the process for `error`."""
     if isinstance(error, NotLoggedOn):
         return NOT_LOGGED_ON
+    if isinstance(error, BadOption):
+        return USAGE
     return UNREACHABLE if isinstance(error, Unreachable) else FAILED
 
 

@@ -10,7 +10,7 @@ import click
 from zonedrive.cli import control_client, sync, text_output
 from zonedrive.cli.error_messages import NOT_LOGGED_ON
 from zonedrive.cli.options import account_option, timeout_option
-from zonedrive.errors import StoreError, ZonedriveError
+from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
 from zonedrive.formatting import saved, verb
 from zonedrive.paths import AccountPaths
 
@@ -40,7 +40,12 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     from zonedrive.logon.secrets import open_store
 
     paths = AccountPaths(account)
-    found = Account.load(paths)
+    try:
+        found = Account.load(paths)
+    except NotLoggedOn as missing:
+        names = ", ".join(each.account for each in control_client.accounts())
+        there = f"accounts on this computer: {names}" if names else ""
+        raise NotLoggedOn(f"{missing.message}: nothing to do", remedy=there) from missing
     for folder in (paths.state, paths.cache):
         if said := local_data.read_only(folder):
             raise ZonedriveError(f"nothing can be destroyed: {said}")

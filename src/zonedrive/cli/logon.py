@@ -9,7 +9,9 @@ argument or the environment.
 import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +20,7 @@ from zonedrive import config
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import BrowserPrompt
 from zonedrive.cli.options import LocalPath, Text, account_option, timeout_option
-from zonedrive.errors import CredentialsRefused, ZonedriveError
+from zonedrive.errors import BadOption, ConfigError, CredentialsRefused, ZonedriveError
 from zonedrive.paths import AccountPaths, require_folders
 
 if TYPE_CHECKING:
@@ -66,7 +68,8 @@ class LogonOptions:
         url = self.base_url or shared.base_url
         if url is None:
             raise click.UsageError("Missing argument 'BASE_URL': this computer has no default.")
-        found = replace(self, base_url=base_url(url))
+        with _usage(given=self.base_url):
+            found = replace(self, base_url=base_url(url))
         shared.check_service(str(found.base_url))
         if self.idp is not None and self.personal_id is not None:
             raise click.UsageError("--idp and --personal-id exclude each other.")
@@ -74,7 +77,20 @@ class LogonOptions:
             raise click.UsageError("--password-stdin is not for a sign-on in a browser.")
         if self.password_stdin and not self.username:
             raise click.UsageError("--password-stdin needs --username.")
+        self._require_files()
         return found
+
+    def _require_files(self) -> None:
+        """Raise BadOption if a file of an option, or a profile, does not exist."""
+        from zonedrive.logon.logon import read_certificates
+        from zonedrive.remote.profiles.load import require_profile
+
+        if self.ca_file is not None:
+            with _usage("--ca-file", given=self.ca_file):
+                read_certificates(Path(self.ca_file))
+        if self.profile is not None:
+            with _usage("--profile", given=self.profile):
+                require_profile(self.profile)
 
     def wish(self) -> "LogonRequest":
         """Return the options of the logon request."""
@@ -105,6 +121,18 @@ class LogonOptions:
         if self.idp is not None:
             return Offer("idp", self.idp)
         return None if self.personal_id is None else Offer("personal-id", self.personal_id)
+
+
+@contextlib.contextmanager
+def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
+    """Raise an error about the value `given` of an option or argument as BadOption."""
+    try:
+        yield
+    except ConfigError as wrong:
+        if given is None:
+            raise
+        named = f"{option}: " if option else ""
+        raise BadOption(f"{named}{wrong.message}", remedy=wrong.remedy) from wrong
 
 
 @click.command()
@@ -255,7 +283,7 @@ class Terminal:
         from zonedrive.logon.secrets import Secret
 
         if self._password_stdin:
-            missing = "standard input is empty; its first line must be the password"
+            missing = "standard input is empty, and --password-stdin reads the password from it"
             return Secret(self._line("password", missing))
         return Secret(_prompt("Password", hidden=True))
 
@@ -301,17 +329,17 @@ class Terminal:
 
 
 def _line(missing: str) -> str:
-    """Return a secret from standard input. Raises CredentialsRefused."""
+    """Return a secret from standard input. Raises BadOption if there is none."""
     line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
     if len(line) > LONGEST_PASSWORD:
-        raise CredentialsRefused("a line of standard input is too long")
+        raise BadOption("a line of standard input is too long")
     try:
         text = line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         # The decoder's exception is dropped because it contains the line.
-        raise CredentialsRefused("a line of standard input is not UTF-8 text") from None
+        raise BadOption("a line of standard input is not UTF-8 text") from None
     if not text:
-        raise CredentialsRefused(missing)
+        raise BadOption(missing)
     return text
 
 

@@ -94,15 +94,17 @@ def list_tokens(account: str, as_json: bool) -> None:
     shows the fields that this deployment sends, under their own names.
 
     \b
-    --json: an array of {"id", "name", "expires", "expired", "record"}
+    --json: an array of {"id", "name", "expires", "expired", "this_logon", "record"}
       id, name  text, or null
       expires   a time such as 2026-11-21T14:03:07+00:00, or null
       expired   true, false or null
+      this_logon  true for the token that this account uses
       record    the token's fields as the deployment sends them
     """
     found = ask_directory(account, lambda directory: directory.tokens())
     now_ns = time.time_ns()
-    objects = [_object(token, now_ns) for token in found]
+    own = _own_id(account)
+    objects = [_object(token, now_ns) | {"this_logon": token.id == own} for token in found]
     if as_json:
         text_output.as_json(objects)
         return
@@ -184,15 +186,7 @@ def revoke(token: str, account: str) -> None:
 
     This needs a profile, given at logon, that defines the operation.
     """
-    from zonedrive.logon import open_store
-    from zonedrive.logon.account import Account
-    from zonedrive.logon.bearer_auth import load_bearer
-    from zonedrive.paths import AccountPaths
-
-    paths = AccountPaths(account)
-    Account.load(paths)
-    own = load_bearer(open_store(paths))
-    if own is not None and own.id == token:
+    if _own_id(account) == token:
         raise click.UsageError("That is the token of this account: use 'zonedrive logoff'.")
     try:
         ask_service(account, lambda client: client.revoke_token(token))
@@ -201,6 +195,16 @@ def revoke(token: str, account: str) -> None:
             f"there is no token {token!r}", remedy="see 'zonedrive tokens list'"
         ) from wrong
     text_output.line(f"revoked {token}")
+
+
+def _own_id(account: str) -> str | None:
+    """Return the id of the token that the account uses, or None if it uses none."""
+    from zonedrive.logon import open_store
+    from zonedrive.logon.bearer_auth import load_bearer
+    from zonedrive.paths import AccountPaths
+
+    own = load_bearer(open_store(AccountPaths(account)))
+    return (own.id or None) if own is not None and own.kind == "token" else None
 
 
 def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: Any) -> "NewToken":
@@ -255,8 +259,20 @@ def _row(shown: dict[str, Any]) -> dict[str, Any]:
         )
     elif "expiry" in shown["record"]:
         row["expires"] = shown["record"]["expiry"]
+    if shown["this_logon"]:
+        row["used by"] = "this logon"
     rest = {key: value for key, value in shown["record"].items() if key not in KNOWN}
+    if isinstance(life := rest.get("validity"), int) and not isinstance(life, bool):
+        rest["validity"] = _life(life)
     return row | {"id": shown["id"]} | {key: rest[key] for key in rest if key not in row}
+
+
+def _life(seconds: int) -> str:
+    """Return the lifetime of a token, given in seconds, in the largest unit without a remainder."""
+    for length, unit in ((DAY, "day"), (3600, "hour"), (60, "minute")):
+        if seconds and seconds % length == 0:
+            return text_output.count(seconds // length, unit)
+    return text_output.count(seconds, "second")
 
 
 # ---- scopes ----

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from zonedrive.config import NAMES
-from zonedrive.errors import ConfigError
+from zonedrive.errors import BadOption
 
 # Passed to libfuse or the kernel unchanged.
 KERNEL = frozenset([
@@ -46,7 +46,7 @@ class Options:
 def parse(texts: tuple[str, ...] | list[str]) -> Options:
     """Parse the values of all `-o`, each a list separated by commas (`\\,` is a plain comma).
 
-    Raises ConfigError for an unknown option.
+    Raises BadOption for an unknown option.
     """
     kernel: list[str] = []
     settings: dict[str, str] = {}
@@ -63,12 +63,12 @@ def parse(texts: tuple[str, ...] | list[str]) -> Options:
         elif word == "debug":
             debug = True
         elif name == "max_read" and not re.fullmatch(r"[0-9]+", value):
-            raise ConfigError(f"-o max_read: {value!r} is not a number of bytes")
+            raise BadOption(f"-o max_read: {value!r} is not a number of bytes")
         elif name in REFUSED:
-            raise ConfigError(f"-o {name} cannot be set: {REFUSED[name]}")
+            raise BadOption(f"-o {name} cannot be set: {REFUSED[name]}")
         elif name not in IGNORED and not name.startswith(("x-", "X-")):
             near = difflib.get_close_matches(name, (*NAMES, *KERNEL), 1)
-            raise ConfigError(
+            raise BadOption(
                 f"-o {name} is unknown",
                 remedy=f"did you mean {near[0]}?" if near else "see 'man zonedrive.toml'",
             )

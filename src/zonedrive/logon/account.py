@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from zonedrive.errors import ConfigError, NotLoggedOn
-from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, write_private
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, not_logged_on, write_private
 from zonedrive.remote.urls import base_url
 
 
@@ -38,10 +38,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         try:
             account = cls._read(paths.account_file)
         except (FileNotFoundError, NotADirectoryError) as missing:
-            raise NotLoggedOn(
-                f"the account {paths.account!r} is not logged on",
-                remedy=f"run zonedrive logon URL{paths.option}",
-            ) from missing
+            raise not_logged_on(paths) from missing
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as wrong:
             if (copy := cls.load_copy(paths)) is not None:
                 return copy

@@ -12,6 +12,9 @@ without being sent.
 """
 
 import contextlib
+import os
+import pwd
+import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -77,6 +80,16 @@ def load_bearer(store: SecretStore) -> Bearer | None:
     if bearer is None or not fits_header(bearer.secret):
         raise StoreError("the stored logon is damaged", remedy="log on again")
     return bearer
+
+
+def token_name(account: str) -> str:
+    """Return the name of a new token, by which people tell their tokens apart at the service."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may have no entry for its user
+        user = str(os.getuid())
+    day = time.strftime("%Y-%m-%d %H:%M")
+    return f"zonedrive on {socket.gethostname()} ({user}, account {account}, {day})"
 
 
 def fits_header(secret: str) -> bool:

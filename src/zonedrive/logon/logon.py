@@ -9,8 +9,8 @@ INVARIANT: a bearer that is not stored, or no longer stored, is ended at the ser
 told about it.
 """
 
+import errno
 import re
-import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
 from pathlib import Path
@@ -129,7 +129,7 @@ class Logon:
         profile = self._profile(self._wish.default_profile if used == "published" else used)
         used_ca = former.ca_file if former and alike else None
         ca_file = self._wish.ca_file or used_ca or self._wish.default_ca_file
-        certificates = None if ca_file is None else _certificates(Path(ca_file))
+        certificates = None if ca_file is None else read_certificates(Path(ca_file))
         if former is not None and not alike:
             before.refuse_takeover()
         store = self._usable_store()
@@ -340,7 +340,7 @@ class Logon:
         days = self._wish.token_days
         if days is None:
             return await self._session(access, signed_on, profile)
-        name = f"zonedrive on {socket.gethostname()}"
+        name = bearer_auth.token_name(self._paths.account)
         perhaps = f"a token named {name!r} may have been made all the same"
         try:
             token = await obtain_token(access, signed_on, name, days)
@@ -383,13 +383,15 @@ def _described(bearer: Bearer) -> str:
     return f"by {bearer.kind}{f' until {bearer.until}' if bearer.until else ''}"
 
 
-def _certificates(path: Path) -> bytes:
+def read_certificates(path: Path) -> bytes:
     """Return only the certificates in a PEM file, excluding other content such as a key."""
     require_file(path)
     try:
         with path.open("rb") as file:
             found = _CERTIFICATE.findall(file.read(LONGEST))
     except OSError as wrong:
+        if wrong.errno == errno.ENOENT:
+            raise ConfigError(f"{path} does not exist") from wrong
         raise ConfigError(f"{path} cannot be read ({wrong.strerror})") from wrong
     if not found:
         raise ConfigError(

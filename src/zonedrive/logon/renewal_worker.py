@@ -41,7 +41,7 @@ from zonedrive.errors import (
 from zonedrive.logon import bearer_auth
 from zonedrive.logon.account import Account
 from zonedrive.logon.api import LogonApi, open_access
-from zonedrive.logon.bearer_auth import Bearer
+from zonedrive.logon.bearer_auth import Bearer, token_name
 from zonedrive.logon.flow import (
     BLOCKED,
     Flow,
@@ -162,14 +162,16 @@ class Renewer:
                 if bearer.kind == "token":
                     here = LoggedOn(bearer, account.user_id, password)
                     self._sent = "token"
-                    return await obtain_token(access, here, _name(), days)
+                    return await obtain_token(
+                        access, here, bearer_auth.token_name(account.name), days
+                    )
                 return await self._session(access, account, password, former=bearer)
         fresh = await self._session(access, account, password)
         if bearer is not None and bearer.kind == "session":
             return fresh
         try:
             here = LoggedOn(fresh, account.user_id, password)
-            token = await obtain_token(access, here, _name(), days)
+            token = await obtain_token(access, here, token_name(account.name), days)
         except RemoteError:
             return fresh  # as at a logon: keep the session if there is no token
         await leave_session(access, token)
@@ -251,10 +253,6 @@ def _days(bearer: Bearer | None) -> int:
     if bearer is None or bearer.kind != "token" or not 0 < bearer.began_ns < bearer.expires_ns:
         return TOKEN_DAYS
     return max(1, round((bearer.expires_ns - bearer.began_ns) / DAY_NS))
-
-
-def _name() -> str:
-    return f"zonedrive on {os.uname().nodename}"
 
 
 def _scrypt(password: Secret, salt: bytes) -> bytes:

@@ -29,22 +29,24 @@ def test_a_mounting_point_that_cannot_be_used_is_one_line(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "cause"),
+    ("option", "cause", "code"),
     [
-        ("settel=1", "-o settel is unknown"),
-        ("settle=soon", "settle"),
-        ("close=never", "close"),
-        ("max_read=x", "-o max_read: 'x' is not a number of bytes"),
-        ("profile=/nowhere.toml", "/nowhere.toml"),
+        ("settel=1", "-o settel is unknown", 2),
+        ("settle=soon", "settle", 2),
+        ("close=never", "close", 2),
+        ("max_read=x", "-o max_read: 'x' is not a number of bytes", 2),
+        ("profile=/nowhere.toml", "/nowhere.toml", 1),
     ],
 )
 @pytest.mark.parametrize("foreground", [True, False])
-def test_a_wrong_option_is_one_line(home: Path, option: str, cause: str, foreground: bool) -> None:
+def test_a_wrong_option_is_one_line(
+    home: Path, option: str, cause: str, code: int, foreground: bool
+) -> None:
     """The line is the same in the background and in the foreground."""
     log_on()
     (home / "Z").mkdir()
     failed = run("mount", "Z", "-o", option, *(["-f"] if foreground else []))
-    assert (failed.returncode, failed.stdout) == (1, "")
+    assert (failed.returncode, failed.stdout) == (code, "")
     assert failed.stderr.count("\n") == 1, failed.stderr
     assert cause in failed.stderr
     assert mountpoint.at(home / "Z") is None

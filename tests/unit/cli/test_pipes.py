@@ -36,9 +36,10 @@ def test_what_is_read_again_must_be_a_file(
     *words, last = command.split()
     given = [*words, last + name] if last.endswith("=") else [*words, last, name]
     failed = run(*given)
-    assert failed.returncode == 1
-    said = f"zonedrive: {name} is a pipe or a device; name a file, because it is read repeatedly\n"
-    assert failed.stderr == said
+    option = f"{last}: " if words[0] == "logon" else ""
+    assert failed.returncode == (2 if option else 1)
+    said = f"{name} is a pipe or a device; name a file, because it is read repeatedly"
+    assert failed.stderr == f"zonedrive: {option}{said}\n"
 
 
 def test_a_scope_may_come_through_a_pipe(pipe: Path) -> None:

@@ -115,13 +115,16 @@ def test_a_name_at_the_beginning_of_a_message_stays_as_it_is() -> None:
 
 
 def test_exit_codes_follow_the_kind_of_error() -> None:
-    """3: the logon is missing or refused; 4: the service cannot be reached; 1: all other errors."""
+    """2: wrong usage; 3: the logon is missing or refused; 4: the service cannot be reached; 1: all
+    other errors."""
     for kind in _all_kinds():
         expected = 1
         if issubclass(kind, errors.NotLoggedOn):
             expected = 3
         elif issubclass(kind, errors.Unreachable):
             expected = 4
+        elif issubclass(kind, errors.BadOption):
+            expected = 2
         if kind.__module__ == "zonedrive.errors":
             assert exit_code(kind("x")) == expected, kind
 
@@ -139,7 +142,6 @@ def test_exit_codes_follow_the_kind_of_error() -> None:
         ["trash"],
         ["restore", "x"],
         ["versions", "x"],
-        ["logoff"],
     ],
 )
 def test_without_a_logon_it_says_so_and_exits_with_3(arguments: list[str], home: Path) -> None:
@@ -218,7 +220,7 @@ def test_a_logon_with_closed_input_says_what_is_missing() -> None:
     terminal = Terminal(password_stdin=True, code=None)
     with open(os.devnull) as nothing, pytest.MonkeyPatch.context() as patch:  # noqa: PTH123
         patch.setattr("sys.stdin", nothing)
-        with pytest.raises(errors.CredentialsRefused, match="standard input is empty"):
+        with pytest.raises(errors.BadOption, match="standard input is empty"):
             terminal.password()
         for ask in (_username, Terminal(password_stdin=False, code=None).password):
             with pytest.raises(click.UsageError, match="no terminal"):

@@ -157,13 +157,13 @@ def test_a_password_of_any_characters(here: Here, deployment: Deployment) -> Non
 @pytest.mark.parametrize("text", ["", "\n", "x" * 5000 + "\n"])
 def test_no_password(here: Here, deployment: Deployment, text: str) -> None:
     """Without a password no request is sent."""
-    one_line(logon(here, deployment, text=text), 3)
+    one_line(logon(here, deployment, text=text), 2)
 
 
 def test_plain_http(here: Here, deployment: Deployment) -> None:
     """Plain HTTP is refused before any request."""
     url = deployment.base_url.replace("https", "http")
-    one_line(logon(here, deployment, url=url), 1, "plain HTTP")
+    one_line(logon(here, deployment, url=url), 2, "plain HTTP")
 
 
 def test_a_host_that_does_not_answer(here: Here, deployment: Deployment) -> None:
@@ -190,10 +190,10 @@ def test_a_host_of_another_authority(here: Here, deployment: Deployment, tmp_pat
 def test_a_bad_authority_file(
     here: Here, deployment: Deployment, tmp_path: Path, text: str | None
 ) -> None:
-    """Exit code 1, and the line names the file."""
+    """Exit code 2, and the line names the file."""
     if text is not None:
         (tmp_path / "ca.pem").write_text(text)
-    one_line(logon(here, deployment, ca_file=tmp_path / "ca.pem"), 1, "ca.pem")
+    one_line(logon(here, deployment, ca_file=tmp_path / "ca.pem"), 2, "ca.pem")
 
 
 def test_a_bad_profile(here: Here, deployment: Deployment, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_bad_profile(here: Here, deployment: Deployment, tmp_path: Path) -> No
     (tmp_path / "p.toml").write_text('[delete]\nmethod = "DELETE"\npath = "https://evil/{entry}"\n')
     ended = logon(here, deployment, "--profile", str(tmp_path / "p.toml"))
     one_line(ended, 1, "p.toml, line 3", "another host")
-    one_line(logon(here, deployment, "--profile", "nothing"), 1, "published or sandbox")
+    one_line(logon(here, deployment, "--profile", "nothing"), 2, "published or sandbox")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_code_from_a_device(here: Here) -> None:
         one_line(logon(here, deployment), 3, "--code")
         one_line(logon(here, deployment, "--code", "000000"), 3, "code")
         typed = f"{PASSWORD}\n{pyotp.TOTP(SECRET).now()}\n"
-        one_line(logon(here, deployment, "--code", "-"), 3, "one-time code")
+        one_line(logon(here, deployment, "--code", "-"), 2, "one-time code")
         ended = logon(here, deployment, "--code", "-", text=typed)
         assert ended.returncode == 0, ended.stderr
         here.done("zones")

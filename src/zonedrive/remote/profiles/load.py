@@ -84,6 +84,14 @@ def load_profile(name_or_path: str) -> Profile:
     return parse_profile(source.read_text("utf-8"), name_or_path, f"{name_or_path}.toml")
 
 
+def require_profile(name_or_path: str) -> None:
+    """Raise ProfileError if there is no such profile, or its file cannot be read."""
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        _read(expanded(name_or_path))
+    elif not (SYSTEM_FOLDER / "profiles" / f"{name_or_path}.toml").exists():
+        load_profile(name_or_path)
+
+
 def packaged() -> list[str]:
     """Return the names of the profiles that ship with zonedrive, sorted."""
     folder = resources.files(__package__)

@@ -1,0 +1,59 @@
+"""A wrong option or argument exits with 2, also if a file or a setting shows that it is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.stand_in import log_on, run
+
+LOGON = ("logon", "https://a.example", "--username", "u", "--password-stdin")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("mount", "Z", "-o", "refesh=3"), "-o refesh is unknown; did you mean refresh?"),
+        (("mount", "Z", "-o", "close=later"), "-o: close cannot be 'later'; use background or"),
+        (("mount", "Z", "-o", "cache_size=x"), "-o: cache_size cannot be 'x'; use a number of"),
+        ((*LOGON, "--ca-file", "none.pem"), "--ca-file: none.pem does not exist"),
+        ((*LOGON, "--ca-file", "empty.pem"), "--ca-file: empty.pem holds no certificate"),
+        ((*LOGON, "--profile", "none.toml"), "--profile: the profile none.toml cannot be read"),
+        ((*LOGON, "--profile", "nothing"), "--profile: there is no profile 'nothing'"),
+        (("logon", "ftp://a.example"), "'ftp://a.example' is not an https:// address"),
+        (("logon", "http://a.example"), "'http://a.example' is plain HTTP"),
+    ],
+)
+def test_a_wrong_value_is_wrong_usage(home: Path, arguments: tuple[str, ...], said: str) -> None:
+    """Nothing is sent, and the line names the option."""
+    log_on()
+    (home / "Z").mkdir()
+    (home / "empty.pem").touch()
+    failed = run(*arguments)
+    assert failed.returncode == 2, failed.stderr
+    assert failed.stderr.startswith(f"zonedrive: {said}")
+    assert failed.stderr.count("\n") == 1
+
+
+def test_an_unknown_account_is_told_the_others(home: Path) -> None:
+    """A typing error in --account is found at once."""
+    log_on("default")
+    log_on("work", "https://b.example")
+    failed = run("zones", "--account", "wrok")
+    assert failed.returncode == 3
+    assert failed.stderr == (
+        "zonedrive: the account 'wrok' is not logged on; run zonedrive logon URL --account wrok"
+        " (accounts on this computer: default, work)\n"
+    )
+    failed = run("logoff", "--account", "wrok")
+    assert failed.returncode == 3
+    assert failed.stderr == (
+        "zonedrive: the account 'wrok' is not logged on: nothing to do; accounts on this computer:"
+        " default, work\n"
+    )
+
+
+def test_logging_off_without_a_logon(home: Path) -> None:
+    """The state that the user wants is there already."""
+    failed = run("logoff")
+    assert failed.returncode == 3
+    assert failed.stderr == "zonedrive: the account 'default' is not logged on: nothing to do\n"

@@ -14,6 +14,7 @@ from tests.harness.waiting import eventually
 
 A11Y = "org.a11y.atspi."
 FOCUSED, SHOWING = 12, 25  # AtspiStateType
+ON_SCREEN = 0
 IN_WINDOW = 1  # AtspiCoordType
 NEWER = {"button": "push button", "status bar": "statusbar"}  # names of roles, and older ones
 DESKTOP = ("org.a11y.atspi.Registry", "/org/a11y/atspi/accessible/root")
@@ -120,9 +121,9 @@ class Item:
     def focus(self) -> None:
         self._ask(A11Y + "Component", "GrabFocus")
 
-    def centre(self) -> tuple[int, int]:
-        """Return the middle of the item in its window, in pixels."""
-        x, y, width, height = self._ask(A11Y + "Component", "GetExtents", "u", IN_WINDOW)
+    def centre(self, origin: int = IN_WINDOW) -> tuple[int, int]:
+        """Return the middle of the item in its window or ON_SCREEN, in pixels."""
+        x, y, width, height = self._ask(A11Y + "Component", "GetExtents", "u", origin)
         return x + width // 2, y + height // 2
 
     def write(self, text: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from tests.desktop.looking import DESKTOP, Item, accessibility
+from tests.desktop.looking import DESKTOP, ON_SCREEN, Item, accessibility
 from tests.harness.bus import connected
 from tests.harness.waiting import eventually
 
@@ -84,6 +84,14 @@ class Session:
             self._windows[name] = eventually(lambda: self._search(name), what=f"{name} is shown")
         focus = ["xdotool", "windowfocus", "--sync", self._windows[name]]
         subprocess.run(focus, env=self.environment, timeout=30, check=True)
+
+    def click(self, item: Item) -> None:
+        """Click on an item with the mouse."""
+        x, y = item.centre(ON_SCREEN)
+        subprocess.run(
+            ["xdotool", "mousemove", str(x), str(y), "click", "1"],
+            env=self.environment, timeout=30, check=True,
+        )  # fmt: skip
 
     def _search(self, name: str) -> str:
         """Return the number of the newest window of a program, or ""."""

@@ -17,7 +17,7 @@ from zonedrive.daemon.compose import Parts
 from zonedrive.daemon.notification_client import Button, Notification
 from zonedrive.errors import NotLoggedOn, ZonedriveError
 from zonedrive.logon.account import Account
-from zonedrive.logon.bearer_auth import Bearer
+from zonedrive.logon.bearer_auth import REJECTED, Bearer
 from zonedrive.remote.connectivity import State
 from zonedrive.translation import translated
 
@@ -161,7 +161,7 @@ def _lead(bearer: Bearer, possible: bool) -> int:
 
 def _reason(error: ZonedriveError | None) -> str:
     """Return a sentence; an end that needs no explanation is told in the person's language."""
-    if error is None or type(error) is NotLoggedOn:
+    if error is None or REJECTED in error.message:
         return translated("Your logon has ended.")
     text = error.message
     return f"{text[:1].upper()}{text[1:]}."

@@ -38,6 +38,8 @@ TURN_SECONDS = 30.0  # longer than a renewal takes
 LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
 _YEAR_9999 = 253_370_764_800 * 10**9
 
+REJECTED = "the service does not accept the logon, or it has ended"
+
 
 class Bearer(msgspec.Struct, frozen=True):
     """Proof of identity: a token or a session id."""
@@ -294,7 +296,7 @@ class _Ended(NotLoggedOn):
 
     def __init__(self, command: str) -> None:
         super().__init__(
-            "the service does not accept the logon, or it has ended",
+            REJECTED,
             remedy=f"run '{command or 'zonedrive logon URL'}'",
             status=httpx.codes.UNAUTHORIZED,
         )

@@ -220,7 +220,7 @@ async def test_an_ended_logon_is_notified_once(
     watched = Watched(paths, "token", 90, Renewing())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watched.vigil.watch_state)
-        refused = NotLoggedOn("the service does not accept the logon")
+        refused = NotLoggedOn("the service does not accept the logon, or it has ended")
         await trio.sleep(1)
         watched.link.note_failure(refused)
         await trio.sleep(1)

@@ -69,6 +69,7 @@ def test_a_folder_is_safe_whatever_editors_leave_in_it(mounted: Mounted) -> None
     assert "local" not in mounted.machine.done("status", mounted.root / "empty")
     assert set(mounted.status()) == {
         "account", "base_url", "mountpoint", "pid", "state", "outbox", "uploads", "cache", "tree",
+        "paused", "held",
     }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from tests.harness.waiting import PATIENCE_SECONDS, eventually
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 START_SECONDS = 60.0
+SCRIPT_SECONDS = 240  # of one script in a page, on a busy machine
 DRIVERS = ("chromedriver", "chromium.chromedriver")
 
 
@@ -44,7 +45,7 @@ class Chromium:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, "DISPLAY": display} if display else None,
             )  # fmt: skip
-        self._http = httpx.Client(timeout=START_SECONDS, trust_env=False)
+        self._http = httpx.Client(timeout=SCRIPT_SECONDS, trust_env=False)
         self._session = ""
         try:
             port = eventually(self._port, START_SECONDS, what="chromedriver says its port")
@@ -83,6 +84,7 @@ class Chromium:
         said = self._http.post("/session", json={"capabilities": wanted})
         assert said.is_success, said.text
         self._session = said.json()["value"]["sessionId"]
+        self._ask("POST", "/timeouts", {"script": SCRIPT_SECONDS * 1000})
 
     def close(self) -> None:
         """Stop the browser and all of its processes."""

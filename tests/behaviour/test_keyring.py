@@ -118,7 +118,7 @@ def test_a_unit_waits_for_a_keyring_without_asking_again(desk: Mounted, ring: Ri
                 assert "EXTEND_TIMEOUT_USEC=" in said
                 assert "STATUS=waiting: the keyring is locked; unlock it" in said
             found = desk.machine.run("status")  # nothing waits, so it needs no key
-            assert ": not mounted, " in found.stdout, found.stderr
+            assert ": not mounted; " in found.stdout, found.stderr
             ring.stop()
             ring.start()  # unlocked again
             while not (said := manager.recv(4096).decode()).startswith("READY=1"):

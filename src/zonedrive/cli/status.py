@@ -1,6 +1,7 @@
 """Command `status`: pending changes, their upload, and the cache, once or until Ctrl-C.
 
-INVARIANT: the first line says whether all written data is on the service.
+INVARIANT: the first line says whether all written data is on the service. Only lines that say how
+to log on again come before it.
 INVARIANT: however the live view ends (Ctrl-C, a signal, an error, a closed terminal), the terminal
 is restored: the cursor is visible, and the previous lines are back. Without a terminal, or on one
 without cursor control, nothing is overwritten.
@@ -53,7 +54,7 @@ ENDED = {"mountpoint": None, "pid": None, "state": "offline"}
 NOT_SENDING = {
     "offline": "the service cannot be reached: cached files can be read, and changes wait and are"
     " sent when it is back",
-    "logon-required": "you are logged off: cached files can be read, and changes wait",
+    "logon-required": "",  # said in the first line
 }
 """Explanation of each state but `online`."""
 
@@ -279,8 +280,16 @@ def _lines(found: Status, *, part: bool) -> Iterator[tuple[str, str]]:
         yield "", ""
         yield "before that:", ""
     place = f"mounted at {found['mountpoint']}" if found["mountpoint"] else "not mounted"
+    if found["pid"] and found["state"] == "logon-required":
+        yield "you are logged off: cached files can be read, and changes wait", "bold yellow"
+        if found.get("remedy"):
+            yield f"run: {found['remedy']}", "bold yellow"
     yield verdict(found, part=part), "bold"
-    yield f"{found['account']}: {place}, {found['state']}", ""
+    if found["pid"]:
+        yield f"{found['account']}: {place}, {found['state']}", ""
+    else:
+        mount = "" if found.get("died") else f"; run: {_command('mount DIR', found)}"
+        yield f"{found['account']}: not mounted{mount}", ""
     yield from _notes(found)
     yield f"service  {found['base_url']}", ""
     names = ("pending", "uploading", "failed")
@@ -309,15 +318,14 @@ def _notes(found: Status) -> Iterator[tuple[str, str]]:
         text = f"failing, and retried automatically: {each['task']}{times} ({each['error']})"
         yield text, "bold red"
     if not found["pid"] and _waiting(found) and not died:
-        mount = _command("mount DIR", found)
-        yield f"nothing is sent while it is not mounted; run: {mount}", "yellow"
+        yield "nothing is sent while it is not mounted", "yellow"
     if found.get("paused"):
         yield f"{_pause(found)}; run: {_command('resume', found)}", "yellow"
     if found["pid"] and found["state"] in NOT_SENDING:
-        yield NOT_SENDING[found["state"]], "yellow"
-        for word, name in (("why", "reason"), ("run", "remedy")):
-            if found.get(name):
-                yield f"{word}: {found[name]}", "yellow"
+        if said := NOT_SENDING[found["state"]]:
+            yield said, "yellow"
+        if found.get("reason"):
+            yield f"why: {found['reason']}", "yellow"
     staying = _staying(found)
     is_in_verdict = not _waiting(found) and len(staying) == 1
     for one in found.get("named", []):
@@ -390,7 +398,9 @@ def _uploads(found: Status, rows: int) -> list["RenderableType"]:
         shown += [words(""), words("failed, and retried automatically:", "bold")]
         shown += [words(f"  {one['path']}: {one['error']}", "red") for one in failed]
     if others:
-        has_errors = any(one["error"] for one in others)
+        reasons = {one["error"] for one in others if one["error"]}
+        # The lines above have the reason why nothing is sent.
+        has_errors = reasons and found["state"] not in NOT_SENDING
         table = [_row(one) | ({"why": one["error"] or ""} if has_errors else {}) for one in others]
         shown += [words(""), grid(table, right=["size", "sent"])]
     return shown

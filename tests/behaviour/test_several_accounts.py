@@ -76,9 +76,11 @@ def test_one_account_ends_without_the_other(
 
 def test_what_to_do_names_the_account(machine: Machine, deployment: Deployment) -> None:
     """The command in a remedy names the same account."""
-    for command in (["status"], ["zones"], ["sync"], ["logoff"], ["mount", "."]):
+    for command in (["status"], ["zones"], ["sync"], ["mount", "."]):
         said = machine.run(*command, "--account", "work").stderr
         assert "run zonedrive logon URL --account work" in said, command
+    said = machine.run("logoff", "--account", "work").stderr
+    assert "the account 'work' is not logged on: nothing to do" in said
     said = machine.run("doctor", "--account", "work").stdout
     assert "run 'zonedrive logon URL --account work'" in said
     machine.log_on(deployment, profile="sandbox", options=("--account", "work"))

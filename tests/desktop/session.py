@@ -85,13 +85,21 @@ class Session:
         focus = ["xdotool", "windowfocus", "--sync", self._windows[name]]
         subprocess.run(focus, env=self.environment, timeout=30, check=True)
 
-    def click(self, item: Item) -> None:
-        """Click on an item with the mouse."""
-        x, y = item.centre(ON_SCREEN)
-        subprocess.run(
-            ["xdotool", "mousemove", str(x), str(y), "click", "1"],
-            env=self.environment, timeout=30, check=True,
-        )  # fmt: skip
+    def click(self, button: Item) -> None:
+        """Click on a notification's button with the mouse, until the notification goes.
+
+        Its window takes no click while it is still coming in.
+        """
+        x, y = button.centre(ON_SCREEN)
+
+        def taken() -> bool:
+            for words in (("mousemove", str(x - 5), str(y)), ("mousemove", str(x), str(y))):
+                subprocess.run(["xdotool", *words], env=self.environment, timeout=30, check=True)
+            click = ["xdotool", "click", "1"]
+            subprocess.run(click, env=self.environment, timeout=30, check=True)
+            return button.is_gone()
+
+        eventually(taken, what="the notification takes a click")
 
     def _search(self, name: str) -> str:
         """Return the number of the newest window of a program, or ""."""

@@ -2,11 +2,9 @@
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 from tests.desktop.extensions import screenshot
-from tests.desktop.looking import ON_SCREEN
 from tests.desktop.session import Session
 from tests.desktop.test_file_manager import SERVICES
 from tests.harness.machine import Mounted
@@ -40,8 +38,6 @@ def test_a_conflict_is_shown_with_buttons(mounted: Mounted, session: Session) ->
     button = session.screen.find("push button", "Show both versions")
     if PICTURES:
         screenshot(session, Path(PICTURES, "notification.png"))
-    x, y = button.centre(ON_SCREEN)
-    for words in (("mousemove", str(x - 5), str(y)), ("mousemove", str(x), str(y), "click", "1")):
-        subprocess.run(["xdotool", *words], env=session.environment, check=True, timeout=30)
+    session.click(button)
     eventually(opened.exists, what="the browser opens")
     os.kill(int(opened.read_text()), signal.SIGTERM)

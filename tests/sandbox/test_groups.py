@@ -294,6 +294,7 @@ def test_the_members_of_a_zone_are_listed(private: Zone, service: Service, alice
         assert (found[BOB]["memberType"], found[BOB]["authorization"]) == ("User", "Internal")
     stranger = service.person("dave").get(f"{private.own}/members")
     assert refusal(stranger) == (403, "INVALID_ACCESS")
+    alice.delete(group.url)
 
 
 def test_everybody_may_list_users(carol: Person) -> None:

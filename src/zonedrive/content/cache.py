@@ -88,6 +88,7 @@ class Cache:
         self._gathering = False
         self._disk_failed = False
         self._facts: dict[str, str] = {}
+        self._adding: set[str] = set()  # names of files that will have a row
         self._index = CacheIndex(directory / NAME, key, self._rows_lost)
         self._quota = Quota(directory, limit, self._index)
         self._small = SmallContents(self._index, self._quota, key)
@@ -291,6 +292,7 @@ class Cache:
         name = self._new_name(ino)
         target = self._directory / name
         self._quota.leaving += granted  # until the row counts
+        self._adding.add(name)
         try:
             if victims:
                 await trio.to_thread.run_sync(remove, victims)
@@ -307,7 +309,9 @@ class Cache:
         # The inode may have been opened during the copy; the open entry is then kept.
         self._small.drop(ino)
         is_free = not self._in_use(ino) and not self._index.of(ino)
-        if granted and taken and is_free and self._index.put(row):
+        is_kept = granted and taken and is_free and self._index.put(row)
+        self._adding.discard(name)
+        if is_kept:
             self._quota.idle += taken
             remove([path])
         else:
@@ -382,7 +386,7 @@ class Cache:
     def failed(self, error: OSError) -> None:
         """Log an error of the disk, once and not for every read."""
         if not self._disk_failed:
-            log.warning("file content cannot be cached (%s); reads go on uncached", error)
+            log.warning("file content cannot be cached (%s); reads continue uncached", error)
         self._disk_failed = True
 
     def damaged(self, entry: CacheEntry) -> bool:
@@ -474,12 +478,14 @@ class Cache:
         if not entry.unlinked:
             del self._active[entry.ino, entry.stamp]
         kept = entry.close()
-        self._quota.entries.discard(entry)
         if not entry.unlinked:
+            # Still in `entries`: a restart of the index removes all files that are not known.
             if kept and entry.on_disk and self._index.put(_row(entry)):
+                self._quota.entries.discard(entry)
                 self._quota.idle += entry.held
                 return
             self._index.delete([entry.path.name])
+        self._quota.entries.discard(entry)
         self._discard([entry.path], entry.held)
 
     def _unlink(self, entry: CacheEntry) -> None:
@@ -579,7 +585,7 @@ class Cache:
         rows = self._index.everything()
         active = {entry.path.name for entry in self._quota.entries}
         self._quota.idle = sum(row.taken for row in rows if row.name not in active)
-        self._sweep(active | {row.name for row in rows})
+        self._sweep(active | self._adding | {row.name for row in rows})
         self._write_facts()
 
 

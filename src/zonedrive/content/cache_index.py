@@ -178,7 +178,7 @@ class CacheIndex:
 
     def _complain(self, wrong: Exception) -> None:
         if not self._complained:
-            log.warning("the cache index cannot be written (%s); reads go on uncached", wrong)
+            log.warning("the cache index cannot be written (%s); reads continue uncached", wrong)
         self._complained = True
 
     def _read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:

@@ -80,7 +80,7 @@ class ContentFile(ABC):
         return []
 
     def disable_redo_log(self) -> None:  # noqa: B027
-        """Disable the journal, for content that can be fetched again.
+        """Disable the redo log, for content that can be fetched again.
 
         Only bytes that were written are read from such a file.
         """

@@ -1,14 +1,14 @@
 """Encrypted content files: authenticated chunks, encrypted under a separate key for each file.
 
-Layout: the head (see `header`), the journal slot, then one slot for each chunk of 64 KiB (see
+Layout: the head (see `header`), the redo log, then one slot for each chunk of 64 KiB (see
 `chunk_crypto`).  The stored form of a chunk may be shorter; the missing bytes are zeros.
 
 INVARIANT: plain bytes past the logical size never reappear.  Code that extends the file first
 rewrites the last chunk if it holds more bytes than the size states.
 
 INVARIANT: a chunk inside the recorded size is overwritten only after its new form is complete in
-the journal slot, because a process killed during a write may leave half of it.  Chunk and journal
-slot then have the same nonce, by which `redo_log` identifies the chunk.
+the redo log, because a process killed during a write may leave half of it.  Chunk and redo log then
+have the same nonce, by which `redo_log` identifies the chunk.
 
 An empty slot that is not listed as a hole is Damaged and never read as zeros, because a power cut
 may lose a chunk but not the head.  A chunk from another write than the one that `Chunks` accepts is
@@ -382,7 +382,7 @@ class EncryptedFile(ContentFile):
         before: Buffer | None = None
         if number * CHUNK < self._head.size and not self._regenerable:
             before = redo_log.read(self._descriptor, number)
-            redo_log.write_journal(self._descriptor, number, head, sealed)
+            redo_log.record(self._descriptor, number, head, sealed)
         try:
             redo_log.write(self._descriptor, number, head, sealed)
         except OSError:
@@ -397,7 +397,7 @@ class EncryptedFile(ContentFile):
             return self._chunks.holes_until(self._size)
 
     def disable_redo_log(self) -> None:
-        """Disable the journal, for content that can be fetched again.
+        """Disable the redo log, for content that can be fetched again.
 
         Only bytes that were written are read from such a file.  Writes are faster, but a killed
         process may leave a torn chunk.  Torn chunks and holes raise Damaged.

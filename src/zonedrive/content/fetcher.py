@@ -158,7 +158,7 @@ class Fetcher:
         """
         self.entry = entry
         self.source = source
-        self.dead: Exception | None = None  # what every further wait raises
+        self.dead: Exception | None = None  # error that every further wait raises
         self._moved, self._over = moved, over
         self._engine = engine
         self._stamp = stamp
@@ -170,8 +170,8 @@ class Fetcher:
         self._broken = 0  # connections in a row that broke without one new byte
         self._broken_since = 0.0  # when the first of them did
         self._resume_at = 0.0  # no further one before
-        self._came = 0  # bytes that downloads brought so far, known ones included
-        self._stored = trio.Event()  # nothing that has come waits to be stored
+        self._came = 0  # bytes received by downloads so far, known ones included
+        self._stored = trio.Event()  # no received bytes wait to be stored
 
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
         """Wait until [offset, end) is present; `goal` is the end of the read-ahead.
@@ -414,7 +414,7 @@ class Fetcher:
         download.progressed = trio.current_time()
         present = self.entry.present
         for waiter in self._waiters:
-            # Where memory is short, what came may have gone again: it is asked for once more.
+            # If memory is short, received bytes may have been dropped: they are requested again.
             has_passed = waiter.download is download and download.noted >= waiter.end
             if has_passed or present.covers(waiter.start, waiter.end):
                 waiter.event.set()

@@ -81,7 +81,7 @@ class Quota:
         # Do not warn again each time that a small file found space in between.
         if time.monotonic() - self._said_s >= SAID_S:
             self._said_s = time.monotonic()
-            log.warning("there is no room left to cache file content; reads go on uncached")
+            log.warning("there is no room left to cache file content; reads continue uncached")
 
     def excess(self) -> list[Path]:
         """Return files to remove because the limit is lower or the disk fuller than before."""

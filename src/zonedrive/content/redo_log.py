@@ -1,9 +1,9 @@
 """Slots of an encrypted file on the disk, and repair of an incomplete write.
 
-Before a chunk inside the recorded size is overwritten, its new form is written to the journal slot:
+Before a chunk inside the recorded size is overwritten, its new form is written to the redo log:
 chunk number in 8 bytes, then a slot.  Knows nothing about the content of a chunk.
 
-INVARIANT: `repair` changes only a chunk that has the nonce of the journal and fails its check.
+INVARIANT: `repair` changes only a chunk that has the nonce of the redo log and fails its check.
 """
 
 import os
@@ -16,7 +16,7 @@ from zonedrive.content.header import HEAD_BYTES
 from zonedrive.errors import Damaged
 
 _NUMBER = struct.Struct("<Q")
-_JOURNAL = HEAD_BYTES
+_LOG = HEAD_BYTES
 _CHUNKS = HEAD_BYTES + 68 * 1024  # where the slot of chunk 0 begins, on a page
 
 
@@ -25,9 +25,9 @@ def place_of(number: int) -> int:
     return _CHUNKS + number * SLOT
 
 
-def read(descriptor: int, first: int, count: int = 1) -> memoryview:
-    """Return the stored bytes of consecutive slots."""
-    return memoryview(os.pread(descriptor, count * SLOT, place_of(first)))
+def read(descriptor: int, number: int) -> memoryview:
+    """Return the stored bytes of a slot."""
+    return memoryview(os.pread(descriptor, SLOT, place_of(number)))
 
 
 def read_into(descriptor: int, first: int, into: memoryview) -> memoryview:
@@ -62,18 +62,18 @@ def trim(descriptor: int, count: int) -> None:
         os.ftruncate(descriptor, end)
 
 
-def write_journal(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
-    """Write the new form of a slot to the journal.  Raises OSError."""
-    write_all(descriptor, b"".join((_NUMBER.pack(number), head, sealed)), _JOURNAL)
+def record(descriptor: int, number: int, head: bytes, sealed: bytes) -> None:
+    """Write the new form of a slot to the redo log.  Raises OSError."""
+    write_all(descriptor, b"".join((_NUMBER.pack(number), head, sealed)), _LOG)
 
 
 def repair(descriptor: int, sealer: Sealer, size: int) -> None:
     """Repair a chunk that a killed process left incomplete; `size` is the content's size."""
-    if is_empty(os.pread(descriptor, SLOT_HEAD, _JOURNAL + _NUMBER.size)):
+    if is_empty(os.pread(descriptor, SLOT_HEAD, _LOG + _NUMBER.size)):
         return
-    journal = os.pread(descriptor, _NUMBER.size + SLOT, _JOURNAL)
-    slot = journal[_NUMBER.size :]
-    (number,) = _NUMBER.unpack_from(journal)
+    entry = os.pread(descriptor, _NUMBER.size + SLOT, _LOG)
+    slot = entry[_NUMBER.size :]
+    (number,) = _NUMBER.unpack_from(entry)
     there = b""
     if number * CHUNK < size:
         there = os.pread(descriptor, SLOT, place_of(number))

@@ -13,6 +13,7 @@ INVARIANT: with a key, a file can only be opened in its recorded state.
 
 import contextlib
 import errno
+import logging
 import os
 import re
 from collections.abc import Iterable
@@ -22,6 +23,8 @@ from zonedrive.content.content_file import ContentFile
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.manifest_table import UNKNOWN, ManifestTable
 from zonedrive.errors import Damaged, StoreError
+
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
 SUFFIXES = (".sealed", ".plain")
@@ -185,10 +188,16 @@ class Spool:
                 self._manifests.sweep()
 
     def delete(self, ino: int, generation: int) -> None:
-        """Delete a generation, if it exists; open handles stay usable."""
+        """Delete a generation, if it exists; open handles stay usable.
+
+        If the disk refuses, the next start deletes it: nothing refers to the generation any more.
+        """
         path = self.path(ino, generation)
         self._open.pop(path.name, None)
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as wrong:
+            log.warning("the outgoing file %s stays until the next start: %s", path.name, wrong)
         if self._manifests is not None:
             with contextlib.suppress(OSError, StoreError):  # on a full disk: done at the next start
                 self._manifests.delete(ino, generation)

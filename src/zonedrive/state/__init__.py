@@ -16,7 +16,7 @@ the service.
 2. A generation that was closed never changes.  The next writer works on a copy.
 3. Every local change is one transaction of inodes and intents: it takes effect completely or not at
    all.
-   A new file has no row before its first close: until then the next start knows nothing about it.
+   A new file has no row before its first close: until then the next start does not find it.
 4. Before content, a new folder or another name is sent, a pending request is recorded; when the
    answer arrives, request and intent are deleted in one transaction.  A remaining pending request
    is resolved by looking at the service before any other request for the inode.  Deletions are

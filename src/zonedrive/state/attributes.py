@@ -24,7 +24,6 @@ class Attr(msgspec.Struct, eq=False, gc=False):
     atime_ns: int
     uid: int
     gid: int
-    generation: int = 0
     entry_timeout: float = 0.0
     attr_timeout: float = 0.0
 

@@ -5,7 +5,6 @@ Each function is one transaction.  Knows nothing about the service: the caller h
 
 import logging
 import time
-from datetime import datetime
 
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
@@ -45,7 +44,9 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
     state.listing_outdated.notify(inode.parent)
     if intent.generation:
         log.warning("a file was deleted on the service while it was edited here: sent as new")
-        recreate(state, inode)
+        with state.transaction():
+            state.intents.done(intent, place=True)  # a new file has no former place
+            recreate(state, inode)
         return
     log.info("inode %d: deleted on the service while it was renamed here", inode.ino)
     if inode.is_folder:
@@ -64,7 +65,7 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
 
 
 def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
-    """Give the name to the coworker's version, and the local one to a conflict copy."""
+    """Leave the name to the coworker's version, and turn the local version into a conflict copy."""
     log.warning("a coworker's version came in between: ours is kept as a conflict copy")
     name, now = copy_name(state, inode), time.time_ns()
     with state.transaction():
@@ -89,7 +90,7 @@ def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: E
     reached(Place.COPY_RECORDED)
     state.invalidations.put(EntryChanged(inode.parent, name.encode()))
     state.content_changed(inode)
-    state.drop_bytes(inode.ino, intent.generation)
+    state.supersede_bytes(inode.ino, intent.generation)
     reached(Place.COPY_ALONE)
 
 
@@ -134,7 +135,7 @@ def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
 
 def copy_name(state: LocalState, inode: Inode) -> str:
     """Return a free name that contains the user, the host and the time."""
-    when = f"{datetime.now():%Y-%m-%d %H-%M-%S}"
+    when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
     mark = f" (conflict, {state.user} on {state.host}, {when})".replace("/", "_")
     plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id
     taken, name, number = state.inodes.children(inode.parent), with_mark(plain, mark), 1

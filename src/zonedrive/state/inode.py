@@ -22,7 +22,7 @@ class Kind(IntEnum):
 
 
 class Inode(msgspec.Struct, eq=False, weakref=True):
-    """One file or folder, changed only through `Tree` in a transaction.
+    """One file or folder, changed only through `Inodes` in a transaction.
 
     `remote_id`, `remote_parent`, `remote_name` and `revision` are the service's last known values.
     They differ from `parent` and `name` while a local change waits in the outbox.

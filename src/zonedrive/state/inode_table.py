@@ -66,7 +66,7 @@ class _Sealed(msgspec.Struct, eq=False, array_like=True):
     type: str
     sync: str
     attributes: tuple[bool, bool, bool, bool, bool]
-    revision: str | None = None  # None in rows of the second schema
+    revision: str
 
 
 class _Name(msgspec.Struct, eq=False, array_like=True):
@@ -94,7 +94,7 @@ ONLY_HERE = (
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table of the first schema."""
+    """Create the table of the fourth schema."""
     connection.execute(
         """
         CREATE TABLE inodes (
@@ -103,36 +103,25 @@ def create_table(connection: sqlite3.Connection) -> None:
             kind INTEGER NOT NULL,        -- tree.inode.Kind
             zone TEXT NOT NULL,           -- id of the zone, '' for the root
             remote_id TEXT,               -- the service's id, NULL for what it has not seen
-            revision TEXT NOT NULL,       -- model.Revision last heard of; since schema 3 sealed
+            revision TEXT NOT NULL,       -- always '': the revision is in `sealed`
             generation INTEGER NOT NULL,  -- of the bytes in the spool, 0: none
             local INTEGER NOT NULL,       -- > 0: never leaves this machine, see names.stays
             listed INTEGER NOT NULL,      -- 1: the children below are the folder's whole listing
-            sealed BLOB NOT NULL          -- _Sealed as MessagePack, encrypted
+            sealed BLOB NOT NULL,         -- _Sealed as MessagePack, encrypted
+            mark INTEGER,                 -- Box.mark of parent and name; NULL in the root's row:
+                                          -- see row_upgrade.mark_names
+            seen INTEGER NOT NULL DEFAULT 0 -- Inode.seen
         )
         """
     )
-    connection.execute("CREATE INDEX inodes_by_parent ON inodes (parent)")
-    connection.execute(
-        "CREATE UNIQUE INDEX inodes_by_remote ON inodes (zone, remote_id)"
-        " WHERE remote_id IS NOT NULL"
-    )
-
-
-def add_marks(connection: sqlite3.Connection) -> None:
-    """Migrate to the third schema: indexes for names, for local bytes and for new entries.
-
-    Existing rows are not rewritten, so that a million of them take only some seconds.
-    """
     for statement in (
-        # Box.mark of parent and name; NULL: written before this schema
-        "ALTER TABLE inodes ADD COLUMN mark INTEGER",
-        # Inode.seen
-        "ALTER TABLE inodes ADD COLUMN seen INTEGER NOT NULL DEFAULT 0",
-        "DROP INDEX inodes_by_parent",
+        "CREATE UNIQUE INDEX inodes_by_remote ON inodes (zone, remote_id)"
+        " WHERE remote_id IS NOT NULL",
         "CREATE INDEX inodes_by_name ON inodes (parent, mark)",
         "CREATE INDEX inodes_with_bytes ON inodes (generation) WHERE generation > 0",
         "CREATE INDEX inodes_without_origin ON inodes (parent) WHERE remote_id IS NULL",
         "CREATE INDEX inodes_of_folders ON inodes (parent) WHERE kind < 3",
+        # Not used; 0.1.0 needs it.
         "CREATE INDEX inodes_unmarked ON inodes (parent) WHERE mark IS NULL",
     ):
         connection.execute(statement)
@@ -283,20 +272,12 @@ class InodeTable:
             except (Damaged, msgspec.MsgspecError):
                 yield ino, parent, f"/{ino}"
 
-    def has_unmarked(self, parent: int) -> bool:
-        """Return True if a folder has rows without a mark: rows written before the third schema."""
+    def has_mark(self, ino: int) -> bool:
+        """Return False if the row of an inode has no mark; see `row_upgrade.mark_names`."""
         found = self._database.execute(
-            "SELECT 1 FROM inodes WHERE parent = ? AND mark IS NULL LIMIT 1", (parent,)
+            "SELECT 1 FROM inodes WHERE ino = ? AND mark IS NULL", (ino,)
         )
-        return found.fetchone() is not None
-
-    def unmarked(self) -> list[int]:
-        """Return some of the inode numbers whose rows have no mark, or an empty list."""
-        rows = self._database.execute(
-            "SELECT ino FROM inodes INDEXED BY inodes_unmarked WHERE mark IS NULL LIMIT ?",
-            (BATCH,),
-        )
-        return [ino for (ino,) in rows]
+        return found.fetchone() is None
 
     def wanted(self) -> list[int]:
         """Return the inodes that have local bytes and are marked WANTED; see `names.stays`."""
@@ -420,7 +401,7 @@ class InodeTable:
         return map(self._inode, rows.fetchall())
 
     def _inode(self, row: tuple[Any, ...]) -> Inode:
-        ino, parent, kind, zone, remote_id, revision, generation, local, listed, blob, _, seen = row
+        ino, parent, kind, zone, remote_id, _, generation, local, listed, blob, _, seen = row
         try:
             sealed = self._decode(self._box.open(blob, b"inode %d" % ino))
         except (Damaged, msgspec.MsgspecError):
@@ -438,7 +419,7 @@ class InodeTable:
             remote_id,
             share(sealed.remote_parent) if sealed.remote_parent else sealed.remote_parent,
             name if remote_name == name else remote_name,
-            Revision(revision if sealed.revision is None else sealed.revision),
+            Revision(sealed.revision),
             sealed.size,
             sealed.mtime_ns,
             sealed.ctime_ns,

@@ -72,13 +72,13 @@ class Inodes:
     @classmethod
     def open(cls, database: Database, box: Box) -> Self:
         """Return the tree of a database for changes; create the root if it does not exist."""
-        tree = cls(database, box)
-        if tree.find(ROOT) is None:
-            with tree.transaction():
+        inodes = cls(database, box)
+        if inodes.find(ROOT) is None:
+            with inodes.transaction():
                 now = time.time_ns()
-                tree._keep(Inode(ROOT, ROOT, "", Kind.ROOT, mtime_ns=now, ctime_ns=now))
-            tree._next_ino = max(tree._next_ino, ROOT + 1)
-        return tree
+                inodes._keep(Inode(ROOT, ROOT, "", Kind.ROOT, mtime_ns=now, ctime_ns=now))
+            inodes._next_ino = max(inodes._next_ino, ROOT + 1)
+        return inodes
 
     # ---- reading ----
 
@@ -150,9 +150,7 @@ class Inodes:
                 inode = self._adopt(stored)
                 if inode.parent == parent and inode.name == name:
                     return inode
-            if not self.rows.has_unmarked(parent):
-                return None
-            return self.get(ino) if (ino := self.children(parent).get(name)) else None
+            return None
         ino = names.get(name)
         return None if ino is None else self.get(ino)
 
@@ -370,9 +368,9 @@ class Inodes:
 
     # ---- lookup counts ----
 
-    def remember(self, ino: int, count: int = 1) -> None:
-        """Add `count` to the kernel's lookup count of an inode."""
-        self._lookups[ino] += count
+    def remember(self, ino: int) -> None:
+        """Add 1 to the kernel's lookup count of an inode."""
+        self._lookups[ino] += 1
 
     def remember_all(self, inos: Sequence[int]) -> None:
         """Add 1 to the kernel's lookup count of each inode."""
@@ -494,7 +492,7 @@ class Inodes:
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """Drop the cached names of a folder; with `only_back` only on a rollback."""
+        """Drop the cached names of a folder now and on a rollback, or (`only_back`) only then."""
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

@@ -4,7 +4,7 @@ The table has one row for each inode.  It is not a log of operations: a row stat
 state differs from the local state, and a newer change overwrites the row.  A row holds the inode,
 the content generation and the base revision, but no path, so that a rename changes no other row.
 
-Knows nothing about the tree.  Nothing here is `async`; the caller holds the transaction.
+Knows nothing about inodes.  Nothing here is `async`; the caller holds the transaction.
 
 INVARIANT: the bytes of `generation` are complete in the spool before the row that names them is
 written.
@@ -107,7 +107,7 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of the first schema."""
+    """Create the tables of the fourth schema."""
     connection.execute(
         """
         CREATE TABLE intents (
@@ -122,7 +122,8 @@ def create_tables(connection: sqlite3.Connection) -> None:
             due_ns INTEGER NOT NULL,      -- not before this time (wall clock)
             attempts INTEGER NOT NULL,    -- failed deliveries so far
             failed INTEGER NOT NULL,      -- a `Cause`, see error
-            error TEXT NOT NULL           -- the last failure, one line; sealed, "" for none
+            error TEXT NOT NULL,          -- the last failure, one line; sealed, "" for none
+            parked INTEGER NOT NULL DEFAULT 0 -- 1: an entry with a local-only name, see `Intent`
         )
         """
     )
@@ -136,11 +137,6 @@ def create_tables(connection: sqlite3.Connection) -> None:
         )
         """
     )
-
-
-def add_parked(connection: sqlite3.Connection) -> None:
-    """Migrate to the second schema: entries of the service with a local-only name."""
-    connection.execute("ALTER TABLE intents ADD COLUMN parked INTEGER NOT NULL DEFAULT 0")
 
 
 def add_told(connection: sqlite3.Connection) -> None:
@@ -181,6 +177,7 @@ class DueQueue:
 
     def __init__(self) -> None:
         self.names: set[int] = set()
+        self.parked: set[int] = set()  # a part of `names`
         self.epoch = 0  # grows with every change about names
         self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
         self._heap: list[tuple[int, int]] = []  # (due, ino), some out of date
@@ -193,6 +190,8 @@ class DueQueue:
         if named or ino in self.names:
             self.epoch += 1
             (self.names.add if named else self.names.discard)(ino)
+            is_parked = intent is not None and intent.parked
+            (self.parked.add if is_parked else self.parked.discard)(ino)
         if intent is None or named or intent.held:
             self._due.pop(ino, None)
             self._ripe.pop(ino, None)
@@ -265,11 +264,12 @@ class ConflictLog:
             self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
 
     def pass_on(self, ino: int, heir: int) -> None:
-        """Reassign a conflict to the inode `heir`, which takes over the copy's identity.
+        """Reassign the conflicts of an inode to the inode `heir`, which takes over its identity.
 
         The inode `heir` may have been a conflict copy itself; its former row is replaced.
         """
         self._database.execute("UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
+        self._database.execute("UPDATE conflicts SET original = ? WHERE original = ?", (heir, ino))
 
     def drop_dangling(self) -> None:
         """Delete the conflicts that have no inode row; a repaired database may contain some."""
@@ -337,6 +337,10 @@ class IntentTable:
     def pending(self) -> list[Intent]:
         """Return all intents that are not parked, oldest change first."""
         return [intent for intent in self.all() if not intent.parked]
+
+    def parked(self) -> list[Intent]:
+        """Return the intents of parked files."""
+        return [self._intents[ino] for ino in self.agenda.parked]
 
     def leaving(self) -> list[Intent]:
         """Return the intents that move or delete an entry of the service, oldest change first."""
@@ -433,7 +437,7 @@ class IntentTable:
         `base` is the version that the local content is based on.
         """
         old = self._intents.get(ino)
-        if old is not None and (old.generation or old.parked):
+        if old is not None and old.generation:
             base = old.base or base
         self._change(
             ino, Event.PARK, generation=0, size=0, base=base, place=True, gone=False, held=False,

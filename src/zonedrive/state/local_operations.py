@@ -104,12 +104,12 @@ def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
     reached(Place.RECORDED)
     session.dirty, session.refused = False, 0
     if former and former != session.generation:
-        state.drop_bytes(inode.ino, former)
+        state.supersede_bytes(inode.ino, former)
         reached(Place.FORMER_DELETED)
 
 
 def shrink_content(state: LocalState, inode: Inode, session: Session, size: int) -> None:
-    """Shrink the record of a session's bytes before their file, so that it never names more."""
+    """Shrink a session's record before its file is cut, so that it never exceeds the file."""
     if inode.generation != session.generation or inode.size <= size:
         return
     with state.transaction():
@@ -158,9 +158,10 @@ def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     Raises OSError (ENOTEMPTY) if the folder has entries.
     """
     with state.transaction():
-        folder, was_new = state.inodes.get(inode.parent), inode.is_new
+        folder = state.inodes.get(inode.parent)
+        has_heir = not (final or inode.is_new or inode.is_folder or _is_moving(state, inode))
         _remove(state, inode, final=final)
-        if not (final or was_new or inode.is_folder):
+        if has_heir:
             heir = successor(state, inode)
             if heir is not None:
                 _restart_history(state, heir)
@@ -170,7 +171,7 @@ def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
 
 
 def remove_whole(state: LocalState, folder: Inode) -> None:
-    """Remove a folder with everything in it, for good (see `Intent.final`)."""
+    """Remove a folder with everything in it, permanently (see `Intent.final`)."""
     with state.transaction():
         parent = state.inodes.get(folder.parent)
         state.inodes.unlink(folder, tombstone=True)
@@ -196,6 +197,8 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     intent, opened = state.intents.get(inode.ino), state.opened.get(inode.ino)
     state.intents.conflicts.drop(inode.ino)
     _note_removal(opened)
+    if inode.is_new:
+        _give_up_parked(state, inode)
     if inode.is_new and state.requests.get(inode.ino) is None:
         state.inodes.unlink(inode)
         state.intents.drop(inode.ino)
@@ -226,6 +229,8 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
     with state.transaction():
         if not state.stays_local(folder, name):
             state.intents.conflicts.drop(inode.ino)  # a user has handled the conflict
+            if inode.is_new:
+                _give_up_parked(state, inode)
         if target is not None:
             _replace(state, inode, target)
         elif former not in (None, inode) and not inode.is_folder:
@@ -252,14 +257,35 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
     """Return the file that has this name on the service, but was removed or parked locally."""
     for intent in state.intents.leaving():
-        if intent.final or not (intent.gone or intent.parked):
-            continue
         inode = state.inodes.find(intent.ino)
-        if inode is None or inode.is_folder or inode.remote_name != name:
+        if inode is None or inode.is_folder or intent.final or not (intent.gone or inode.local):
             continue
-        if (inode.zone, inode.remote_parent) == (folder.zone, folder.remote_id):
+        if _had(inode, folder, name) and not _is_moving(state, inode):
             return inode
     return None
+
+
+def _had(inode: Inode, folder: Inode, name: str) -> bool:
+    """Return True if the service has the inode at this place."""
+    place = inode.zone, inode.remote_parent, inode.remote_name
+    return place == (folder.zone, folder.remote_id, name)
+
+
+def _give_up_parked(state: LocalState, successor: Inode) -> None:
+    """Delete the entry of a parked file on the service, because its successor leaves the name.
+
+    The parked file keeps its bytes and its local-only name.
+    """
+    folder = state.inodes.get(successor.parent)
+    for intent in state.intents.parked():
+        if _had(state.inodes.get(intent.ino), folder, successor.name):
+            state.intents.place(intent.ino, state.due_for_names())
+
+
+def _is_moving(state: LocalState, inode: Inode) -> bool:
+    """Return True if a request moves the entry, so that nothing can take over its place there."""
+    request = state.requests.get(inode.ino)
+    return request is not None and request.is_move
 
 
 def successor(state: LocalState, inode: Inode) -> Inode | None:
@@ -324,7 +350,10 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
     if intent is not None:
         state.intents.drop(target.ino)
         if target.ino not in state.opened:
-            state.discard_bytes(target, intent)
+            if target.generation:
+                state.supersede_bytes(target.ino, target.generation)
+            if intent.generation not in (0, target.generation):
+                state.drop_bytes(target.ino, intent.generation)
             state.inodes.update(target, generation=0)
     _note_removal(state.opened.get(target.ino))
     state.inodes.unlink(target)
@@ -341,16 +370,23 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
 def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
     """Move the inode and record what has to be sent to the service."""
     was_local, local = inode.local, state.stays_local(folder, name)
+    is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
     if not inode.is_new and local:
-        state.intents.park(inode.ino, inode.revision)
+        if not was_local:
+            state.intents.park(inode.ino, inode.revision)
+            if not is_as_noted:  # no new file will come to the former place
+                state.intents.place(inode.ino, state.due_for_names())
     elif not inode.is_new:
-        _unpark(state, inode)
+        if was_local:
+            _unpark(state, inode)
         _note_place(state, inode, folder)
     elif inode.is_folder and not local and not was_local:
         _note_place(state, inode, folder)
     elif local and not was_local:
         for child in state.inodes.below(inode.ino):
+            if child.local and child is not inode:
+                continue
             state.inodes.update(child, local=True)
             if child.is_new:
                 orphan_pending_request(state, child)
@@ -368,8 +404,8 @@ def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
 def _unpark(state: LocalState, inode: Inode) -> None:
     """Resume the upload of a parked file whose new name may be sent to the service."""
     intent = state.intents.get(inode.ino)
-    if intent is None or not intent.parked:
-        return
+    if intent is None or intent.generation:
+        return  # it was never parked: it has just taken over another file's entry
     state.intents.place(inode.ino, state.due_for_names())
     if inode.generation:
         _send_content(state, inode, intent.base)
@@ -377,13 +413,13 @@ def _unpark(state: LocalState, inode: Inode) -> None:
 
 def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
     """Record the new place for the service, unless the service has the inode there."""
-    intent, request = state.intents.get(inode.ino), state.requests.get(inode.ino)
+    intent = state.intents.get(inode.ino)
     back = (
         not inode.is_new
         and folder.remote_id == inode.remote_parent
         and state.remote_name(inode) == inode.remote_name
     )
-    asked = inode.ino in state.in_flight or (request is not None and request.is_move)
+    asked = inode.ino in state.in_flight or _is_moving(state, inode)
     if not back or asked:  # an earlier move may have succeeded
         if inode.is_new:
             state.intents.place(inode.ino, state.due())

@@ -77,6 +77,9 @@ class LocalState:
         self.paused_uploads: set[int] = set()  # with an upload that a pause puts back
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; perhaps torn
         self.refusals = RejectedChanges()
+        # By inode and generation: bytes and records that a program has synced.
+        self.durable: set[tuple[int, int]] = set()
+        self.superseded: list[tuple[int, int]] = []  # of them: replaced by records not yet synced
         # By inode and generation: the remote entry and revision that the bytes were copied from.
         self.copies: LRUCache[tuple[int, int], tuple[str | None, Revision]] = LRUCache(COPIES)
         # Notified with the ino of a folder, `listing_outdated` also with None for all folders.
@@ -89,7 +92,7 @@ class LocalState:
         self._generation = max([time.time_ns() // 1_000_000, *stored])
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Return a transaction in which tree and journal change together or not at all."""
+        """Return a transaction in which inodes and intents change together or not at all."""
         return self.database.transaction()
 
     def next_generation(self) -> int:
@@ -311,20 +314,40 @@ class LocalState:
 
         def drop() -> None:
             if not self.requests.keeps(ino, generation):
+                self.durable.discard((ino, generation))
                 self.spool.delete(ino, generation)
 
         self.database.after_commit(drop)
+
+    def supersede_bytes(self, ino: int, generation: int) -> None:
+        """Delete a generation of bytes that a newer record has replaced.
+
+        Bytes that a program has synced stay until that record is durable, see `delete_superseded`:
+        after a power cut, the former record may be the current one.  In a transaction, this takes
+        effect after the commit.
+        """
+        if (ino, generation) in self.durable:
+            self.database.after_commit(lambda: self.superseded.append((ino, generation)))
+        else:
+            self.drop_bytes(ino, generation)
+
+    def delete_superseded(self, which: list[tuple[int, int]]) -> None:
+        """Delete superseded bytes after the database was flushed; others may have done so."""
+        for each in which:
+            if each in self.superseded:
+                self.superseded.remove(each)
+                self.drop_bytes(*each)
 
     def record_request(self, request: PendingRequest) -> None:
         """Record a request before it is sent."""
         with self.transaction():
             self.requests.note(request)
 
-    def resolved(self, doubt: PendingRequest) -> None:
+    def resolved(self, request: PendingRequest) -> None:
         """Delete a pending request whose outcome is known, and the bytes that were kept for it."""
         with self.transaction():
-            self.requests.drop(doubt.ino)
-        ino, generation = doubt.bytes_ino, doubt.generation
+            self.requests.drop(request.ino)
+        ino, generation = request.bytes_ino, request.generation
         inode, intent, opened = self.inodes.find(ino), self.intents.get(ino), self.opened.get(ino)
         needed = {0, inode.generation if inode else 0, intent.generation if intent else 0}
         if opened is not None and opened.session is not None:

@@ -1,4 +1,4 @@
-"""Merge of a listing from the service into the tree.
+"""Merge of a listing from the service into the local inodes.
 
 Local changes that are not on the service yet win over the listing; the outbox uploads them later.
 Knows nothing about the network: the caller has fetched the listing and passes the time of the
@@ -66,7 +66,7 @@ class Merged(msgspec.Struct, eq=False):
 
     gone: list[tuple[int, str, int]] = []  # parent, name, ino
     moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before
-    appeared: int = 0  # number of new names
+    appeared: int = 0  # number of new names; zones do not count
     content: list[int] = []  # other bytes
     copies: list[tuple[int, int]] = []  # inode and generation: copies of former bytes
     attributes: list[int] = []  # the same bytes, other attributes
@@ -103,9 +103,9 @@ class Merge:
     listing names, wherever it is in the local tree: it may have been moved out of a removed folder.
     """
 
-    def __init__(self, tree: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:
+    def __init__(self, inodes: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:
         """Prepare a merge; `asked_ns` is the time of the request (monotonic)."""
-        self._tree = tree
+        self._inodes = inodes
         self._folder = folder
         self._remote_id = folder.remote_id
         self._asked_ns = asked_ns
@@ -121,14 +121,14 @@ class Merge:
 
         Does nothing if the folder is removed meanwhile.
         """
-        tree, folder = self._tree, self._folder
-        known = tree.numbers_in(folder.ino)
+        inodes, folder = self._inodes, self._folder
+        known = inodes.numbers_in(folder.ino)
         for stranger in answer.strangers:
             self._hide(stranger)
         changed, elsewhere, fresh = list[int](), list[int](), list[int]()
         ids = answer.ids
         if not known and len(ids) <= STEP:  # the usual case when a program walks a tree
-            tree.note_empty(folder.ino)
+            inodes.note_empty(folder.ino)
             numbers = sorted(range(len(ids)), key=ids.__getitem__)
             return self._step(answer, numbers, (), last=True, empty=True)
         ordered: list[list[int]] = []
@@ -146,13 +146,13 @@ class Merge:
         left = [ino for ino in known if ino not in self._seen and answer.complete]
         yield from self._empty_large_folders(left)
         if len(fresh) > STEP or len(fresh) > len(self._seen):
-            yield from tree.loading(folder.ino)
+            yield from inodes.loading(folder.ino)
         if len(changed) + len(elsewhere) + len(fresh) + len(left) <= STEP:
             everything = sorted(changed + elsewhere + fresh, key=answer.ids.__getitem__)
             self._step(answer, everything, left, last=True)
             return
         if elsewhere:  # before their former folders are removed
-            folders = set(tree.rows.folders_in(folder.ino))
+            folders = set(inodes.rows.folders_in(folder.ino))
             self._step(answer, elsewhere, [ino for ino in left if ino in folders])
             yield
         renamed: list[int] = []
@@ -178,15 +178,15 @@ class Merge:
         fresh: list[int],
     ) -> None:
         """Sort entries into unchanged, possibly changed, moved here and unknown."""
-        tree, folder = self._tree, self._folder
-        known = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
+        inodes, folder = self._inodes, self._folder
+        known = inodes.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         for number in numbers:
             row = known.get(answer.ids[number])
             if row is None:
                 fresh.append(number)
                 continue
             ino, parent, seen = row
-            if parent == folder.ino and seen and seen == tree.rows.mark(answer.said(number)):
+            if parent == folder.ino and seen and seen == inodes.rows.mark(answer.said(number)):
                 self._seen.add(ino)
             elif answer.unsure(number):
                 self._seen.add(ino)
@@ -210,10 +210,10 @@ class Merge:
         Old names are freed before new names are given.  With `later`, entries with a new name are
         only added to that list.  `empty`: the folder has no entries yet.
         """
-        tree, folder = self._tree, self._folder
+        inodes, folder = self._inodes, self._folder
         if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
             return
-        with tree.transaction():
+        with inodes.transaction():
             self._above_ours = None
             met, fresh = self._look(answer, numbers, empty=empty)
             renamed = list(self._renamed(met))
@@ -222,7 +222,7 @@ class Merge:
                 before = self._take_names(renames)
             else:
                 later.extend(number for number, _, _ in renamed)
-            for child in tree.get_all(left):
+            for child in inodes.get_all(left):
                 if child.ino not in self._seen:
                     self._remove_unnamed(child)
             if later is None:
@@ -230,34 +230,35 @@ class Merge:
             put_off = set(later or ())
             for number, inode, entry in met:
                 if number not in put_off:
-                    self._update(inode, entry, tree.rows.mark(answer.said(number)))
+                    self._update(inode, entry, inodes.rows.mark(answer.said(number)))
             self._add(answer, fresh)
             if last:
                 if len(answer.ids) <= SORTED:
                     self._unmark()
-                tree.update(folder, listed=True)
+                inodes.update(folder, listed=True)
 
     def _look(
         self, answer: RawListing, numbers: Sequence[int], *, empty: bool
     ) -> tuple[list["_Met"], list[tuple[int, Entry]]]:
         """Return the entries that have an inode and the entries that have none."""
-        tree, folder = self._tree, self._folder
+        inodes, folder = self._inodes, self._folder
         met: list[_Met] = []
         fresh: list[tuple[int, Entry]] = []
         if not numbers:
             return met, fresh
-        rows = tree.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
-        inodes = {inode.ino: inode for inode in tree.get_all(row[0] for row in rows.values())}
-        new = () if empty else tree.new_in(folder.ino)
+        rows = inodes.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
+        present = {inode.ino: inode for inode in inodes.get_all(row[0] for row in rows.values())}
+        new = [] if empty else list(inodes.new_in(folder.ino))
         ours = {child.remote_name or child.name for child in new}
+        kept = {child.name: child for child in new if self._is_kept(child)}
         pending_names = self._ours.pending_names(folder.remote_id or "")
         for number in numbers:
             entry = answer.entry(number)
             row = rows.get(answer.ids[number])
-            inode = None if row is None else inodes.get(row[0])
+            inode = None if row is None else present.get(row[0])
             if inode is not None:
                 self._seen.add(inode.ino)
-            if entry is None or tree.settled.since(folder.zone, entry.id, self._asked_ns):
+            if entry is None or inodes.settled.since(folder.zone, entry.id, self._asked_ns):
                 continue
             if entry.unsure:
                 self.result.unsure += 1
@@ -269,7 +270,11 @@ class Merge:
                 if not self._remove(inode):
                     continue
                 inode = None
-            if inode is not None and inode.is_folder and tree.is_below(folder, inode):
+            if inode is None and entry.folder and (again := kept.pop(entry.name, None)):
+                inode = again
+                self._seen.add(inode.ino)
+                inodes.update(inode, remote_id=entry.id, listed=False)
+            if inode is not None and inode.is_folder and inodes.is_below(folder, inode):
                 continue  # the listing further up has not been read yet
             if inode is not None:
                 met.append((number, inode, entry))
@@ -285,14 +290,14 @@ class Merge:
         self.result.hidden[entry.name] = entry
 
     def _add(self, answer: RawListing, fresh: list[tuple[int, Entry]]) -> None:
-        tree, folder = self._tree, self._folder
-        added, names = dict[str, dict[str, Any]](), _Names(tree, folder.ino)
+        inodes, folder = self._inodes, self._folder
+        added, names = dict[str, dict[str, Any]](), _Names(inodes, folder.ino)
         for number, entry in fresh:
             name = local_name(entry.name, entry.id, names)
             names.given.add(name)
             added[name] = fields_of(entry, folder)
-            added[name]["seen"] = tree.rows.mark(answer.said(number))
-        tree.add_all(folder.ino, added)
+            added[name]["seen"] = inodes.rows.mark(answer.said(number))
+        inodes.add_all(folder.ino, added)
         self.result.appeared += len(added)
 
     def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
@@ -307,7 +312,7 @@ class Merge:
         """Move inodes into the folder under impossible names; return their former places."""
         before = [(inode.parent, inode.name) for inode, _, _ in renames]
         for inode, _, _ in renames:
-            self._tree.move(inode, self._folder.ino, f"/{inode.ino}")
+            self._inodes.move(inode, self._folder.ino, f"/{inode.ino}")
         return before
 
     def _give_names(
@@ -320,10 +325,10 @@ class Merge:
 
         All names are given together, because entries may have exchanged names.
         """
-        tree, parent = self._tree, self._folder.ino
+        inodes, parent = self._inodes, self._folder.ino
         for (inode, name, entry_id), old in zip(renames, before, strict=True):
-            shown = local_name(name, entry_id, _Names(tree, parent), show=show)
-            tree.move(inode, parent, shown)
+            shown = local_name(name, entry_id, _Names(inodes, parent), show=show)
+            inodes.move(inode, parent, shown)
             if (parent, shown) != old:
                 if inode.is_folder:
                     self.result.moved.append(old)
@@ -333,15 +338,15 @@ class Merge:
 
     def _unmark(self) -> None:
         """Remove the mark from names whose duplicate in the folder no longer exists."""
-        tree, parent = self._tree, self._folder.ino
-        marked = [ino for name, ino in tree.children(parent).items() if "~" in name]
+        inodes, parent = self._inodes, self._folder.ino
+        marked = [ino for name, ino in inodes.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
-        for inode in tree.get_all(marked):
+        for inode in inodes.get_all(marked):
             name, entry_id = inode.remote_name, inode.remote_id
             if name is None or entry_id is None or self._ours.local(inode.ino) & Local.PLACE:
                 continue
             plain = safe(name)
-            if plain == inode.name or not fits(plain) or tree.has_name(parent, plain):
+            if plain == inode.name or not fits(plain) or inodes.has_name(parent, plain):
                 continue
             if shows(inode.name, name, entry_id):
                 alone.append((inode, name, entry_id))
@@ -352,7 +357,7 @@ class Merge:
         place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
-            self._tree.update(inode, **place)
+            self._inodes.update(inode, **place)
             return
         fields = {"type": entry.type, "sync": entry.sync, "attributes": entry.attributes}
         others = any(getattr(inode, name) != value for name, value in fields.items())
@@ -373,22 +378,22 @@ class Merge:
         if others or "revision" in fields:
             # Backup programs notice the change by this time, independent of the service's clock.
             fields["ctime_ns"] = time.time_ns()
-        self._tree.update(inode, **place, **fields, seen=0 if local else mark)
+        self._inodes.update(inode, **place, **fields, seen=mark)
 
     # ---- removal of entries that a listing no longer names ----
 
     def _empty_large_folders(self, left: list[int]) -> Iterator[None]:
         """Remove the entries in large folders of `left`, in steps."""
-        for folder in [each for each in self._tree.get_all(left) if each.is_folder]:
-            inside = self._tree.innermost_first(folder)
+        for folder in [each for each in self._inodes.get_all(left) if each.is_folder]:
+            inside = self._inodes.innermost_first(folder)
             first = list(islice(inside, STEP))
             while len(first) == STEP and self._is_left(folder):
-                with self._tree.transaction():
+                with self._inodes.transaction():
                     self._above_ours = None
                     if self._busy(folder):
                         break
                     for child in first:
-                        if self._tree.is_below(child, folder):  # a program may have moved it out
+                        if self._inodes.is_below(child, folder):  # a program may have moved it out
                             self._remove(child)
                 yield
                 first = list(islice(inside, STEP))
@@ -399,12 +404,22 @@ class Merge:
         False for entries that were created, moved or changed locally since the listing was
         requested.
         """
+        if self._is_kept(child):
+            return child.parent == self._folder.ino
         return not (
             child.is_new
             or child.parent != self._folder.ino
             or child.remote_parent != self._folder.remote_id  # moved here, not on the service yet
-            or self._tree.settled.since(child.zone, child.remote_id or "", self._asked_ns)
+            or self._inodes.settled.since(child.zone, child.remote_id or "", self._asked_ns)
         )
+
+    def _is_kept(self, inode: Inode) -> bool:
+        """Return True for a folder that the service no longer has and that no intent recreates.
+
+        It is kept while it contains local changes, see `_keep_ours`.
+        """
+        is_new_folder = inode.is_folder and inode.is_new and not inode.local
+        return is_new_folder and not self._ours.local(inode.ino)
 
     def _remove_unnamed(self, child: Inode) -> None:
         """Remove an entry that the listing no longer names, unless it contains local changes."""
@@ -417,12 +432,14 @@ class Merge:
 
     def _keep_ours(self, folder: Inode) -> None:
         """Keep a folder that the service no longer has, because it contains local changes."""
-        for child in self._tree.get_all(self._tree.numbers_in(folder.ino)):
+        for child in self._inodes.get_all(self._inodes.numbers_in(folder.ino)):
             if not self._busy(child):
                 self._remove(child)
             elif child.is_folder and child.ino not in self._seen:
                 self._keep_ours(child)
-        self._tree.update(
+        if folder.remote_id is None:
+            return
+        self._inodes.update(
             folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
         )
         self._ours.orphaned(folder.ino)
@@ -434,15 +451,15 @@ class Merge:
         if not inode.is_folder:
             return False
         if self._above_ours is None:
-            tree = self._tree
+            inodes = self._inodes
             self._above_ours = set()
-            for ino in {*tree.rows.with_bytes(), *self._ours.with_local_changes()}:
-                each = tree.find(ino)
+            for ino in {*inodes.rows.with_bytes(), *self._ours.with_local_changes()}:
+                each = inodes.find(ino)
                 while each is not None and each.ino not in self._above_ours and each.ino != ROOT:
                     if each.ino == ino and not (each.generation or self._ours.local(ino)):
                         break
                     self._above_ours.add(each.ino)
-                    each = tree.find(each.parent)
+                    each = inodes.find(each.parent)
         return inode.ino in self._above_ours
 
     def _remove(self, inode: Inode) -> bool:
@@ -451,11 +468,11 @@ class Merge:
             return False
         gone = True
         if inode.is_folder:
-            for child in self._tree.get_all(self._tree.numbers_in(inode.ino)):
+            for child in self._inodes.get_all(self._inodes.numbers_in(inode.ino)):
                 gone = self._remove(child) and gone
         if gone:
             self.result.gone.append((inode.parent, inode.name, inode.ino))
-            self._tree.unlink(inode)
+            self._inodes.unlink(inode)
         return gone
 
     # ---- the zones in the root ----
@@ -472,10 +489,10 @@ class Merge:
         Zones whose ids are in `unsure` are unchanged.  If the list is not `complete`, zones that it
         does not name are unchanged, too.
         """
-        tree, root = self._tree, self._folder
-        with tree.transaction():
+        inodes, root = self._inodes, self._folder
+        with inodes.transaction():
             self._above_ours = None
-            zones_here = [child for child in tree.inodes_in(ROOT) if child.kind is Kind.ZONE]
+            zones_here = [child for child in inodes.inodes_in(ROOT) if child.kind is Kind.ZONE]
             known = {child.zone: child for child in zones_here}
             zones = list(zones)
             told = {zone.id for zone in zones}
@@ -490,18 +507,18 @@ class Merge:
             ]
             self._give_names(renames, self._take_names(renames), zone_name)
             for inode, zone in met:
-                tree.update(inode, remote_name=zone.name)
+                inodes.update(inode, remote_name=zone.name)
                 if inode.remote_id != zone.root_id:
-                    tree.update(inode, remote_id=zone.root_id, listed=False)
+                    inodes.update(inode, remote_id=zone.root_id, listed=False)
             for zone in shown:
                 if zone.id not in known:
                     self._add_zone(zone)
-            tree.update(root, listed=True)
+            inodes.update(root, listed=True)
         return self.result
 
     def _add_zone(self, zone: Zone) -> None:
-        name = local_name(zone.name, zone.id, self._tree.children(ROOT), show=zone_name)
-        self._tree.add(
+        name = local_name(zone.name, zone.id, self._inodes.children(ROOT), show=zone_name)
+        self._inodes.add(
             ROOT,
             name,
             Kind.ZONE,
@@ -510,7 +527,6 @@ class Merge:
             remote_name=zone.name,
             **({"mtime_ns": zone.created_ns} if zone.created_ns else {}),
         )
-        self.result.appeared += 1
 
 
 _Met = tuple[int, Inode, Entry]  # number in the answer
@@ -519,13 +535,13 @@ _Met = tuple[int, Inode, Entry]  # number in the answer
 class _Names(Container[str]):
     """Set of names: those in a folder, whether loaded or not, and those in `given`."""
 
-    def __init__(self, tree: Inodes, folder: int) -> None:
-        self._tree = tree
+    def __init__(self, inodes: Inodes, folder: int) -> None:
+        self._inodes = inodes
         self._folder = folder
         self.given: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        return name in self.given or self._tree.has_name(self._folder, str(name))
+        return name in self.given or self._inodes.has_name(self._folder, str(name))
 
 
 def _parts(numbers: Iterable[int]) -> Iterator[list[int]]:

@@ -6,6 +6,8 @@ its close.
 
 import errno
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import msgspec
@@ -13,6 +15,7 @@ import trio
 
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.reader import Reader
+from zonedrive.errors import StoreError
 from zonedrive.model import Revision
 from zonedrive.state.attributes import Attr
 from zonedrive.state.inode import Inode
@@ -52,7 +55,7 @@ class Session:
         self.frozen = False  # the bytes are being sent: the next write needs a copy
         self.rewritten = False  # bytes before the former end were changed
         self.written = False  # a program has written, not only truncated
-        self.refused = 0  # errno of the last failed write
+        self.refused = 0  # errno, if the disk did not take the last change
         self._floor = file.size
         self._begun = time.monotonic()
 
@@ -65,6 +68,15 @@ class Session:
     def age(self) -> float:
         """Seconds since the first write."""
         return time.monotonic() - self._begun
+
+    @contextmanager
+    def storing(self) -> Iterator[None]:
+        """Store a change; if the disk does not take it, the content must not be saved."""
+        try:
+            yield
+        except (OSError, StoreError) as wrong:
+            self.refused = getattr(wrong, "errno", 0) or errno.EIO
+            raise
 
     def changed(self, offset: int) -> None:
         """Record a change of the bytes from `offset` on."""
@@ -203,12 +215,12 @@ class KernelInodes:
         """Return the kernel number of the current content."""
         return self._numbers.get(ino, ino)
 
-    def inode(self, tree: Inodes, number: int) -> Inode:
+    def inode(self, inodes: Inodes, number: int) -> Inode:
         """Return the inode whose current content has this number.
 
         Raises OSError (ESTALE) for other numbers: the kernel then looks the name up again.
         """
-        inode = tree.find(ino_of(number))
+        inode = inodes.find(ino_of(number))
         if inode is None or self.number(inode.ino) != number:
             raise _stale()
         return inode

@@ -5,7 +5,7 @@ in `pending_requests`).  Both tables check every transition against this module:
 is missing here is logged as an error, and tests fail on that.
 
 A transition is durable together with everything else that its transaction writes: when the
-transaction has committed, a killed daemon goes on from the next state, else from the former one.
+transaction has committed, a killed daemon continues from the next state, else from the former one.
 """
 
 import logging
@@ -28,7 +28,7 @@ class Change(StrEnum):
     PARKED = "parked"
     REMOVED = "removed"
     REMOVED_IN_USE = "removed, in use"
-    DELETED = "deleted for good"
+    DELETED = "deleted permanently"
 
 
 class Event(StrEnum):
@@ -41,7 +41,7 @@ class Event(StrEnum):
     MOVE = "move"
     PARK = "park"
     REMOVE = "remove"
-    DELETE = "delete for good"
+    DELETE = "delete permanently"
     FAIL = "fail"
     CONTENT_SENT = "content sent"
     PLACE_SENT = "place sent"
@@ -105,7 +105,8 @@ STATES: dict[Change, Facts] = {
     Change.PARKED: Facts(
         "the file has a name of `local_only`, the service keeps the entry",
         "the new name; the place and the version that the service knows",
-        "nothing; a deletion if something else needs the former name",
+        "nothing; a deletion if something else needs the former name,"
+        " or a new file there is removed",
     ),
     Change.REMOVED: Facts(
         "the entry was removed; a new file with its name continues its history",
@@ -204,7 +205,6 @@ TRANSITIONS: dict[Change, dict[Event, Change]] = {
     Change.PARKED: {
         **_REMOVAL,
         Event.MOVE: Change.MOVED,
-        Event.PARK: Change.PARKED,
         Event.FAIL: Change.PARKED,
         Event.END: Change.NONE,
     },

@@ -92,7 +92,7 @@ class PauseSwitch:
     def end(self) -> bool:
         """End the pause; return False if there was none.
 
-        Raises OSError if the file cannot be removed; the pause goes on then.
+        Raises OSError if the file cannot be removed; the pause then continues.
         """
         was = self.current is not None
         if self._path is not None:

@@ -6,7 +6,7 @@ record holds the target place, and keeps the sent bytes from being deleted.  The
 service can therefore be recognised later, also when the local file has been edited, renamed or
 removed since.
 
-Knows nothing about tree, spool or service.  Nothing here is `async`; the caller holds the
+Knows nothing about inodes, spool or service.  Nothing here is `async`; the caller holds the
 transaction.
 
 INVARIANT: an inode has at most one pending request.
@@ -67,7 +67,7 @@ class _Sealed(msgspec.Struct, eq=False, array_like=True):
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table of the second schema."""
+    """Create the table of the fourth schema."""
     connection.execute(
         """
         CREATE TABLE doubts (

@@ -26,7 +26,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table of pins."""
+    """Create the table of the fourth schema."""
     connection.execute(
         """
         CREATE TABLE pins (

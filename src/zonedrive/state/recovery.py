@@ -36,6 +36,7 @@ from pathlib import Path
 
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.failpoint import Place, reached
+from zonedrive.model import Revision
 from zonedrive.paths import write_private
 from zonedrive.state import repair, row_upgrade
 from zonedrive.state.inode import NOWHERE, ROOT, Kind
@@ -49,7 +50,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def recover(state: LocalState) -> None:
-    """Make tree, journal and spool consistent.  Runs before any request is served."""
+    """Make inodes, intents and spool consistent.  Runs before any request is served."""
     _restore_lost_rows(state)
     _drop_dangling_rows(state)
     row_upgrade.names(state.inodes)
@@ -63,10 +64,8 @@ def recover(state: LocalState) -> None:
             if intent.generation and (intent.ino, intent.generation) not in stored:
                 log.error("the bytes of %s are gone from the outbox", state.inodes.path(intent.ino))
                 state.intents.done(intent, content=True)
-                state.inodes.update(inode, generation=0)
-                if inode.is_new:
-                    state.inodes.unlink(inode)
-                    state.intents.drop(intent.ino)
+                # The next listing restores the service's version; a new file is removed below.
+                state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)
         for inode in state.inodes.unlinked():
             if state.intents.get(inode.ino) is None:
                 state.inodes.unlink(inode)
@@ -104,6 +103,9 @@ def _forget_empty(
         lost = inode.generation and (ino, inode.generation) in named - stored
         if inode.parent != NOWHERE and not inode.is_folder and (not inode.generation or lost):
             state.inodes.unlink(inode)
+            request = state.requests.get(ino)
+            if request is not None and (request.bytes_ino, request.generation) not in stored:
+                state.requests.drop(ino)  # its name would stay hidden
 
 
 # ---- after damage ----
@@ -137,15 +139,15 @@ def _drop_dangling_rows(state: LocalState) -> None:
 
     After a kill the function can run again, because the rows are deleted last.
     """
-    tree, journal, doubts = state.inodes, state.intents, state.requests
-    homeless = set(tree.rows.homeless()) if tree.rows.has_homeless() else set()
+    inodes, intents, requests = state.inodes, state.intents, state.requests
+    homeless = set(inodes.rows.homeless()) if inodes.rows.has_homeless() else set()
 
     def is_gone(ino: int) -> bool:
-        return ino in homeless or tree.find(ino) is None
+        return ino in homeless or inodes.find(ino) is None
 
-    kept = {each for each in tree.rows.with_bytes().items() if each[0] not in homeless}
-    kept |= {(one.ino, one.generation) for one in journal.all() if not is_gone(one.ino)}
-    kept |= {(one.bytes_ino, one.generation) for one in doubts.all() if not is_gone(one.ino)}
+    kept = {each for each in inodes.rows.with_bytes().items() if each[0] not in homeless}
+    kept |= {(one.ino, one.generation) for one in intents.all() if not is_gone(one.ino)}
+    kept |= {(one.bytes_ino, one.generation) for one in requests.all() if not is_gone(one.ino)}
     files = {_file(state.spool.path(*each)) for each in kept}
     for each in sorted(state.named_bytes() - kept):
         path = state.spool.path(*each)
@@ -156,7 +158,7 @@ def _drop_dangling_rows(state: LocalState) -> None:
             _show(state, *each)
     with state.transaction():
         if homeless:
-            tree.forget_homeless()
+            inodes.forget_homeless()
         _drop_dangling(state)
 
 

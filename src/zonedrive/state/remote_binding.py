@@ -120,6 +120,7 @@ def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
             held=opened is not None and opened.session is not None,
             due_ns=due_in(0),
         )
+        state.intents.set_base(inode.ino, None)  # an edit began from a version of the former entry
 
 
 def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> None:
@@ -151,12 +152,12 @@ def orphan_pending_request(state: LocalState, inode: Inode) -> None:
 
 def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
     """Move the content of `other` to `folder`."""
-    tree = state.inodes
-    for child in tree.inodes_in(other.ino):
-        twin = tree.child(folder.ino, child.name)
+    inodes = state.inodes
+    for child in inodes.inodes_in(other.ino):
+        twin = inodes.child(folder.ino, child.name)
         state.invalidations.put(EntryGone(other.ino, child.name.encode(), child.ino))
         if twin is None:
-            tree.move(child, folder.ino, child.name)
+            inodes.move(child, folder.ino, child.name)
         elif not _holds_ours(state, child):
             _drop(state, child)  # the listing adds it again once the name is free
         elif twin.is_folder and child.is_folder and not state.in_use(child):
@@ -164,7 +165,7 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
             _drop(state, child)
         else:
             log.warning("two files of one name met in a folder: both are kept")
-            tree.move(child, folder.ino, _beside(state, child, folder))
+            inodes.move(child, folder.ino, _beside(state, child, folder))
 
 
 def _beside(state: LocalState, child: Inode, folder: Inode) -> str:

@@ -143,6 +143,9 @@ def record_place(state: LocalState, inode: Inode) -> None:
     intent = state.intents.get(inode.ino)
     if inode.parent == NOWHERE or (intent is not None and intent.parked):
         return
+    folder = state.inodes.get(inode.parent)
+    if folder.is_new and state.intents.get(folder.ino) is None:
+        return  # the service lost the folder or moved it: a listing shows where the file is now
     if is_elsewhere(state, inode):
         state.intents.place(inode.ino, due_in(0))
 

@@ -66,7 +66,7 @@ def open_sound(
         if not is_damage(wrong.__cause__):
             raise
         return _salvage(path, migrations, accept, used, str(wrong))
-    large = path.stat().st_size > SMALL and not _doubt(path).exists()
+    large = path.stat().st_size > SMALL and not _fault_mark(path).exists()
     try:
         why = _fault(database, accept, sparing if large else None)
     except WrongKey:
@@ -78,7 +78,7 @@ def open_sound(
         database.close()
         raise
     if not why:
-        _doubt(path).unlink(missing_ok=True)
+        _fault_mark(path).unlink(missing_ok=True)
         return database
     database.close()
     return _salvage(path, migrations, accept, used, why)
@@ -112,14 +112,14 @@ def inspect(path: Path) -> str:
     except sqlite3.DatabaseError as wrong:
         why = str(wrong) if is_damage(wrong) else ""
     if why:
-        write_private(_doubt(path), why.encode())
-        log.error("%s is damaged (%s): it is mended at the next start", path, why)
+        write_private(_fault_mark(path), why.encode())
+        log.error("%s is damaged (%s): it is repaired at the next start", path, why)
     return why
 
 
-def doubted(path: Path) -> bool:
+def has_fault(path: Path) -> bool:
     """Return True if `inspect` found a fault in the open database."""
-    return _doubt(path).exists()
+    return _fault_mark(path).exists()
 
 
 def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
@@ -128,7 +128,8 @@ def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
     return "" if said == "ok" else str(said).splitlines()[-1]
 
 
-def _doubt(path: Path) -> Path:
+def _fault_mark(path: Path) -> Path:
+    """Return the path of the file that exists after `inspect` found a fault."""
     return path.with_name(path.name + ".doubt")
 
 
@@ -195,7 +196,7 @@ def _salvage(
     reached(Place.SALVAGE_ASIDE)
     _finish(path)
     reached(Place.SALVAGE_PLACED)
-    _doubt(path).unlink(missing_ok=True)
+    _fault_mark(path).unlink(missing_ok=True)
     return Database.open(path, migrations)
 
 

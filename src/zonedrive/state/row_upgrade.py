@@ -28,52 +28,49 @@ def mark_names(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
 
 
-def names(tree: Inodes) -> None:
+def names(inodes: Inodes) -> None:
     """Rename entries to the current rule of `zonedrive.state.names`, once after an upgrade.
 
     Takes some seconds for a million entries.
     """
-    if not tree.rows.has_unmarked(ROOT):
+    if inodes.rows.has_mark(ROOT):
         return
     last = NOWHERE
-    while numbers := tree.rows.numbers(last):
+    while numbers := inodes.rows.numbers(last):
         last = numbers[-1]
         odd = [
             ino
-            for ino, parent, name in tree.rows.names(numbers)
+            for ino, parent, name in inodes.rows.names(numbers)
             if parent == ROOT or may_be_renewed(name)
         ]
-        for inode in tree.get_all(odd):
-            _show(tree, inode)
-    with tree.transaction():
-        tree.rows.write(tree.get(ROOT))
+        for inode in inodes.get_all(odd):
+            _show(inodes, inode)
+    with inodes.transaction():
+        inodes.rows.write(inodes.get(ROOT))
 
 
-def _show(tree: Inodes, inode: Inode) -> None:
+def _show(inodes: Inodes, inode: Inode) -> None:
     if inode.parent == NOWHERE or inode.ino == ROOT or unreadable(inode):
         return
     name = renewed(inode.name, inode.remote_name, zone=inode.kind is Kind.ZONE)
     if name == inode.name:
         return
-    if not fits(name) or tree.has_name(inode.parent, name):
+    if not fits(name) or inodes.has_name(inode.parent, name):
         name = with_mark(name, f"~{inode.ino}")
         if inode.remote_id is not None and inode.remote_name is not None:
-            name = local_name(inode.remote_name, inode.remote_id, tree.children(inode.parent))
-    if not tree.has_name(inode.parent, name):
-        with tree.transaction():
-            tree.move(inode, inode.parent, name)
+            name = local_name(inode.remote_name, inode.remote_id, inodes.children(inode.parent))
+    if not inodes.has_name(inode.parent, name):
+        with inodes.transaction():
+            inodes.move(inode, inode.parent, name)
 
 
-def rows(tree: Inodes) -> Iterator[None]:
-    """Rewrite rows of earlier schemas in the current form, one step at a time."""
-    while numbers := tree.rows.unmarked():
-        with tree.transaction():
-            for inode in tree.get_all(numbers):
-                tree.rows.write(inode)
-        yield
-    # Earlier versions marked all local files as WANTED, and a logoff refuses to delete those.
-    for inode in tree.get_all(tree.rows.wanted()):
+def rows(inodes: Inodes) -> Iterator[None]:
+    """Correct the rows of local files, one at a time.
+
+    Earlier versions marked all of them as WANTED, and a logoff refuses to delete those.
+    """
+    for inode in inodes.get_all(inodes.rows.wanted()):
         if stays(inode.name) != WANTED:
-            with tree.transaction():
-                tree.rows.write(inode)
+            with inodes.transaction():
+                inodes.rows.write(inode)
             yield

@@ -1,4 +1,4 @@
-"""Schema history of an account's database, which holds tree and outbox.
+"""Schema history of an account's database, which holds inodes and intents.
 
 A released schema never changes; each change is a new step.
 """
@@ -8,34 +8,25 @@ from collections.abc import Callable, Mapping
 from zonedrive.cipher import Box
 from zonedrive.content import manifest_table
 from zonedrive.db import Connection
-from zonedrive.state import (
-    inode_table,
-    intents,
-    pending_requests,
-    pin_table,
-    row_upgrade,
-)
+from zonedrive.state import inode_table, intents, pending_requests, pin_table, row_upgrade
 
 
-def _first(connection: Connection) -> None:
+def _unreleased(_connection: Connection) -> None:
+    """Do nothing: schemas 1 to 3 were never released, and `_fourth` refuses their tables."""
+
+
+def _fourth(connection: Connection) -> None:
     inode_table.create_table(connection)
     intents.create_tables(connection)
-
-
-def _second(connection: Connection) -> None:
-    intents.add_parked(connection)
     pending_requests.create_table(connection)
-
-
-def _third(connection: Connection) -> None:
-    inode_table.add_marks(connection)
+    pin_table.create_table(connection)
 
 
 SCHEMAS = (
-    _first,
-    _second,
-    _third,
-    pin_table.create_table,
+    _unreleased,
+    _unreleased,
+    _unreleased,
+    _fourth,
     intents.add_told,
     row_upgrade.mark_names,
     intents.end_with_inodes,

@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 from zonedrive import causes
 from zonedrive.causes import Cause
-from zonedrive.formatting import timestamp
+from zonedrive.formatting import count, timestamp
 from zonedrive.state import repair
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.intents import Intent, IntentTable
+from zonedrive.state.names import WANTED, stays
 from zonedrive.state.pause import Pause
 from zonedrive.state.pending_requests import PendingRequests
 
@@ -123,17 +124,17 @@ class Status:
 
     def conflicts(self) -> list[dict[str, Any]]:
         """Return the existing conflict copies: path, original, by and at_ns of each."""
-        tree, found = self._state.inodes, []
+        inodes, found = self._state.inodes, []
         for conflict in self._state.intents.conflicts.all():
-            copy = tree.find(conflict.ino)
+            copy = inodes.find(conflict.ino)
             if copy is None or copy.parent == NOWHERE:
                 continue
-            original = tree.find(conflict.original)
-            path = tree.path(copy.ino)
+            original = inodes.find(conflict.original)
+            path = inodes.path(copy.ino)
             found.append(
                 {
                     "path": path,
-                    "original": tree.path(original.ino) if original else path,
+                    "original": inodes.path(original.ino) if original else path,
                     "by": conflict.by,
                     "at_ns": conflict.at_ns,
                 }
@@ -159,7 +160,7 @@ class Status:
         return None
 
     def _passing(self, intent: Intent) -> Cause:
-        """Return the cause of the last failure if the journal lacks it because of a full disk."""
+        """Return the cause of the last failure if its row lacks it because of a full disk."""
         failure = self._work.failure(intent.ino)
         local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
         return Cause.LOCAL if local and not intent.held else Cause.NONE
@@ -197,9 +198,9 @@ def path_of(state: State, ino: int) -> str:
             parts.append(inode.name)
             inode = state.inodes.find(inode.parent)
             continue
-        doubt = state.requests.get(inode.ino)
-        above = inode.remote_parent or (doubt.folder if doubt else "")
-        parts.append(inode.remote_name or (doubt.name if doubt else "") or inode.name)
+        request = state.requests.get(inode.ino)
+        above = inode.remote_parent or (request.folder if request else "")
+        parts.append(inode.remote_name or (request.name if request else "") or inode.name)
         inode = state.inodes.by_remote(inode.zone, above)
     return "/".join(reversed(parts))
 
@@ -209,12 +210,12 @@ def damage_notice(path: Path, number: int) -> str:
 
     `path` is that of the database, `number` the number of files in lost+found.
     """
-    if repair.doubted(path):
-        return "the database of names is damaged: unmount and mount again, that mends it"
+    if repair.has_fault(path):
+        return "the database of names is damaged: unmount and mount again to repair it"
     if not number:
         return ""
     return (
-        f"{number} file(s) lost their names when the database was damaged:"
+        f"the names of {count(number, 'file')} were lost when the database was damaged:"
         f" copy what you need from {LOST_FOUND}, then delete it there"
     )
 
@@ -222,33 +223,34 @@ def damage_notice(path: Path, number: int) -> str:
 def staying(
     state: State, under: Iterable[int] | None = None, but: Container[int] = ()
 ) -> dict[str, int | str]:
-    """Return the number of `files` with a `local_only` name, and the `path` of one of them.
+    """Return the number of `files` that stay here by their names, and the `path` of one of them.
 
-    `under` limits the count to these folders.  Files in lost+found, which are reported separately,
-    and the inodes in `but` are not counted.
+    `under` limits the count to these folders.  Temporary files of programs, files in lost+found
+    (reported separately) and the inodes in `but` are not counted.
     """
-    tree, journal = state.inodes, state.intents
-    waiting = {intent.ino for intent in journal.pending()}
-    parked = {intent.ino for intent in journal.all() if intent.parked}
+    inodes, intents = state.inodes, state.intents
+    waiting = {intent.ino for intent in intents.pending()}
+    parked = {intent.ino for intent in intents.all() if intent.parked}
     roots = None if under is None else set(under)
     found = [
         inode
-        for inode in tree.get_all(({*tree.without_origin()} - waiting) | parked)
+        for inode in inodes.get_all(({*inodes.without_origin()} - waiting) | parked)
         if inode.local
+        and (inode.ino in parked or stays(inode.name) == WANTED)
         and inode.kind is Kind.FILE
         and inode.ino not in but
-        and _counts(tree, inode, roots)
+        and _counts(inodes, inode, roots)
     ]
-    return {"files": len(found), "path": tree.path(found[0].ino) if found else ""}
+    return {"files": len(found), "path": inodes.path(found[0].ino) if found else ""}
 
 
-def _counts(tree: Inodes, inode: Inode, roots: set[int] | None) -> bool:
+def _counts(inodes: Inodes, inode: Inode, roots: set[int] | None) -> bool:
     """Return True if the inode is below one of `roots` and not in lost+found."""
     below = roots is None
     above: Inode | None = inode
     while above is not None and above.parent not in (NOWHERE, ROOT):
         below = below or above.ino in (roots or ())
-        above = tree.find(above.parent)
+        above = inodes.find(above.parent)
     if above is None or above.parent == NOWHERE:
         return False
     return (below or bool({above.ino, ROOT} & (roots or set()))) and above.name != LOST_FOUND

@@ -76,5 +76,5 @@ def errno_of(error: BaseException) -> int:
 
 
 def _unforeseen(error: BaseException) -> int:
-    log.error("an operation failed in a way that nobody foresaw", exc_info=error)
+    log.error("an operation failed with an unexpected error", exc_info=error)
     return errno.EIO

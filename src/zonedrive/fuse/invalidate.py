@@ -78,7 +78,7 @@ def _tell_one(change: Invalidation) -> None:
             pyfuse3.invalidate_entry(parent, name)
         case EntryGone(parent, name, ino):
             try:
-                pyfuse3.invalidate_entry(parent, name, ino)  # tells inotify watchers, too
+                pyfuse3.invalidate_entry(parent, name, ino)
             except OSError as refused:
                 if refused.errno not in (errno.ENOTEMPTY, errno.EBUSY, errno.EINVAL):
                     raise

@@ -133,9 +133,9 @@ def check(path: str) -> Path:
     while mount := at(folder):
         if mount.kind == "autofs":  # any access would wait for the mount that is being made
             raise MountError(
-                f"{folder} is to be mounted at the first look (x-systemd.automount), which a file"
+                f"{folder} is mounted at the first access (x-systemd.automount), which a file"
                 " system of a user cannot be",
-                remedy="take that option away, or start zonedrive@ACCOUNT.service of the user",
+                remedy="remove that option, or start zonedrive@ACCOUNT.service of the user",
             )
         if not dead(folder):
             raise MountError(
@@ -163,7 +163,7 @@ def check(path: str) -> Path:
     if not empty:
         raise MountError(f"{folder} is not empty", remedy="mount on an empty folder")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise MountError(f"{folder} is not writable", remedy="mount on a folder of yours")
+        raise MountError(f"{folder} is not writable", remedy="mount on a folder that you own")
     return folder
 
 

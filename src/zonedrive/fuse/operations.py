@@ -232,7 +232,6 @@ def encode(attr: Attr) -> EntryAttributes:
     if not attr.ino:  # a negative dirent: only its timeout counts
         return entry
     entry.attr_timeout = attr.attr_timeout
-    entry.generation = attr.generation
     entry.st_mode = attr.mode
     entry.st_nlink = attr.nlink
     entry.st_uid = attr.uid

@@ -31,12 +31,12 @@ class FetchFailures:
 
     def __init__(
         self,
-        tree: Inodes,
+        inodes: Inodes,
         cache: Cache,
         link: Connectivity,
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
-        self._tree, self._cache, self._link = tree, cache, link
+        self._inodes, self._cache, self._link = inodes, cache, link
         # Reasons by inode, the newest last; "" for a refusal, which the errno tells well enough.
         self._reasons: TTLCache[int, str] = TTLCache(MOST, REMEMBERED_S, clock)
         self._logged: TTLCache[int, None] = TTLCache(LOGGED, QUIET_S, clock)
@@ -64,7 +64,7 @@ class FetchFailures:
         """Return the files that are still incomplete with their reasons, newest last."""
         found = []
         for ino, reason in list(self._reasons.items()):
-            inode = self._tree.find(ino) if reason else None
+            inode = self._inodes.find(ino) if reason else None
             if inode is None or inode.parent == NOWHERE:
                 continue
             if not self._cache.is_complete(ino, inode.revision):
@@ -77,4 +77,4 @@ class FetchFailures:
             return ""
         inode, said = recent[-1]
         more = f" (and {count(len(recent) - 1, 'more file')} as well)" if len(recent) > 1 else ""
-        return f"{self._tree.path(inode.ino)} could not be fetched lately{more}: {said}"
+        return f"{self._inodes.path(inode.ino)} could not be fetched recently{more}: {said}"

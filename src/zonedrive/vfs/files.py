@@ -1,6 +1,6 @@
 """Open files: handles, reads of local or remote content, and writes into sessions.
 
-See `sessions` for the path of a write.
+See `write_sessions` for the path of a write.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.reader import Reader
-from zonedrive.errors import Changed, StoreError, ZonedriveError
+from zonedrive.errors import Changed, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
 from zonedrive.snapshot import Snapshot
@@ -104,7 +104,15 @@ class Files:
         """Return a handle with an empty session on a file that was just created."""
         # Always as a writer, so that the close keeps the empty file.
         opened = self._attach(inode, flags, keep_cache=False, writable=True)
-        self._sessions.begin_new(self._handles[opened.handle].file)
+        try:
+            self._sessions.begin_new(self._handles[opened.handle].file)
+        except OSError:
+            which = self._handles.pop(opened.handle)
+            which.file.by_handle.remove(which)
+            which.file.handles -= 1
+            which.file.writers -= 1
+            self._detach(which.file)
+            raise
         return opened
 
     async def release(self, handle: int) -> None:
@@ -130,11 +138,8 @@ class Files:
         opened = self._handles[handle].file
         if not self._handles[handle].writable or opened.session is None:
             return
-        session, current = opened.session, Snapshot(lambda: opened.session)
-        if session.dirty:
-            await self._sessions.sync_again(session)
-        if session.dirty and current.is_current:
-            self._sessions.keep_all(opened)
+        await self._sessions.save(opened)
+        await self._sessions.free_superseded()
         if opened.session is None:
             return
         # A shell that redirects closes a duplicate before it writes anything.  The upload of the
@@ -148,13 +153,13 @@ class Files:
         opened = self._handles[handle].file
         session, current = opened.session, Snapshot(lambda: opened.session)
         if session is not None:
-            await trio.to_thread.run_sync(session.file.sync)
-            session.synced = True
-            reached(Place.BYTES_SYNCED)
-            if session.dirty and current.is_current:
-                self._sessions.keep_all(opened)
+            await self._sessions.save(opened, sync=True)
+        superseded = list(self._state.superseded)
         await trio.to_thread.run_sync(self._state.database.flush)
         reached(Place.RECORD_SYNCED)
+        self._state.delete_superseded(superseded)
+        if session is not None and current.is_current and not session.dirty:
+            self._state.durable.add((opened.ino, session.generation))
         if session is not None and self._state.settings.fsync == "service":
             await self._sessions.delivered(opened)
 
@@ -214,13 +219,10 @@ class Files:
             offset = session.size  # the kernel may not know that another writer extended the file
         open_checks.require_fitting(offset + len(data))
         session.written = True
-        try:
+        session.changed(offset)
+        with session.storing():
             self._state.spool.require_room(len(data))
-            session.changed(offset)
             session.file.pwrite(offset, data)
-        except (OSError, StoreError) as wrong:
-            session.refused = getattr(wrong, "errno", 0) or errno.EIO
-            raise
         session.refused = 0
         if which.number != which.file.number:  # the kernel wrote into pages of the former version
             self._state.invalidations.put(InodeChanged(which.file.ino, attr_only=False))
@@ -239,18 +241,15 @@ class Files:
             if not self.touch(inode, now := time.time_ns()):
                 local_operations.set_attributes(self._state, inode, mtime_ns=now, ctime_ns=now)
             return
-        opened = opened or self._state.new_open_file(inode)
-        opened.handles += 1
+        handle = self._attach(inode, os.O_WRONLY, keep_cache=False).handle
+        which = self._handles[handle]
         try:
-            await self._sessions.begin(opened, truncate=size == 0)
-            open_checks.require_current(opened)
-            self._sessions.cut(opened, size)
-            if opened.writers == 0:
-                self._sessions.end(opened)
+            await self._session(which, truncate=size == 0)
+            self._sessions.cut(which.file, size)
+            if which.file.writers == 1:
+                await self._sessions.save(which.file)
         finally:
-            opened.handles -= 1
-            if opened.handles == 0:
-                self._detach(opened)
+            await self.release(handle)
 
     def touch(self, inode: Inode, mtime_ns: int | None = None) -> bool:
         """Set the times of a file that is being written; return False if nothing is to be stored.
@@ -280,6 +279,10 @@ class Files:
                     await reader.fill()
         except (ZonedriveError, OSError) as wrong:
             log.info("what has a replaced file open may not read all of it (%s)", wrong)
+
+    async def free_superseded(self) -> None:
+        """Delete replaced bytes that were synced, see `WriteSessions.free_superseded`."""
+        await self._sessions.free_superseded()
 
     async def keep(self) -> None:
         """Run the periodic store of written bytes, see `WriteSessions.keep`."""

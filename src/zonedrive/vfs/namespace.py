@@ -151,23 +151,23 @@ class Namespace:
         Entries that were removed since then are left out.  An entry that took over a name replaces
         the former entry.
         """
-        tree, state = self._state.inodes, self._state
+        inodes, state = self._state.inodes, self._state
         listing = self._listings[handle]
-        folder = tree.get(listing.folder)
+        folder = inodes.get(listing.folder)
         present = self._present(folder)
         timeout = self._folders.trusted_for(folder.ino)
         names = listing.names or DOTS
         for number in range(start, min(len(DOTS), len(names))):
             ino = folder.ino if number == 0 else folder.parent or folder.ino
-            yield names[number].encode(), state.attr(tree.get(ino), timeout), number + 1
+            yield names[number].encode(), state.attr(inodes.get(ino), timeout), number + 1
         for first in range(max(start, len(DOTS)), len(names), TOGETHER):
             numbers = range(first, min(first + TOGETHER, len(names)))
             inos = [present.get(names[number], NOWHERE) for number in numbers]
-            inodes = {inode.ino: inode for inode in tree.get_all(inos)}
+            by_ino = {inode.ino: inode for inode in inodes.get_all(inos)}
             for number, ino in zip(numbers, inos, strict=True):
-                if ino in inodes:
+                if ino in by_ino:
                     name = names[number].encode()
-                    yield name, state.attr(inodes[ino], timeout), number + 1
+                    yield name, state.attr(by_ino[ino], timeout), number + 1
 
     def _names(self, folder: Inode, stamp: object) -> tuple[list[str], bool]:
         """Return the folder's current names, and True if a name has a second spelling.
@@ -332,22 +332,23 @@ class Namespace:
                 state.revert_to_remote(inode)
                 raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
             local_operations.rename(state, inode, new_folder, wanted, target)
+            await self._files.free_superseded()
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:
         """Delay the upload of a new file while it is about to lose its current name."""
-        journal = self._state.intents
-        intent = journal.get(inode.ino)
+        intents = self._state.intents
+        intent = intents.get(inode.ino)
         if intent is None or intent.held or not inode.is_new or inode.is_folder:
             yield
             return
-        journal.withhold(inode.ino)
+        intents.withhold(inode.ino)
         try:
             yield
         finally:
             opened = self._state.opened.get(inode.ino)
             if opened is None or opened.session is None:
-                journal.let_go(inode.ino, self._state.due())
+                intents.let_go(inode.ino, self._state.due())
 
     # ---- refusals ----
 

@@ -1,7 +1,7 @@
 """Write sessions, from the first write to the last close, and the intents they create.
 
     begin    creates a new generation in the spool: empty, or a copy of the bytes to edit
-    commit   completes the bytes in the spool, then records the generation in tree and journal in
+    commit   completes the bytes in the spool, then records the generation in inodes and intents in
              one transaction: from here on a killed daemon loses nothing
     end      releases the intent: after `settle` the outbox may send it
 
@@ -22,7 +22,6 @@ from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import Changed, NotFound, NotLoggedOn, StoreError, Unreachable, ZonedriveError
 from zonedrive.failpoint import Place, reached
 from zonedrive.remote.service import Service
-from zonedrive.snapshot import Snapshot
 from zonedrive.state import local_operations
 from zonedrive.state.inode import NOWHERE, Inode
 from zonedrive.state.intents import due_in
@@ -114,6 +113,7 @@ class WriteSessions:
                 base = old.base or base
             known = None if inode.remote_id is None else base
             session = Session(generation, file, known, inode.mtime_ns, opened.content)
+            session.synced = (inode.ino, inode.generation) in state.durable
             session.rewritten = truncate or (old is not None and old.rewritten)
             opened.session, opened.content = session, generation
             opened.close_local()
@@ -175,22 +175,26 @@ class WriteSessions:
                 if session.dirty and not (session.rewritten or session.frozen or session.refused):
                     await self._keep_safe(opened, session)
 
-    async def sync_again(self, session: Session) -> None:
-        """Sync the bytes before the next commit if an earlier commit of the session is durable.
-
-        Otherwise a power cut could leave a record that is newer than the bytes.  Raises OSError.
-        """
-        if session.synced:
-            await trio.to_thread.run_sync(session.file.sync)
+    async def free_superseded(self) -> None:
+        """Make the newest records durable if synced bytes wait for that, and delete these bytes."""
+        state = self._state
+        if state.superseded:
+            which = list(state.superseded)
+            try:
+                await trio.to_thread.run_sync(state.database.flush)
+            except OSError as wrong:  # the caller's work is done; a later flush frees them
+                log.warning("replaced bytes stay on the disk for now: %s", wrong)
+                return
+            state.delete_superseded(which)
 
     async def _keep_safe(self, opened: OpenFile, session: Session) -> None:
         inode = self._state.inodes.get(opened.ino)
         if inode.is_new and inode.generation == 0 and session.age < KEEP_NEW_S:
             return
-        current = Snapshot(lambda: opened.session)
         try:
-            await self.sync_again(session)
-            if current.is_current and not session.refused:
+            if session.synced:
+                await trio.to_thread.run_sync(session.file.sync)
+            if opened.session is session and not session.refused:
                 self.commit(opened)
         except (OSError, StoreError) as wrong:
             log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)
@@ -200,27 +204,34 @@ class WriteSessions:
         session = opened.session
         assert session is not None
         inode = self._state.inodes.get(opened.ino)
-        local_operations.shrink_content(self._state, inode, session, size)
-        session.file.truncate(size)
+        session.changed(size)
+        with session.storing():
+            local_operations.shrink_content(self._state, inode, session, size)
+            session.file.truncate(size)
         session.refused = 0
         reached(Place.BYTES_CUT)
-        session.changed(size)
 
-    def keep_all(self, opened: OpenFile) -> None:
-        """Commit the session, unless a write of the session has failed.
+    async def save(self, opened: OpenFile, *, sync: bool = False) -> None:
+        """Commit the session if it is dirty, on close(2) or, with `sync`, on fsync(2).
 
-        An incomplete save must not replace the former content, even if space is free again.  Raises
+        The bytes are synced before the commit if an earlier commit of the session is durable.
+        Otherwise a power cut could leave a record that is newer than the bytes.
+
+        If the commit fails, or a write of the session has failed, the save is refused: an
+        incomplete save must not replace the former content, even if space is free again.  Raises
         OSError.
         """
         session = opened.session
         assert session is not None
-        if session.refused:
+        if session.dirty and session.refused:
             raise OSError(session.refused, os.strerror(session.refused))
-        try:
-            self.commit(opened)
-        except (OSError, StoreError) as wrong:
-            session.refused = getattr(wrong, "errno", 0) or errno.EIO
-            raise
+        with session.storing() if session.dirty else contextlib.nullcontext():
+            if sync or (session.dirty and session.synced):
+                await trio.to_thread.run_sync(session.file.sync)
+                session.synced = True
+                reached(Place.BYTES_SYNCED)
+            if session.dirty and opened.session is session:
+                self.commit(opened)
 
     def commit(self, opened: OpenFile) -> None:
         """Flush the bytes, then record them in one transaction."""
@@ -233,18 +244,11 @@ class WriteSessions:
 
     def end(self, opened: OpenFile) -> None:
         """End the session after the last writer has closed; the generation never changes again."""
-        state, session = self._state, opened.session
+        session = opened.session
         assert session is not None
         if session.dirty:
             self.commit(opened)
-        session.file.close()
-        opened.session = None
-        reached(Place.FILE_CLOSED)
-        self._drop_unnamed(opened.ino, session)
-        intent = state.intents.get(opened.ino)
-        if intent is not None and intent.generation:
-            state.intents.let_go(opened.ino, state.due())
-            reached(Place.INTENT_FREED)
+        self._close(opened, session)
 
     def abandon(self, opened: OpenFile) -> None:
         """Restore the former content after close(2) has reported that the write failed.
@@ -259,41 +263,44 @@ class WriteSessions:
         try:
             if inode.is_new and not inode.generation and inode.parent != NOWHERE:
                 self._empty(opened, inode)
-            elif inode.generation == session.generation:
-                if session.file.size > inode.size:
-                    session.file.truncate(inode.size)
-                session.dirty = False
-                self.end(opened)
+            elif inode.generation == session.generation and session.file.size > inode.size:
+                session.file.truncate(inode.size)
         except (OSError, StoreError) as wrong:
             log.error("what was refused of inode %d could not be taken back: %s", inode.ino, wrong)
-        finally:
-            opened.session = None
-            with contextlib.suppress(OSError):
-                session.file.close()
-            self._drop_unnamed(inode.ino, session)
-            if inode.generation != session.generation:
-                opened.content = session.former
-            state.content_changed(inode)
-            # A caller that waits for all uploads need not wait for this file.
-            self._dispatcher.wake()
+        if inode.generation != session.generation:
+            opened.content = session.former
+        self._close(opened, session)
+        state.content_changed(inode)
+        # A caller that waits for all uploads need not wait for this file.
+        self._dispatcher.wake()
 
     def _empty(self, opened: OpenFile, inode: Inode) -> None:
         """Make a new file empty, as local disks do; if that fails, remove the file."""
         state, gone = self._state, EntryGone(inode.parent, inode.name.encode(), inode.ino)
         try:
             self.cut(opened, 0)
-            self.end(opened)
+            self.commit(opened)
         except (OSError, StoreError):
             local_operations.forget(state, inode)
             state.invalidations.put(gone)
             raise
 
-    def _drop_unnamed(self, ino: int, session: Session) -> None:
-        """Delete the session's bytes if they were never committed."""
-        inode, intent = self._state.inodes.find(ino), self._state.intents.get(ino)
+    def _close(self, opened: OpenFile, session: Session) -> None:
+        """Close the session, and release the intent of its content.
+
+        No error prevents that: bytes that count are committed, and so they are in the file.
+        """
+        with contextlib.suppress(OSError, StoreError):
+            session.file.close()
+        opened.session = None
+        reached(Place.FILE_CLOSED)
+        inode, intent = self._state.inodes.find(opened.ino), self._state.intents.get(opened.ino)
         named = {inode.generation if inode else 0, intent.generation if intent else 0}
-        if session.generation not in named:
-            self._state.drop_bytes(ino, session.generation)
+        if session.generation not in named:  # they were never committed
+            self._state.drop_bytes(opened.ino, session.generation)
+        if intent is not None and intent.generation:
+            self._state.intents.let_go(opened.ino, self._state.due())
+            reached(Place.INTENT_FREED)
 
     async def delivered(self, opened: OpenFile) -> None:
         """Wait until the committed version is on the service.  Raises the upload's error."""

@@ -14,7 +14,7 @@ from enum import IntEnum
 from zonedrive import errors
 from zonedrive.paths import NO_ROOM
 
-KEPT = "the file stays here and is tried again"
+KEPT = "the file is kept on this computer, and the upload is retried"
 REFUSAL_REMEDY = f"{KEPT}; another name or folder may help, or the administrator"
 
 

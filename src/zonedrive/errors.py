@@ -8,6 +8,10 @@ POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s
 OVERLOADED = (429, 503)  # statuses of a service that has too much to do
 
 
+REPORT = "nothing saved is lost; send the output of 'zonedrive doctor --report FILE'"
+"""Remedy for an internal error."""
+
+
 class ZonedriveError(Exception):
     """Base class of all errors that zonedrive raises on purpose."""
 
@@ -94,6 +98,11 @@ class RemoteError(ZonedriveError):
         self.status = status
         self.code = code
         self.data = data
+
+
+def during(doing: str, text: str) -> str:
+    """Return `text` after the attempted operation, which is "" if the user need not know it."""
+    return f"{doing}: {text}" if doing else text
 
 
 class Unreachable(RemoteError):

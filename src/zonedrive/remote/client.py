@@ -26,6 +26,7 @@ from zonedrive.remote.directory import Directory
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.transfer import Download
+from zonedrive.remote.wire.fields import fits_header
 
 FoundT = TypeVar("FoundT", Zone, Entry)
 ResultT = TypeVar("ResultT")
@@ -290,8 +291,8 @@ class _Token(httpx.Auth):
     """Authentication with one fixed bearer token."""
 
     def __init__(self, token: str) -> None:
-        if not token or not all("!" <= char <= "~" for char in token):
-            raise Rejected("the token is empty, or has characters that cannot be sent")
+        if not fits_header(token):
+            raise Rejected("the token is empty or too long, or has characters that cannot be sent")
         self._token = token
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:

@@ -33,7 +33,7 @@ class _Client:
     """Builder of requests to one deployment."""
 
     def __init__(self, base_url: str, auth: httpx.Auth) -> None:
-        """`base_url`: the result of `urls.base_url`."""
+        """Prepare a client for `base_url`, a result of `urls.base_url`."""
         self.base_url = base_url
         self.auth = auth
         self._origin = httpx.URL(base_url)

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 State = Literal["online", "offline", "logon-required"]
 PROBING = Backoff(first=1.0, cap=10.0)
-OFFLINE = "look at the network, or run 'zonedrive doctor'; what you write waits here"
+OFFLINE = "check the network, or run 'zonedrive doctor'; your changes are kept on this computer"
 SPACING = 0.2  # seconds between two statuses of a gateway that count
 ASKED_SECONDS = 2.0  # minimum interval of probes that refused requests trigger
 

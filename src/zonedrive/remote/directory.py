@@ -22,7 +22,16 @@ from zonedrive.model import Group, Level, Member, NewToken, Scope, Token
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.urls import Request, fill_path
 from zonedrive.remote.wire.error_mapping import REMEDIES
-from zonedrive.remote.wire.fields import count, identifier, moment, parse, plain_value, text
+from zonedrive.remote.wire.fields import (
+    count,
+    fits_header,
+    identifier,
+    moment,
+    parse,
+    parse_object,
+    plain_value,
+    text,
+)
 from zonedrive.remote.wire.pagination import Page, identified
 
 TOKENS = "/api/tokens"
@@ -77,7 +86,7 @@ class Directory:
         try:
             return new_token(answer, doing, time.time_ns(), seconds)
         except BadAnswer as wrong:
-            wrong.remedy = "the service created a token all the same: see the list of tokens"
+            wrong.remedy = "the service has created a token anyway: see the list of tokens"
             raise
 
     async def create_group(
@@ -119,11 +128,12 @@ class Directory:
             with _advice("ask a manager of the group, or an administrator"):
                 return await self._requests.change(request, doing=doing)
         except NotFound as missing:
-            missing.remedy = (
-                "check the ids: that of a group is group.UUID@DOMAIN, as it was printed when the"
-                " group was made"
-            )
-            raise
+            raise NotFound(
+                "the service has no group or member with this id",
+                remedy="check the ids; that of a group has the form group.UUID@DOMAIN",
+                status=missing.status,
+                code=missing.code,
+            ) from missing
 
     async def _list(self, path: str, doing: str) -> list[dict[str, Any]]:
         def items(body: bytes) -> Page[dict[str, Any]]:
@@ -203,9 +213,9 @@ def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
 
     Raises BadAnswer if the answer contains no token, or an unusable one.
     """
-    found = _object(body, doing)
+    found = parse_object(body, doing)
     secret = text(found.get("token"))
-    if not secret or not all("!" <= char <= "~" for char in secret):
+    if not fits_header(secret):
         raise BadAnswer(f"{doing}: the answer contains no token that a request can carry")
     expiry = count(found.get("expiry"))
     if expiry > 0:
@@ -235,12 +245,12 @@ def _changed_group(body: bytes, doing: str) -> Group:
     try:
         return _group(body, doing)
     except BadAnswer as wrong:
-        wrong.remedy = "the service took the change all the same; check before you repeat it"
+        wrong.remedy = "the service has made the change anyway; check before you repeat it"
         raise
 
 
 def _group(body: bytes, doing: str) -> Group:
-    found = _object(body, doing)
+    found = parse_object(body, doing)
     about = found.get("properties")
     if not isinstance(about, dict) or not identifier(about.get("groupId")):
         raise BadAnswer(f"{doing}: the answer is not a group with an id")
@@ -268,10 +278,3 @@ def _members(items: list[Any]) -> Iterator[Member]:
                 level=text(item.get("accessLevel")),
                 authorization=text(item.get("authorization")),
             )
-
-
-def _object(body: bytes, doing: str) -> dict[str, Any]:
-    found = parse(body, doing)
-    if not isinstance(found, dict):
-        raise BadAnswer(f"{doing}: the answer is not an object")
-    return found

@@ -18,7 +18,7 @@ from zonedrive.model import Entry, LogMessage, Member, Version, Zone
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.directory import Directory
-from zonedrive.remote.profiles.operations import Operation, Profile
+from zonedrive.remote.profiles.operations import Operation, Profile, on_host
 from zonedrive.remote.requests import Requests
 from zonedrive.remote.service import Service
 from zonedrive.remote.transfer import ANSWER_SECONDS, CONTENT, UPLOAD, Transfer, uploaded
@@ -163,7 +163,7 @@ class HttpService(Service):
         return await self._changed_entry("restore", values, "restoring", folder)
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        await self._change("purge", _of_entry(zone_id, entry_id), "removing for good", folder)
+        await self._change("purge", _of_entry(zone_id, entry_id), "removing permanently", folder)
 
     async def versions(self, zone_id: str, file_id: str) -> list[Version]:
         doing = "listing versions"
@@ -186,13 +186,9 @@ class HttpService(Service):
 
         Raises NotSupported if the profile does not name the members of a message.
         """
-        self.require_log()
+        self._profile.require_log()
         fields = self._profile.operation("zone_log").fields
         return wire.log_messages(await self._log(zone_id, since_ns), fields)
-
-    def require_log(self) -> None:
-        """Raise NotSupported unless the profile can read logs; see `Profile.require_log`."""
-        self._profile.require_log()
 
     async def _log(self, zone_id: str, since_ns: int) -> Objects:
         values = {"zone": zone_id, "since": timestamp(since_ns)}
@@ -222,12 +218,17 @@ class HttpService(Service):
             answer = operation.located(parse(body, doing))
             return share_link(answer, operation, self._client.base_url, doing)
         except BadAnswer as wrong:
-            wrong.remedy = "the service may share it all the same: end that, and try again"
+            wrong.remedy = "the service may share it anyway: end that, and try again"
             raise
 
     async def unshare(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """End the sharing of an entry."""
         await self._change("unshare", _of_entry(zone_id, entry_id), "ending the sharing", folder)
+
+    def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
+        """Return the address of an entry's page for members. Sends no request."""
+        operation = self._profile.operation("member_link", folder=folder)
+        return operation.address(_of_entry(zone_id, entry_id), self._client.base_url)
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
         """Change the user's password. Raises CredentialsRefused if `password` is wrong."""
@@ -242,11 +243,9 @@ class HttpService(Service):
 
     async def probe(self, state: State) -> None:
         if state == "offline":
-            doing = "asking whether the service is there"
-            await self._requests.try_once(REQUIREMENTS, doing=doing, bare=True)
+            await self._requests.try_once(REQUIREMENTS, doing="", bare=True)
         else:
-            doing = "asking whether the logon holds"
-            await self._requests.try_once(ZONES, doing=doing, bare=False)
+            await self._requests.try_once(ZONES, doing="", bare=False)
 
     async def _profile_list(self, name: str, values: Mapping[str, str], doing: str) -> Objects:
         """Return the items of a listing that the profile describes."""
@@ -330,9 +329,7 @@ def share_link(answer: object, operation: Operation, base: str, doing: str) -> s
     value = identifier(member(answer, path))
     if value in ("", ".", ".."):
         raise BadAnswer(f"{doing}: the answer has no link")
-    link = fill_path(operation.link, {field: value}) if operation.link else value
-    if "://" not in link:
-        link = f"{base}/{link.removeprefix('/')}"
+    link = operation.address({field: value}, base) if operation.link else on_host(value, base)
     if not re.fullmatch(r"https://[!-~]+", link):
         raise BadAnswer(f"{doing}: the link in the answer is not an https:// address")
     return link

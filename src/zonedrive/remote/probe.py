@@ -44,9 +44,9 @@ class ProbeVerdict(Enum):
     PRESENT = "it is there"
     WRONG_METHOD = "the address is there, but not for this method"
     ABSENT = "there is no such address"
-    UNGUARDED = "it answers without a logon, so nothing more was asked"
-    ELSEWHERE = "it leads elsewhere, which is never followed"
-    OPEN = "cannot be told without doing it"
+    UNGUARDED = "it answers without a logon, so no further request was sent"
+    ELSEWHERE = "it redirects to another address, which is never followed"
+    OPEN = "cannot be checked without running the operation"
 
 
 class Probe:
@@ -72,15 +72,14 @@ class Probe:
 
     def service(self) -> ProbeResult:
         """Request the logon requirements once. Raises RemoteError's subclasses."""
-        doing = "looking at the service"
         began = time.monotonic()
-        with self._answer("GET", REQUIREMENTS, doing) as answer:
+        with self._answer("GET", REQUIREMENTS) as answer:
             took = time.monotonic() - began
             result = ProbeResult(took, _ahead(answer.headers.get("Date", ""), took), _days(answer))
             body = read_body_blocking(answer)
         status = answer.status_code
         if status >= 300:
-            raise error_mapping.failed(status, answer.headers, body, doing, self._client.base_url)
+            raise error_mapping.failed(status, answer.headers, body, "", self._client.base_url)
         return result
 
     def endpoint(self, operation: Operation) -> ProbeVerdict:
@@ -116,7 +115,7 @@ class Probe:
         return ProbeVerdict.OPEN if is_same or answer.is_server_error else ProbeVerdict.PRESENT
 
     def _response(self, method: str, path: str) -> httpx.Response:
-        with self._answer(method, path, "asking for an address") as answer:
+        with self._answer(method, path) as answer:
             return answer  # the body is not needed
 
     def _response_at_nowhere(self, method: str) -> httpx.Response:
@@ -126,7 +125,7 @@ class Probe:
         return self._nowhere[method]
 
     @contextlib.contextmanager
-    def _answer(self, method: str, path: str, doing: str) -> Iterator[httpx.Response]:
+    def _answer(self, method: str, path: str) -> Iterator[httpx.Response]:
         """Yield an open response, without a logon. Raises RemoteError's subclasses."""
         request = self._client.request(
             method, path, timeout=httpx.Timeout(self._seconds),
@@ -136,7 +135,7 @@ class Probe:
             with contextlib.closing(self._client.send(request)) as answer:
                 yield answer
         except httpx.HTTPError as wrong:
-            raise error_mapping.broken(wrong, self._client.host, doing) from wrong
+            raise error_mapping.broken(wrong, self._client.host, "") from wrong
 
 
 def is_harmless(operation: Operation) -> bool:
@@ -158,7 +157,7 @@ def _allowed(answer: httpx.Response) -> frozenset[str]:
 
 
 def _made_up() -> dict[str, str]:
-    """Return random values for every placeholder, which no object of a service can have."""
+    """Return random values for all placeholders; no object of a service can have them."""
     values = {name: secrets.token_hex(16) for kind in OPERATIONS.values() for name in kind.may}
     return values | {"zone": str(uuid.uuid4())}
 

@@ -29,6 +29,7 @@ from zonedrive.errors import (
     Unavailable,
     Unreachable,
     ZonedriveError,
+    during,
 )
 from zonedrive.remote.clients import CHANGED, LISTING, SMALL, LoopClient, TooLong, read_body
 from zonedrive.remote.concurrency_limit import ConcurrencyLimit
@@ -48,7 +49,7 @@ from zonedrive.remote.wire.pagination import (
 )
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
-CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have much to move
+CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have to move many entries
 BODY_SECONDS = 60.0  # for the body of an answer
 TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
 # An idle connection may be dead undetected.  So the first attempt at a harmless request
@@ -96,7 +97,7 @@ class Requests:
         chance: Callable[[], float] = random.random,
         bounds: Bounds = BOUNDS,
     ) -> None:
-        """`bounds` limits each listing."""
+        """Prepare the requests; `bounds` limits each listing."""
         self._client = client
         self._link = link
         self._limit = ConcurrencyLimit(connections)
@@ -289,10 +290,11 @@ class Requests:
                         wrong, client.host, doing, sent=attempt.has_effect
                     ) from wrong
         if scope.cancelled_caught and status < 300:
-            slow = f"{doing}: {client.host} did not answer in time"
+            bare = f"{client.host} did not answer in time"
+            slow = during(doing, bare)
             if attempt.has_effect and SENT in attempt.request.extensions:
                 raise ReplyLost(f"{slow}, so it may have been done or not")
-            raise TimedOut(slow)
+            raise TimedOut(slow, bare=bare)
         if 200 <= status < 300:
             if not attempt.is_upload:
                 self._limit.answered(head_at - began, self.underway)

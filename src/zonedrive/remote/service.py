@@ -79,13 +79,16 @@ class Service(Protocol):
         """
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
-        """Return True if the profile defines `operation`, one of profile.OPERATIONS.
+        """Return True if the profile defines `operation`, one of operations.OPERATIONS.
 
         `folder` selects the variant for folders or for files; None accepts either.
         """
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
         """Return True if `move` can change the name, the parent, or both, as requested."""
+
+    def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
+        """Return the address of an entry's page for members of its zone."""
 
     @property
     def places(self) -> int:

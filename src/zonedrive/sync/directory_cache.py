@@ -3,9 +3,10 @@
 A folder that was listed before is read from the tree while the service is slow or unreachable.  A
 folder that was never listed makes its caller wait, or fails with the service's error.
 
-A program that walks from folder to folder finds listings that were prefetched, see `walks`.  A
-program that uses one folder for a long time does not wait each time the listing expires: in the
-last part of its lifetime, the listing is renewed in the background when it is used.
+A program that walks from folder to folder finds listings that were prefetched, see
+`directory_walks`.  A program that uses one folder for a long time does not wait each time the
+listing expires: in the last part of its lifetime, the listing is renewed in the background when it
+is used.
 
 INVARIANT: at most one listing of a folder is in progress; a caller that stops waiting does not
 cancel it for the others.
@@ -21,7 +22,14 @@ import msgspec
 import trio
 
 from zonedrive import memory
-from zonedrive.errors import Forbidden, NotFound, ZonedriveError
+from zonedrive.errors import (
+    Changed,
+    Forbidden,
+    Interrupted,
+    NotFound,
+    StoreError,
+    ZonedriveError,
+)
 from zonedrive.formatting import count, verb
 from zonedrive.model import Entry
 from zonedrive.remote.service import Service
@@ -96,7 +104,10 @@ class DirectoryCache:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     def trusted_for(self, ino: int) -> float:
         """Return the seconds that the kernel may cache a folder's content."""
@@ -174,12 +185,12 @@ class DirectoryCache:
         while folder.parent != NOWHERE and not folder.is_new:
             if folder.listed and self._was_asked_since(folder.ino, newer_than_ns):
                 return
-            flight = self._awaited(folder)
+            remote_id, flight = folder.remote_id, self._awaited(folder)
             await flight.wait()
             if isinstance(flight.error, NotFound) and folder.ino != ROOT:
                 await self.refresh(self._state.inodes.get(folder.parent), flight.asked_ns)
-                if folder.parent == NOWHERE or folder.is_new:
-                    return
+                if folder.remote_id != remote_id:  # it is gone, or was created again meanwhile
+                    continue
             if flight.error is not None:
                 raise flight.error
 
@@ -206,24 +217,38 @@ class DirectoryCache:
         """Return the duration of a folder's newest listing in seconds, with its merge."""
         return self._took_s.get(ino, 0.0)
 
+    def require_remote_id(self, folder: Inode) -> str:
+        """Return a folder's id on the service.
+
+        Raises Changed if the service lacks the folder and gets it first, StoreError if it cannot
+        get it.
+        """
+        if folder.remote_id is not None:
+            return folder.remote_id
+        if self._service.can("make_folder"):
+            raise Changed("its folder is not on the service and is made first")
+        raise StoreError(
+            "its folder was deleted on the service", remedy="move it to another folder"
+        )
+
     def hidden(self, folder: int, name: str) -> Entry | None:
         """Return the service's entry that a new local file of the same name hides."""
         return self._hidden.get(folder, {}).get(name)
 
     def notice(self) -> str:
         """Return one line about entries that cannot be shown, or ""."""
-        tree = self._state.inodes
+        inodes = self._state.inodes
         unshown = {
             ino: number
             for ino, number in self._unshown.items()
-            if (folder := tree.find(ino)) is not None and folder.parent != NOWHERE
+            if (folder := inodes.find(ino)) is not None and folder.parent != NOWHERE
         }
         if not unshown:
             return ""
         first, more, number = min(unshown), len(unshown) - 1, sum(unshown.values())
         elsewhere = f" and {count(more, 'more folder')}" if more else ""
         return (
-            f"{count(number, 'entry', 'entries')} in {tree.path(first)}{elsewhere} {verb(number)}"
+            f"{count(number, 'entry', 'entries')} in {inodes.path(first)}{elsewhere} {verb(number)}"
             " not shown: the service does not say what is there; what is saved here under such a"
             " name is kept beside it"
         )
@@ -243,8 +268,8 @@ class DirectoryCache:
     def _flight(self, folder: Inode) -> _Listing:
         flight = self._listings.get(folder.ino)
         if flight is None:
-            if self._nursery is None:
-                raise AssertionError("the vfs is not running")
+            if self._nursery is None:  # an upload goes on for a moment after the end of the mount
+                raise Interrupted("listing a folder: zonedrive is ending")
             flight = self._listings.begin(folder.ino, _Listing())
             job = self._state.supervisor.job
             self._nursery.start_soon(job, Task.LISTING, self._fetch, folder, flight)

@@ -60,14 +60,14 @@ class DirectoryWalk:
     """One program's walk through the folders below `top`."""
 
     def __init__(
-        self, tree: Inodes, top: int, *, deep: bool, window: int, by_name: bool = False
+        self, inodes: Inodes, top: int, *, deep: bool, window: int, by_name: bool = False
     ) -> None:
         """Start a walk; if `deep` is true, the walk enters the folders that it lists.
 
         If `by_name` is true, the walk follows the order of the names, else the order of the
         listing.
         """
-        self._tree = tree
+        self._inodes = inodes
         self.top = top
         self.deep = deep
         self.window = window
@@ -155,7 +155,7 @@ class DirectoryWalk:
             yield ino, key
 
     def _open(self, ino: int, key: Key) -> None:
-        inos = ordered(self._tree, ino, by_name=self.by_name)
+        inos = ordered(self._inodes, ino, by_name=self.by_name)
         if inos:
             if len(self._levels) >= LEVELS:
                 self._forget_passed()
@@ -176,11 +176,11 @@ class DirectoryWalk:
         self._coming = {ino: key for ino, key in self._coming.items() if key >= self._position}
 
 
-def ordered(tree: Inodes, parent: int, *, by_name: bool) -> list[int]:
+def ordered(inodes: Inodes, parent: int, *, by_name: bool) -> list[int]:
     """Return the subfolders that are on the service, in the order of a walk."""
-    inos = tree.rows.folders_in(parent)
+    inos = inodes.rows.folders_in(parent)
     if by_name and len(inos) <= SORTED:
-        inos = [inode.ino for inode in sorted(tree.get_all(inos), key=lambda each: each.name)]
+        inos = [inode.ino for inode in sorted(inodes.get_all(inos), key=lambda each: each.name)]
     return inos
 
 
@@ -189,7 +189,7 @@ class DirectoryWalks:
 
     def __init__(
         self,
-        tree: Inodes,
+        inodes: Inodes,
         *,
         wanted: Callable[[Inode], bool],
         ask: Callable[[Inode], object],
@@ -199,7 +199,7 @@ class DirectoryWalks:
 
         `spare` returns how many listings that no program is waiting for may start now.
         """
-        self._tree = tree
+        self._inodes = inodes
         self._wanted, self._ask, self._spare = wanted, ask, spare
         self._walks: list[DirectoryWalk] = []  # the last active walk first
         self._used: TTLCache[int, int] = TTLCache(REMEMBERED, SOON_S, _now)  # by parent
@@ -249,7 +249,7 @@ class DirectoryWalks:
         if len(walk.ahead) >= walk.window or self._spare() <= 0:
             return
         for step, (ino, key) in enumerate(walk.following()):
-            folder = self._tree.find(ino)
+            folder = self._inodes.find(ino)
             if folder is not None and self._wanted(folder):
                 walk.ahead[ino] = key
                 self._ask(folder)
@@ -287,13 +287,13 @@ class DirectoryWalks:
             return walk
         steps = []
         for by_name in (walk.by_name, not walk.by_name):
-            order = ordered(self._tree, folder.parent, by_name=by_name)
+            order = ordered(self._inodes, folder.parent, by_name=by_name)
             known = before in order and folder.ino in order
             steps.append(order.index(folder.ino) - order.index(before) if known else 0)
         if steps[0] == 1 or steps[1] != 1:
             return walk
         turned = DirectoryWalk(
-            self._tree,
+            self._inodes,
             folder.parent,
             deep=walk.deep,
             window=max(FEW // 2, walk.window // 2),
@@ -305,7 +305,7 @@ class DirectoryWalks:
     def _begun(
         self, folder: Inode, *, deep: bool, window: int, by_name: bool = False
     ) -> DirectoryWalk | None:
-        walk = DirectoryWalk(self._tree, folder.parent, deep=deep, window=window, by_name=by_name)
+        walk = DirectoryWalk(self._inodes, folder.parent, deep=deep, window=window, by_name=by_name)
         return walk if walk.knows(folder) else None
 
     def _above(self, ino: int) -> set[int]:
@@ -313,6 +313,6 @@ class DirectoryWalks:
         found: set[int] = set()
         while ino not in found:
             found.add(ino)
-            inode = self._tree.find(ino)
+            inode = self._inodes.find(ino)
             ino = ROOT if inode is None else inode.parent
         return found

@@ -1,4 +1,4 @@
-"""Merging of arrived listings into the tree, several small ones per transaction.
+"""Merging of arrived listings into the local state, several small ones per transaction.
 
 Knows nothing about how a listing is fetched.  A commit writes each index page that it touches:
 separate commits of small listings took a fifth of the time of a walk through many folders.
@@ -67,7 +67,7 @@ class _Arrived:
 
 
 class ListingBatches:
-    """Queue of arrived folder listings, which it merges into the tree."""
+    """Queue of arrived folder listings, which it merges into the local state."""
 
     def __init__(
         self, state: LocalState, service: Service, tell: Callable[[int, Merged], None]

@@ -72,7 +72,7 @@ class MovedFiles:
         return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
 
     def place(self, inode: Inode) -> Snapshot[object]:
-        """Return the place of a file, which a move by this client changes.
+        """Return a snapshot of a file's place, which is stale after a move by this client.
 
         Taken before the service is asked: an answer from before such a move is not followed.
         """

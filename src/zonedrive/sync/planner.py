@@ -13,8 +13,9 @@ that was created and removed is nothing.  Some cases need more care:
   new file is a new entry.
 * A file of the service got a name that stays on this machine (a backup).  The file is parked and
   its entry stays as it is.  The entry is given up (WITHDRAW) when something that cannot take over
-  the identity (a folder) needs its place, or when its remote folder is to be deleted.  Parking
-  ends when another file takes over the identity or the file gets another name.
+  the identity (a folder) needs its place, when its remote folder is to be deleted, or when a new
+  file with its former name was removed or renamed.  Parking ends when another file takes over the
+  identity or the file gets another name.
 * A new file may have arrived under an earlier name after a lost reply, or was removed since.
   Other steps that need that name wait until the outcome is known.  The file's own step begins by
   checking the outcome and waits for no other step.
@@ -61,6 +62,7 @@ class InodeView(msgspec.Struct, frozen=True):
     origin: Place | None  # place on the service (of a new entry: possible place)
     inside: tuple[int, ...] = ()  # its folders on the service, up to the zone's root
     toward: tuple[int, ...] = ()  # of a known folder: the target's folders on the service
+    local: bool = False  # the local name is never sent to the service
 
 
 class Action(IntEnum):
@@ -122,9 +124,21 @@ def fold(
         and view.origin is not None
         and (view.origin in taken or view.origin[0] in deleted)
     ]
-    adopted = {step.other for step in steps if step.action is Action.ADOPT}
+    # A new file gives its identity only once its request is answered, which its own step finds out.
+    adopted = {
+        step.other for step in steps if step.action is Action.ADOPT and not views[step.other].new
+    }
     steps = [step for step in steps if step.ino not in adopted]
+    # A file that loses its identity to another one takes over that of a file removed at its place.
+    places = {views[ino].place for ino in adopted}
+    steps = [step for step in steps if not _has_heir(step, views[step.ino], places)]
     return _ordered(steps, views, leaving)
+
+
+def _has_heir(step: Step, view: InodeView, places: Collection[Place]) -> bool:
+    """Return True if a removed file waits for the new file that will be at one of the places."""
+    is_removal = step.action is Action.DELETE and not view.folder and not view.new
+    return is_removal and not step.intent.final and view.origin in places
 
 
 def _leaves(intent: Intent, view: InodeView) -> bool:
@@ -160,7 +174,7 @@ def _step(
             return None  # a program still reads it
         return Step(Action.DELETE, intent.ino, intent)
     if intent.place:
-        return Step(Action.MOVE, intent.ino, intent)
+        return Step(Action.WITHDRAW if view.local else Action.MOVE, intent.ino, intent)
     if intent.generation and not intent.held:
         return Step(Action.UPLOAD, intent.ino, intent)
     return None
@@ -176,6 +190,8 @@ def _ordered(
         origin = views[step.ino].origin
         if origin is not None:
             held_by.setdefault(origin[0], set()).add(step.ino)
+    for origin, view in leaving.items():  # also files without a step, which programs still read
+        held_by.setdefault(origin[0], set()).add(view.ino)
     in_the_way = {step.ino: _in_the_way(step, held_by, views, leaving) for step in steps}
     waits = {
         step.ino: in_the_way[step.ino] | _folders_first(step, by_ino, views)
@@ -321,6 +337,7 @@ class InodeViews:
             origin=origin,
             inside=inside,
             toward=() if above is None else self._inside(above, chains),
+            local=inode.local,
         )
 
     def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:

@@ -184,7 +184,7 @@ class Reconciler:
             if inode is not None and inode.is_new and inode.parent == NOWHERE:
                 self._forget(inode)
             return inode is not None and inode.is_new
-        reached(Place.DOUBT_FOUND)
+        reached(Place.REQUEST_FOUND)
         await self.arrived(request, found)
         return True
 
@@ -194,6 +194,13 @@ class Reconciler:
             return await self._service.entry(request.zone, request.remote_id or "")
         except NotFound:
             return None
+
+    async def _entries(self, request: PendingRequest) -> list[Entry]:
+        """Return the entries of the request's folder; none if the folder was deleted meanwhile."""
+        try:
+            return await self._service.listing(request.zone, request.folder)
+        except NotFound:
+            return []
 
     async def _find(self, inode: Inode, request: PendingRequest) -> Entry | None:
         """Return the entry that the request created or changed, or None."""
@@ -205,7 +212,7 @@ class Reconciler:
             if found is None or found.deleted or found.revision in known:
                 return None
         else:
-            entries = await self._service.listing(request.zone, request.folder)
+            entries = await self._entries(request)
             named = [each for each in entries if each.name == request.name]
             if len(named) != 1:
                 return None
@@ -231,11 +238,7 @@ class Reconciler:
 
     async def _find_elsewhere(self, request: PendingRequest) -> Entry | None:
         """Return the other file of the same name that got the version of the request, or None."""
-        try:
-            entries = await self._service.listing(request.zone, request.folder)
-        except NotFound:
-            return None
-        for entry in entries:
+        for entry in await self._entries(request):
             if entry.name != request.name or entry.id == request.remote_id:
                 continue
             if entry.modified_by != self._state.user or entry.folder or entry.unsure:
@@ -305,13 +308,21 @@ class Reconciler:
             self._leave_to(inode, request)
             return
         bytes_go = remote_operations.record_arrival(state, inode, request, entry)
-        if inode.parent == NOWHERE and not self._service.can("delete", folder=inode.is_folder):
+        can_delete = self._service.can("delete", folder=inode.is_folder)
+        if inode.parent == NOWHERE and not can_delete and not self._has_successor(request):
             self._forget(inode)
         if bytes_go:
             await self._to_cache(request, inode, entry, known)
             reached(Place.CACHED)
         else:
             state.resolved(request)
+
+    def _has_successor(self, request: PendingRequest) -> bool:
+        """Return True if a new file at the request's place can take over the entry there."""
+        inodes = self._state.inodes
+        folder = inodes.by_remote(request.zone, request.folder)
+        found = None if folder is None else inodes.child(folder.ino, request.name)
+        return found is not None and found.is_new and not found.is_folder
 
     async def _arrived_elsewhere(self, inode: Inode, request: PendingRequest, entry: Entry) -> None:
         """Record that the upload went to another entry of the same name."""
@@ -380,4 +391,5 @@ class Reconciler:
                         manifest,
                         known.taken if known else None,
                     )
+            state.durable.discard(which)
             state.spool.delete(*which)

@@ -49,7 +49,7 @@ class RemoteNamespace:
         """Create a folder on the service, or adopt one with that name."""
         state, reconciler = self._state, self._reconciler
         planned = state.intents.snapshot(intent)
-        parent = self._require_folder(inode)
+        parent = self._folders.require_remote_id(self._state.inodes.get(inode.parent))
         name = state.remote_name(inode)
         if await reconciler.wait_for(parent, name):
             return
@@ -72,13 +72,6 @@ class RemoteNamespace:
             # If this cannot be stored, the pending request stays.
             await reconciler.arrived(request, entry)
             self._folders.known_empty(inode)
-
-    def _require_folder(self, inode: Inode) -> str:
-        """Return the remote id of the inode's folder.  Raises Changed if it has none yet."""
-        remote_id = self._state.inodes.get(inode.parent).remote_id
-        if remote_id is None:
-            raise Changed("its folder is not on the service yet")
-        return remote_id
 
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """Return the service's entry with the name that the inode should get.
@@ -114,10 +107,12 @@ class RemoteNamespace:
 
     async def _move(self, intent: Intent, inode: Inode) -> None:
         state, planned = self._state, self._state.intents.snapshot(intent)
-        parent = self._require_folder(inode)
-        name = state.remote_name(inode)
+        folder, name = state.inodes.get(inode.parent), state.remote_name(inode)
         request = None
         try:
+            if folder.remote_id is None:  # the entry may have been deleted together with it
+                await self._service.entry(inode.zone, inode.entry_id)
+            parent = self._folders.require_remote_id(folder)
             unchanged = await self._is_unchanged(intent, inode)
             if not planned.is_current or await self._reconciler.wait_for(parent, name):
                 return
@@ -326,16 +321,16 @@ class RemoteNamespace:
         subfolders that were listed before are listed again, and a new version of a file counts as
         well.
         """
-        state, tree = self._state, self._state.inodes
+        state, inodes = self._state, self._state.inodes
         if await self._news_in(folder):
             return True
-        if not tree.numbers_in(folder.ino):
+        if not inodes.numbers_in(folder.ino):
             return False
-        for inner in tree.folders_below(folder):
+        for inner in inodes.folders_below(folder):
             if inner.listed and await self._news_in(inner):
                 return True
-        pending = (tree.find(each.ino) for each in state.intents.all())
-        return any(each is not folder and tree.is_below(each, folder) for each in pending)
+        pending = (inodes.find(each.ino) for each in state.intents.all())
+        return any(each is not folder and inodes.is_below(each, folder) for each in pending)
 
     async def _news_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries or versions that are unknown locally."""

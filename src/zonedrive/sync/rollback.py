@@ -105,26 +105,26 @@ class Rollback:
         return way
 
     def _way(self, inode: Inode) -> dict[int, tuple[Inode, Inode, str]] | None:
-        """Return how the inode returns, together with others that have its place and wait as well.
+        """Return the moves that bring the inode back, also those of inodes that occupy its place.
 
         An inode with a temporary remote name gets the place that becomes free, or in a circle its
         current one.  None if one of the places is in use or gone.
         """
-        state, tree = self._state, self._state.inodes
+        state, inodes = self._state, self._state.inodes
         if is_aside(inode.remote_name):
             return None  # another entry has its place now
         way: dict[int, tuple[Inode, Inode, str]] = {}
         ahead = [inode]
         while ahead:
             each = ahead.pop()
-            folder = tree.by_remote(each.zone, each.remote_parent or "")
+            folder = inodes.by_remote(each.zone, each.remote_parent or "")
             name = safe(each.remote_name or "")
             if is_aside(each.remote_name):
-                folder, name = tree.find(inode.parent), inode.name
+                folder, name = inodes.find(inode.parent), inode.name
             if folder is None or not name or not fits(name):
                 return None
             way[each.ino] = each, folder, name
-            other = tree.child(folder.ino, name)
+            other = inodes.child(folder.ino, name)
             if other is None or other.ino in way:
                 continue
             intent = state.intents.get(other.ino)

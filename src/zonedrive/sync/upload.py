@@ -129,7 +129,7 @@ class Uploader:
             file.close()
 
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
-        """Compare the service's version with the base of the edit, and do what follows from it.
+        """Compare the service's version with the base of the edit, and carry out the decision.
 
         A rename, for instance, can change the base: the comparison is then not committed, because
         it would take this client's own version for a coworker's.
@@ -228,7 +228,7 @@ class Uploader:
         if not is_current or inode.remote_id != request.remote_id:
             return
         with reconciler.sending(request):
-            reached(Place.DOUBT_NOTED)
+            reached(Place.REQUEST_NOTED)
             try:
                 with reconciler.asking(request):
                     entry, content = await self._transfer(intent, inode, request, file)
@@ -305,20 +305,21 @@ class Uploader:
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
         """Return other inodes of the folder with that remote name, whatever their local names."""
-        tree, fits = self._state.inodes, may_show(name)
+        inodes, fits = self._state.inodes, may_show(name)
         if folder.parent == NOWHERE:
             return []
-        for _ in tree.loading(folder.ino):
+        for _ in inodes.loading(folder.ino):
             await trio.lowlevel.checkpoint()
-        names = tree.children(folder.ino)
+        names = inodes.children(folder.ino)
         # Inodes with a mark in the local name, and the one without.
         inos = {names[local] for local in names if "~" in local and fits(local)}
         inos.add(names.get(safe(name), inode.ino))
         inos |= {intent.ino for intent in self._state.intents.leaving()}
         return [
             each
-            for each in tree.get_all(inos - {inode.ino})
-            if each.parent == folder.ino and each.remote_name == name and each.remote_id is not None
+            for each in inodes.get_all(inos - {inode.ino})
+            if each.parent == folder.ino
+            and (each.remote_parent, each.remote_name) == (folder.remote_id, name)
         ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:
@@ -363,14 +364,9 @@ class Uploader:
         recent_ns = int(max(RECENT_S, CALM * self._folders.took_s(folder.ino)) * 1e9)
         age_ns = max(0, min(since_due_ns, recent_ns))
         await self._folders.refresh(folder, time.monotonic_ns() - age_ns)
-        if folder.remote_id is None:
-            if self._service.can("make_folder"):
-                raise Changed("its folder is not on the service and is made first")
-            raise StoreError(
-                "its folder was deleted on the service", remedy="move it to another folder"
-            )
+        folder_id = self._folders.require_remote_id(folder)
         found = self._folders.hidden(folder.ino, name) or await self._known_by(inode, folder, name)
-        return folder.remote_id, name, found
+        return folder_id, name, found
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
         """Return the service's entry with that name if its inode has another local name."""

@@ -4,6 +4,7 @@ INVARIANT: a parsed profile contains only known operations, keys and placeholder
 leads to another host or out of its folder.
 """
 
+import errno
 import math
 import re
 import unicodedata
@@ -109,8 +110,14 @@ def _read(path: Path) -> str:
             )
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as wrong:
+        if getattr(wrong, "errno", 0) == errno.ENOENT:
+            raise ProfileError(
+                f"the profile {path} does not exist", remedy="check the path"
+            ) from wrong
         reason = getattr(wrong, "strerror", None) or wrong
-        raise ProfileError(f"the profile {path} cannot be read ({reason})") from wrong
+        raise ProfileError(
+            f"the profile {path} cannot be read ({reason})", remedy="check the path, or the file"
+        ) from wrong
 
 
 def parse_profile(text: str, name: str, source: str) -> Profile:
@@ -196,7 +203,7 @@ def _logon_body(body: object) -> dict[str, str | bool]:
                 f" {{{ANSWER}NAME}} and {{{ORGANIZATION}}}"
             )
         elif isinstance(value, str) and re.search(r"[{}]", PLACEHOLDER.sub("", value)):
-            problem = f"body: {key} has a brace without its other half"
+            problem = f"body: {key} has an unmatched brace"
         if problem:
             raise WrongTable(problem, "body", key)
     if not any(name.startswith(ANSWER) for name in names):
@@ -244,6 +251,8 @@ def _inside(*where: str) -> Iterator[None]:
 
 def _operation(name: str, table: Table) -> Operation:
     kind, reads = OPERATIONS[name], OPERATIONS[name].reads
+    if kind.shown:
+        return _shown(kind, table)
     keys = (*_KEYS, "fields") if name in FIELDS else _KEYS
     keys = (*keys, "link") if name == "share" else keys
     for key in table:
@@ -277,12 +286,30 @@ def _with_link(found: Operation, link: object) -> Operation:
         return found
     if not isinstance(link, str) or PLACEHOLDER.findall(link) != [KEY]:
         raise WrongTable(f"link must be a text with {{{KEY}}} once", "link")
+    _check_link(link, example=f"share/{{{KEY}}}")
+    return replace(found, link=link)
+
+
+def _shown(kind: Kind, table: Table) -> Operation:
+    """Return the operation of a table that has only a link."""
+    for key in table:
+        if key != "link":
+            raise WrongTable(f"unknown key {key!r}", key, remedy="the only key is link")
+    link = table.get("link")
+    if not isinstance(link, str):
+        raise WrongTable("link must be a text", "link")
+    _check_template(kind, "link", link)
+    _check_used(kind, "link", set(PLACEHOLDER.findall(link)))
+    _check_link(link, example="web/{zone}/{entry}")
+    return Operation("GET", "", {}, None, "none", link=link)
+
+
+def _check_link(link: str, *, example: str) -> None:
     bare = PLACEHOLDER.sub("x", link)
     host = re.match(r"https://[A-Za-z0-9.:-]+/", link)
     if not _LINK.fullmatch(bare) or ("://" in bare and not host) or bare.startswith("//"):
-        raise WrongTable("link must be a path, or an https:// address", "link",
-                         remedy=f'write link = "share/{{{KEY}}}", for example')  # fmt: skip
-    return replace(found, link=link)
+        remedy = f'write link = "{example}", for example'
+        raise WrongTable("link must be a path, or an https:// address", "link", remedy=remedy)
 
 
 def _path(path: object) -> str:
@@ -375,10 +402,14 @@ def _check_placeholders(kind: Kind, found: Operation) -> None:
     ):
         for value in values:
             _check_template(kind, key, value)
+    _check_used(kind, "path", used(found.path, found.query, found.body))
+
+
+def _check_used(kind: Kind, key: str, placeholders: set[str]) -> None:
     for needed in kind.must:
-        if not used(found.path, found.query, found.body) & needed:
+        if not placeholders & needed:
             names = " or ".join(f"{{{placeholder}}}" for placeholder in sorted(needed))
-            raise WrongTable(f"{names} is used nowhere", "path")
+            raise WrongTable(f"{names} is not used", key)
 
 
 def _check_template(kind: Kind, key: str, text: str) -> None:
@@ -396,4 +427,4 @@ def _check_template(kind: Kind, key: str, text: str) -> None:
         if placeholder in kind.secret and key != "body":
             raise WrongTable(f"{{{placeholder}}} belongs into the body alone", key, needle=needle)
     if re.search(r"[{}]", PLACEHOLDER.sub("", text)):
-        raise WrongTable("a brace without its other half", key)
+        raise WrongTable("an unmatched brace", key)

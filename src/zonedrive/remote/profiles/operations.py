@@ -28,18 +28,24 @@ class Kind:
     """Rules for the table of one operation: allowed and required placeholders, and properties."""
 
     may: frozenset[str]  # placeholders
-    must: tuple[frozenset[str], ...]  # of each set at least one, else the wrong thing is hit
+    must: tuple[frozenset[str], ...]  # at least one of each set, else the wrong object is affected
     reads: bool = False  # changes nothing, so it may be asked again
     split: bool = False  # files and folders may have an address of their own
     secret: frozenset[str] = frozenset()  # placeholders that stand in no address
+    shown: bool = False  # an address for users, which zonedrive itself never requests
 
 
 def _kind(
-    *must: str, may: str = "zone", reads: bool = False, split: bool = False, hidden: str = ""
+    *must: str,
+    may: str = "zone",
+    reads: bool = False,
+    split: bool = False,
+    hidden: str = "",
+    shown: bool = False,
 ) -> Kind:
     sets = tuple(frozenset(each.split("|")) for each in must)
     every = frozenset(may.split()).union(*sets)
-    return Kind(every, sets, reads, split, frozenset(hidden.split()))
+    return Kind(every, sets, reads, split, frozenset(hidden.split()), shown)
 
 
 OPERATIONS: Final[Mapping[str, Kind]] = {
@@ -57,6 +63,7 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "members": _kind("zone", reads=True),
     "share": _kind("entry|file", split=True),
     "unshare": _kind("entry|file", split=True),
+    "member_link": _kind("entry|file", split=True, shown=True),
     "change_password": _kind(
         "password", "new_password", may="username", hidden="password new_password"
     ),
@@ -106,7 +113,8 @@ class Operation:
     body: object
     answer: str
     fields: Mapping[str, str] = field(default_factory=dict)
-    link: str = ""  # of a share: template of the link, with {key}; "": the answer has the link
+    # Template of a link: of a share, with {key} ("": the answer has the link); of a member_link.
+    link: str = ""
 
     def request(self, values: Mapping[str, str]) -> Request:
         """Return the request for `values`, which has a text for each allowed placeholder.
@@ -119,6 +127,13 @@ class Operation:
             {key: _fill(text, values) for key, text in self.query.items()},
             _fill_json(self.body, values),
         )
+
+    def address(self, values: Mapping[str, str], base: str) -> str:
+        """Return the link for `values`; a path is completed with `base`, the service's address.
+
+        Raises Rejected for a value that cannot be part of an address.
+        """
+        return on_host(fill_path(self.link, values), base)
 
     def uses(self, placeholder: str) -> bool:
         """Return True if `placeholder` occurs in the path, query or body."""
@@ -244,6 +259,11 @@ class Profile:
 
 def _kinds(folder: bool | None) -> tuple[bool, ...]:
     return (False, True) if folder is None else (folder,)
+
+
+def on_host(link: str, base: str) -> str:
+    """Return a link that is an address, or a path on the host of `base`."""
+    return link if "://" in link else f"{base}/{link.removeprefix('/')}"
 
 
 def used(path: str, query: Mapping[str, str], body: object) -> set[str]:

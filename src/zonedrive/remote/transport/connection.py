@@ -65,7 +65,7 @@ class Connection(Engine):
         self.free_since = 0.0
         self._sockets: dict[int, int] = {}  # descriptor to inode
         self._received = -1  # bytes from the socket before the request was sent; -1: it is new
-        self._counted = -1  # bytes that had come when nothing more of the answer came
+        self._counted = -1  # received bytes at the last check without progress of the answer
         self._form: object = None  # of the request before; most have the same
         self._is_refused = False
         self._exchange: Exchange | None = None
@@ -110,7 +110,7 @@ class Connection(Engine):
             self._exchange.moved = now
             end, kind = self._exchange.due()
         if end <= now:
-            raise kind("nothing, or too little, came in time")
+            raise kind("too little data arrived in time")
         end = min(end, now + _LONGEST)
         return max(0.0, min(end, end if self.alarm is None else self.alarm) - now)
 
@@ -118,7 +118,7 @@ class Connection(Engine):
         """Process events from `epoll`. Raises httpx.ReadError after `abort`."""
         exchange = self._exchange
         if self._aborted:
-            raise httpx.ReadError("the transfer was ended")
+            raise httpx.ReadError("the transfer was aborted")
         if exchange is None or exchange.is_over:
             return
         seen, unsent = exchange.seen, exchange.unsent
@@ -149,7 +149,7 @@ class Connection(Engine):
             exchange.moves()
             self._counted = -1
         elif exchange.unsent == unsent and exchange.is_sent and self._is_barren():
-            self._end(exchange, pycurl.E_RECV_ERROR, "what comes is no answer")
+            self._end(exchange, pycurl.E_RECV_ERROR, "the received data is not an HTTP answer")
 
     def _is_leaving(self, exchange: Exchange) -> bool:
         """Return True if the peer acknowledged more of the request body since the last call.

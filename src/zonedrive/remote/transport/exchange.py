@@ -133,7 +133,7 @@ class Exchange:
         if self.status < 300 and len(self.headers) > HEADERS:
             raise httpx.DecodingError(f"it has over {HEADERS} headers")
         if self.status < 300 and is_encoded(found.headers):
-            raise httpx.DecodingError("it comes encoded, which was not asked for")
+            raise httpx.DecodingError("it is encoded, which was not requested")
         return found
 
     # ---- called by libcurl, which prints and discards exceptions ----
@@ -170,7 +170,7 @@ class Exchange:
             if self._head_bytes > HEAD_BYTES:
                 raise httpx.RemoteProtocolError(f"the head has over {HEAD_BYTES} bytes")
             if self.seen == size and self.is_ahead():
-                raise httpx.RemoteProtocolError("the service answers before it is asked")
+                raise httpx.RemoteProtocolError("the service answered before the request")
             if not self.has_head:  # else it is a trailer
                 self._head.append(line)
                 if line.isspace():
@@ -188,7 +188,7 @@ class Exchange:
         for line in self._head[1:-1]:
             name, colon, value = line.partition(b":")
             if not colon or name.split() != [name]:
-                raise httpx.RemoteProtocolError("a line of the head is no header")
+                raise httpx.RemoteProtocolError("a line of the head is not a header")
             self.headers.append((name, value.strip()))
         self._is_ascii = b"".join(self._head).isascii()
         self._head.clear()
@@ -217,7 +217,9 @@ class Exchange:
         if size < SMALL_PIECE:
             self.pieces += 1
             if self.pieces > SMALL_PIECES and self.seen < self.pieces * SMALL_PIECE:
-                self.wrong = httpx.RemoteProtocolError("the answer comes in too small parts")
+                self.wrong = httpx.RemoteProtocolError(
+                    "the answer arrives in parts that are too small"
+                )
                 return -1
         return None
 

@@ -69,7 +69,7 @@ class Streams(Engine):
                 end, kind = exchange.due()
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise kind("nothing came in time")
+                    raise kind("no data arrived in time")
                 with trio.move_on_after(left):
                     await self._turn(exchange)
         finally:
@@ -95,7 +95,7 @@ class Streams(Engine):
             return
         self.is_retired = True
         for easy, exchange in list(self._running.items()):
-            exchange.wrong = exchange.wrong or httpx.ReadError("the transfer was ended")
+            exchange.wrong = exchange.wrong or httpx.ReadError("the transfer was aborted")
             self._finish(easy)
         for event in self._waiting.values():
             event.set()

@@ -252,7 +252,9 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
             if exchange.seen - self._counted >= STALL_BYTES:
                 self._waited, self._counted = 0.0, exchange.seen
             elif self._waited >= self._stall_seconds:
-                exchange.wrong = httpx.ReadTimeout(f"too little came in {self._waited:.0f} s")
+                exchange.wrong = httpx.ReadTimeout(
+                    f"too little data arrived in {self._waited:.0f} s"
+                )
                 self.close()
         if patience is None and exchange.wrong is not None and not has_come():
             raise exchange.wrong

@@ -2,10 +2,10 @@
 
 The only module that knows the JSON member names of these. Unknown members are ignored. A missing,
 null or malformed member gets a harmless default. If there is no harmless default (name, kind, size
-of a file), the entry is marked `unsure`, and the tree keeps its previous state of it. An item that
+of a file), the entry is marked `unsure`, and the local state keeps what it knew of it. An item that
 cannot be addressed (an entry without id, a zone without id or name) is dropped with a warning, so
-that the other items survive. The listing is then not `complete`: unnamed items may exist all the
-same, and their names count as taken. An array that contains no object at all is an error.
+that the other items survive. The listing is then not `complete`: unnamed items may still exist, and
+their names count as taken. An array that contains no object at all is an error.
 """
 
 import itertools
@@ -105,7 +105,7 @@ def _revision(modified: int | str, size: int, author: str) -> Revision:
 
 
 def is_whole(wire: WireEntry) -> bool:
-    """Return True if an entry has all facts the tree needs: name, kind, size and deleted flag."""
+    """Return True if an entry has all needed facts: name, kind, size and deleted flag."""
     return (
         isinstance(wire.name, str)
         and isinstance(wire.folder, bool)

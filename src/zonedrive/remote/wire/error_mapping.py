@@ -34,6 +34,7 @@ from zonedrive.errors import (
     TooLarge,
     Unavailable,
     Unreachable,
+    during,
 )
 from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.proxies import ProxyFailure, proxy_for
@@ -140,7 +141,7 @@ def refusal(
     remedy = REMEDIES.get(status) or REMEDIES.get(code) or row.remedy
     detail = f"HTTP {status}{' ' + code if code else ''}{': ' + message if message else ''}"
     error = row.error(
-        f"{doing}: {WORDS.get(code) or row.words} ({detail})",
+        during(doing, f"{WORDS.get(code) or row.words} ({detail})"),
         remedy=remedy,
         status=status,
         code=code,
@@ -173,7 +174,7 @@ def failed(
     if status < 400:
         target = plain_text(headers.get("Location", ""), 120) or "nowhere"
         return BadAnswer(
-            f"{doing}: {base} redirects to {target}, which is not followed (HTTP {status})",
+            during(doing, f"{base} redirects to {target}, which is not followed (HTTP {status})"),
             remedy="check the base URL",
             status=status,
         )
@@ -285,7 +286,7 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
             remedy = f"check the proxy in {proxy.variable}, the network and the base URL"
     elif isinstance(wrong, httpx.DecodingError | httpx.UnsupportedProtocol | httpx.InvalidURL):
         kind, bare = BadAnswer, f"the answer of {host} is not accepted: {plain_text(str(wrong))}"
-    return kind(f"{doing}: {bare}{after}", bare=bare, remedy=remedy)
+    return kind(during(doing, f"{bare}{after}"), bare=bare, remedy=remedy)
 
 
 _BEFORE_SENDING = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)

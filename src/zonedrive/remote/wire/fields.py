@@ -17,11 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
-from zonedrive.errors import BadAnswer
+from zonedrive.errors import BadAnswer, during
 from zonedrive.formatting import plain
 
 MOST_VALUES: Final = 4_000_000
 """Maximum number of values in one answer: the members of about 200,000 entries."""
+
+LONGEST_HEADER: Final = 16_384  # characters; few servers take a longer header
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of msgspec for a text that is not the expected JSON."""
@@ -42,7 +44,7 @@ def require_few_values(body: bytes, doing: str) -> None:
     Parsed values can take a hundred times the memory of `body`, so this check runs before parsing.
     """
     if len(body) > MOST_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise BadAnswer(f"{doing}: the answer has more than {MOST_VALUES} values")
+        raise BadAnswer(during(doing, f"the answer has more than {MOST_VALUES} values"))
 
 
 def parse(body: bytes, doing: str) -> Any:
@@ -52,7 +54,7 @@ def parse(body: bytes, doing: str) -> Any:
         return msgspec.json.decode(body)
     except UNREADABLE as wrong:
         # msgspec refuses escapes of half a character (a name cut inside an emoji), which services
-        # write all the same. NaN and the like become None.
+        # write anyway. NaN and infinity become None.
         try:
             return json.loads(
                 body,
@@ -61,7 +63,15 @@ def parse(body: bytes, doing: str) -> Any:
                 object_pairs_hook=lambda pairs: {plain(key): value for key, value in pairs},
             )
         except (ValueError, RecursionError):
-            raise BadAnswer(f"{doing}: the answer is not JSON ({wrong})") from wrong
+            raise BadAnswer(during(doing, f"the answer is not JSON ({wrong})")) from wrong
+
+
+def parse_object(body: bytes, doing: str) -> dict[str, Any]:
+    """Return the JSON object in `body`. Raises BadAnswer if there is none."""
+    found = parse(body, doing)
+    if not isinstance(found, dict):
+        raise BadAnswer(during(doing, "the answer is not an object"))
+    return found
 
 
 def _finite(digits: str) -> float | None:
@@ -92,6 +102,11 @@ def identifier(value: object) -> str:
     """
     found = text(value)
     return found if found == value or not isinstance(value, str) else ""
+
+
+def fits_header(secret: str) -> bool:
+    """Return True if a text can be sent in an Authorization header: visible ASCII, no spaces."""
+    return 0 < len(secret) <= LONGEST_HEADER and all("!" <= char <= "~" for char in secret)
 
 
 def name(value: object) -> str:

@@ -80,7 +80,7 @@ class BrowserPrompt:
 
     async def confirm(self, user: str, expected: str) -> bool:
         """Ask for confirmation with y; input typed before the question is discarded."""
-        found = word(user) if user else "somebody whom the service does not name"
+        found = word(user) if user else "a user whom the service does not name"
         descriptor = sys.stdin.fileno()
         termios.tcflush(descriptor, termios.TCIFLUSH)
         question = (
@@ -307,6 +307,6 @@ def _page(address: str) -> bytes:
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>zonedrive</title>'
         '<meta name="referrer" content="no-referrer">'
         f'<meta http-equiv="refresh" content="0;url={shown}">'
-        f'<p>zonedrive: <a href="{shown}">go on to the sign-on</a>\n'
+        f'<p>zonedrive: <a href="{shown}">continue to the sign-on</a>\n'
         "(if you see this text with signs around it, open this file in a browser).</html>\n"
     ).encode()

@@ -59,7 +59,8 @@ class EarlierDaemon(ZonedriveError):
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
-            f"the daemon of account {paths.account} is from before an upgrade, and cannot do that",
+            f"the daemon of account {paths.account} was started before an upgrade,"
+            " and lacks this command",
             remedy=_restart(paths, now=False),
         )
 
@@ -73,7 +74,7 @@ class DaemonExited(MountEnded):
 
 
 def _restart(paths: AccountPaths, *, now: bool = True) -> str:
-    """Return the remedy for a daemon that has to be restarted; `now`: without uploading before."""
+    """Return the remedy for a daemon to be restarted; `now`: without a wait for uploads."""
     who = lock.holder(paths.lock)
     folder = quoted(who.mountpoint) if who else "DIR"
     unmount = f"unmount{' --now' if now else ''} {folder}"
@@ -139,15 +140,15 @@ def _connected(paths: AccountPaths) -> socket.socket:
                 if not paths.account_file.exists():
                     raise _not_logged_on(paths) from wrong
                 raise NoDaemon(
-                    f"account {paths.account} is not mounted",
+                    f"the account {paths.account!r} is not mounted",
                     remedy=f"run 'zonedrive mount DIR{paths.option}'",
                 ) from wrong
             if time.monotonic() > end:
                 if lock.is_stopped(_pid(paths) or 0):
                     raise NotResponding(paths) from wrong
                 raise Unconnectable(
-                    f"the daemon of account {paths.account} lives, but cannot be reached: it is"
-                    " starting or ending, or its socket is gone",
+                    f"the daemon of account {paths.account} is running, but cannot be reached:"
+                    " it is starting or ending, or its socket is gone",
                     remedy=f"try again; if that does not help, {_restart(paths)}",
                 ) from wrong
         # The daemon is starting, or the end of a session has removed its socket's folder.

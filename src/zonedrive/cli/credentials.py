@@ -7,12 +7,17 @@ to the service.
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from zonedrive.cli import text_output
 from zonedrive.cli.options import Text, account_option
 from zonedrive.errors import NotLoggedOn
+from zonedrive.paths import AccountPaths
+
+if TYPE_CHECKING:
+    from zonedrive.remote.http_service import HttpService
 
 
 @click.command()
@@ -25,45 +30,41 @@ from zonedrive.errors import NotLoggedOn
 def password(account: str, password_stdin: bool) -> None:
     """Change your password at the service.
 
-    This needs a profile, given at logon, that defines the operation.  If the service ends your
+    Needs a profile, given at logon, that defines the operation.  If the service ends your
     logon with the old password, log on again.
     """
     from zonedrive.cli.logon import Terminal
-    from zonedrive.logon import Account, open_store, stored
-    from zonedrive.logon.secrets import PASSWORD
-    from zonedrive.paths import AccountPaths
+    from zonedrive.daemon import service_commands
+    from zonedrive.logon.account import Account
+    from zonedrive.logon.secrets import PASSWORD, open_store
+    from zonedrive.logon.stored_credentials import stored
     from zonedrive.remote.profiles.load import load_profile
 
     if not password_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal for questions: use --password-stdin.")
     paths = AccountPaths(account)
-    about, credentials = Account.load(paths), stored(account)
-    load_profile(credentials.profile).operation("change_password")
+    about = Account.load(paths)
+    load_profile(stored(account).profile).operation("change_password")
     terminal = Terminal(password_stdin, None)
     old = terminal.password()
     new = terminal.new_password()
     user = about.user_id or about.username
 
-    import trio
-
-    from zonedrive.remote import Client
-
-    async def change() -> bool:
+    async def change(service: "HttpService") -> bool:
         """Change the password; return True if the logon is still valid."""
-        async with Client(credentials) as client:
-            await client.change_password(user, old.reveal(), new.reveal())
-            text_output.line(f"changed the password of {user}")
-            store = open_store(paths)
-            if store.get(PASSWORD) is not None:  # the old one must not be used any more
-                store.delete(PASSWORD)
-                text_output.complain("deleted the saved password from this machine")
-            try:
-                await client.zones()
-            except NotLoggedOn:
-                return False
-            return True
+        await service.change_password(user, old.reveal(), new.reveal())
+        text_output.line(f"changed the password of {user}")
+        store = open_store(paths)
+        if store.get(PASSWORD) is not None:  # the old one must not be used any more
+            store.delete(PASSWORD)
+            text_output.complain("deleted the saved password from this machine")
+        try:
+            await service.zones()
+        except NotLoggedOn:
+            return False
+        return True
 
-    if not trio.run(change):
+    if not service_commands.ask(paths, change):
         text_output.complain(
             f"the logon ended with the old password: run '{about.logon_command()}'"
         )
@@ -91,9 +92,8 @@ def new_credentials(
     """
     import trio
 
-    from zonedrive.logon import Account
+    from zonedrive.logon.account import Account
     from zonedrive.logon.api import open_access
-    from zonedrive.paths import AccountPaths
     from zonedrive.remote.urls import base_url as checked
 
     known: Account | None

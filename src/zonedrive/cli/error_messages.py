@@ -8,6 +8,7 @@ from pathlib import Path
 
 from zonedrive import __version__, paths
 from zonedrive.errors import (
+    REPORT,
     BadOption,
     NotLoggedOn,
     ReplyLost,
@@ -34,8 +35,8 @@ _REMEDIES = {
 """Remedies for errors of the operating system, by errno."""
 
 _OWN_FOLDERS = (
-    "make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR to folders of"
-    " yours"
+    "make it writable, or set XDG_STATE_HOME, XDG_CACHE_HOME and XDG_RUNTIME_DIR to folders"
+    " that you own"
 )
 
 
@@ -116,4 +117,6 @@ def _unforeseen(error: Exception) -> str:
         frames = traceback.extract_tb(error.__traceback__)
         file.write(f"zonedrive {__version__}: {type(error).__name__}\n")
         file.writelines(f"{frame.filename}:{frame.lineno} {frame.name}\n" for frame in frames)
-    return f"this should not have happened ({type(error).__name__}); see {Path(name)}"
+    return (
+        f"an internal error in zonedrive ({type(error).__name__}); {REPORT}, and see {Path(name)}"
+    )

@@ -78,7 +78,8 @@ def versions(
 ) -> None:
     """List the versions of the file PATH, newest first.
 
-    To restore an earlier version as the newest one: versions PATH --get VERSION -o PATH
+    To restore an earlier version as the newest one, write it to PATH: --get VERSION -o PATH.  Needs
+    a profile, given at logon, that defines the operation.
     """
     if output is not None and wanted is None:
         raise click.UsageError("-o needs --get VERSION")
@@ -154,25 +155,25 @@ def _output(name: str | None) -> Iterator[BinaryIO]:
 
 @click.command()
 @account_option
-@click.option("--zone", metavar="NAME", help="Only entries of this zone.")
+@click.option("--zone", metavar="NAME", help="Only entries of this zone.  [default: all zones]")
 @click.option(
     "--purge",
-    "doomed",
+    "to_purge",
     multiple=True,
     metavar="NAME|ID",
     help="Remove this entry permanently; repeatable.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask before --purge.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation before --purge.")
 @json_option
 def trash(
-    account: str, zone: str | None, doomed: tuple[str, ...], yes: bool, as_json: bool
+    account: str, zone: str | None, to_purge: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
     """List deleted files and folders that can be restored, or remove them permanently.
 
-    Works without a mount.
+    Needs a profile, given at logon, that defines the operations.  Works without a mount.
     """
-    if doomed:
-        _purge(account, zone, doomed, yes)
+    if to_purge:
+        _purge(account, zone, to_purge, yes)
         return
     answer = _asked(account, {"command": "trash", "zone": zone})
     found, unseen = answer["entries"], answer.get("unseen", [])
@@ -204,12 +205,12 @@ def _folder(parent: str | None) -> str:
     return "?" if parent is None else parent or "/"
 
 
-def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -> None:
-    what = text_output.count(len(doomed), "entry", "entries")
+def _purge(account: str, zone: str | None, to_purge: tuple[str, ...], yes: bool) -> None:
+    what = text_output.count(len(to_purge), "entry", "entries")
     if not yes and not text_output.is_confirmed(f"Permanently remove {what} with all versions?"):
         text_output.complain("nothing was removed")
         click.get_current_context().exit(1)
-    request = {"command": "purge", "zone": zone, "entries": list(doomed)}
+    request = {"command": "purge", "zone": zone, "entries": list(to_purge)}
     for name in _asked(account, request)["purged"]:
         text_output.line(f"removed {name}")
 
@@ -217,11 +218,12 @@ def _purge(account: str, zone: str | None, doomed: tuple[str, ...], yes: bool) -
 @click.command()
 @click.argument("entries", metavar="NAME|ID...", nargs=-1, required=True)
 @account_option
-@click.option("--zone", metavar="NAME", help="Only entries of this zone.")
+@click.option("--zone", metavar="NAME", help="Only entries of this zone.  [default: all zones]")
 def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     """Restore deleted entries, by the name, path or id that 'zonedrive trash' shows.
 
-    If several have the same name, give the path or the id.  Works without a mount.
+    If several have the same name, give the path or the id.  Needs a profile, given at logon, that
+    defines the operation.  Works without a mount.
     """
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
     for one in _asked(account, request)["restored"]:
@@ -260,7 +262,7 @@ def conflicts(account: str, as_json: bool) -> None:
 
 
 def _story(conflict: dict[str, str]) -> str:
-    """Return why the conflict copy exists."""
+    """Return the reason for the conflict copy."""
     if conflict["path"] == conflict["original"]:
         return "was deleted on the service while you edited it; uploaded as a new file"
     by = f" of {conflict['by']}" if conflict["by"] else ""
@@ -278,9 +280,9 @@ def pin(path: tuple[str, ...], account: str | None, as_json: bool) -> None:
     """Keep files and folders available offline; without PATH, list the pinned ones.
 
     New files in a pinned folder, and new versions, are downloaded automatically.  Waits until
-    everything is downloaded; Ctrl-C ends the waiting, not the pin.  Exits with 1 if something could
+    everything is downloaded; after Ctrl-C, the download continues.  Exits with 1 if something could
     not be downloaded or does not fit, 3 if the service requires a logon, 4 if it cannot be reached;
-    the pin stays in any case.
+    the files stay pinned.
 
     \b
     --json, without PATH: an array of {"path", "files", "here", "bytes", "here_bytes"}
@@ -315,11 +317,12 @@ def unpin(path: tuple[str, ...], account: str | None) -> None:
 
 
 def _here(one: Message) -> str:
-    """Return `3 of 12 files here (1.2 of 3.4 MiB)`, or a shorter text if all are."""
+    """Return `3 of 12 files available offline (1.2 of 3.4 MiB)`, or less if all are."""
     files, amount = text_output.count(one["files"], "file"), text_output.amount(one["bytes"])
     if one["here"] == one["files"]:
-        return f"{files} here ({amount})"
-    return f"{one['here']} of {files} here ({text_output.amount(one['here_bytes'])} of {amount})"
+        return f"{files} available offline ({amount})"
+    part = text_output.amount(one["here_bytes"])
+    return f"{one['here']} of {files} available offline ({part} of {amount})"
 
 
 def _list(pins: list[Message], as_json: bool) -> None:

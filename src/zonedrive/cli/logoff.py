@@ -3,6 +3,7 @@
 Knows nothing about ending a logon at the service, or about the location of local data.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 import click
@@ -30,7 +31,8 @@ STOP_SECONDS = 60.0
 def logoff(account: str, timeout: float, discard: bool) -> None:
     """Log off; delete the account's key, cache and logon from this machine.
 
-    Waits for pending uploads first.  Refuses if something would be lost.
+    Waits for pending uploads first.  Refuses if something would be lost.  The account is no longer
+    mounted at each login.
     """
     import trio
 
@@ -79,6 +81,12 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
             text_output.complain(
                 f"the account's secrets could not be destroyed: {wrong}; remove them there"
             )
+    # Not a static import: the window is above the commands.
+    session_start = importlib.import_module("zonedrive.ui.session_start")
+    try:
+        session_start.choose(account, "", start=False)
+    except OSError as wrong:
+        text_output.complain(f"{wrong.filename}: {wrong.strerror}; remove it, or each login fails")
     text_output.say(f"logged off from {found.base_url}{dropped}")
 
 
@@ -191,14 +199,16 @@ async def _end_at_service(account: "Account", store: "SecretStore") -> None:
             access.carry(Secret(bearer.secret))
             if await revoke(access, load_profile(account.profile), bearer):
                 return
-            failure = await end_session(access)
+            # A token without an id was made elsewhere, and others may use it.
+            own = bearer.kind == "session" or bearer.id
+            failure = await end_session(access) if own else None
     except ZonedriveError as wrong:
         failure = wrong
     if failure is not None:
         text_output.complain(f"the service was not told: {failure.message}")
     if bearer is not None and bearer.kind == "token":
-        name = f" {text_output.word(bearer.id)}" if bearer.id else ""
+        name = f" ({text_output.word(bearer.id)})" if bearer.id else ""
         until = f" until {bearer.until}" if bearer.until else ""
         text_output.complain(
-            f"the token{name} stays valid at the service{until}; its secret is destroyed here"
+            f"the token{name} remains valid at the service{until}; its secret is deleted here"
         )

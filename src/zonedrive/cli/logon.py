@@ -2,8 +2,8 @@
 
 Knows nothing about the logon protocol; asks for credentials, and reports the result.
 
-INVARIANT: a password comes from the terminal (without echo) or from standard input, never from an
-argument or the environment.
+INVARIANT: a password comes from the terminal (without echo) or from standard input, a token from
+standard input, never from an argument or the environment.
 """
 
 import contextlib
@@ -20,8 +20,9 @@ from zonedrive import config
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import BrowserPrompt
 from zonedrive.cli.options import LocalPath, Text, account_option, timeout_option
+from zonedrive.daemon.protocol import Message
 from zonedrive.errors import BadOption, ConfigError, CredentialsRefused, ZonedriveError
-from zonedrive.paths import AccountPaths, require_folders
+from zonedrive.paths import AccountPaths, quoted, require_folders
 
 if TYPE_CHECKING:
     from zonedrive.logon.logon import LogonRequest
@@ -30,6 +31,16 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
+WITHOUT_TOKEN = (
+    "password_stdin",
+    "code",
+    "idp",
+    "personal_id",
+    "token_days",
+    "session_only",
+    "save_password",
+)
+"""Options for a logon by other credentials than a token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +51,7 @@ class LogonOptions:
     account: str
     username: str | None
     password_stdin: bool
+    token_stdin: bool
     code: str | None = field(repr=False)
     idp: str | None
     personal_id: str | None
@@ -61,6 +73,13 @@ class LogonOptions:
 
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")
+        if self.token_stdin:
+            for name in WITHOUT_TOKEN:
+                if getattr(self, name) not in (None, False):
+                    option = name.replace("_", "-")
+                    raise click.UsageError(f"--token-stdin and --{option} exclude each other.")
+            if not self.username:
+                raise click.UsageError("--token-stdin needs --username.")
         shared = config.organization(self.account)
         shared.check_logon(
             ca_file=self.ca_file, profile=self.profile, save_password=self.save_password
@@ -147,11 +166,16 @@ def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
     help="Read the password from the first line of standard input.",
 )
 @click.option(
+    "--token-stdin",
+    is_flag=True,
+    help="Log on with a token of the service, from the first line of standard input.",
+)
+@click.option(
     "--code",
     type=Text(),
     metavar="CODE",
-    help="One-time code; '-' reads it from a line of standard input.  Other users of this machine"
-    " can see an argument.",
+    help="One-time code; '-' reads it from standard input.  Other users of this machine can see"
+    " an argument.",
 )
 @click.option(
     "--idp",
@@ -181,8 +205,8 @@ def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
     "--profile",
     metavar="NAME|FILE",
     type=LocalPath(),
-    help="Deployment profile: operations beyond the published interface.  [default: the previous"
-    " profile, else published]",
+    help="Deployment profile: describes operations that the published API lacks, such as making"
+    " folders.  [default: the previous profile, else published]",
 )
 @click.option(
     "--token-days",
@@ -192,7 +216,7 @@ def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
     help="Validity of the token in days.  [default: 90]",
 )
 @click.option(
-    "--session-only", is_flag=True, help="Save only the session, which is short, and no token."
+    "--session-only", is_flag=True, help="Save no token, only the session, which soon expires."
 )
 @click.option(
     "--save-password",
@@ -207,14 +231,17 @@ def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
 def logon(**options: Any) -> None:
     """Log on to the service at BASE_URL and save a token for it.
 
-    The password is sent to the service once and is not saved, unless --save-password is given.
-    Without BASE_URL, it is the organization's, which the administrator has set in
-    /etc/zonedrive/config.toml.  Refused credentials are not sent again.  A second logon to the same
-    service uses the previous --ca-file and --profile.
+    BASE_URL is the address of the service, such as https://service.example; without it, the address
+    in /etc/zonedrive/config.toml is used.  The password is not saved unless --save-password is
+    given.  A further logon to the same service uses the previous --ca-file and --profile.
 
-    If the service requires a new password, zonedrive asks for it, or reads it from standard input,
-    and changes it.  This needs a --profile that defines the operation.  The lines of standard input
-    are: the password (--password-stdin), the code (--code -), the new password.
+    Scripts give the password in the first line of standard input (--password-stdin), then the
+    one-time code (--code -), then a new password if the service requires one.  To change the
+    password, a --profile must define the operation.
+
+    With --token-stdin nothing else is asked for, and the token is checked with one request.  The
+    service does not say whose token it is: give the --username of its owner as the service writes
+    it.  No logoff or later logon ends such a token.
 
     With --idp or --personal-id, or if the service requires it, you sign on in a browser.  This
     needs a --profile that defines the result of the sign-on.
@@ -236,6 +263,7 @@ def logon(**options: Any) -> None:
         tell=text_output.complain,
         person=None if given.password_stdin else seat,
         new_password=terminal.new_password,
+        token=token_line() if given.token_stdin else None,
     )
     try:
         done = trio.run(enrolment.run)
@@ -243,16 +271,23 @@ def logon(**options: Any) -> None:
         if seat.asked:
             text_output.complain("the sign-on in the browser was cancelled")
         raise
-    with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
-        control_client.ask(paths, {"command": "logged-on"}, timeout=5)
+    mounted: Message = {}
+    with contextlib.suppress(ZonedriveError):  # a mount that waits for this continues at once
+        mounted = control_client.ask(paths, {"command": "logged-on"}, timeout=5)
     text_output.say(
         f"logged on to {done.base_url} as {text_output.word(done.user_id)} ({enrolment.kept})"
     )
+    if mounted.get("profile", "") not in ("", done.profile):
+        folder = quoted(Path(mounted["mountpoint"]))
+        text_output.complain(
+            "the mount still uses the previous profile; for the new one, run"
+            f" 'zonedrive unmount {folder}' and 'zonedrive mount {folder}{paths.option}'"
+        )
     _arrange_logins(given)
 
 
 def _arrange_logins(given: LogonOptions) -> None:
-    """Mount the account at each login, or tell a person how."""
+    """Mount the account at each login, or tell the user how."""
     if not given.at_login and not sys.stdout.isatty():
         return
     # Not a static import: the window is above the commands.
@@ -328,10 +363,22 @@ class Terminal:
         return _line(missing)
 
 
-def _line(missing: str) -> str:
+def token_line() -> "Secret":
+    """Return a token from standard input. Raises BadOption if there is none."""
+    from zonedrive.logon.secrets import Secret
+    from zonedrive.remote.wire.fields import LONGEST_HEADER, fits_header
+
+    missing = "standard input is empty, and --token-stdin reads the token from it"
+    text = _line(missing, LONGEST_HEADER).strip()
+    if not fits_header(text):
+        raise BadOption("the first line of standard input is not a token")
+    return Secret(text)
+
+
+def _line(missing: str, longest: int = LONGEST_PASSWORD) -> str:
     """Return a secret from standard input. Raises BadOption if there is none."""
-    line = sys.stdin.buffer.readline(LONGEST_PASSWORD + 1)
-    if len(line) > LONGEST_PASSWORD:
+    line = sys.stdin.buffer.readline(longest + 1)
+    if len(line) > longest:
         raise BadOption("a line of standard input is too long")
     try:
         text = line.decode().removesuffix("\n").removesuffix("\r")

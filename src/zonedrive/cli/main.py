@@ -28,9 +28,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "ui": ("window", "Open the window, a page in your browser."),
     },
     "Logging on": {
-        "logon": ("logon", "Log on to a service and keep a token."),
-        "logoff": ("logoff", "Log off; delete this account's local data."),
-        "new-credentials": ("credentials", "Request new credentials."),
+        "logon": ("logon", "Log on to a service."),
+        "logoff": ("logoff", "Log off, and delete the local data."),
+        "new-credentials": ("credentials", "Request new credentials from the service."),
         "password": ("credentials", "Change your password."),
     },
     "Mounting": {
@@ -48,29 +48,29 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "resume": ("pause", "Continue uploads after a pause."),
     },
     "Sharing": {
-        "share": ("share", "Share a file or folder outside."),
-        "unshare": ("share", "End the sharing of a file or folder."),
+        "share": ("share", "Share a file or folder by a link."),
+        "unshare": ("share", "Stop sharing a file or folder."),
     },
     "Status and history": {
-        "status": ("status", "Show pending uploads and the cache."),
+        "status": ("status", "Show what is uploaded and what waits."),
         "zones": ("files", "List the zones."),
         "conflicts": ("files", "List conflict copies."),
         "versions": ("files", "List the versions of a file."),
         "log": ("zone_log", "Show who changed what, and when."),
-        "trash": ("files", "List deleted files and folders."),
-        "restore": ("files", "Restore deleted files and folders."),
+        "trash": ("files", "List or remove deleted files."),
+        "restore": ("files", "Restore deleted files."),
     },
     "Organization": {
         "tokens": ("tokens", "List, create and revoke tokens."),
         "members": ("members", "List the members of a zone."),
-        "users": ("organization", "List the users."),
+        "users": ("organization", "List the users of the organization."),
         "groups": ("organization", "Create, change and delete groups."),
     },
     "Troubleshooting": {
-        "doctor": ("doctor", "Check machine, account, service and mount."),
+        "doctor": ("doctor", "Find problems and their remedies."),
     },
     "Sandbox": {
-        "sandbox": ("sandbox", "Run a local service for a trial."),
+        "sandbox": ("sandbox", "Run a trial service on this machine."),
     },
 }
 """Commands by section: module in this package, and line in the list of commands."""

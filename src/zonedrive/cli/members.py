@@ -14,9 +14,9 @@ from zonedrive.paths import AccountPaths
 def members(zone: str, account: str, as_json: bool) -> None:
     """List the users and groups that are members of ZONE, with their level.
 
-    ZONE is a name, folder or id that 'zonedrive zones' shows.  A user may have a higher level
-    through a group, unless the list has a level of the user's own.  Works without a mount, if the
-    profile can list members.
+    ZONE is a name, folder or id that 'zonedrive zones' shows.  A user's own level in the list
+    takes precedence over the level of a group.  Needs a profile, given at logon, that defines the
+    operation.  Works without a mount.
 
     \b
     --json: an array of {"id", "name", "type", "level"}

@@ -39,13 +39,19 @@ CLOSING_SECONDS = 30.0  # time in seconds for a daemon without a reachable socke
     "texts",
     multiple=True,
     metavar="OPT[,OPT...]",
-    help="Settings as in config.toml (settle=2, …) and FUSE options (ro, allow_other, …).",
+    help="Settings, as in config.toml, and FUSE options (ro, allow_other, …).",
 )
 def mount(folder: str, account: str, foreground: bool, texts: tuple[str, ...]) -> None:
     """Mount your zones on the empty folder DIR.
 
     Returns when the mount is ready; a daemon serves it in the background.  Without the service,
-    cached files can be read, and changes are uploaded later.
+    cached files can be read, and changes are uploaded later.  'man zonedrive.toml' describes the
+    settings.
+
+    \b
+    Examples:
+      zonedrive mount ~/Zones
+      zonedrive mount ~/Zones -o settle=5
     """
     _mount(AccountPaths(account), folder, texts, foreground)
 
@@ -154,13 +160,12 @@ def no_address(source: str) -> ConfigError:
 @click.command()
 @click.argument("folder", metavar="DIR", type=LocalPath("dir"))
 @timeout_option(UNMOUNT_SECONDS, "for uploads, and for programs that use the mount")
-@click.option("--now", is_flag=True, help="Do not wait.")
+@click.option("--now", is_flag=True, help="Unmount at once, without waiting.")
 def unmount(folder: str, timeout: float, now: bool) -> None:
     """Unmount DIR.
 
     Waits until all changes are on the service.  Changes left after SECONDS stay on this machine,
-    and their upload continues at the next mount.  While uploads are paused, it does not wait for
-    them.
+    and their upload continues at the next mount.  Does not wait for uploads that are paused.
     """
     path = mountpoint.absolute(folder)
     os.chdir("/")  # otherwise this process could keep the mount busy
@@ -197,10 +202,10 @@ def unmount(folder: str, timeout: float, now: bool) -> None:
     sync.report_rejected(last)
     if last.get("left", {}).get("files"):
         left = unsent(last["left"])
-        then = "uploads go on at the next mount"
+        then = "uploads continue at the next mount"
         if paths.pause.exists() and last.get("paused"):
             resume = f"zonedrive resume{paths.option}"
-            then = f"uploads are paused and go on after the next mount and '{resume}'"
+            then = f"uploads are paused, and continue after the next mount and '{resume}'"
         say(f"{left} not on the service yet; kept here, {then}", err=True)
 
 

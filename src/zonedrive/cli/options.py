@@ -128,7 +128,6 @@ def timeout_option(default: float, what: str) -> Callable[[Decorated], Decorated
         "--timeout",
         type=Seconds(),
         default=default,
-        show_default=True,
         metavar="SECONDS",
-        help=f"How long to wait {what}.",
+        help=f"How long to wait {what}.  [default: {default:g}]",
     )

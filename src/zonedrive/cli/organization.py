@@ -1,4 +1,4 @@
-"""Commands `users` and `groups`, and requests to the service with or without a mount."""
+"""Commands `users` and `groups`."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -7,36 +7,25 @@ import click
 
 from zonedrive.cli import text_output
 from zonedrive.cli.options import Id, Name, Text, account_option, json_option
+from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
     from zonedrive.model import Group, Level
-    from zonedrive.remote import Client, Directory
+    from zonedrive.remote.directory import Directory
 
 AnswerT = TypeVar("AnswerT")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LEVELS = ("Manage", "Access", "None")
 
 
-def ask_service(account: str, question: "Callable[[Client], Awaitable[AnswerT]]") -> AnswerT:
-    """Return the result of `question`, which gets the client of the service.
+def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
+    """Return the result of `question`, which gets the directory of users.
 
     Raises the errors of `question`, and NotLoggedOn if there was no logon.
     """
-    import trio
+    from zonedrive.daemon import service_commands
 
-    from zonedrive.logon import stored
-    from zonedrive.remote import Client
-
-    async def ask() -> AnswerT:
-        async with Client(stored(account)) as client:
-            return await question(client)
-
-    return trio.run(ask)
-
-
-def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
-    """Return the result of `question`, which gets the directory of users. See `ask_service`."""
-    return ask_service(account, lambda client: question(client.directory))
+    return service_commands.ask(AccountPaths(account), lambda service: question(service.directory))
 
 
 # ---- users ----

@@ -30,9 +30,9 @@ STARTING_SECONDS = 20.0  # longest time for a daemon to start, or to end, before
 def pause(account: str, seconds: float | None) -> None:
     """Stop sending changes to the service, until 'zonedrive resume' or for some time.
 
-    Files can be read, opened and saved as before; changes wait on this machine, also after a
-    restart.  An upload that is under way is put back, and sent from its beginning later; small ones
-    end.  'zonedrive send PATH' sends files meanwhile.  Works without a mount.
+    Files can be read and saved as before; changes wait on this machine, also after a restart.  A
+    small upload in progress is completed, a large one is stopped and starts again later.
+    'zonedrive send PATH' uploads a file during the pause.  Works without a mount.
     """
     paths = AccountPaths(account)
     answer = _told(paths, {"command": "pause", "seconds": seconds})
@@ -57,9 +57,9 @@ def resume(account: str) -> None:
     if not answer["was_paused"]:
         text_output.say("uploads were not paused")
     elif not answer.get("mounted", True):
-        text_output.say("uploads go on at the next mount")
+        text_output.say("uploads continue at the next mount")
     else:
-        text_output.say(f"uploads go on{f'; {unsent(left)} to send' if left['files'] else ''}")
+        text_output.say(f"uploads continue{f'; {unsent(left)} to send' if left['files'] else ''}")
 
 
 def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:

@@ -8,38 +8,51 @@ from pathlib import Path
 
 import click
 
-from zonedrive.errors import ConfigError
+from zonedrive.errors import BadOption, ConfigError
 
 
 @click.command()
 @click.option(
     "--data",
     required=True,
+    metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the service's data; existing data is used again.",
+    help="Folder for the service's data.  A further start uses the data in it.",
 )
 @click.option(
     "--world",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file with users, groups and zones for the first start.",
+    metavar="FILE",
+    help="TOML file with users, groups and zones for the first start.  [default: a small company]",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on.",
+)
 @click.option(
     "--port",
     default=0,
-    show_default=True,
+    metavar="PORT",
     type=click.IntRange(0, 65535),
-    help="Port to listen on; 0 takes a free one.",
+    help="Port to listen on.  [default: the previous one, else a free one]",
 )
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write address, CA and control socket to, as JSON, once it is ready.",
+    help="JSON file with address, authority and control socket, written when the service answers.",
 )
 def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Path | None) -> None:
-    """Run a local service with example zones until Ctrl-C.
+    """Run a service with example zones on this machine, until Ctrl-C.
 
-    It uses HTTPS; the certificate of its authority is in the data folder.
+    Prints how to log on.  The users' passwords and the certificate authority (ca.pem) are in the
+    folder DIR.
+
+    \b
+    Example:
+      zonedrive sandbox --data ~/sandbox
     """
     try:
         serve = importlib.import_module("zonedrive.sandbox.serve")
@@ -49,6 +62,8 @@ def sandbox(data: Path, world: Path | None, host: str, port: int, ready_file: Pa
         raise ConfigError(f"the sandbox needs {missing.name}", remedy=_remedy()) from missing
     try:
         serve.run(data, world, host, port, ready_file)
+    except serve.WorldError as wrong:
+        raise BadOption(f"--world: {wrong}") from wrong
     except serve.SandboxError as wrong:
         raise ConfigError(str(wrong)) from wrong
 

@@ -1,4 +1,4 @@
-"""Commands `share` and `unshare`: a link to a file or folder for somebody outside."""
+"""Commands `share` and `unshare`: a link to a file or folder for people outside the zone."""
 
 from typing import Any
 
@@ -14,19 +14,20 @@ from zonedrive.paths import AccountPaths
 @click.argument("path", type=LocalPath())
 @some_account_option
 def share(path: str, account: str | None) -> None:
-    """Share the file or folder PATH with somebody outside, and print the link.
+    """Share the file or folder PATH with people outside the zone, and print the link.
 
-    Everybody who has the link can read the newest version, and everything in a folder, until
-    'zonedrive unshare PATH'.  Whether an entry can be shared, and for how long, is decided by the
-    service.  Works if the profile can share.
+    Everybody who has the link can read the file in its newest version, or everything in the folder,
+    until 'zonedrive unshare PATH'.  The service decides which entries can be shared, and for how
+    long.  Needs a profile, given at logon, that defines the operation.
     """
     from zonedrive.daemon import service_commands
 
     paths, place = _shareable(path, account)
     if place["waits"]:
-        waits = "your latest change is not uploaded yet; the link shows it then"
+        waits = "your latest change is not uploaded yet; the link shows it after the upload"
         text_output.complain(f"{path}: {waits}")
-    link = service_commands.share(paths, place["zone"], place["id"], folder=place["folder"])
+    entry, folder = (place["zone"], place["id"]), place["folder"]
+    link = service_commands.ask(paths, lambda service: service.share(*entry, folder=folder))
     text_output.say(link)
 
 
@@ -34,15 +35,16 @@ def share(path: str, account: str | None) -> None:
 @click.argument("path", type=LocalPath())
 @some_account_option
 def unshare(path: str, account: str | None) -> None:
-    """End the sharing of the file or folder PATH: its links stop working.
+    """Stop sharing the file or folder PATH: its links stop working.
 
-    Works if the profile can end sharing.
+    Needs a profile, given at logon, that defines the operation.
     """
     from zonedrive.daemon import service_commands
 
     paths, place = _shareable(path, account)
+    entry, folder = (place["zone"], place["id"]), place["folder"]
     try:
-        service_commands.unshare(paths, place["zone"], place["id"], folder=place["folder"])
+        service_commands.ask(paths, lambda service: service.unshare(*entry, folder=folder))
     except NotFound as missing:
         raise ZonedriveError(f"{path} is not shared") from missing
     text_output.line(f"{path} is not shared any more")

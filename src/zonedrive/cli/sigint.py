@@ -1,6 +1,6 @@
 """Handling of Ctrl-C before a command begins and after its end: exit at once, without output.
 
-Does not import slow modules, hence `_signal`, the part of `signal` that is already loaded. During a
+Does not import slow modules, but `_signal`, the part of `signal` that is already loaded. During a
 command, Ctrl-C raises KeyboardInterrupt as usual; during an import that would print a traceback. If
 the parent process has set SIGINT to be ignored, it stays ignored.
 """

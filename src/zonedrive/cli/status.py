@@ -66,7 +66,7 @@ CHANGES = {"folder": "new folder", "moved": "renamed", "removed": "removed"}
 @click.argument("path", type=LocalPath(), nargs=-1)
 @some_account_option
 @json_option
-@click.option("--watch", is_flag=True, help="Show it again at every change, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Update the output at every change, until Ctrl-C.")
 @click.option(
     "--metrics",
     is_flag=True,
@@ -88,8 +88,8 @@ def status(
 ) -> None:
     """Show whether all changes are on the service, the pending uploads, and the cache.
 
-    With PATH, only the uploads below it.  Exits with 0 even if changes are pending or failed; for
-    scripts, 'zonedrive sync --timeout 0' exits with 0 only if none are.
+    With PATH, show only the uploads below it.  Exits with 0 even if changes are pending or failed;
+    for scripts, 'zonedrive sync --timeout 0' exits with 0 only if everything is on the service.
     """
     if metrics:
         if path or as_json or watch:
@@ -150,7 +150,7 @@ class Look:
             time.sleep(0.1)
 
     def again(self, former: Status) -> Status:
-        """Return the status later; while the daemon does not answer, the former status."""
+        """Return the current status, or the previous one while the daemon does not answer."""
         try:
             found = self._asked()
         except (control_client.NoDaemon, control_client.Unconnectable, MountEnded):
@@ -291,18 +291,18 @@ def _lines(found: Status, *, part: bool) -> Iterator[tuple[str, str]]:
         mount = "" if found.get("died") else f"; run: {_command('mount DIR', found)}"
         yield f"{found['account']}: not mounted{mount}", ""
     yield from _notes(found)
-    yield f"service  {found['base_url']}", ""
+    yield f"service    {found['base_url']}", ""
     names = ("pending", "uploading", "failed")
     parts = ", ".join(f"{outbox[name]} {name}" for name in names if outbox[name])
-    yield f"outbox   {parts} ({amount(outbox['bytes'])})" if parts else "outbox   empty", ""
+    yield f"outbox     {parts} ({amount(outbox['bytes'])})" if parts else "outbox     empty", ""
     if outbox["conflicts"]:
-        copies = count(outbox["conflicts"], "conflict")
-        yield f"copies   {copies}; run: {_command('conflicts', found)}", ""
+        number = outbox["conflicts"]
+        yield f"conflicts  {number}; run: {_command('conflicts', found)}", ""
     if (local := found.get("local")) and local["files"]:
         files = count(local["files"], "file stays", "files stay")
         some = "" if local["files"] == 1 else "among them "
-        yield f"local    {files} on this machine (local_only), {some}{local['path']}", ""
-    yield f"cache    {amount(cache['bytes'])} of {amount(cache['limit'])}", ""
+        yield f"local      {files} on this machine (local_only), {some}{local['path']}", ""
+    yield f"cache      {amount(cache['bytes'])} of {amount(cache['limit'])}", ""
     if found.get("notice"):
         yield found["notice"], "yellow"
 

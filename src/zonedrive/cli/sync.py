@@ -24,7 +24,7 @@ PROGRAMS = 2  # maximum number of programs named for one open file
 # Seconds after which an open file is reported, because its upload waits for the close.
 HELD_SECONDS = 3.0
 # Remedy for files in lost+found.
-RESCUE = "copy the files you need out of it, then delete them there"
+RESCUE = "copy the files that you need from there, then delete them"
 
 
 _timeout_option = click.option(
@@ -57,8 +57,8 @@ def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
 def send(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
     """Upload PATH now, before all other files, also while uploads are paused.
 
-    A folder stands for everything below it.  What a file needs on the service is sent as well, for
-    example a new folder that contains it.  Waits, and exits as 'zonedrive sync' does.
+    If PATH is a folder, all files below it are uploaded.  New folders that contain a file are made
+    on the service first.  Waits for the uploads, with the exit codes of 'zonedrive sync'.
     """
     paths, below = control_client.resolve(path, account)
     _wait(paths, {"command": "send", "paths": below, "timeout": timeout})

@@ -20,8 +20,9 @@ import click
 from zonedrive import process_setup
 from zonedrive.cli import text_output
 from zonedrive.cli.options import Id, Name, Text, account_option, json_option
-from zonedrive.cli.organization import ask_directory, ask_service
+from zonedrive.cli.organization import ask_directory
 from zonedrive.errors import ConfigError, NotFound, ZonedriveError
+from zonedrive.paths import AccountPaths
 
 if TYPE_CHECKING:
     from zonedrive.model import NewToken, Scope, Token
@@ -98,7 +99,7 @@ def list_tokens(account: str, as_json: bool) -> None:
       id, name  text, or null
       expires   a time such as 2026-11-21T14:03:07+00:00, or null
       expired   true, false or null
-      this_logon  true for the token that this account uses
+      this_logon  true for the token of this logon
       record    the token's fields as the deployment sends them
     """
     found = ask_directory(account, lambda directory: directory.tokens())
@@ -138,8 +139,9 @@ def create(
     as_json: bool,
     **scope: Any,
 ) -> None:
-    """Create a token called NAME and print its secret, which is shown only once.
+    """Create a token and print its secret.
 
+    The secret is shown only once.  NAME is shown in the list of tokens.
     The service requires your password for this.  Only the secret is written to standard output, so
     that token=$(zonedrive tokens create NAME) works; messages go to standard error.
 
@@ -184,12 +186,12 @@ def create(
 def revoke(token: str, account: str) -> None:
     """Revoke the token ID; 'zonedrive tokens list' shows the ids.
 
-    This needs a profile, given at logon, that defines the operation.
+    Needs a profile, given at logon, that defines the operation.
     """
     if _own_id(account) == token:
         raise click.UsageError("That is the token of this account: use 'zonedrive logoff'.")
     try:
-        ask_service(account, lambda client: client.revoke_token(token))
+        _revoke(account, token)
     except NotFound as wrong:
         raise NotFound(
             f"there is no token {token!r}", remedy="see 'zonedrive tokens list'"
@@ -197,11 +199,16 @@ def revoke(token: str, account: str) -> None:
     text_output.line(f"revoked {token}")
 
 
+def _revoke(account: str, token_id: str) -> None:
+    from zonedrive.daemon import service_commands
+
+    service_commands.ask(AccountPaths(account), lambda service: service.revoke_token(token_id))
+
+
 def _own_id(account: str) -> str | None:
     """Return the id of the token that the account uses, or None if it uses none."""
-    from zonedrive.logon import open_store
     from zonedrive.logon.bearer_auth import load_bearer
-    from zonedrive.paths import AccountPaths
+    from zonedrive.logon.secrets import open_store
 
     own = load_bearer(open_store(AccountPaths(account)))
     return (own.id or None) if own is not None and own.kind == "token" else None
@@ -210,7 +217,6 @@ def _own_id(account: str) -> str | None:
 def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: Any) -> "NewToken":
     """Create the token; a missing logon is reported before the password prompt."""
     from zonedrive.logon.account import Account
-    from zonedrive.paths import AccountPaths
 
     Account.load(AccountPaths(account))
     password = terminal.password()
@@ -233,10 +239,10 @@ def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
         try:
             if not made.id:
                 raise ZonedriveError("it has no id")
-            ask_service(account, lambda client: client.revoke_token(made.id))
+            _revoke(account, made.id)
         except ZonedriveError:
             until = text_output.moment(made.expires_ns) or "its end"
-            raise ZonedriveError(lost, remedy=f"it stays valid until {until}") from None
+            raise ZonedriveError(lost, remedy=f"it remains valid until {until}") from None
         raise ZonedriveError(f"{lost}, so it was revoked", remedy="try again") from None
 
 

@@ -25,11 +25,11 @@ OF_AN_ACCOUNT = (
     type=click.Choice(["overview", "logon", *OF_PATHS_ALONE, *OF_AN_ACCOUNT]),
     default="overview",
     metavar="NAME",
-    help="Page to begin with: overview (the default), logon, files, versions, log, share,"
-    " conflicts, trash, offline, zones, settings, help or logoff.  PATH goes with files, versions,"
-    " log, share and conflicts.",
+    help="Page to open: overview, logon, files, versions, log, share, conflicts, trash, offline,"
+    " zones, settings, help or logoff.  PATH can be given with files, versions, log, share and"
+    " conflicts.  [default: overview]",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
 def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> None:
     """Open the window: everything that the commands do, as a page in your browser.
 

@@ -169,7 +169,7 @@ def _object(one: Entry) -> Entry:
 @click.command()
 @click.argument("path", type=LocalPath(), required=False)
 @some_account_option
-@click.option("-f", "--follow", is_flag=True, help="Go on with new messages, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Show new messages too, until Ctrl-C.")
 @click.option(
     "--since",
     type=Since(),
@@ -190,15 +190,16 @@ def log(
     """Show who changed what, and when: the zone log, newest first.
 
     PATH is a file, folder or zone in a mount, also one that was deleted.  Without PATH, the logs of
-    all zones are shown, which needs no mount.  --follow shows the newest message last, after the
-    last 10 of a week, or those since TIME.  Works if the profile can read zone logs.
+    all zones are shown, which needs no mount.  --follow begins with the last 10 messages of the
+    past week, or with those since TIME, and shows the newest last.  Needs a profile, given at
+    logon, that defines the operation.
 
     \b
     --json: an array of {"time", "user", "event", "path", "id", "message"}; with
       --follow one object in each line
       event  kind of the event, a word of the service
-      path   in the mount, at that time; "" if the message does not say
-      id     of the file or folder; "" if the message is about none
+      path   path in the mount at that time; "" if the message has none
+      id     id of the file or folder; "" if the message has none
     """
     source = zone_log(path, account, user)
     if follow:

@@ -25,7 +25,7 @@ from zonedrive.logon.keys import data_box
 from zonedrive.logon.renewal import Renewal
 from zonedrive.logon.secrets import open_store
 from zonedrive.paths import AccountPaths, private_dir
-from zonedrive.remote.http_service import HttpService, open_service
+from zonedrive.remote.http_service import open_service
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.service import Service
 from zonedrive.state.attributes import Owner
@@ -63,7 +63,8 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     secrets = open_store(paths)
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
-    service = connect(account, settings, auth)
+    profile = load_profile(settings.profile or account.profile)
+    service = open_service(account, auth, profile, settings)
     encryption = wait_for_keyring(
         lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths))
     )
@@ -92,7 +93,7 @@ def open_state(
     except WrongKey as wrong:
         raise unreadable(paths, settings) from wrong
     try:
-        tree = Inodes.open(database, box)
+        inodes = Inodes.open(database, box)
         requests = PendingRequests(database, box)
     except (Damaged, msgspec.DecodeError) as wrong:
         database.close()
@@ -101,7 +102,7 @@ def open_state(
     supervisor = Supervisor()
     state = LocalState(
         database=database,
-        inodes=tree,
+        inodes=inodes,
         intents=IntentTable(database, box),
         requests=requests,
         spool=Spool(private_dir(paths.outgoing), key, ManifestTable(database, box)),
@@ -124,14 +125,8 @@ def open_state(
     return state
 
 
-def connect(account: Account, settings: Settings, auth: BearerAuth) -> HttpService:
-    """Return the service with the account's logon; it connects with the first request."""
-    profile = load_profile(settings.profile or account.profile)
-    return open_service(account, auth, profile, settings)
-
-
 def open_database(paths: AccountPaths, box: Box) -> Database:
-    """Open the database of tree and journal: a change and its intent are one transaction.
+    """Open the database of inodes and intents: a change and its intent are one transaction.
 
     A damaged database is repaired. Raises StoreError.
     """

@@ -55,7 +55,7 @@ class Server:
         """
         self._open(_free(self.path))
 
-    def listen_anew(self, path: Path) -> None:
+    def listen_again(self, path: Path) -> None:
         """Create the socket at `path` again if it is missing.
 
         Its folder may have been removed, for example. Existing connections continue. Does nothing
@@ -104,7 +104,7 @@ class Server:
             await self._supervisor.keep(Task.CONTROL_SOCKET, accept)
 
     async def _accept(self, connections: trio.Nursery) -> None:
-        """Accept connections; listen again after `listen_anew` and after a failed accept."""
+        """Accept connections; listen again after `listen_again` and after a failed accept."""
         while True:
             assert self._socket is not None, "listen first"
             if self._socket.fileno() < 0:  # a failed accept has closed it

@@ -86,6 +86,7 @@ class Commands:
             "versions": self._versions,
             "place": self._find_place,
             "located": self._located,
+            "link": self._link,
             "trash": self._trash,
             "restore": self._trash,
             "purge": self._trash,
@@ -168,9 +169,15 @@ class Commands:
         }
 
     async def _note_logon(self, request: Request, say: Say) -> Message:
-        """Load the new bearer now, because the user has just logged on."""
+        """Load the new bearer now, because the user has just logged on.
+
+        Return the mount's folder, and the profile that it keeps until it is mounted again. The
+        profile is "" if a setting selects it, not the logon.
+        """
         self._logged_on()
-        return {}
+        is_set = bool(self._parts.state.settings.profile)
+        profile = "" if is_set else self._parts.account.profile
+        return {"profile": profile, "mountpoint": os.fspath(self._session.folder)}
 
     async def _zones(self, request: Request, say: Say) -> Message:
         zones = await self._parts.service.zones()
@@ -199,12 +206,12 @@ class Commands:
         }
 
     async def _find_place(self, request: Request, say: Say) -> Message:
-        """Return what is at `path`, which may be a path in `.versions`, and its ids at the service.
+        """Return the object at `path`, which may be a path in `.versions`, and its remote ids.
 
         `zone` is "" for the top of the mount; `id` is "" for an entry that the service does not
         have, and `unknown` says why. If the path is `missing`, `zone` is that of its first part.
-        `waits`: the latest change is not uploaded yet. `stays`: it never is. `virtual`: the path
-        is another one than that of the entry.
+        `waits`: the latest change is not uploaded yet. `stays`: it is never uploaded. `virtual`:
+        the path is another one than that of the entry.
         """
         try:
             place = await self._place(request.path)
@@ -230,6 +237,16 @@ class Commands:
             and self._parts.files.report.state(inode.ino) in WAITING,
         }
 
+    async def _link(self, request: Request, say: Say) -> Message:
+        """Return the address of the page of what is at `path`, for members of its zone."""
+        place = await self._find_place(request, say)
+        if not place["zone"]:
+            raise ZonedriveError(f"{place['path']}: the folder of all zones has no link")
+        if not place["id"]:
+            raise ZonedriveError(f"{request.path} is not on the service: {place['unknown']}")
+        found = self._parts.service.member_link(place["zone"], place["id"], folder=place["folder"])
+        return {"link": found}
+
     async def _missing(self, path: str, wrong: ZonedriveError) -> Message:
         """Return the place of a path that does not exist, in a zone that does."""
         below = os.fspath((self._session.folder / path).relative_to(self._session.folder))
@@ -248,12 +265,12 @@ class Commands:
 
     async def _located(self, request: Request, say: Say) -> Message:
         """Return the paths of those `entries` of `zone` (ids) that are in the mount, by id."""
-        tree = self._parts.state.inodes
-        found = tree.by_remotes(request.zone or "", request.entries)
+        inodes = self._parts.state.inodes
+        found = inodes.by_remotes(request.zone or "", request.entries)
         paths: dict[str, str] = {}
         for entry_id, (ino, parent, _) in found.items():
             if parent != NOWHERE:
-                paths[entry_id] = tree.path(ino)
+                paths[entry_id] = inodes.path(ino)
             if not len(paths) % 100:
                 await trio.lowlevel.checkpoint()
         return {"paths": paths}
@@ -421,7 +438,7 @@ class Commands:
     async def _resume(self, request: Request, say: Say) -> Message:
         """End the pause; `was_paused` is False if there was none."""
         was_paused = self._parts.state.pause.end()
-        log.info("uploads go on")
+        log.info("uploads continue")
         return {"was_paused": was_paused, "left": self._parts.files.report.left()}
 
     # ---- pins ----

@@ -180,7 +180,7 @@ class Inhibitor:
 
     async def _adjust(self, address: str) -> bool:
         """Take and release locks; return True if one is missing or has an outdated reason."""
-        if self._ending:  # all is given back when what can be sent is
+        if self._ending:  # all locks are released once all that can be sent is sent
             return False
         work = self._report.work()
         why, wanted = _why(work), set[Mode]()

@@ -125,12 +125,12 @@ class Run:
 
 
 def death(paths: AccountPaths) -> Death | None:
-    """Return how the account's last daemon died; None if one is running or ended normally."""
+    """Return the death of the account's last daemon; None if one is running or ended normally."""
     return None if lock.is_held(paths.lock) else recorded(paths)
 
 
 def recorded(paths: AccountPaths) -> Death | None:
-    """Return how the last daemon died; the caller holds the account's lock."""
+    """Return the death of the last daemon, or None; the caller holds the account's lock."""
     last = _read(paths.run_record)
     if last is None:
         return None

@@ -111,7 +111,7 @@ class Desktop:
         await self._call(NOTIFICATIONS, "CloseNotification", "u", (number,))
 
     async def abilities(self) -> Sequence[str]:
-        """Return what the notification service can do, such as `actions` and `body-markup`."""
+        """Return the abilities of the notification service, such as `actions` and `body-markup`."""
         answer = await self._call(NOTIFICATIONS, "GetCapabilities")
         return answer[0] if answer else ()
 
@@ -199,7 +199,7 @@ class Desktop:
     def _hear(self, message: Message) -> None:
         """Handle a signal."""
         if OWNER_CHANGED.matches(message):
-            self._forget()  # another service counts anew
+            self._forget()  # another service starts its own numbers
             return
         if not SIGNAL_OF_SERVICE.matches(message):
             return

@@ -264,7 +264,7 @@ class Daemon:
     def _restore_socket(self) -> None:
         """Create a missing control socket again, for example after the end of a desktop session."""
         try:
-            self._server.listen_anew(self._start.paths.control)
+            self._server.listen_again(self._start.paths.control)
             self._lock.tell(self._server.path)
         except (ZonedriveError, OSError) as wrong:
             log.warning("commands cannot reach this daemon: %s", wrong)

@@ -11,18 +11,15 @@ import trio
 
 from zonedrive import config
 from zonedrive.config import Settings
-from zonedrive.daemon.compose import connect
 from zonedrive.daemon.local_data import box_of, reader
 from zonedrive.daemon.trash import Trash
 from zonedrive.errors import NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
 from zonedrive.logon.account import Account
-from zonedrive.logon.bearer_auth import BearerAuth
-from zonedrive.logon.renewal import Renewal
-from zonedrive.logon.secrets import open_store
+from zonedrive.logon.stored_credentials import stored
 from zonedrive.model import LogMessage, Member, Version, Zone
 from zonedrive.paths import AccountPaths, config_file
-from zonedrive.remote.http_service import HttpService
+from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.service import Service
 from zonedrive.state.inode import ROOT, Kind
@@ -32,10 +29,28 @@ from zonedrive.state.names import local_name, safe, zone_name
 ResultT = TypeVar("ResultT")
 
 
+def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT]]) -> ResultT:
+    """Return the result of `question`, which gets the account's service.
+
+    Raises the errors of `question`, and NotLoggedOn if there was no logon.
+    """
+
+    async def asked() -> ResultT:
+        logon = stored(paths.account)
+        profile = load_profile(logon.profile)
+        service = open_service(logon, logon.auth, profile, logon.settings)
+        try:
+            return await question(service)
+        finally:
+            await service.aclose()
+
+    return trio.run(asked)
+
+
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
     """Return the zones that the service lists now, with their current or future local names."""
     settings = config.load(config_file(), paths.account)
-    found = trio.run(_with_service, paths, lambda service: service.zones())
+    found = ask(paths, lambda service: service.zones())
     return zone_objects(found, _known_names(paths, settings))
 
 
@@ -54,31 +69,13 @@ def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
     Raises NotSupported before any request if the profile cannot list members.
     """
 
-    async def ask(service: HttpService) -> list[Member]:
+    async def listed(service: HttpService) -> list[Member]:
         service.require("members")
         zone = chosen(paths, await service.zones(), wanted)
         return await service.members(zone.id)
 
-    found = trio.run(_with_service, paths, ask)
+    found = ask(paths, listed)
     return [{"id": one.id, "name": one.name, "type": one.type, "level": one.level} for one in found]
-
-
-def share(paths: AccountPaths, zone_id: str, entry_id: str, *, folder: bool) -> str:
-    """Share an entry outside and return the link."""
-
-    async def ask(service: HttpService) -> str:
-        return await service.share(zone_id, entry_id, folder=folder)
-
-    return trio.run(_with_service, paths, ask)
-
-
-def unshare(paths: AccountPaths, zone_id: str, entry_id: str, *, folder: bool) -> None:
-    """End the sharing of an entry."""
-
-    async def ask(service: HttpService) -> None:
-        await service.unshare(zone_id, entry_id, folder=folder)
-
-    trio.run(_with_service, paths, ask)
 
 
 def log(
@@ -86,8 +83,8 @@ def log(
 ) -> dict[str, list[dict[str, Any]] | ZonedriveError]:
     """Return the log of each zone (ids) as objects, or the error of reading it.
 
-    An object has `time_ns` and `path`, the path in the zone as the mount spells it. Raises
-    NotSupported if the profile cannot read logs.
+    An object has `time_ns` and `path`, the path in the zone as the mount spells it. The caller has
+    called `require_log`.
     """
     answers: dict[str, list[dict[str, Any]] | ZonedriveError] = {}
 
@@ -98,13 +95,12 @@ def log(
         except ZonedriveError as wrong:
             answers[zone_id] = wrong
 
-    async def ask(service: HttpService) -> None:
-        service.require_log()
+    async def read_all(service: HttpService) -> None:
         async with trio.open_nursery() as nursery:
             for zone_id in zones:
                 nursery.start_soon(read, service, zone_id)
 
-    trio.run(_with_service, paths, ask)
+    ask(paths, read_all)
     return answers
 
 
@@ -145,7 +141,7 @@ def trash(
     paths: AccountPaths, command: str, zone: str | None, entries: list[str]
 ) -> dict[str, Any]:
     """Return the answer of `Trash.do`."""
-    return trio.run(_with_service, paths, lambda service: Trash(service, zone).do(command, entries))
+    return ask(paths, lambda service: Trash(service, zone).do(command, entries))
 
 
 def version(
@@ -165,30 +161,12 @@ def version(
 
         await trio.to_thread.run_sync(pieces)
 
-    trio.run(_with_service, paths, fetch)
+    ask(paths, fetch)
 
 
-async def _with_service(
-    paths: AccountPaths, work: Callable[[HttpService], Awaitable[ResultT]]
-) -> ResultT:
-    """Return the result of `work` with the account's service."""
-    account = Account.load(paths)
-    settings = config.load(config_file(), paths.account)
-    secrets = open_store(paths)
-    service = connect(
-        account,
-        settings,
-        BearerAuth(secrets, Renewal(paths, secrets), command=Account.logon_again(paths)),
-    )
-    try:
-        return await work(service)
-    finally:
-        await service.aclose()
-
-
-def zone_names(tree: Inodes) -> dict[str, str]:
+def zone_names(inodes: Inodes) -> dict[str, str]:
     """Return the names of the zones in the mount, by id."""
-    return {inode.zone: inode.name for inode in tree.inodes_in(ROOT) if inode.kind is Kind.ZONE}
+    return {inode.zone: inode.name for inode in inodes.inodes_in(ROOT) if inode.kind is Kind.ZONE}
 
 
 def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -119,7 +119,7 @@ class StatusLine:
         if not left["files"]:
             return f"unmounted; {self._nothing_pending()}"
         paused = self._report.work().get("paused")
-        then = "uploads are paused" if paused else "uploads go on at the next mount"
+        then = "uploads are paused" if paused else "uploads continue at the next mount"
         return (
             f"unmounted; {unsent(left)} {verb(left['files'])} not on the service yet; kept here,"
             f" {then}"

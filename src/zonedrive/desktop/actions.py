@@ -1,11 +1,10 @@
-"""Actions of the menus, each in a process of its own; a failure is shown as a notification."""
+"""Actions of the menus, each in a separate process; a failure is shown as a notification."""
 
 import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ from .menu import _
 
 SILENCE_SECONDS = 60.0  # longest time without a sign of the daemon
 SEND_SECONDS = 60.0  # for an upload, before its end is left to the notifications of the daemon
-AUTHORS = 5  # versions whose authors are shown
 CALL_MILLISECONDS = 5000
-USAGE = 2  # exit code of a command without the window
 COMMAND = os.environ.get("ZONEDRIVE_COMMAND", "zonedrive")
 
 
@@ -39,85 +36,60 @@ def send(paths: list[str]) -> None:
     _report(_each({"command": "send", "timeout": SEND_SECONDS}, paths))
 
 
-def show(page: str, otherwise: Callable[[str], None] | None = None) -> Callable[[list[str]], None]:
-    """Return the action that opens a page of the window, or else does something similar."""
+def pause(paths: list[str]) -> None:
+    """Pause the uploads of the mounts that contain these paths."""
+    _report(_each({"command": "pause"}, paths))
+
+
+def resume(paths: list[str]) -> None:
+    """End the pause."""
+    _report(_each({"command": "resume"}, paths))
+
+
+def copy_link(paths: list[str]) -> None:
+    """Copy the link for members by the clipboard of KDE, or show the link.
+
+    File managers with an extension copy it themselves: a program without a window cannot.
+    """
+    (answer,) = _each({"command": "link", "path": paths[0]}, paths[:1])
+    _report([answer])
+    link = str(answer["link"])
+    try:
+        _call("org.kde.klipper", "setClipboardContents", "(s)", (link,), "/klipper", ".klipper")
+    except Exception:  # no gi, no bus, or another desktop
+        notify(_("Link for members"), link, "edit-copy")
+
+
+def show(page: str) -> Callable[[list[str]], None]:
+    """Return the action that opens a page of the window."""
 
     def start(paths: list[str]) -> None:
-        command = [COMMAND, "ui", "--page", page, paths[0]]
+        words = [] if page == "overview" else ["--page", page, paths[0]]
         try:
             ended = subprocess.run(  # noqa: S603 - the user's own command
-                command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+                [COMMAND, "ui", *words], stdin=subprocess.DEVNULL, capture_output=True, check=False
             )
         except OSError as wrong:
             raise Failed(_("The command zonedrive is not installed.")) from wrong
-        if ended.returncode == USAGE and otherwise is not None:
-            otherwise(paths[0])
-        elif ended.returncode:
+        if ended.returncode:
             said = ended.stderr.decode(errors="replace").strip()
             raise Failed(said.removeprefix("zonedrive: ") or _("The window did not open."))
 
     return start
 
 
-def open_versions(path: str) -> None:
-    """Open the folder with the versions of a file."""
-    whole = Path(path)
-    folder = whole.parent / ".versions" / whole.name
-    try:
-        subprocess.run(["xdg-open", folder], check=True)  # noqa: S603, S607
-    except (OSError, subprocess.CalledProcessError) as wrong:
-        text = _("The folder did not open: {path}").format(path=folder)
-        raise Failed(text) from wrong
-
-
-def tell_authors(path: str) -> None:
-    """Show who saved the newest versions of a file."""
-    (answer,) = _each({"command": "versions", "path": path}, [path])
-    _report([answer])
-    newest = answer["versions"][:AUTHORS]
-    lines = [f"{_local(each['modified'])}  {each['modified_by']}" for each in newest]
-    lines = lines or [answer.get("unknown") or _("The service has no version of it yet.")]
-    notify(_("Who changed {name}").format(name=Path(path).name), "\n".join(lines), "system-users")
-
-
-def show_conflict(path: str) -> None:
-    """Show both versions of a conflict in the file manager."""
-    (answer,) = _each({"command": "conflicts"}, [path])
-    _report([answer])
-    found = next((each for each in answer["conflicts"] if path.endswith(f"/{each['path']}")), None)
-    if found is None:
-        raise Failed(_("The conflict is already decided."))
-    mount = path.removesuffix(found["path"])
-    _show_items([path, mount + found["original"]])
-    text = _("Your version is {copy}. Keep what you need, and delete the other file.")
-    title = _("{name} was also changed by {user}")
-    notify(
-        title.format(name=Path(found["original"]).name, user=found["by"] or _("another user")),
-        text.format(copy=Path(path).name),
-        "dialog-question",
-    )
-
-
-def _show_items(paths: list[str]) -> None:
-    """Select files in the file manager, if there is one."""
-    uris = [Path(path).as_uri() for path in paths]
-    with contextlib.suppress(Exception):  # no gi, no bus or no such file manager
-        _call("org.freedesktop.FileManager1", "ShowItems", "(ass)", (uris, ""))
-
-
-def _local(time: str) -> str:
-    """Return an ISO time of the service in the user's time zone, to the minute."""
-    return f"{datetime.fromisoformat(time).astimezone():%Y-%m-%d %H:%M}"
-
-
 ACTIONS: dict[str, Callable[[list[str]], None]] = {
     "keep": keep,
     "stop-keeping": stop_keeping,
     "send": send,
-    "versions": show("versions", open_versions),
-    "log": show("log", tell_authors),
-    "conflict": show("conflicts", show_conflict),
+    "versions": show("versions"),
+    "log": show("log"),
+    "conflict": show("conflicts"),
+    "link": copy_link,
     "share": show("share"),
+    "pause": pause,
+    "resume": resume,
+    "overview": show("overview"),
 }
 
 
@@ -166,19 +138,31 @@ def notify(title: str, text: str, icon: str = "dialog-warning") -> None:
         markup = GLib.markup_escape_text(text)
         words: tuple[object, ...] = ("zonedrive", 0, icon, title, markup, [], {}, -1)
         _call("org.freedesktop.Notifications", "Notify", "(susssasa{sv}i)", words)
-    except Exception:  # no gi, no bus, or nobody who shows notifications
+    except Exception:  # no gi, no bus, or no notification service
         with contextlib.suppress(OSError):
             command = ["notify-send", f"--icon={icon}", "--", title, text]
             subprocess.run(command, check=False)  # noqa: S603
         print(f"{title}: {text}", file=sys.stderr)
 
 
-def _call(name: str, method: str, signature: str, words: tuple[object, ...]) -> None:
-    """Call a method of a service on the session bus, which has its name's path and interface."""
+def _call(
+    name: str,
+    method: str,
+    signature: str,
+    words: tuple[object, ...],
+    path: str = "",
+    interface: str = "",
+) -> None:
+    """Call a method of a service on the session bus.
+
+    The object's path is made of the service's name unless `path` is given; `interface` is the end
+    of the interface's name.
+    """
     from gi.repository import Gio, GLib
 
+    path = path or f"/{name.replace('.', '/')}"
     Gio.bus_get_sync(Gio.BusType.SESSION, None).call_sync(
-        name, f"/{name.replace('.', '/')}", name, method, GLib.Variant(signature, words),
+        name, path, name + interface, method, GLib.Variant(signature, words),
         None, Gio.DBusCallFlags.NONE, CALL_MILLISECONDS, None,
     )  # fmt: skip
 

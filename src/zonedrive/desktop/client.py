@@ -39,7 +39,8 @@ class Loop(Protocol):
     """Event loop of the program."""
 
     def watch(self, fd: int, urgent: bool, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` while `fd` is readable, or has urgent news; return a function to stop."""
+        """Call `callback` while `fd` is readable or has an exceptional condition; return a
+        function to stop."""
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` once after a time; return a function that cancels the call."""
@@ -155,7 +156,7 @@ class Daemon:
         self._questions.send({"command": "states", "paths": self._asked})
 
     def wait(self, paths: Iterable[str], seconds: float) -> None:
-        """Wait until nothing more is known to come about these paths."""
+        """Wait until no more events are expected for these paths."""
         end = time.monotonic() + seconds
         wanted = set(paths)
         while wanted & (self.queue.keys() | set(self._asked)):
@@ -257,6 +258,24 @@ class Client:
         """Return the connected daemons."""
         return [each for each in self._daemons.values() if each.mount]
 
+    def request(
+        self, daemon: Daemon, request: dict[str, object], answered: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Send a request; `answered` is called once with the answer, or {} if there is none."""
+
+        def end(message: dict[str, Any]) -> None:
+            cancel()
+            lines.close()
+            answered(message)
+
+        try:
+            lines = Lines(daemon.path, self._loop, end, lambda: end({}))
+        except OSError:
+            answered({})
+            return
+        cancel = self._loop.later(ANSWER_SECONDS, lambda: end({}))
+        lines.send(request)
+
     def close(self) -> None:
         """Disconnect from everything."""
         self._cancel_retry()
@@ -301,7 +320,7 @@ class Client:
             del self._entries[path]
         self._cancel_retry()
         self._cancel_retry = self._loop.later(self._retry, self.look)
-        self._on_change([*gone, daemon.mount])
+        self._on_change([*gone, *([daemon.mount] if daemon.mount else [])])
 
     # ---- answers ----
 

@@ -4,22 +4,20 @@ INVARIANT: the file manager never waits for a daemon, except for MENU_SECONDS be
 entries it has not shown yet.  An error in this module shows nothing, and breaks nothing.
 """
 
+import ctypes
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from gi.repository import GLib, GObject
 
 from . import menu
 from .client import Client
-from .glib_loop import GLibLoop
+from .glib_loop import GLibLoop, start
 
 MENU_SECONDS = 0.03
 SLICE = 100  # entries that are refreshed before the file manager goes on
 LOOKED_AT = 200  # entries of a selection whose states decide about the menu
-PYTHON = "/usr/bin/python3"
-ACTION = Path(__file__).with_name("__main__.py")
 
 
 def path_of(file: Any) -> str | None:
@@ -31,9 +29,25 @@ def path_of(file: Any) -> str | None:
     return os.fspath(path) if path else None
 
 
-def start(action: str, paths: list[str]) -> None:
-    """Start an action in a process of its own."""
-    GLib.spawn_async([PYTHON, os.fspath(ACTION), action, *paths], flags=GLib.SpawnFlags.DEFAULT)
+def copy(text: str) -> None:
+    """Put a text on the clipboard, with the GTK that the file manager has loaded.
+
+    `gi` could load another version of GTK, which would stop the file manager.
+    """
+    gtk = ctypes.CDLL(None)
+    for name in ("gdk_display_get_default", "gdk_display_get_clipboard", "gtk_clipboard_get"):
+        if hasattr(gtk, name):
+            getattr(gtk, name).restype = ctypes.c_void_p
+    if hasattr(gtk, "gdk_display_get_clipboard"):  # GTK 4
+        display = ctypes.c_void_p(gtk.gdk_display_get_default())
+        clipboard = ctypes.c_void_p(gtk.gdk_display_get_clipboard(display))
+        gtk.gdk_clipboard_set_text(clipboard, text.encode())
+    else:
+        gtk.gdk_atom_intern.restype = ctypes.c_void_p
+        atom = ctypes.c_void_p(gtk.gdk_atom_intern(b"CLIPBOARD", 0))
+        clipboard = ctypes.c_void_p(gtk.gtk_clipboard_get(atom))
+        gtk.gtk_clipboard_set_text(clipboard, text.encode(), -1)
+        gtk.gtk_clipboard_store(clipboard)
 
 
 class States:
@@ -70,20 +84,38 @@ class States:
         if daemon is None:
             return []
         found = menu.items(known, daemon.can, len(inside) == 1)
+        if inside == [daemon.mount]:
+            of_an_entry = ("link", "share")
+            found = [item for item in found if item.action not in of_an_entry]
+            found = menu.top_items(daemon.paused) + found
         if not found:
             return []
         top = _item(module, f"{kind}::zones", menu.title(), "zonedrive")
         below = module.Menu()
         for item in found:
             entry = _item(module, f"{kind}::{item.action}", item.label, item.icon)
-            entry.connect("activate", lambda _, action=item.action: start(action, inside))
+            entry.connect("activate", lambda _, action=item.action: self._do(action, inside))
             below.append_item(entry)
         _set_submenu(top, below)
         return [top]
 
+    def _do(self, action: str, paths: list[str]) -> None:
+        daemon = self.client.daemon(paths[0])
+        if action != "link" or daemon is None:
+            start(action, paths)
+            return
+
+        def answered(message: dict[str, Any]) -> None:
+            if "link" in message:
+                copy(str(message["link"]))
+            else:
+                start(action, paths)  # it says why
+
+        self.client.request(daemon, {"command": "link", "path": paths[0]}, answered)
+
 
 def _item(module: Any, name: str, label: str, icon: str) -> Any:
-    """Return a menu item without a tip; Thunar has another name for that."""
+    """Return a menu item without a tooltip, whose argument has another name in Thunar."""
     tip = "tooltip" if module.__name__.endswith("Thunarx") else "tip"
     return module.MenuItem(name=f"Zonedrive::{name}", label=label, icon=icon, **{tip: ""})
 
@@ -114,7 +146,7 @@ def emblem_provider(module: Any) -> type:
                 file.add_emblem(name)
 
         def get_file_items(self, *arguments: Any) -> list[Any]:
-            """Return the menu of the selected files; the window before them went with 43."""
+            """Return the menu of the selected files; Nautilus before 43 passes its window first."""
             return self._states.menu(module, arguments[-1])
 
         def get_background_items(self, *arguments: Any) -> list[Any]:

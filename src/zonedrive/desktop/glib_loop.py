@@ -1,16 +1,26 @@
-"""Event loop of GLib, which file managers run."""
+"""Event loop of GLib, which file managers run, and processes that are started from it."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from gi.repository import GLib
+
+PYTHON = "/usr/bin/python3"
+ACTION = Path(__file__).with_name("__main__.py")
+
+
+def start(action: str, paths: list[str]) -> None:
+    """Start an action in a separate process."""
+    GLib.spawn_async([PYTHON, os.fspath(ACTION), action, *paths], flags=GLib.SpawnFlags.DEFAULT)
 
 
 class GLibLoop:
     """Loop of the main thread."""
 
     def watch(self, fd: int, urgent: bool, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` while `fd` is readable, or has urgent news; return a function to stop."""
+        """Call `callback` while `fd` is readable or has urgent data; return a function to stop."""
         news = GLib.IOCondition.PRI | GLib.IOCondition.ERR
         data = GLib.IOCondition.IN | GLib.IOCondition.HUP | GLib.IOCondition.ERR
 

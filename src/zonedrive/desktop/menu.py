@@ -46,6 +46,13 @@ def emblem(entry: Entry) -> str:
     return "emblem-zonedrive-kept" if entry.kept else "emblem-zonedrive-synced"
 
 
+def top_items(paused: bool) -> list[Item]:
+    """Return the first items of the menu of a mount's top folder."""
+    if paused:
+        return [Item("resume", _("Resume uploads"), "media-playback-start")]
+    return [Item("pause", _("Pause uploads"), "media-playback-pause")]
+
+
 def items(entries: Sequence[Entry], can: Collection[str], is_single: bool) -> list[Item]:
     """Return the menu of a selection; `can` is what the profile defines.
 
@@ -69,6 +76,8 @@ def items(entries: Sequence[Entry], can: Collection[str], is_single: bool) -> li
         found.append(Item("versions", _("Versions…"), "document-open-recent"))
     if sent and ((is_file and "versions" in can) or (is_single and "zone_log" in can)):
         found.append(Item("log", _("Who changed this…"), "system-users"))
+    if sent and is_single and "member_link" in can:
+        found.append(Item("link", _("Copy link for members"), "edit-copy"))
     if sent and is_single and "share" in can:
         found.append(Item("share", _("Share…"), "emblem-shared"))
     return found

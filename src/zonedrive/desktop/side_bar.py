@@ -1,14 +1,14 @@
 """Accounts in the side bar of file managers and file choosers, with their states.
 
-A process of its own, which the session's bus starts when a program looks for cloud providers.  The
+A separate process, which the session's bus starts when a program looks for cloud providers.  The
 library libcloudproviders exports the accounts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .client import Client, Daemon
-from .menu import _, plural
+from .menu import _, plural, top_items
 
 BUS_NAME = "org.zonedrive.Desktop"
 BUS_PATH = "/org/zonedrive/Desktop"
@@ -52,18 +52,23 @@ def described(link: str, counts: Mapping[str, int], paused: bool = False) -> tup
 class SideBar:
     """Exported accounts of all mounts."""
 
-    def __init__(self, library: Any, bus: Any, icon: Any, loop: Any) -> None:
-        """Export to `bus` with `library`, CloudProviders."""
-        self._library, self._icon = library, icon
+    def __init__(
+        self, library: Any, gio: Any, bus: Any, loop: Any, start: Callable[[str, list[str]], None]
+    ) -> None:
+        """Export to `bus` with the libraries CloudProviders and Gio; `start` does an action."""
+        self._library, self._gio, self._start = library, gio, start
+        self._icon = gio.ThemedIcon.new("zonedrive")
         self._provider = library.ProviderExporter.new(bus, BUS_NAME, BUS_PATH)
         self._provider.set_name("zonedrive")
         self._accounts: dict[str, Any] = {}  # by mount point
+        self._menus: dict[str, tuple[Any, bool]] = {}  # with the pause that they show
         self._client = Client(loop, self._update)
 
     def _update(self, _paths: list[str]) -> None:
         daemons = {daemon.mount: daemon for daemon in self._client.daemons()}
         for mount in self._accounts.keys() - daemons.keys():
             self._provider.remove_account(self._accounts.pop(mount))
+            del self._menus[mount]
         for mount, daemon in daemons.items():
             if mount not in self._accounts:
                 self._accounts[mount] = self._exported(daemon)
@@ -71,6 +76,7 @@ class SideBar:
             account = self._accounts[mount]
             account.set_status(getattr(self._library.AccountStatus, state))
             account.set_status_details(text)
+            self._show_menu(daemon)
 
     def _exported(self, daemon: Daemon) -> Any:
         path = daemon.account.replace("-", "_")  # as D-Bus allows no hyphen in it
@@ -78,7 +84,30 @@ class SideBar:
         account.set_name(daemon.title)
         account.set_path(daemon.mount)
         account.set_icon(self._icon)
+        account.set_action_group(self._actions(daemon.mount))
+        menu = self._gio.Menu.new()
+        account.set_menu_model(menu)
+        self._menus[daemon.mount] = menu, not daemon.paused
         return account
+
+    def _actions(self, mount: str) -> Any:
+        """Return the actions of an account's menu, each of which runs in a separate process."""
+        group = self._gio.SimpleActionGroup.new()
+        for name in ("pause", "resume", "overview"):
+            action = self._gio.SimpleAction.new(name, None)
+            action.connect("activate", lambda *_, name=name: self._start(name, [mount]))
+            group.add_action(action)
+        return group
+
+    def _show_menu(self, daemon: Daemon) -> None:
+        menu, shows_paused = self._menus[daemon.mount]
+        if shows_paused == daemon.paused:
+            return
+        self._menus[daemon.mount] = menu, daemon.paused
+        menu.remove_all()
+        for item in top_items(daemon.paused):
+            menu.append(item.label, item.action)
+        menu.append(_("Open the window"), "overview")
 
 
 def main(_arguments: list[str]) -> int:
@@ -88,11 +117,11 @@ def main(_arguments: list[str]) -> int:
     gi.require_version("CloudProviders", "0.3")
     from gi.repository import CloudProviders, Gio, GLib
 
-    from .glib_loop import GLibLoop
+    from .glib_loop import GLibLoop, start
 
     loop = GLib.MainLoop()
     bus = Gio.bus_get_sync(Gio.BusType.SESSION, None)
-    side_bar = SideBar(CloudProviders, bus, Gio.ThemedIcon.new("zonedrive"), GLibLoop())
+    side_bar = SideBar(CloudProviders, Gio, bus, GLibLoop(), start)
     owner = Gio.bus_own_name_on_connection(
         bus, BUS_NAME, Gio.BusNameOwnerFlags.NONE, None, lambda *_: loop.quit()
     )

@@ -20,7 +20,7 @@ from zonedrive.content.spool import RESERVE as SPOOL_RESERVE
 from zonedrive.daemon import local_data, protocol
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
 from zonedrive.errors import NoHomeDirectory, StoreError
-from zonedrive.formatting import amount
+from zonedrive.formatting import amount, count
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
 
@@ -29,7 +29,10 @@ PROBE = 4 << 20
 SLOW = 5e6  # bytes a second
 _ANSWER_SECONDS = 5.0  # timeout of a connection to the socket
 REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone", "fuse.zonedrive")
-LOCAL = "set XDG_STATE_HOME to a folder on a disk of this machine"
+LOCAL = (
+    "set XDG_STATE_HOME to a folder on a disk of this machine, or ask the administrator for the"
+    " policy state_dir"
+)
 
 
 def home(facts: DoctorFacts) -> CheckResult | None:
@@ -54,7 +57,7 @@ def state(facts: DoctorFacts) -> CheckResult | None:
         if not _is_writable(folder):
             return bad(
                 "it cannot be created: the folder above it is read-only or not yours",
-                "make FOLDER writable, or set XDG_STATE_HOME to a folder of yours",
+                "make FOLDER writable, or set XDG_STATE_HOME to a folder that you own",
                 FOLDER=folder,
             )
     kind = _kind(folder)
@@ -87,7 +90,7 @@ def _blocked(folder: Path, variable: str) -> CheckResult | None:
         return None
     return bad(
         "it cannot be created: a file is in its place or in the place of a parent folder",
-        f"move that file away, or set HOME or {variable} to a folder of yours",
+        f"move that file away, or set HOME or {variable} to a folder that you own",
         here=no_folder(found).line(),
     )
 
@@ -137,7 +140,7 @@ def _sockets(folder: Path) -> CheckResult | None:
     except OSError as wrong:
         return bad(
             f"no socket can be created there ({wrong.strerror})",
-            "set XDG_RUNTIME_DIR to a folder of yours on a disk of this machine",
+            "set XDG_RUNTIME_DIR to a folder that you own on a disk of this machine",
         )
     return None
 
@@ -250,14 +253,14 @@ def _unfit(folder: Path) -> CheckResult | None:
     found = [folder.stat(), *_files(folder)]
     if foreign := sum(each.st_uid != os.getuid() for each in found):
         return bad(
-            f"{foreign} file(s) in it belong to another user",
+            f"another user owns {count(foreign, 'file')} in it",
             "run 'sudo chown -R USER FOLDER'; was zonedrive run with sudo?",
             USER=os.getuid(),
             FOLDER=quoted(folder),
         )
     # The folder itself may be private, but a copy of an open file in it would be readable.
     if open_ones := sum(bool(stat.S_IMODE(each.st_mode) & 0o077) for each in found):
-        detail = f"{open_ones} file(s) in it could be read by others"
+        detail = f"others can read {count(open_ones, 'file')} in it"
         if folder.stat().st_mode & 0o077:
             detail = "others may enter it"
         return bad(detail, "run 'chmod -R go= FOLDER'", FOLDER=quoted(folder))

@@ -65,7 +65,7 @@ def fuse_device(facts: DoctorFacts) -> CheckResult:
         return bad(f"/dev/fuse cannot be opened ({wrong.strerror})", _LOAD)
     if not stat.S_ISCHR(found.st_mode) or found.st_rdev != NUMBER:
         return bad(
-            "/dev/fuse is something else than the kernel's device",
+            "/dev/fuse is not the kernel's FUSE device",
             "remove it, and run 'mknod -m 666 /dev/fuse c 10 229' as root; a container needs"
             " --device /dev/fuse",
         )

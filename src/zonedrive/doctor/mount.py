@@ -11,11 +11,12 @@ from zonedrive import __version__, causes
 from zonedrive.daemon import last_run, local_data
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, age, bad, good
 from zonedrive.errors import ConfigError, MountError, StoreError
+from zonedrive.formatting import count
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
 
-STUCK = 10  # attempts in vain, while the service answers: minutes at least
+STUCK = 10  # failed attempts while the service answers: at least some minutes
 LONG = 86_400.0  # seconds; a change that waits longer is a problem
 SHOWN = "findmnt -t fuse.zonedrive shows where"
 
@@ -29,7 +30,7 @@ def point(facts: DoctorFacts) -> CheckResult | None:
     except MountError as wrong:
         return bad(
             "nothing can be mounted on that folder",
-            "name an existing, empty folder of yours",
+            "name an existing, empty folder that you own",
             here=wrong.line(),
         )
     return good("yours, and empty")
@@ -148,33 +149,34 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
     if vitals is None:
         return None if facts.running else _at_rest(facts)
     waiting, failed = int(vitals["waiting"]), int(vitals["failed"])
+    pending = count(waiting, "pending change")
     see = "see 'zonedrive status'"
     if failed:
         counts = vitals.get("causes") or {}
         why = f"failed: {causes.summary(counts, failed)}"
         if counts.get("refused") == failed:
-            why = "were refused"
-        return bad(f"{failed} of {waiting} change(s) {why}", see)
+            why = "refused by the service"
+        return bad(f"{failed} of {count(waiting, 'pending change')} {why}", see)
     if vitals["state"] == "online" and int(vitals["tries"]) >= STUCK:
         return bad(f"an upload failed {vitals['tries']} times, although the service answers", see)
     since = _oldest(facts) if waiting > int(vitals.get("held", 0)) else 0.0
     if waiting and vitals.get("paused"):
-        detail, resume = f"{waiting} change(s) wait; uploads are paused", "run 'zonedrive resume'"
+        detail, resume = f"{pending}; uploads are paused", "run 'zonedrive resume'"
         if since > LONG:
             return bad(f"{detail}, and the oldest waits for {age(since)}", resume)
         return good(detail, resume)
     if since > LONG:
         return bad(
-            f"{waiting} change(s) wait, the oldest for {age(since)}",
+            f"{pending}, the oldest for {age(since)}",
             f"{see}; a file that a program has open waits until it is closed",
         )
     if copies := int(vitals.get("conflicts", 0)):
-        word = f"{waiting} change(s) wait; " if waiting else ""
+        word = f"{pending}; " if waiting else ""
         return good(
             f"{word}{copies} conflict cop{'y' if copies == 1 else 'ies'} to review",
             "see 'zonedrive conflicts'",
         )
-    return good(f"{waiting} change(s) wait" if waiting else "empty")
+    return good(pending if waiting else "empty")
 
 
 def _ownerless(facts: DoctorFacts) -> CheckResult | None:

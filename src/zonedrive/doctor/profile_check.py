@@ -1,7 +1,7 @@
 """Checks of a deployment profile against its service.
 
 Changes nothing there: reading operations are run, and for all others only the address is tested,
-see `remote.endpoint_probe`.
+see `remote.probe`.
 
 INVARIANT: a finding names tables and addresses of the profile, never a zone, a file or a host.
 """
@@ -40,7 +40,7 @@ WITHOUT = {
     "move": "what is on the service cannot be moved",
     "delete": "what is on the service cannot be removed",
     "restore": "what was deleted cannot be brought back",
-    "purge": "nothing can be removed for good",
+    "purge": "deleted entries cannot be removed permanently",
     "versions": "versions cannot be listed",
     "version_content": "former versions cannot be read",
     "deleted": "the trash cannot be listed",
@@ -49,8 +49,9 @@ WITHOUT = {
     "members": "the members of zones cannot be listed",
     "share": "nothing can be shared outside from here",
     "unshare": "sharing outside cannot be ended from here",
+    "member_link": "links for members cannot be copied",
     "change_password": "passwords cannot be changed from here",
-    "revoke_token": "a token stays valid after a logoff, until it expires",
+    "revoke_token": "a token remains valid after a logoff, until it expires",
 }
 """Consequence of each missing table, for users."""
 
@@ -79,9 +80,14 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
             found = {
                 name: _judged(operation, probe.endpoint(operation))
                 for name, operation in profile.operations.items()
-                if not _is_read(name, operation)
+                if not _is_read(name, operation) and not _is_shown(name)
             }
         found |= trio.run(_read, facts, account, profile)
+        found |= {
+            name: good(f"{operation.link}: it is shown to users, and not requested here")
+            for name, operation in profile.operations.items()
+            if _is_shown(name)
+        }
     except ZonedriveError as wrong:
         detail = f"could not be reached ({type(wrong).__name__})"
         yield "service", bad(detail, "run 'zonedrive doctor' without --profile")
@@ -110,6 +116,11 @@ def _is_read(name: str, operation: Operation) -> bool:
     """Return True if the operation itself is run, with the account's logon."""
     reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
     return reads and is_harmless(operation)
+
+
+def _is_shown(name: str) -> bool:
+    """Return True for an address that zonedrive itself never requests."""
+    return OPERATIONS[name.split(".")[0]].shown
 
 
 def _judged(operation: Operation, verdict: ProbeVerdict) -> CheckResult:

@@ -86,7 +86,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _origin() -> str:
-    """Return how zonedrive was installed, according to its path."""
+    """Return the kind of installation of zonedrive, according to its path."""
     path = os.fspath(Path(zonedrive.__file__))
     for start, name in (
         ("/usr/lib/zonedrive/", "the package with its libraries"),

@@ -1,33 +1,20 @@
 """Identity at the service: accounts, secrets, the logon, and the bearer in each request.
 
-Each name is imported on first use, because an account alone needs no HTTP.
+`stored` is a stable interface for other programs: see docs/PYTHON_CLIENT.md. It is imported on
+first use, because other modules of the package need no HTTP.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zonedrive.logon.account import Account
-    from zonedrive.logon.bearer_auth import BearerAuth
-    from zonedrive.logon.keys import data_box
-    from zonedrive.logon.secrets import Secret, SecretStore, open_store
     from zonedrive.logon.stored_credentials import stored
 
-__all__ = ["Account", "BearerAuth", "Secret", "SecretStore", "data_box", "open_store", "stored"]
-
-_HOMES = {
-    "account": ("Account",),
-    "stored_credentials": ("stored",),
-    "keys": ("data_box",),
-    "secrets": ("Secret", "SecretStore", "open_store"),
-    "bearer_auth": ("BearerAuth",),
-}
-"""Names by module; no module has the same name as one of them."""
+__all__ = ["stored"]
 
 
 def __getattr__(name: str) -> object:
-    home = next((each for each, names in _HOMES.items() if name in names), "")
-    if not home:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = found = import_module(f"{__name__}.stored_credentials").stored
     return found

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from zonedrive.errors import ConfigError, NotLoggedOn
+from zonedrive.logon.account_data import ca_copy
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, not_logged_on, write_private
 from zonedrive.remote.urls import base_url
 
@@ -46,14 +47,23 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
                 f"{paths.account_file} cannot be read ({wrong})",
                 remedy=f"run zonedrive logon URL{paths.option} again",
             ) from wrong
-        return msgspec.structs.replace(account, base_url=base_url(account.base_url))
+        return account._here(paths)
+
+    def _here(self, paths: AccountPaths) -> Self:
+        """Return the account with a checked base URL, and its authority in the present folder.
+
+        The folder may have been moved, or restored elsewhere.
+        """
+        ca_file = self.ca_file
+        if ca_file is not None and Path(ca_file).name == ca_copy(paths).name:
+            ca_file = str(ca_copy(paths))
+        return msgspec.structs.replace(self, base_url=base_url(self.base_url), ca_file=ca_file)
 
     @classmethod
     def load_copy(cls, paths: AccountPaths) -> Self | None:
         """Return the account from the second copy that `save` wrote; None if it cannot be read."""
         try:
-            account = cls._read(paths.account_copy)
-            return msgspec.structs.replace(account, base_url=base_url(account.base_url))
+            return cls._read(paths.account_copy)._here(paths)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, ConfigError):
             return None
 

@@ -43,7 +43,7 @@ def ca_copy(paths: AccountPaths) -> Path:
 
 
 def forget_data(paths: AccountPaths, store: SecretStore) -> None:
-    """Delete the data key, cache, tree, journal and spooled bytes; the logon stays."""
+    """Delete the data key, cache, database and spooled bytes; the logon stays."""
     store.delete(keys.NAME)
     shutil.rmtree(paths.cache, ignore_errors=True)
     shutil.rmtree(paths.outgoing, ignore_errors=True)

@@ -63,9 +63,8 @@ class LogonApi:
 
     async def requirements(self) -> Requirements:
         """Return the requirements of a logon; the first request to a service."""
-        doing = "asking how to log on"
-        answer = await self._calls.read(Request("GET", REQUIREMENTS), doing=doing)
-        return wire.requirements(answer, doing)
+        answer = await self._calls.read(Request("GET", REQUIREMENTS), doing="")
+        return wire.requirements(answer, "")
 
     async def logon(
         self,
@@ -74,13 +73,8 @@ class LogonApi:
         password: Secret | None = None,
         code: Secret | None = None,
         flow: Secret | None = None,
-        seconds: int | None = None,
     ) -> Outcome:
-        """Run one step of a logon.
-
-        `flow` is the session id of the previous step, `seconds` the requested lifetime of the
-        session.
-        """
+        """Run one step of a logon; `flow` is the session id of the previous step."""
         body: dict[str, object] = {"username": username} if username else {}
         body["acceptSessions"] = True
         if password is not None:
@@ -89,8 +83,6 @@ class LogonApi:
             body["verificationCode"] = code.reveal()
         if flow is not None:
             body["logonSessionId"] = flow.reveal()
-        if seconds is not None:
-            body["timeoutInSeconds"] = seconds
         return await self._logon(body)
 
     async def logon_by(self, fields: Mapping[str, str | bool]) -> Outcome:

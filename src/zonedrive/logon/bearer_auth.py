@@ -28,9 +28,9 @@ import trio
 from zonedrive.errors import NotLoggedOn, StoreError
 from zonedrive.logon.secrets import Secret, SecretStore
 from zonedrive.logon.server_clock import Clock
+from zonedrive.remote.wire.fields import fits_header
 
 NAME = "bearer"
-LONGEST = 16_384  # characters of a bearer; few servers take a longer header
 AGAIN_SECONDS = 5.0
 LONGEST_SECONDS = 900.0
 THREADS = 16  # that may wait for another bearer
@@ -92,11 +92,6 @@ def token_name(account: str) -> str:
         user = str(os.getuid())
     day = time.strftime("%Y-%m-%d %H:%M")
     return f"zonedrive on {socket.gethostname()} ({user}, account {account}, {day})"
-
-
-def fits_header(secret: str) -> bool:
-    """Return True if a text can be sent in an Authorization header: visible ASCII, no spaces."""
-    return 0 < len(secret) <= LONGEST and all("!" <= char <= "~" for char in secret)
 
 
 def save_bearer(store: SecretStore, bearer: Bearer) -> None:

@@ -33,12 +33,13 @@ from zonedrive.errors import (
     RemoteError,
 )
 from zonedrive.logon.api import LogonApi
-from zonedrive.logon.bearer_auth import Bearer, fits_header
+from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.browser.signon import Browser, Fields
 from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.remote.profiles.operations import Profile
+from zonedrive.remote.wire.fields import fits_header
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
 CODE: Final = "VERIFICATIONCODEPENDING"
@@ -291,7 +292,7 @@ class Flow:
 
 def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:
     """Return the error for an unexpected user; `asked`: the user declined to confirm."""
-    whom = f"{found or 'somebody whom the service does not name'}, not as {expected}"
+    whom = f"{found or 'a user whom the service does not name'}, not as {expected}"
     if asked:
         why, remedy = ", which was not confirmed", "sign off there first, and sign on as yourself"
     else:
@@ -315,12 +316,33 @@ async def require_accepted(access: LogonApi) -> None:
     except NotLoggedOn as refused:
         raise CredentialsRefused(
             "logging on: the service does not accept the session that it has just given",
-            remedy="try again; if it stays so, tell whoever runs the service",
+            remedy="try again; if it fails again, tell the operator of the service",
             status=refused.status,
             code=refused.code,
         ) from refused
     except RemoteError:
         return
+
+
+async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
+    """Send a test request with a token that was made elsewhere, and return it as a logon of `user`.
+
+    The service does not say whose token it is.  Raises CredentialsRefused if the service rejects
+    the token, and other RemoteErrors if the result is unknown.
+    """
+    access.carry(token)
+    try:
+        await access.check()
+    except (NotLoggedOn, Forbidden) as refused:
+        raise CredentialsRefused(
+            "logging on: the service does not accept the token"
+            if isinstance(refused, NotLoggedOn)
+            else "logging on: the token gives no access to zones",
+            remedy="create another one with 'zonedrive tokens create'",
+            status=refused.status,
+            code=refused.code,
+        ) from refused
+    return LoggedOn(Bearer(token.reveal(), "token"), user, None)
 
 
 async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
@@ -334,8 +356,6 @@ async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")
     token = await access.create_token(name, days * 86400, session.password)
-    if not fits_header(token.secret):
-        raise BadAnswer("asking for a token: the token cannot stand in a request")
     began = access.clock.now_ns()
     expires = token.expires_ns or began + days * 86400 * 10**9
     access.carry(Secret(token.secret))

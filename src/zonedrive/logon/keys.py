@@ -61,8 +61,8 @@ def names_box(master: bytes) -> Box:
 def gone() -> StoreError:
     """Return the error for a missing key of existing data."""
     return StoreError(
-        "the account's data key is gone, so what is kept here cannot be read",
-        remedy="was the keyring emptied, or another one opened? if it is lost for good, log"
+        "the account's data key is missing, so the local data cannot be read",
+        remedy="was the keyring emptied, or another one opened? if it is permanently lost, log"
         " off with --discard and on again",
     )
 

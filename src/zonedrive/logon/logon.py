@@ -44,6 +44,7 @@ from zonedrive.logon.flow import (
     leave_session,
     obtain_token,
     require_accepted,
+    use_token,
 )
 from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.previous_account import MISSING_KEY, LocalDataQueries, PreviousAccount
@@ -106,14 +107,16 @@ class Logon:
         access: Callable[[str, str | None], AbstractAsyncContextManager[LogonApi]] = open_access,
         person: Person | None = None,
         new_password: Callable[[], Secret] | None = None,
+        token: Secret | None = None,
     ) -> None:
         """Prepare the logon.
 
         `premises` describe the local state of the account, `tell` prints lines. `person` can sign
         on in a browser; None: no browser sign-on is possible. `new_password` asks for a new
-        password if the service requires a change.
+        password if the service requires a change. `token` replaces every other credential; it is
+        stored, and never ended at the service, because others may use it.
         """
-        self._person, self._new_password = person, new_password
+        self._person, self._new_password, self._token = person, new_password, token
         self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
         self._premises, self._open_store = premises, store
         self._open_access = access
@@ -138,15 +141,19 @@ class Logon:
         require_room(self._paths.state)  # or the service would give a token for nothing
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base)
-            signed_on = await Flow(
-                access,
-                self._wish.username,
-                needs,
-                self._ask,
-                self._browser(profile),
-                change=self._change(profile),
-                known=former.known_as(self._wish.username) if former and alike else "",
-            ).run()
+            known = former.known_as(self._wish.username) if former and alike else ""
+            if self._token is not None:
+                signed_on = await use_token(access, self._token, known or self._wish.username)
+            else:
+                signed_on = await Flow(
+                    access,
+                    self._wish.username,
+                    needs,
+                    self._ask,
+                    self._browser(profile),
+                    change=self._change(profile),
+                    known=known,
+                ).run()
             account = Account(
                 name=self._paths.account,
                 base_url=base,
@@ -164,7 +171,8 @@ class Logon:
                 else:
                     before.refuse_takeover()
             except (ConfigError, StoreError):
-                await end_session(access)
+                if self._token is None:
+                    await end_session(access)
                 raise
             bearer = await self._bearer(access, signed_on, profile)
             replaced = None if former is None else self._replaced(store, bearer)
@@ -179,8 +187,10 @@ class Logon:
                     await self._undo(access, account, store, bearer, replaced)
                     raise
                 if former is not None and replaced is not None and there is not None:
-                    which = f"the {replaced.kind} of the logon before"
-                    await dismiss(there, former.profile, replaced, self._tell, which)
+                    which = f"your previous {replaced.kind}"
+                    knows = alike and load_profile(profile).can("revoke_token")
+                    ending = profile if knows else former.profile
+                    await dismiss(there, ending, replaced, self._tell, which)
         self.kept = _described(bearer)
         return account
 
@@ -204,30 +214,20 @@ class Logon:
                 self._tell(before.forget(store))
             elif before.misses_key(store):
                 self._tell(MISSING_KEY)
-            return self._put(store, account, password, bearer, certificates)
-
-    def _put(
-        self,
-        store: SecretStore,
-        account: Account,
-        password: Secret | None,
-        bearer: Bearer,
-        certificates: bytes | None,
-    ) -> Account:
-        if certificates is not None:
-            write_private(ca_copy(self._paths), certificates)
-        bearer_auth.save_bearer(store, bearer)
-        kept = self._keep_password(store, account, password)
-        if store.kind == "file":
-            beside = ", the password beside it" if kept else ""
-            self._tell(
-                f"no keyring is in use: the {bearer.kind} and (from the first mount on) the data"
-                f" key are kept in {self._paths.secrets_file}{beside},"
-                f" readable by you alone{f' ({FOREIGN})' if is_foreign() else ''}"
-            )
-        account = msgspec.structs.replace(account, keeps_password=kept)
-        account.save(self._paths)
-        return account
+            if certificates is not None:
+                write_private(ca_copy(self._paths), certificates)
+            bearer_auth.save_bearer(store, bearer)
+            kept = self._keep_password(store, account, password)
+            if store.kind == "file":
+                beside = ", the password beside it" if kept else ""
+                self._tell(
+                    f"no keyring is in use: the {bearer.kind} and the data key are stored in"
+                    f" {self._paths.secrets_file}{beside}, readable only by you"
+                    f"{f' ({FOREIGN})' if is_foreign() else ''}"
+                )
+            account = msgspec.structs.replace(account, keeps_password=kept)
+            account.save(self._paths)
+            return account
 
     async def _undo(
         self,
@@ -237,14 +237,16 @@ class Logon:
         bearer: Bearer,
         former: Bearer | None,
     ) -> None:
-        """Revoke the new bearer, which could not be stored, and restore the previous one."""
+        """Restore the previous bearer, and revoke the new one, which could not be stored."""
         with suppress(StoreError):
             if former is None:
                 store.delete(bearer_auth.NAME)
                 store.delete(PASSWORD)
             else:
                 bearer_auth.save_bearer(store, former)
-        which = f"this cannot be kept, and the {bearer.kind}"
+        if self._token is not None:
+            return
+        which = f"the new {bearer.kind}"
         await dismiss(access, account.profile, bearer, self._tell, which)
 
     @staticmethod
@@ -273,7 +275,7 @@ class Logon:
         store.delete(PASSWORD)
         if self._wish.save_password:
             why = "there was none" if account.keeps_password else "the organization forbids it"
-            self._tell(f"the password is not kept: {why}; log on again when the logon has ended")
+            self._tell(f"the password is not saved: {why}; log on again after the logon has ended")
         return False
 
     def _profile(self, default: str) -> str:
@@ -316,17 +318,17 @@ class Logon:
     async def _requirements(self, access: LogonApi, base: str) -> Requirements:
         try:
             return await access.requirements()
-        except (NotLoggedOn, AlreadyExists) as wrong:
+        except (NotLoggedOn, NotFound, AlreadyExists) as wrong:
             # The default messages of these errors do not fit before a logon.
             code = f" {wrong.code}" if wrong.code else ""
             raise BadAnswer(
-                f"{base} does not answer like a deployment of the service (asking how to log on:"
-                f" HTTP {wrong.status}{code})",
+                f"{base} does not answer like a deployment of the service"
+                f" (HTTP {wrong.status}{code})",
                 remedy="check the base URL",
                 status=wrong.status,
                 code=wrong.code,
             ) from wrong
-        except (NotFound, BadAnswer) as wrong:
+        except BadAnswer as wrong:
             raise BadAnswer(
                 f"{base} does not answer like a deployment of the service ({wrong.message})",
                 remedy=wrong.remedy or "check the base URL",
@@ -338,25 +340,27 @@ class Logon:
         If the logon is cancelled, the token and the session are ended if they are already known.
         """
         days = self._wish.token_days
+        if self._token is not None:
+            return signed_on.bearer
         if days is None:
             return await self._session(access, signed_on, profile)
         name = bearer_auth.token_name(self._paths.account)
-        perhaps = f"a token named {name!r} may have been made all the same"
+        perhaps = f"a token named {name!r} may have been created"
         try:
             token = await obtain_token(access, signed_on, name, days)
         except RemoteError as refused:
             if isinstance(refused, NotLoggedOn):
                 await self._session(access, signed_on, profile)
             if isinstance(refused, Unreachable):
-                self._tell(f"no token could be had: {refused.message}")
+                self._tell(f"no token was created: {refused.message}")
             else:
-                self._tell(f"the service gives no token: {refused.message}")
+                self._tell(f"the service did not create a token: {refused.message}")
             unsure = f"; {perhaps}" if isinstance(refused, ReplyLost | BadAnswer) else ""
-            self._tell(f"the session is kept instead; log on again when it has ended{unsure}")
+            self._tell(f"the session is used instead; log on again after it has ended{unsure}")
             return signed_on.bearer
         except BaseException:
             await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
-            self._tell(f"the logon is given up; {perhaps}")
+            self._tell(f"the logon was cancelled; {perhaps}")
             raise
         try:
             await leave_session(access, token)

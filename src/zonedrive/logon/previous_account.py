@@ -20,8 +20,8 @@ from zonedrive.logon.secrets import SecretStore
 from zonedrive.paths import AccountPaths, quoted
 
 MISSING_KEY = (
-    "the account's data key is gone, so what is kept here can be sent by the mount that has it"
-    " still, if any; then run 'zonedrive logoff', and log on again"
+    "the account's data key is missing; a running mount may still have it: let that mount send the"
+    " pending changes, then run 'zonedrive logoff', and log on again"
 )
 
 
@@ -67,9 +67,9 @@ class PreviousAccount:
         what = str(waiting) if waiting.files else f"{count(lost or wanted, 'file')} {kept}"
         if (waiting.files or lost or wanted) and self.account is None:
             raise ConfigError(
-                f"{self._paths.account_file} cannot be read, so nobody knows whose the {what} are"
-                " that only this machine has",
-                remedy="put it back from a backup, use another --account, or give them up with"
+                f"{self._paths.account_file} cannot be read, so the owner of {what}, which only"
+                " this machine has, is unknown",
+                remedy="restore it from a backup, use another --account, or delete all of it with"
                 f" 'rm -r {quoted(self._paths.state)}'",
             )
         if waiting.files:
@@ -102,7 +102,7 @@ class PreviousAccount:
             self.refuse_takeover()
         forget_data(self._paths, store)
         also = f", and {count(here.local, 'file')} of local_only" if here.local else ""
-        return f"what was kept here of {self.whose} is destroyed: cache, names, data key{also}"
+        return f"the local data of {self.whose} is deleted: cache, names, data key{also}"
 
     def require_key(self, store: SecretStore) -> None:
         """Raise StoreError if the key of the data stored here is missing, as a mount would.

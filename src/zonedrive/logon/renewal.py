@@ -1,6 +1,7 @@
 """Renewal of a logon with the stored password, from the daemon's side.
 
-Does not read the password: a separate process does (`again`), whose memory is freed when it exits.
+Does not read the password: a separate process (`renewal_worker`) does, whose memory is freed when
+it exits.
 
 INVARIANT: after a rejection nothing is tried again before the user has logged on. While the service
 blocks the user, nothing is tried at all.

@@ -72,7 +72,9 @@ class RefusalRecord(msgspec.Struct, frozen=True):
     digest: bytes
     message: str
     remedy: str
-    until: float = 0.0  # seconds since the epoch, for a block or the like; 0: for good
+    until: float = (
+        0.0  # seconds since the epoch, end of a block or a similar rejection; 0: permanently
+    )
     times: int = 0  # of those in a row
 
     def is_of(self, password: Secret) -> bool:
@@ -87,15 +89,15 @@ class StoredPasswordPrompt:
         self._password = password
 
     def password(self) -> Secret:
-        """See flow.Ask."""
+        """See CredentialPrompt."""
         return self._password
 
     def code(self, kind: str) -> Secret:
-        """See flow.Ask."""
+        """See CredentialPrompt."""
         raise CredentialsRefused("renewing the logon: the service wants a one-time code")
 
     def given_code(self) -> Secret | None:
-        """See flow.Ask."""
+        """See CredentialPrompt."""
         return None
 
 
@@ -120,7 +122,7 @@ class Renewer:
         if password is None:
             if mark is not None:
                 return self._refusal(mark.message, account)
-            return self._refusal("there is no kept password", account)
+            return self._refusal("no password is stored", account)
         if mark is not None and mark.is_of(password):
             if not mark.until:
                 return self._refusal(mark.message, account)
@@ -225,7 +227,7 @@ class Renewer:
         try:
             return msgspec.json.decode(kept.reveal(), type=RefusalRecord)
         except msgspec.MsgspecError:
-            raise StoreError("what is kept of an earlier refusal is damaged") from None
+            raise StoreError("the record of an earlier refusal is damaged") from None
 
 
 def _is_final(refused: RemoteError, *, sent: bool) -> bool:
@@ -245,7 +247,7 @@ async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:
 def _blocked(mark: RefusalRecord) -> Outcome:
     left = max(1.0, mark.until - time.time())
     at = time.strftime("%H:%M", time.localtime(mark.until))
-    return Outcome("blocked", f"{mark.message}; it is left alone until {at}", seconds=left)
+    return Outcome("blocked", f"{mark.message}; the next attempt is not before {at}", seconds=left)
 
 
 def _days(bearer: Bearer | None) -> int:

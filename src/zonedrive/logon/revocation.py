@@ -6,6 +6,7 @@ INVARIANT: if an unused bearer cannot be ended, the user is told its id and its 
 the service are not raised.
 """
 
+import contextlib
 from collections.abc import Callable
 
 import trio
@@ -21,14 +22,25 @@ Tell = Callable[[str], None]
 
 
 async def dismiss(access: LogonApi, profile: str, bearer: Bearer, tell: Tell, which: str) -> None:
-    """End `bearer`, also during the cancellation of a logon; `which` describes it for the user."""
+    """End `bearer`, also during the cancellation of a logon.
+
+    `which` describes it for the user, as "your previous token".
+    """
     ended = False
     with trio.move_on_after(GOODBYE_SECONDS, shield=True):
         ended = await _end(access, profile, bearer)
     if not ended and not 0 < bearer.expires_ns <= access.clock.now_ns():
-        known = f" {bearer.id[:80]}" if bearer.id else ""
+        known = f" ({bearer.id[:80]})" if bearer.id else ""
         until = f" until {bearer.until}" if bearer.until else ""
-        tell(f"{which}{known} stays valid at the service{until}")
+        tell(f"{which}{known} remains valid at the service{until}{_reason(profile, bearer)}")
+
+
+def _reason(profile: str, bearer: Bearer) -> str:
+    """Return the reason why a bearer was not ended, as the end of a sentence."""
+    with contextlib.suppress(ConfigError):
+        if bearer.kind == "token" and not load_profile(profile).can("revoke_token"):
+            return ", because the deployment profile cannot revoke tokens"
+    return ", because it could not be ended now"
 
 
 async def _end(access: LogonApi, profile: str, bearer: Bearer) -> bool:

@@ -1,7 +1,7 @@
 """Stores for secrets: the desktop's keyring, systemd credentials, or one file with mode 0600.
 
 Knows nothing about the purpose of the secrets, and does not talk to the service. Names in use:
-`bearer` (see session), `key` (see keys), `password` and `refused` (see again).
+`bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see `renewal_worker`).
 
 The store is chosen in this order: a file written by an earlier logon; the keyring, if one answers;
 else a new file. So an account always finds its secrets where its logon stored them, also in a
@@ -28,7 +28,7 @@ Kind = Literal["keyring", "credentials", "file"]
 KEYRING_SERVICE: Final = "zonedrive"
 KEYRING_SECONDS: Final = 20.0
 PASSWORD: Final = "password"  # noqa: S105  a name; it has a file of its own
-REFUSED: Final = "refused"  # what is kept of one that did not work
+REFUSED: Final = "refused"  # record of a password that did not work
 GIVEN: Final = ("bearer", PASSWORD)  # what an administrator may set up
 LOCKED: Final = ("KeyringLocked", "LockedException", "PromptDismissedException")
 RESULT = TypeVar("RESULT")
@@ -84,7 +84,7 @@ class SecretStore(Protocol):
         """Kind of the store."""
 
     def get(self, name: str) -> Secret | None:
-        """Return the secret, or None if it is not stored. Raises StoreError, e.g. Locked."""
+        """Return the secret, or None if it is not stored. Raises StoreError, e.g. KeyringLocked."""
 
     def set(self, name: str, value: Secret) -> None:
         """Store a secret; replace an existing one. Raises StoreError."""
@@ -306,7 +306,7 @@ class MissingKeyring:
 
     def _missing(self) -> KeyringLocked:
         return KeyringLocked(
-            "the keyring that holds this account's secrets is not there",
+            "the keyring that holds this account's secrets is not available",
             remedy="run this in your desktop session, with its keyring running",
         )
 
@@ -330,8 +330,8 @@ class KeyringThread(threading.Thread, Generic[RESULT]):
     def result(self, seconds: float) -> RESULT:
         """Start the thread and return the function's result.
 
-        Raises Locked after `seconds` (the thread keeps running), and StoreError if the function
-        fails.
+        Raises KeyringTimeout after `seconds` (the thread keeps running), and StoreError if the
+        function fails.
         """
         self.start()
         self.join(seconds)

@@ -3,14 +3,14 @@
 The only module of this package that knows the JSON member names. Knows nothing about requests.
 """
 
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from zonedrive.errors import BadAnswer
 from zonedrive.formatting import plain_text
-from zonedrive.remote.wire.fields import count, identifier, parse, text
+from zonedrive.remote.wire.fields import count, identifier, parse_object, text
 
 _MILLISECOND = 10**6  # in nanoseconds
 _LONGEST_LIFE = 100 * 365 * 86_400 * 10**9  # from now on, it ends within 64 bits
@@ -47,7 +47,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     logged_on: bool
     pending: str = ""  # PASSWORDPENDING, VERIFICATIONCODEPENDING, or something unknown
-    session: str = ""  # session id, also of a flow that goes on
+    session: str = ""  # session id, also of an unfinished flow
     life_ns: int = 0  # life of the session, 0: unknown
     user_id: str = ""
     change_password: bool = False
@@ -60,7 +60,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def requirements(body: bytes, doing: str) -> Requirements:
     """Return the requirements in an answer. Raises BadAnswer if it is not an object."""
-    found = _object(body, doing)
+    found = parse_object(body, doing)
     kind = text(found.get("otpType"))
     return Requirements(
         password=found.get("passwordRequired") is not False,
@@ -87,7 +87,7 @@ def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> l
 
 def sign_on_uri(body: bytes, doing: str) -> str:
     """Return the address in an answer. Raises BadAnswer if it is not suitable for a browser."""
-    return browser_address(text(_object(body, doing).get("uri")), doing)
+    return browser_address(text(parse_object(body, doing).get("uri")), doing)
 
 
 def browser_address(address: str, doing: str) -> str:
@@ -109,7 +109,7 @@ def browser_address(address: str, doing: str) -> str:
 
 def outcome(body: bytes, doing: str) -> Outcome:
     """Return the result in an answer. Raises BadAnswer if it has no result and no next step."""
-    found = _object(body, doing)
+    found = parse_object(body, doing)
     user = found.get("userId")
     result = Outcome(
         logged_on=found.get("logonOK") is True,
@@ -130,13 +130,6 @@ def outcome(body: bytes, doing: str) -> Outcome:
 def message(body: bytes) -> str:
     """Return the service's message to the user, on one line; "" if the body has no message."""
     try:
-        return plain_text(text(_object(body, "").get("message")))
+        return plain_text(text(parse_object(body, "").get("message")))
     except BadAnswer:
         return ""
-
-
-def _object(body: bytes, doing: str) -> dict[str, Any]:
-    found = parse(body, doing)
-    if not isinstance(found, dict):
-        raise BadAnswer(f"{doing}: the answer is not an object")
-    return found

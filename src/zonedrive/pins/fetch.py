@@ -209,7 +209,7 @@ class PinFetcher:
         await self._fetch_all([inode.ino], progress, deep=True, ask="all")
 
     async def count(self, inode: Inode) -> PinProgress:
-        """Return how much of the pinned content is local; sends no request to the service."""
+        """Return the amount of pinned content that is local; sends no request to the service."""
         progress = PinProgress()
 
         def found(ino: int) -> None:
@@ -246,7 +246,7 @@ class PinFetcher:
         ask: Asked,
     ) -> None:
         """Call `found` for each file under `inos`; without `deep`, skip folders checked before."""
-        tree = self._state.inodes
+        inodes = self._state.inodes
         newer_than = time.monotonic_ns() - int(self._state.settings.refresh * 1e9)
         level: list[int] = []
 
@@ -255,21 +255,21 @@ class PinFetcher:
                 (level.append if inode.is_folder else found)(inode.ino)
 
         async def refresh(ino: int) -> None:
-            folder = tree.find(ino)
+            folder = inodes.find(ino)
             if folder is not None and not (folder.listed and ask == "unlisted"):
                 await self._refresh(ino, newer_than, progress)
 
         for ino in inos:
-            sort(tree.find(ino))
+            sort(inodes.find(ino))
         while level:
             folders, level = level, []
             if ask != "none":
                 await self._each(refresh, folders)
             for folder in folders:
                 self._note_checked(folder)
-                numbers = tree.numbers_in(folder)
+                numbers = inodes.numbers_in(folder)
                 for start in range(0, len(numbers), YIELD):
-                    for child in tree.get_all(numbers[start : start + YIELD]):
+                    for child in inodes.get_all(numbers[start : start + YIELD]):
                         if not child.is_folder or deep or child.ino not in self._seen:
                             sort(child)
                     await trio.lowlevel.checkpoint()
@@ -375,7 +375,7 @@ class PinFetcher:
         self._again[inode.parent] = trio.current_time() + PASS_S / 2
 
     def _away(self) -> ZonedriveError | None:
-        """Return why the service cannot be asked now, or None."""
+        """Return the reason why the service cannot be asked now, or None."""
         link = self._service.link
         if link.state == "online":
             return None

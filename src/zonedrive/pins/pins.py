@@ -1,6 +1,6 @@
 """Pins: entries that the user keeps on this machine, with everything below them.
 
-Knows nothing about the kernel or about what is fetched for a pin; that is the task of `keeping`.
+Knows nothing about the kernel or about what is fetched for a pin; that is the task of `fetch`.
 Only the pin itself is stored.  What is below it follows from the tree, so a new entry in a pinned
 folder is pinned, too.
 
@@ -43,14 +43,14 @@ class Pins:
 
     def root_of(self, ino: int) -> Inode | None:
         """Return the pinned inode: the inode itself or the nearest pinned folder above it."""
-        tree = self._state.inodes
-        inode = tree.find(ino)
+        inodes = self._state.inodes
+        inode = inodes.find(ino)
         while inode is not None and inode.parent != NOWHERE:
             if inode.ino in self._roots:
                 return inode
             if inode.ino == ROOT:
                 return None
-            inode = tree.find(inode.parent)
+            inode = inodes.find(inode.parent)
         return None
 
     def concerns(self, ino: int) -> bool:
@@ -85,9 +85,9 @@ class Pins:
 
     def roots(self) -> list[Inode]:
         """Return the pinned inodes that exist now, sorted by path."""
-        tree = self._state.inodes
+        inodes = self._state.inodes
         self.update_inodes()
-        return sorted(map(tree.get, self._roots), key=lambda inode: tree.path(inode.ino))
+        return sorted(map(inodes.get, self._roots), key=lambda inode: inodes.path(inode.ino))
 
     def pinned_themselves_in(self, folders: Container[int]) -> list[Inode]:
         """Return the inodes in these folders that are pinned themselves."""
@@ -123,9 +123,9 @@ class Pins:
 
     def _inode_of(self, pin: Pin) -> Inode | None:
         """Return the inode of a pin, or None if it is not known."""
-        tree = self._state.inodes
-        found = tree.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
-        return found or tree.find(pin.ino)
+        inodes = self._state.inodes
+        found = inodes.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
+        return found or inodes.find(pin.ino)
 
     def update_inodes(self) -> None:
         """Update the inode of each pin after changes of the tree.

@@ -48,7 +48,7 @@ class PinPoller:
         pins: Pins,
         asking: trio.CapacityLimiter,
     ) -> None:
-        """Create the rounds; `asking` is shared with all callers that list folders for pins."""
+        """Create the poller; `asking` is shared with all callers that list folders for pins."""
         self._state = state
         self._service = service
         self._folders = folders

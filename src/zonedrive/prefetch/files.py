@@ -229,10 +229,10 @@ class FilePrefetch:
 
     def _new_sequence(self, folder: int) -> ReadSequence:
         """Return a new sequence, of a program that may have come from a neighbouring folder."""
-        tree, now = self._state.inodes, time.monotonic()
-        here = tree.find(folder)
+        inodes, now = self._state.inodes, time.monotonic()
+        here = inodes.find(folder)
         for sequence in self._sequences.values():
-            there = tree.find(sequence.folder)
+            there = inodes.find(sequence.folder)
             if (
                 here is None
                 or there is None

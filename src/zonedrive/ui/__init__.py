@@ -1,4 +1,5 @@
-"""The window: a page in the person's browser, served on the loopback interface.
+"""The window: a page in the user's browser, served on the loopback interface.
 
-Everything it changes is done by a command of `zonedrive`, so it says what the command says.
+Every change is made by a command of `zonedrive`, so that window and commands give the same
+messages.
 """

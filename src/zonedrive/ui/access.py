@@ -43,7 +43,7 @@ class OwnProtocol(H11Protocol):
     """HTTP of one connection; a connection of another user is closed unread."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, if this user has opened the connection."""
+        """Accept the connection if this user has opened it, else abort it."""
         try:
             known = is_this_user(transport.get_extra_info("socket"))
         except OSError:  # the other side is gone
@@ -54,12 +54,12 @@ class OwnProtocol(H11Protocol):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes; a connection that was closed has nothing to receive."""
+        """Process received bytes, unless the connection was aborted."""
         if getattr(self, "transport", None) is not None:
             super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; a connection that was closed at once never began."""
+        """End the connection, unless it was aborted before it started."""
         if getattr(self, "transport", None) is not None:
             super().connection_lost(exc)
 
@@ -111,7 +111,7 @@ class Guard:
         await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request that is not let through, or None."""
+        """Return the answer to a request that is refused, or None."""
         if request.headers.get("host") != self._host:
             return _plain(421, "This address does not belong to zonedrive.")
         path = request.url.path
@@ -124,10 +124,10 @@ class Guard:
         return None
 
     def _started(self, request: Request, token: str) -> Response:
-        """Answer a start address: set the cookie and lead to the page.
+        """Answer a start address: set the cookie and load the page.
 
-        The page leads on by itself.  After a redirect, a browser that was led here by another page
-        would not send a strict cookie.
+        The answer is a page that leads on by itself. After a redirect, a browser that came from
+        another page would not send a strict cookie.
         """
         page = self._keys.take(token) if request.method == "GET" else None
         if page is None:

@@ -1,4 +1,4 @@
-"""What the window shows of each account: the status of the command, and where it is mounted."""
+"""Accounts as the window shows them: status and mount point."""
 
 import os
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 from zonedrive import config
 from zonedrive.cli import control_client, error_messages, status, text_output
 from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths, config_file, home
 from zonedrive.remote.profiles.load import load_profile
@@ -18,7 +19,7 @@ ROWS = 8  # most uploads that are shown
 
 @dataclass(frozen=True)
 class AccountView:
-    """One account for the page."""
+    """Account for the page."""
 
     name: str
     title: str  # the organization, or the host of the service
@@ -34,7 +35,7 @@ class AccountView:
         return self.status.get("mountpoint") or ""
 
     def can(self, operation: str) -> bool:
-        """Return True if the profile defines an operation, one of profile.OPERATIONS."""
+        """Return True if the profile defines an operation, one of operations.OPERATIONS."""
         try:
             chosen = config.load(config_file(), self.name).profile
             return load_profile(chosen or self.profile).can(operation)
@@ -43,7 +44,7 @@ class AccountView:
 
     @property
     def state(self) -> str:
-        """One word: online, offline, logon-required, unmounted or unknown."""
+        """State in one word: online, offline, logon-required, unmounted or unknown."""
         if not self.status:
             return "unknown"
         if self.status["state"] == "logon-required" or self.status.get("pid"):
@@ -52,7 +53,7 @@ class AccountView:
 
     @property
     def verdict(self) -> str:
-        """The line that says whether everything is on the service."""
+        """Line that tells if everything is on the service."""
         if not self.status:
             return self.error
         outbox = self.status["outbox"]
@@ -70,13 +71,13 @@ class AccountView:
 
     @property
     def reason(self) -> str:
-        """Why the service is not in use, with the remedy, or ""."""
+        """Reason why the service is not in use, with the remedy, or ""."""
         parts = (self.status.get("reason"), self.status.get("notice"))
         return "; ".join(str(part) for part in parts if part)
 
     @property
     def pause(self) -> str:
-        """The sentence about a pause of the uploads, with its end, or ""."""
+        """Sentence about a pause of the uploads, with its end, or ""."""
         if not self.status.get("paused"):
             return ""
         if end := self.status.get("paused_until"):
@@ -134,7 +135,20 @@ def views() -> list[AccountView]:
 
 def default_folder(name: str) -> Path:
     """Return the folder that an account is mounted on if the person chooses none."""
-    return home() / "Zones" / name
+    folder = home() / "Zones"
+    # The folder of another account's mount cannot contain a mount point.
+    return folder / name if mountpoint.at(folder) is None else home() / f"Zones-{name}"
+
+
+def member_link(account: AccountView, path: str) -> str:
+    """Return the link for members to a path of the mount, "" if there is none."""
+    if not account.can("member_link"):
+        return ""
+    request = {"command": "link", "path": path}
+    try:
+        return str(control_client.ask(AccountPaths(account.name), request)["link"])
+    except ZonedriveError:  # it is not on the service
+        return ""
 
 
 def inside(account: AccountView, path: str) -> Path:
@@ -145,6 +159,6 @@ def inside(account: AccountView, path: str) -> Path:
         )
     root = Path(account.mountpoint)
     found = Path(os.path.normpath(root / path))
-    if found != root and root not in found.parents:
-        raise ZonedriveError(f"{path} is not in the mount")
+    if "\0" in path or (found != root and root not in found.parents):
+        raise ZonedriveError(f"{path!r} is not in the mount")
     return found

@@ -1,4 +1,4 @@
-"""Commands of `zonedrive` as the window runs them: in a process each, with a deadline.
+"""Commands of `zonedrive`, run by the window in separate processes with a deadline.
 
 INVARIANT: a secret is passed on standard input, never as an argument.
 """
@@ -45,7 +45,7 @@ def run(*words: str, seconds: float = CHANGE_SECONDS, given: str = "") -> Outcom
 
 
 def listed(*words: str) -> tuple[Any, str]:
-    """Return what `zonedrive WORDS --json` prints, and "" or the error for the person."""
+    """Return the output of `zonedrive WORDS --json`, and "" or the error for the user."""
     done = run(words[0], "--json", *words[1:], seconds=READ_SECONDS)
     try:
         return json.loads(done.output), ""
@@ -54,5 +54,5 @@ def listed(*words: str) -> tuple[Any, str]:
 
 
 def option(account: str) -> Sequence[str]:
-    """Return the option that chooses the account."""
+    """Return the option that selects the account."""
     return "--account", account

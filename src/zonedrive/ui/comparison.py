@@ -1,4 +1,4 @@
-"""Two versions of a text side by side."""
+"""Comparison of two versions of a text, side by side."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ class Row(NamedTuple):
 
 
 def text_of(path: Path) -> str | None:
-    """Return the text of a file, or None for a file that is large or no text."""
+    """Return the text of a file, or None for a large file or a file that is not text."""
     with path.open("rb") as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST or b"\0" in data:

@@ -15,17 +15,26 @@ import trio
 
 from zonedrive.cli import control_client, error_messages
 from zonedrive.daemon import local_data
-from zonedrive.errors import CredentialsRefused, ZonedriveError
+from zonedrive.errors import CredentialsRefused, OtherHost, Untrusted, ZonedriveError
 from zonedrive.logon.logon import Logon, LogonRequest
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, require_folders
 from zonedrive.remote.urls import base_url
 from zonedrive.translation import translated as _
+from zonedrive.ui import session_start
 
 ANSWER_SECONDS = 600.0  # a person may have to fetch a device that shows a code
 SIGN_ON_SECONDS = 300.0
 MOST = 20  # logons that are remembered
+
+
+def error_line(wrong: Exception) -> str:
+    """Return the error for the page of the logon, which can take a certificate authority."""
+    if isinstance(wrong, Untrusted) and not (wrong.is_renewable or isinstance(wrong, OtherHost)):
+        remedy = _("Ask your IT department, or choose its certificate file under “More choices”.")
+        return f"{wrong.message}. {remedy}"
+    return error_messages.line(wrong)
 
 
 @dataclass(frozen=True)
@@ -40,12 +49,12 @@ class Question:
 
 @dataclass(eq=False)
 class Dialogue:
-    """One logon and its person."""
+    """Logon of one user."""
 
     account: str
     _request: LogonRequest
     _way: Offer | None = None
-    _certificate: Path | None = None  # a file of ours, removed at the end
+    _certificate: Path | None = None  # a temporary file, removed at the end
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     question: Question | None = None
     error: str = ""
@@ -77,7 +86,7 @@ class Dialogue:
 
     @property
     def request(self) -> LogonRequest:
-        """What was asked for."""
+        """Options of the logon as the user requested them."""
         return self._request
 
     def answer(self, fields: Mapping[str, str]) -> None:
@@ -96,7 +105,7 @@ class Dialogue:
         try:
             done, error = self._log_on(), ""
         except Exception as wrong:
-            done, error = "", error_messages.line(wrong)
+            done, error = "", error_line(wrong)
         finally:
             if self._certificate is not None:
                 self._certificate.unlink(missing_ok=True)
@@ -111,10 +120,20 @@ class Dialogue:
             paths, self._request, self, premises=local_data.QUERIES, tell=self.notes.append,
             person=self, new_password=self.new_password,
         )  # fmt: skip
+        is_first = not paths.account_file.exists()
         found = trio.run(enrolment.run)
-        with contextlib.suppress(ZonedriveError):  # a mount that waits for this goes on at once
+        if is_first:
+            self._mount_at_login()
+        with contextlib.suppress(ZonedriveError):  # a mount that waits for this continues at once
             control_client.ask(paths, {"command": "logged-on"}, timeout=5)
         return f"logged on to {found.base_url} as {found.user_id} ({enrolment.kept})"
+
+    def _mount_at_login(self) -> None:
+        try:
+            session_start.begin(self.account)
+            self.notes.append(_("This account is mounted at your next login."))
+        except (ZonedriveError, OSError) as wrong:
+            self.notes.append(error_messages.line(wrong))
 
     def _ask(self, question: Question) -> Mapping[str, str]:
         """Return the fields of the answer.  Raises CredentialsRefused if nobody answers."""
@@ -139,7 +158,7 @@ class Dialogue:
         return Secret(answer.get("code", "").strip())
 
     def given_code(self) -> Secret | None:
-        """Return None: codes are asked for."""
+        """Return None, because codes are typed on a page."""
         return None
 
     def new_password(self) -> Secret:
@@ -163,12 +182,12 @@ class Dialogue:
 
     @property
     def here(self) -> bool:
-        """True: the window is in a browser of this machine."""
+        """True, because the window is in a browser of this machine."""
         return True
 
     @property
     def can_confirm(self) -> bool:
-        """True: the person is at the window."""
+        """True, because the user is at the window."""
         return True
 
     def username(self) -> str:
@@ -216,7 +235,7 @@ class Dialogue:
             self._changed.notify_all()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Never called, as a browser is here."""
+        """Not implemented: there is always a browser."""
         raise CredentialsRefused("a browser of this machine is needed", remedy="log on again")
 
 
@@ -233,7 +252,7 @@ class Logons:
         way: Offer | None,
         certificate: Path | None,
     ) -> Dialogue:
-        """Begin a logon.  Raises ConfigError for an address that cannot be a service's."""
+        """Begin a logon. Raises ConfigError for an address that is not valid for a service."""
         base_url(request.url)
         dialogue = Dialogue(account, request, way, certificate)
         while len(self._known) >= MOST:

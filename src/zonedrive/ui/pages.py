@@ -27,6 +27,7 @@ from starlette.staticfiles import StaticFiles
 from zonedrive import config, formatting
 from zonedrive.cli import error_messages, text_output
 from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.fuse import mountpoint
 from zonedrive.logon.logon import LogonRequest
 from zonedrive.logon.session_bus import own_environment
 from zonedrive.logon.wire import Offer
@@ -41,6 +42,7 @@ EVENT_SECONDS = 1.0
 MOST_ENTRIES = 2000  # of one folder or log
 WEEK = "7d"  # how far back the log of everything goes, unless the person chooses
 LARGEST_CERTIFICATES = 1 << 20  # bytes
+FILE_ACTIONS = ("zone_log", "versions", "share", "member_link")  # operations of the list of files
 QUESTION_SECONDS = 15.0  # a page of a logon waits this long for the next question
 SEND_SECONDS = "60"  # for an upload, before its end is left to the overview
 CHOICES = {
@@ -51,7 +53,7 @@ TEMPORARY = ".goutputstream-"  # names that never leave this machine, as editors
 
 
 class Window:
-    """The pages and what they remember."""
+    """Pages of the window, and their state."""
 
     def __init__(self, present: Callable[[], AbstractContextManager[None]]) -> None:
         """Create the pages; `present` is entered while a page is open."""
@@ -128,7 +130,7 @@ class Window:
         return HTMLResponse(self._environment.get_template(template).render(values), status)
 
     def _to(self, path: str, said: str = "", *, ok: bool = True) -> Response:
-        """Lead to a page after a form, which shows `said` once."""
+        """Redirect to a page after a form; the page shows `said` once."""
         if said:
             key = secrets.token_urlsafe(8)
             self._said[key] = ok, said
@@ -138,7 +140,7 @@ class Window:
         return RedirectResponse(path, 303)
 
     def _told(self, path: str, outcome: commands.Outcome, well: str = "") -> Response:
-        """Lead to a page that shows what a command said."""
+        """Redirect to a page that shows the message of a command."""
         said = "\n".join(filter(None, (outcome.output.strip(), outcome.said)))
         return self._to(
             path, said or (well if outcome.ok else translated("It failed.")), ok=outcome.ok
@@ -192,7 +194,7 @@ class Window:
     def _done(self, name: str, what: str, form: FormData) -> Response:
         account = accounts.view(name)
         if what == "open":
-            return self._opened(account, _text(form, "path"))
+            return self._opened(account, _text(form, "path", strip=False))
         if what == "mount":
             done = _mounted(name, accounts.default_folder(name))
             return self._told("/", done, translated("Mounted."))
@@ -204,7 +206,7 @@ class Window:
         if what in ("pause", "resume"):
             done = commands.run(what, *commands.option(name))
             text = translated("Uploads are paused.")
-            said = text if what == "pause" else translated("Uploads go on.")
+            said = text if what == "pause" else translated("Uploads continue.")
             return self._to("/", done.said or said, ok=done.ok)
         if what == "send":
             path = accounts.inside(account, _text(form, "path", strip=False))
@@ -231,7 +233,7 @@ class Window:
     # ---- logging on and off ----
 
     def _logon(self, request: Request) -> Response:
-        """Show the form, with the fields of the last try if it failed."""
+        """Show the form, with the fields of the last attempt if it failed."""
         known = accounts.names()
         failed = self._logons.get(request.query_params.get("from", ""))
         name = request.query_params.get("account", "") or (failed.account if failed else "")
@@ -306,7 +308,7 @@ class Window:
         return self._to("/", "\n".join(said))
 
     def _waited(self, request: Request) -> Response:
-        """Answer when the logon has gone on, so that its page can be loaded again."""
+        """Answer when the logon has continued, so that its page can be reloaded."""
         dialogue = self._logons.get(request.path_params["key"])
         if dialogue is not None:
             dialogue.wait_for_another(request.query_params.get("at", ""), QUESTION_SECONDS)
@@ -352,6 +354,7 @@ class Window:
         return self._page(
             request, "compare.html", account=account, path=given["path"], other=given["other"],
             rows=rows, stamp=_stamp(mine, theirs), sizes=[_size(mine), _size(theirs)],
+            removes=account.can("delete"), renames=account.can("rename"),
         )  # fmt: skip
 
     async def _decide(self, request: Request) -> Response:
@@ -362,8 +365,12 @@ class Window:
         """Carry out a decision about a conflict, with files of the mount, as programs do."""
         account = self._view(request)
         back = f"/a/{account.name}/conflicts"
-        mine, theirs = (accounts.inside(account, _text(form, key)) for key in ("path", "other"))
-        if form.get("stamp") and _text(form, "stamp") != _stamp(mine, theirs):
+        paths = [_text(form, key, strip=False) for key in ("path", "other")]
+        mine, theirs = (accounts.inside(account, path) for path in paths)
+        found, error = commands.listed("conflicts", *commands.option(account.name))
+        if paths not in [[one["path"], one["original"]] for one in found or []]:
+            return self._to(back, error or translated("This conflict is over."), ok=False)
+        if mine != theirs and _text(form, "stamp") != _stamp(mine, theirs):
             text = translated("One of the files has changed meanwhile. Compare them again.")
             return self._to(back, text, ok=False)
         decision = _text(form, "decision")
@@ -395,7 +402,7 @@ class Window:
                 if len(entries) == MOST_ENTRIES:
                     break
         entries.sort(key=lambda entry: (not entry[0], entry[1].casefold()))
-        can = {name for name in ("zone_log", "versions", "share") if account.can(name)}
+        can = {name for name in FILE_ACTIONS if account.can(name)}
         return self._page(
             request, "files.html", account=account, path=path, entries=entries, can=can
         )
@@ -413,10 +420,12 @@ class Window:
         return await anyio.to_thread.run_sync(self._brought_back, request, form)
 
     def _brought_back(self, request: Request, form: FormData) -> Response:
-        account, path = self._view(request), _text(form, "path")
+        account, path = self._view(request), _text(form, "path", strip=False)
         target, version = os.fspath(accounts.inside(account, path)), _text(form, "version")
         done = commands.run("versions", target, "--get", version, "-o", target)
-        text = translated("Version {} is the newest version now.").format(version)
+        text = translated("The file has the content of version {} now, and is uploaded.").format(
+            version
+        )
         return self._told(f"/a/{account.name}/versions?path={quote(path)}", done, text)
 
     def _version(self, request: Request) -> Response:
@@ -439,7 +448,7 @@ class Window:
     # ---- changes, sharing, members ----
 
     def _log(self, request: Request) -> Response:
-        """Show who changed what is at a path; without a zone log, who made the versions."""
+        """Show who changed what at a path; without a zone log, show the authors of the versions."""
         account, given = self._view(request), request.query_params
         path, user = given.get("path", "").strip("/"), given.get("user", "").strip()
         since = given.get("since", "" if path else WEEK)
@@ -462,7 +471,8 @@ class Window:
         accounts.inside(account, path)
         return self._page(
             request, "share.html", account=account, path=path, link=link, error=error,
-            can_end=account.can("unshare"),
+            can_share=account.can("share") or not account.can("member_link"),
+            can_end=account.can("unshare"), member_link=accounts.member_link(account, path),
         )  # fmt: skip
 
     async def _shared(self, request: Request) -> Response:
@@ -513,7 +523,7 @@ class Window:
 
     def _kept_offline(self, request: Request, form: FormData) -> Response:
         account = self._view(request)
-        path = os.fspath(accounts.inside(account, _text(form, "path")))
+        path = os.fspath(accounts.inside(account, _text(form, "path", strip=False)))
         if form.get("remove"):
             done = commands.run("unpin", path)
             return self._told(f"/a/{account.name}/offline", done, translated("Not kept any more."))
@@ -591,7 +601,7 @@ class Window:
 
 
 def meanings() -> dict[str, str]:
-    """Return what each setting means."""
+    """Return the meaning of each setting."""
     _ = translated
     return {
         "settle": _("Seconds after the last close before a file is uploaded."),
@@ -629,13 +639,14 @@ def _change(version: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _mounted(name: str, folder: Path) -> commands.Outcome:
-    """Mount an account, by its unit of the service manager where that is what a login starts."""
+    """Mount an account, by its systemd unit if a login starts that unit."""
     if session_start.has_unit(name) and folder == accounts.default_folder(name):
         done = session_start.start_unit(name)
         if done.ok:
             return done
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if mountpoint.at(folder) is None:  # a dead mount cannot be asked
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as wrong:
         return commands.Outcome(1, "", error_messages.line(wrong))
     return commands.run("mount", os.fspath(folder), *commands.option(name))
@@ -646,7 +657,7 @@ def _at_login(views: list[AccountView]) -> set[str]:
 
 
 def _fresh(known: list[str]) -> str:
-    """Return the name for a new account, "" if the person has to choose."""
+    """Return the name for a new account, "" if the user has to choose."""
     return "" if DEFAULT_ACCOUNT in known else DEFAULT_ACCOUNT
 
 
@@ -667,7 +678,7 @@ def _lines(text: str) -> str:
 
 
 def _kept(pem: bytes) -> Path:
-    """Keep an uploaded file for the logon, which copies it."""
+    """Store an uploaded file for the logon, which copies it."""
     descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".pem")
     with os.fdopen(descriptor, "wb") as file:
         file.write(pem)

@@ -35,8 +35,8 @@ REQUEST = 4096  # bytes
 def run(page: str, *, browser: bool) -> str:
     """Open the window at `page`, a path; serve it until it is closed.
 
-    Prints the address without `browser`.  Returns "" after that, or at once with what to tell the
-    person if another process serves the window.
+    Without `browser`, prints the address. Returns "" at the end; if another process serves the
+    window, returns at once with a message for the user.
     """
     folder = runtime_dir()
     private_dir(folder)
@@ -137,7 +137,7 @@ async def _watch(server: uvicorn.Server, presence: "Presence") -> None:
 
 
 class Presence:
-    """Whether a page is open: each page keeps one request for events."""
+    """Presence of open pages: each page keeps one request for events."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -168,7 +168,7 @@ class Presence:
 
 
 def _open(address: str, browser: bool, wait: float = 60.0) -> None:
-    """Open an address in the person's browser; print it if that fails or is not wanted."""
+    """Open an address in the user's browser; print it if that fails or is not wanted."""
     commands = browser_commands(os.environ) if browser else []
     # A page of ours leads to the address: every user can read the arguments of a command.
     with leading_to(address) as page:

@@ -43,9 +43,9 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
 
 
 def begin(name: str) -> Path:
-    """Mount the account at each login, where it is mounted now or else on its default folder.
+    """Mount the account at each login on its present mount point, else on its default folder.
 
-    Returns the folder.  Raises ZonedriveError, OSError.
+    Returns the folder. Raises ZonedriveError, OSError.
     """
     mountpoint = accounts.view(name).mountpoint
     choose(name, mountpoint, start=True)
@@ -53,7 +53,7 @@ def begin(name: str) -> Path:
 
 
 def advice(name: str) -> str:
-    """Return how to mount the account at each login, or "" if it is mounted then."""
+    """Return a hint on mounting the account at each login, or "" if it already is."""
     if is_on(name):
         return ""
     if has_unit(name):
@@ -93,7 +93,8 @@ def _entry(name: str) -> Path:
 
 
 def _text(name: str, folder: Path) -> str:
-    """Return the file for the desktop; the folder is quoted as its specification asks."""
+    """Return the content of the autostart file; the folder is quoted as the specification
+    requires."""
     place = os.fspath(folder)
     for char in '\\"`$':
         place = place.replace(char, f"\\{char}")

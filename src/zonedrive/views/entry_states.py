@@ -1,7 +1,7 @@
 """States of entries for file managers: many paths at once, and notice of changes.
 
 Knows nothing about the control socket.  No function sends a request to the service or reads through
-the mount, so an answer takes no longer while the service is away.
+the mount, so an answer takes no longer while the service is unreachable.
 
 A folder has the most urgent state of everything below it.
 """
@@ -134,15 +134,15 @@ class EntryStates:
 
     def _self_and_above(self, inode: Inode) -> Iterator[int]:
         """Yield an inode and the folders above it; for a deleted one, its former folders."""
-        tree, each = self._state.inodes, inode
+        inodes, each = self._state.inodes, inode
         while True:
             yield each.ino
             if each.ino == ROOT:
                 return
             above = (
-                tree.by_remote(each.zone, each.remote_parent or "")
+                inodes.by_remote(each.zone, each.remote_parent or "")
                 if each.parent == NOWHERE
-                else tree.find(each.parent)
+                else inodes.find(each.parent)
             )
             if above is None:
                 return
@@ -163,15 +163,15 @@ class EntryStates:
 
     def _inode(self, path: str, folders: dict[str, int | None]) -> Inode | None:
         """Return the inode at a path; `folders` caches the folders of earlier calls."""
-        tree, pure = self._state.inodes, PurePosixPath(path)
+        inodes, pure = self._state.inodes, PurePosixPath(path)
         if not pure.parts:
-            return tree.get(ROOT)
+            return inodes.get(ROOT)
         above = str(pure.parent)
         if above not in folders:
             folder = self._inode(above if pure.parent.parts else "", folders)
             folders[above] = folder.ino if folder is not None and folder.is_folder else None
         parent = folders[above]
-        return None if parent is None else tree.child(parent, typed(pure.name))
+        return None if parent is None else inodes.child(parent, typed(pure.name))
 
     def _described(self, inode: Inode, states: dict[int, str]) -> EntryState:
         return EntryState(
@@ -183,6 +183,6 @@ class EntryStates:
 
     def named(self, unsynced: Unsynced, inos: list[int]) -> dict[str, EntryState]:
         """Return the states of inodes by path; removed entries are left out."""
-        tree = self._state.inodes
-        found = (each for each in tree.get_all(inos) if each.parent != NOWHERE)
-        return {tree.path(each.ino): self._described(each, unsynced.states) for each in found}
+        inodes = self._state.inodes
+        found = (each for each in inodes.get_all(inos) if each.parent != NOWHERE)
+        return {inodes.path(each.ino): self._described(each, unsynced.states) for each in found}

@@ -37,7 +37,7 @@ from zonedrive.views.versions import Versions
 from zonedrive.views.virtual import Node, VirtualLayer
 
 VAIN = 7  # failed attempts in a row; with the pauses between them most of a minute
-WRITTEN = 0  # sequence number of bytes that are not in the journal yet
+WRITTEN = 0  # sequence number of bytes without an intent
 NOT_YET = "it is not there yet"
 
 
@@ -296,7 +296,7 @@ class StatusReport:
     def _waiting(self) -> list[Intent]:
         """Return all pending changes, oldest first.
 
-        Unclosed writes without an intent in the journal are included as intents that are `held` and
+        Unclosed writes without an intent are included as intents that are `held` and
         have the sequence number WRITTEN.
         """
         state = self._state
@@ -385,8 +385,8 @@ class StatusReport:
         """Return the reason why the inode is never uploaded; "" if it is or will be uploaded."""
         if not inode.local:
             return ""
-        tree, top = self._state.inodes, inode
-        while (above := tree.get(top.parent)).local:
+        inodes, top = self._state.inodes, inode
+        while (above := inodes.get(top.parent)).local:
             top = above
         if top.parent == ROOT and top.name == LOST_FOUND:
             return "recovered from a damaged database, and only here; copy it to where it belongs"
@@ -403,9 +403,9 @@ class StatusReport:
 
     def _there(self, inode: Inode) -> str:
         """Return the path of the inode on the service."""
-        tree = self._state.inodes
-        folder = tree.by_remote(inode.zone, inode.remote_parent or "")
-        above = f"{tree.path(folder.ino)}/" if folder is not None else ""
+        inodes = self._state.inodes
+        folder = inodes.by_remote(inode.zone, inode.remote_parent or "")
+        above = f"{inodes.path(folder.ino)}/" if folder is not None else ""
         return f"{above}{inode.remote_name or inode.name}"
 
     async def versions(self, inode: Inode) -> list[Any]:

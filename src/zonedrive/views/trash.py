@@ -90,12 +90,13 @@ class TrashOperations:
         await self._wait_while(lambda: self._unsent(inode) and not self._is_refused(inode))
         if self._is_refused(inode):
             raise OSError(
-                errno.EXDEV, "the service refused a part of it, which only this computer has"
+                errno.EXDEV,
+                "the service refused a part of the entry, which is only on this computer",
             )
         if self._unsent(inode):
             if self._service.link.state != "online":
-                raise OSError(errno.ENETUNREACH, "a part of it is not on the service yet")
-            raise OSError(errno.EBUSY, "a part of it is not on the service yet")
+                raise OSError(errno.ENETUNREACH, "a part of the entry is not on the service yet")
+            raise OSError(errno.EBUSY, "a part of the entry is not on the service yet")
 
     def _is_refused(self, inode: Inode) -> bool:
         """Return True if the last upload of a part was rejected and no retry is running."""
@@ -119,9 +120,9 @@ class TrashOperations:
             if state.inodes.is_below(each, inode)
         ]
         if any(each.local for each in found):
-            raise OSError(errno.EXDEV, "a part of it is only on this computer")
+            raise OSError(errno.EXDEV, "a part of the entry is only on this computer")
         if any(each.ino in written for each in found):
-            raise OSError(errno.EBUSY, "a program has a part of it open for writing")
+            raise OSError(errno.EBUSY, "a program has a part of the entry open for writing")
         return found
 
     def is_back(self, gone: TrashedEntry) -> bool:
@@ -183,7 +184,7 @@ class TrashOperations:
             )
 
     async def _wait_while(self, waiting: Callable[[], object]) -> None:
-        """Return when `waiting` is false, the service is away, or PATIENCE_S is over.
+        """Return when `waiting` is false, the service is unreachable, or PATIENCE_S is over.
 
         In a pause of the uploads, return at once.
         """
@@ -218,11 +219,11 @@ class TrashOperations:
 
         Otherwise an entry that is not on the service yet would be renamed.
         """
-        tree = self._state.inodes
-        folder = tree.by_remote(entry.zone_id, entry.parent_id)
+        inodes = self._state.inodes
+        folder = inodes.by_remote(entry.zone_id, entry.parent_id)
         if folder is None:
             return
-        there = tree.child(folder.ino, local_name(entry.name, entry.id, ()))
+        there = inodes.child(folder.ino, local_name(entry.name, entry.id, ()))
         if there is not None and there.remote_id != entry.id:
             raise AlreadyExists("restoring: the name is taken")
 
@@ -239,13 +240,13 @@ class TrashOperations:
         Return its path in the mount, or only its name if its folder was never listed.  Raises the
         service's error.
         """
-        tree = self._state.inodes
-        folder = tree.by_remote(entry.zone_id, entry.parent_id)
+        inodes = self._state.inodes
+        folder = inodes.by_remote(entry.zone_id, entry.parent_id)
         if folder is None or not folder.listed:
             return entry.name
         await self._folders.refresh(folder, time.monotonic_ns())
         inode = self._present(entry)
-        return entry.name if inode is None else tree.path(inode.ino)
+        return entry.name if inode is None else inodes.path(inode.ino)
 
 
 def _entry(inode: Inode) -> Entry:

@@ -99,14 +99,14 @@ class Listener:
             parts = urlsplit(text.strip())
             here = parts.netloc == self._host and parts.path == self._path
         except ValueError:
-            return "that is no address"
+            return "this is not an address"
         if not here:
-            return f"that is not the address the browser ended at, which begins {self._prefix}"
+            return f"this is not the final address of the browser, which begins with {self._prefix}"
         if not self._is_state(parts.query):
-            return "that address belongs to another sign-on"
+            return "this address belongs to another sign-on"
         if not parts.fragment:
-            return "that address is not whole: nothing stands after a #"
-        return "" if self._take(parts.fragment) else "that address holds no answer"
+            return "the address is incomplete: the part after the # is missing"
+        return "" if self._take(parts.fragment) else "this address has no answer in it"
 
     @property
     def _prefix(self) -> str:

@@ -169,13 +169,13 @@ class Browser:
         profile, way = self._settings.profile, self._settings.sign_on
         if way is None:
             raise NotSupported(
-                f"the profile {profile!r} does not say what a sign-on in a browser brings back",
+                f"the profile {profile!r} does not define the answer of a sign-on in a browser",
                 remedy="log on with a --profile that has a table [sign_on]",
             )
         if isinstance(where, str) and not way.redirect:
             raise NotSupported(
                 "the service sends this user to a sign-on in a browser, and the profile"
-                f" {profile!r} does not say how that finds its way back",
+                f" {profile!r} does not define how the browser returns",
                 remedy="name the provider with --idp, or use a --profile whose [sign_on] has"
                 " redirect",
             )
@@ -238,14 +238,14 @@ def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields
         # Show the names only: a value may be a credential.
         there = ", ".join(sorted(name for name in answer if name.isidentifier())) or "nothing known"
         raise BadAnswer(
-            f"the answer of the sign-on holds no {' or '.join(missing.names)} (it holds {there})",
+            f"the answer of the sign-on lacks {' or '.join(missing.names)} (it has {there})",
             remedy="the [sign_on] of the profile does not fit this deployment",
         ) from None
 
 
 def _good(outcome: Outcome) -> Verdict:
     if not outcome.logged_on:
-        return Verdict("mild", "One more step", "Go on in the terminal, where zonedrive runs.")
+        return Verdict("mild", "One more step", "Continue in the terminal where zonedrive runs.")
     who = f" as {outcome.user_id}" if outcome.user_id else ""
     return Verdict("good", f"Signed on{who}", "You can close this page.")
 

@@ -17,3 +17,13 @@ events.addEventListener("open", () => { document.getElementById("away").hidden =
 // Load the page of a logon again when the logon has gone on.
 const waiting = document.querySelector("[data-wait]");
 if (waiting) fetch(waiting.dataset.wait).then(() => location.reload(), () => {});
+
+// Copy the text of a field.
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.hidden = !navigator.clipboard;
+  button.addEventListener("click", () => {
+    const field = document.getElementById(button.dataset.copy);
+    navigator.clipboard.writeText(field.value).then(
+      () => { button.textContent = button.dataset.copied; }, () => field.select());
+  });
+}

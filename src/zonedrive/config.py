@@ -17,7 +17,14 @@ import msgspec
 
 from zonedrive import toml_input
 from zonedrive.errors import BadOption, ConfigError
-from zonedrive.paths import SYSTEM_FOLDER, expanded, no_folder, obstacle, write_private
+from zonedrive.paths import (
+    POLICY_FOLDERS,
+    SYSTEM_FOLDER,
+    expanded,
+    no_folder,
+    obstacle,
+    write_private,
+)
 
 LONGEST = 1 << 20  # bytes of a settings file
 
@@ -34,7 +41,7 @@ LOCAL_ONLY = (
     ".#*",  # emacs lock
     "#*#",  # emacs auto-save
     ".goutputstream-*",  # GLib save
-    ".xdp-*",  # document portal: a file beside the one that a sandboxed program was given
+    ".xdp-*",  # document portal: a file next to the one that a sandboxed program was given
     ".~tmp~",  # rsync --delay-updates
     "~$*",  # Word and Excel owner file
     ".DS_Store",
@@ -125,8 +132,8 @@ def choices(name: str) -> tuple[str, ...]:
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the administrator for one account.
 
-    INVARIANT: an error in the file never raises. A policy that cannot be read is closed: it forbids
-    everything that it could forbid.
+    INVARIANT: an error in the file never raises. A policy that cannot be read forbids everything
+    that a policy can forbid.
     """
 
     base_url: str | None = None
@@ -139,13 +146,13 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_read_only(self) -> bool:
-        """Return True if a mount must not upload, as the names to keep here are unknown."""
+        """Return True if a mount must not upload, because the `local_only` names are unknown."""
         return "local_only" in self.closed
 
     @property
     def allows_logon(self) -> bool:
-        """Return True if the service, authority and profile of a logon are known."""
-        return self.closed.isdisjoint(LOGON_POLICIES)
+        """Return True if the service, authority, profile and place of a logon are known."""
+        return self.closed.isdisjoint((*LOGON_POLICIES, "state_dir"))
 
     @property
     def allows_saved_password(self) -> bool:
@@ -153,7 +160,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
         return "save_password" not in self.closed and bool(self.policy.get("save_password", True))
 
     def is_service(self, base_url: str) -> bool:
-        """Return True if the organization's service is at `base_url`, or it names none."""
+        """Return True if the organization names `base_url` as its service, or no service at all."""
         ours = (self.base_url or base_url).rstrip("/").lower()
         return ours == base_url.rstrip("/").lower()
 
@@ -171,7 +178,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
             raise self.problems[0]
         if save_password and not self.allows_saved_password:
             raise ConfigError(
-                "the organization's policy forbids to save the password",
+                "the organization's policy forbids saving the password",
                 remedy="log on without --save-password",
             )
         for option, given in (("ca_file", ca_file), ("profile", profile)):
@@ -185,7 +192,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     def applied(
         self, own: Mapping[str, object], tell: Callable[[str], None] | None = None
     ) -> Settings:
-        """Return the user's settings with the defaults below and the policy above.
+        """Return the user's settings, completed by the defaults and overruled by the policy.
 
         `tell` gets a line for each of the user's values that the policy changes.
         """
@@ -208,7 +215,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOGON_POLICIES = ("base_url", "ca_file", "profile")
-POLICIES = (*NAMES, "base_url", "ca_file", "save_password")
+POLICIES = (*NAMES, *POLICY_FOLDERS, "base_url", "ca_file", "save_password")
 
 
 def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
@@ -272,6 +279,10 @@ def _of_organization(
         if isinstance(value, bool):
             return value
         raise ConfigError(f"{where}: save_password cannot be {value!r}", remedy="use true or false")
+    if name in POLICY_FOLDERS and table == ("policy",):  # `paths` reads it, too
+        if isinstance(value, str) and value.startswith("/"):
+            return value
+        raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy="use an absolute path")
     if name in ("base_url", "ca_file") and table:
         if not isinstance(value, str) or not value:
             raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy="use a text")
@@ -429,8 +440,8 @@ def _size(value: object) -> object:
     """Return the number of bytes for a text such as `10G` or `500 MiB`, another value unchanged."""
     if not isinstance(value, str):
         return value
-    found = re.fullmatch(r"([0-9]{1,18}) ?([KMGT])?(i?B)?", value)
-    return int(found[1]) * UNITS[found[2]] if found else value
+    found = re.fullmatch(r"([0-9]{1,18}) ?([KMGT])?(i?B)?", value, re.IGNORECASE | re.ASCII)
+    return int(found[1]) * UNITS[found[2] and found[2].upper()] if found else value
 
 
 def _from_text(name: str, text: str) -> object:

@@ -50,10 +50,10 @@ class Place(StrEnum):
     # Uploads of content
     UPLOAD_TAKEN = "upload-taken"  # intent and bytes; the service was not asked anything
     UPLOAD_JUDGED = "upload-judged"  # the same; the service's current version was checked
-    DOUBT_NOTED = "doubt-noted"  # intent, bytes, and the pending request
+    REQUEST_NOTED = "request-noted"  # intent, bytes, and the pending request
     BODY_BEGUN = "body-begun"  # the same; a part of the bytes may be with the service
     REPLY_CAME = "reply-came"  # the same; the service has the version
-    DOUBT_FOUND = "doubt-found"  # the same, at a later start: the version was found on the service
+    REQUEST_FOUND = "request-found"  # the same, at a later start: the service has the version
     ARRIVAL_INSIDE = "arrival-inside"  # the same; the reply is written, not committed
     ARRIVED = "arrived"  # the reply; intent and pending request are deleted; bytes unnamed
     CACHED = "cached"  # the same; the bytes are in the cache, small ones in its memory
@@ -84,7 +84,7 @@ class Place(StrEnum):
     RECOVERED = "recovered"  # files that were never closed are deleted
     CLOSING = "closing"  # the mount has ended; files open for writing are not recorded
     CLOSED = "closed"  # everything; the stores are not closed in order
-    # A damaged database; see `salvage`
+    # A damaged database; see `state.repair`
     SALVAGE_FILLED = "salvage-filled"  # the damaged file in its place, and a new file with its rows
     SALVAGE_ASIDE = "salvage-aside"  # the damaged file under its new name, no file in its place
     SALVAGE_PLACED = "salvage-placed"  # the new database; unnamed bytes are not yet found

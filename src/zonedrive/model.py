@@ -34,7 +34,7 @@ class Entry(msgspec.Struct, frozen=True):
     id: str
     zone_id: str
     parent_id: str
-    name: str  # the service's name: any text; see tree.names for the name in the mount
+    name: str  # the service's name: any text; see state.names for the name in the mount
     folder: bool
     size: int = 0
     modified_ns: int = 0

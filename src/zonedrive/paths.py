@@ -2,11 +2,13 @@
 
 The XDG variables are read at every call, so that two complete instances can run side by side. A
 variable with a relative path is ignored, as the XDG specification requires, because it would name a
-different folder for each program.
+different folder for each program.  The organization's policies state_dir and cache_dir are stronger
+than the variables.
 """
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import shlex
@@ -23,6 +25,7 @@ NO_FOLDER = "the current folder does not exist any more: it was removed or unmou
 GO_ELSEWHERE = "change to another folder with cd, or give the absolute path"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+SMALL = 65_536  # bytes that a disk must have room for
 
 
 SYSTEM_FOLDER = Path("/etc/zonedrive")
@@ -36,12 +39,12 @@ def config_file() -> Path:
 
 def state_dir() -> Path:
     """Return the folder for durable data, with one folder for each account."""
-    return _base("XDG_STATE_HOME", ".local/state")
+    return _by_policy("state_dir") or _base("XDG_STATE_HOME", ".local/state")
 
 
 def cache_dir() -> Path:
     """Return the folder for data that can be fetched again, with one folder for each account."""
-    return _base("XDG_CACHE_HOME", ".cache")
+    return _by_policy("cache_dir") or _base("XDG_CACHE_HOME", ".cache")
 
 
 def runtime_dir() -> Path:
@@ -98,6 +101,50 @@ def _keeps_names(folder: Path) -> bool:
     return False
 
 
+POLICY_FOLDERS = ("state_dir", "cache_dir")
+"""Policies for folders outside of the home folders, with one folder for each user by number."""
+
+
+@functools.cache  # the folders of a running daemon do not move
+def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path]:
+    """Return the absolute paths among the POLICY_FOLDERS.  `config` reports errors in the file."""
+    if not file.exists():
+        return {}
+    from zonedrive import toml_input
+
+    try:
+        policy = toml_input.parse(file.read_text("utf-8-sig")).get("policy")
+    except (OSError, ValueError):
+        return {}
+    given = {name: policy.get(name) for name in POLICY_FOLDERS} if isinstance(policy, dict) else {}
+    return {
+        name: Path(text)
+        for name, text in given.items()
+        if isinstance(text, str) and text.startswith("/")
+    }
+
+
+def _by_policy(name: str) -> Path | None:
+    """Return this user's folder below a folder of a policy, or None without such a policy."""
+    folder = policy_folders().get(name)
+    return folder / str(os.geteuid()) if folder else None
+
+
+def require_policy_folders(folders: dict[str, Path]) -> None:
+    """Raise ConfigError unless each user can create a folder there that others cannot replace."""
+    for name, folder in folders.items():
+        wrong = ""
+        if not folder.is_dir():
+            wrong = "does not exist"
+        elif not is_irreplaceable(folder.resolve() / "user"):
+            wrong = "lets users replace each other's folders"
+        if wrong:
+            raise ConfigError(
+                f"{folder}, the policy {name} of the organization, {wrong}",
+                remedy=f"ask the administrator to run 'install -d -m 1777 {quoted(folder)}'",
+            )
+
+
 def _base(variable: str, default: str) -> Path:
     """Return zonedrive's folder below an XDG directory, or below the default in the home folder."""
     given = os.environ.get(variable, "")
@@ -112,7 +159,7 @@ def home() -> Path:
             return found
     raise NoHomeDirectory(
         "there is no home folder for zonedrive's files",
-        remedy="set HOME to a folder of yours",
+        remedy="set HOME to a folder that you own",
     )
 
 
@@ -217,7 +264,7 @@ def _way_around(found: Path) -> str:
     """Return the remedy for an `obstacle`."""
     with contextlib.suppress(NoHomeDirectory):
         if home().is_relative_to(found):
-            return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders of yours"
+            return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders that you own"
     bases = {
         "XDG_STATE_HOME": state_dir,
         "XDG_CACHE_HOME": cache_dir,
@@ -227,7 +274,7 @@ def _way_around(found: Path) -> str:
     for variable, base in bases.items():
         with contextlib.suppress(NoHomeDirectory):
             if found.is_relative_to(base().parent) or base().is_relative_to(found):
-                return f"move it away, or set {variable} to a folder of yours"
+                return f"move it away, or set {variable} to a folder that you own"
     return "move it away"
 
 
@@ -236,6 +283,7 @@ def require_folders(paths: AccountPaths) -> None:
 
     A folder of root is accepted. Another owner could replace the files that this user keeps there.
     """
+    require_policy_folders(policy_folders())
     with contextlib.suppress(NoHomeDirectory):  # raised by code that needs a home folder
         for folder in (config_file().parent, paths.outgoing, paths.content, runtime_dir()):
             if found := obstacle(folder):
@@ -252,6 +300,14 @@ def require_folders(paths: AccountPaths) -> None:
 
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     """Return the error for an account without a logon; it names the accounts that have one."""
+    former = _base("XDG_STATE_HOME", ".local/state") / paths.account
+    if former != paths.state and (former / "account.json").exists():  # the policy is newer
+        return NotLoggedOn(
+            f"the account {paths.account!r} is in {former}, and the organization keeps accounts in"
+            f" {paths.state.parent}",
+            remedy=f"run 'mkdir -p -m 700 {quoted(paths.state.parent)} && mv {quoted(former)}"
+            f" {quoted(paths.state)}', without a mount of the account",
+        )
     names = sorted(each.parent.name for each in state_dir().glob("*/account.json"))
     there = f" (accounts on this computer: {', '.join(names)})" if names else ""
     return NotLoggedOn(
@@ -287,15 +343,15 @@ def private_dir(path: Path) -> Path:
     return path
 
 
-def require_room(folder: Path, size: int = 65_536) -> None:
-    """Raise OSError with `folder` as its file name if `size` bytes cannot be stored there.
+def require_room(folder: Path) -> None:
+    """Raise OSError with `folder` as its file name if SMALL bytes cannot be stored there.
 
     A missing folder is not created; its nearest existing parent is tested.
     """
     above = next(each for each in (folder, *folder.parents) if each.exists())
     try:
         with tempfile.TemporaryFile(dir=above, buffering=0) as file:
-            if file.write(bytes(size)) < size:
+            if file.write(bytes(SMALL)) < SMALL:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as wrong:
         raise OSError(wrong.errno, wrong.strerror, os.fspath(folder)) from wrong

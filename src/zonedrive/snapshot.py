@@ -1,4 +1,4 @@
-"""The one rule for stale knowledge: take a snapshot, await, check that it is current, commit.
+"""Rule for stale data: take a snapshot, await, check that it is current, commit.
 
 Whatever code read before an await may be different after it.  Between the check and the commit
 there is no further await.

@@ -11,7 +11,7 @@ from typing import Any, Final
 Where = tuple[str, ...]
 """Path of table names and keys in a document."""
 
-WIDEST: Final = 2000  # characters of a line: the parser's time grows with the square of it
+WIDEST: Final = 2000  # characters of a line: the parser's time grows with their square
 DEEPEST: Final = 32  # nested tables and arrays
 LONGEST_WORDS: Final = 300  # characters of a message about a document, which may quote it
 

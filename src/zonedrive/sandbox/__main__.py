@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.errors import SandboxError, WorldError
 from zonedrive.sandbox.serve import run
 
 
@@ -21,7 +21,7 @@ def main() -> int:
         run(options.data, options.world, options.host, options.port, options.ready_file)
     except SandboxError as wrong:
         print(f"zonedrive sandbox: {wrong}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(wrong, WorldError) else 1
     return 0
 
 

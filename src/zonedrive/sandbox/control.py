@@ -121,7 +121,7 @@ class Control:
 
     async def _stats_command(self, value: Any) -> dict[str, Any]:
         if value not in (True, "reset"):
-            raise ValueError('stats takes true, or "reset" to start counting anew')
+            raise ValueError('stats takes true, or "reset" to restart the counters')
         answer = self._stats.wire()
         if value == "reset":
             self._stats.reset()

@@ -323,7 +323,7 @@ class Entries:
                 BELOW + "DELETE FROM entries WHERE id IN (SELECT id FROM below)",  # noqa: S608
                 row["id"],
             )
-            self.tell(row, user_id, "Removed", f"{row['name']} was removed for good")
+            self.tell(row, user_id, "Removed", f"{row['name']} was permanently removed")
         for version in versions:
             self.blobs.delete(version["id"])
 

@@ -11,6 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+PAGES = "/api/sandbox/pages/"
+"""Where a browser asks for the password after a 401."""
+
 # The error name used where a status is all that is known (a framework's refusal, a fault).
 CODE_OF_STATUS = {
     400: "ILLEGAL_ARGUMENT",
@@ -44,6 +47,10 @@ NAMES = frozenset((
 
 class SandboxError(Exception):
     """Error that prevents the start; the message is one line with the cause and its place."""
+
+
+class WorldError(SandboxError):
+    """The world file cannot be used; the message names the file and the line."""
 
 
 class ApiError(Exception):
@@ -81,10 +88,12 @@ def error_response(
     return Response(error_body(code, message, data), status, headers, media_type="application/json")
 
 
-async def answer_api_error(_request: Request, error: Exception) -> Response:
-    """Answer an ApiError, as a Starlette handler."""
+async def answer_api_error(request: Request, error: Exception) -> Response:
+    """Answer an ApiError, as a Starlette handler; for a page, a browser asks for the password."""
     assert isinstance(error, ApiError)
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+    is_page = request.url.path.startswith(PAGES)
+    scheme = 'Basic realm="sandbox", charset="UTF-8"' if is_page else "Bearer"
+    headers = {"WWW-Authenticate": scheme} if error.status == 401 else None
     return error_response(error.status, error.code, error.message, error.data, headers)
 
 

@@ -67,7 +67,7 @@ class Faults:
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self.down = False
-        # Set at the next clearing; whoever is being held back waits for it.
+        # Set at the next clearing; delayed requests wait for it.
         self.cleared = asyncio.Event()
 
     def order(self, order: FaultOrder | None) -> None:

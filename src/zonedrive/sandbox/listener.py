@@ -94,7 +94,7 @@ def _bound(family: socket.AddressFamily, where: str, port: int) -> socket.socket
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((where, port))
         if port:
-            # Somebody who listens there is only found out about by listening.
+            # Another listener is detected only by listening.
             sock.listen(BACKLOG)
     except OSError:
         sock.close()

@@ -20,11 +20,13 @@ from zonedrive.sandbox import app, seed, settings, tls, world
 from zonedrive.sandbox.control import Control
 from zonedrive.sandbox.database import Database
 from zonedrive.sandbox.deployment import Deployment, assemble
-from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.errors import SandboxError, WorldError
 from zonedrive.sandbox.faults import Faults
 from zonedrive.sandbox.listener import Listener
 from zonedrive.sandbox.server import Server
 from zonedrive.sandbox.traffic import Stats, Traffic
+
+__all__ = ["SandboxError", "WorldError", "run"]
 
 PASSWORDS = "passwords"  # file for those that the sandbox makes
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 names, not a binding
@@ -131,8 +133,8 @@ def _announce(ready_file: Path | None, ready: dict[str, Any], passwords: Path) -
     if sys.stdout.isatty():
         known = f"; passwords are in {passwords}" if passwords.exists() else ""
         print(
-            f"{ready['base_url']} answers, until Ctrl-C; log on with --ca-file {ready['ca_file']}"
-            f"{known}"
+            f"the sandbox runs until Ctrl-C; to log on, run: zonedrive logon {ready['base_url']}"
+            f" --ca-file {ready['ca_file']} --profile sandbox{known}"
         )
     if ready_file is None:
         return

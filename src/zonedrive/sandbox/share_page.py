@@ -1,4 +1,4 @@
-"""Page that a share's link opens: the shared file, or the entries of a shared folder.
+"""Page of a file or a folder with its entries, for a share's link or for members.
 
 Knows nothing about permissions.  INVARIANT: as for the pages of a sign-on, a page loads no external
 resource and runs no script.
@@ -14,11 +14,11 @@ from zonedrive.sandbox.database import Row
 
 
 def page(organization: str, name: str, rows: Sequence[Row], address: str) -> HTMLResponse:
-    """Return the page of an entry called `name`; `address` is the path of the share."""
+    """Return the page of an entry called `name`; `address` is the path above the entries'."""
     items = "".join(_item(row, address) for row in rows)
     said = f"<ul>{items}</ul>" if items else "<p>There is nothing in it.</p>"
     body = f"<small>{escape(organization)} · sandbox</small><h1>{escape(_plain(name))}</h1>{said}"
-    return signon_page.page(f"{_plain(name)}, shared", body)
+    return signon_page.page(_plain(name), body)
 
 
 def _item(row: Row, address: str) -> str:

@@ -61,7 +61,7 @@ class Verification:
         if len(fitting) != 1 or self._attempts.blocked(fitting[0].id):
             self._attempts.failed(asker)
             return None
-        # Nothing is forgiven: who has a password of his own could guess all others beside it.
+        # A success resets no count: a user could guess the passwords of others between own logons.
         return fitting[0]
 
     def code(self, name: str, code: str) -> bool:

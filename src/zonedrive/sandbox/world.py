@@ -1,6 +1,6 @@
 """World file: the initial users, groups, zones and content of a sandbox, read and checked.
 
-Knows nothing about the database.  Every mistake is a SandboxError of one line that names the file
+Knows nothing about the database.  Every mistake is a WorldError of one line that names the file
 and the place in it.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Literal, Never
 import msgspec
 
 from zonedrive.sandbox.codes import hotp
-from zonedrive.sandbox.errors import SandboxError
+from zonedrive.sandbox.errors import WorldError
 from zonedrive.sandbox.settings import Named, Organization
 
 LONGEST_BLOCK_SECONDS = 86_400
@@ -104,17 +104,19 @@ TABLES = {
 
 
 def load(path: Path) -> World:
-    """Read and check a world file; raise SandboxError."""
+    """Read and check a world file; raise WorldError."""
     try:
         text = path.read_text("utf-8")
     except OSError as wrong:
-        raise SandboxError(f"{path} cannot be read: {wrong.strerror}") from wrong
+        raise WorldError(f"the world file {path} cannot be read ({wrong.strerror})") from wrong
     except UnicodeDecodeError as wrong:
-        raise SandboxError(f"{path} is not UTF-8 (byte {wrong.start})") from wrong
+        raise WorldError(f"{path} is not a world file: byte {wrong.start} is not UTF-8") from wrong
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as wrong:
-        raise SandboxError(f"{path}: {wrong}") from wrong
+        raise WorldError(
+            f"{path} is not a world file, as it is not TOML ({wrong}); see the sandbox's README"
+        ) from wrong
     _check_tables(path, text, tables)
     try:
         world = msgspec.convert(tables, World)
@@ -122,22 +124,22 @@ def load(path: Path) -> World:
         sentence, _, place = str(wrong).partition(" - at `$")
         place = place.strip("`.")
         sentence = _plain(sentence)
-        raise SandboxError(f"{path}{_line(text, place)}: {sentence}") from wrong
+        raise WorldError(f"{path}{_line(text, place)}: {sentence}") from wrong
     world = msgspec.structs.replace(world, folder=str(path.absolute().parent))
     _Check(path, text, world).all()
     return world
 
 
 def _check_tables(path: Path, text: str, tables: dict[str, Any]) -> None:
-    """Check the top level of the file; raise SandboxError."""
+    """Check the top level of the file; raise WorldError."""
     for name in tables:
         if name not in TABLES:
             known = ", ".join(TABLES.values())
             place = _first_line(text, name)
-            raise SandboxError(f"{path}{place}: {name!r} is not known here; there are {known}")
+            raise WorldError(f"{path}{place}: {name!r} is not known here; there are {known}")
     for name in ("organization", "users"):
         if name not in tables:
-            raise SandboxError(f"{path}: {TABLES[name]} is missing")
+            raise WorldError(f"{path}: {TABLES[name]} is missing")
 
 
 def _first_line(text: str, name: str) -> str:
@@ -172,7 +174,7 @@ class _Check:
         self._groups = {group.name for group in world.groups}
 
     def all(self) -> None:
-        """Run all checks; raise SandboxError at the first mistake."""
+        """Run all checks; raise WorldError at the first mistake."""
         organization = self._world.organization
         if organization.session_seconds <= 0:
             self._wrong("organization.session_seconds", "must be more than 0")
@@ -204,7 +206,7 @@ class _Check:
                 self._wrong("organization.idp_users", f"there is no user {user!r}")
 
     def _wrong(self, place: str, why: str) -> Never:
-        raise SandboxError(f"{self._path}{_line(self._text, place)}: {why}")
+        raise WorldError(f"{self._path}{_line(self._text, place)}: {why}")
 
     def _unique(self, table: str, keys: Iterable[str]) -> None:
         listed = list(keys)

@@ -25,7 +25,7 @@ class Level(IntEnum):
     NONE = 0
     ADD = 1  # list, read, add new names
     MODIFY = 2  # also versions of existing files, rename, move, delete, restore
-    MANAGE = 3  # also remove for good, and members
+    MANAGE = 3  # also remove permanently, and set members
 
     @classmethod
     def parse(cls, text: str) -> "Level | None":

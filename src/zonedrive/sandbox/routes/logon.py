@@ -145,7 +145,7 @@ class Attempt:
             if self._service.flows.ended_well(flow_id):
                 raise ApiError(403, "ALREADY_LOGGED_ON", "This logon has led to a session already")
             raise ApiError(400, "INVALID_SESSIONID", "There is no such logon under way")
-        # Whatever fails from here on, the flow is over; only `_pending` takes it up again.
+        # After any failure from here on, the flow is over; only `_pending` continues it.
         self._service.flows.end(flow_id)
         self._flow_id, self._user = flow_id, flow.username
         self._wishes = flow.wishes.or_else(self._wishes)

@@ -16,7 +16,7 @@ from zonedrive.sandbox.database import Row
 from zonedrive.sandbox.errors import ApiError
 from zonedrive.sandbox.identity import Caller
 from zonedrive.sandbox.routes.access import deployment
-from zonedrive.sandbox.routes.zones import content_of, enter, refuse_read
+from zonedrive.sandbox.routes.zones import attached, enter, refuse_read
 from zonedrive.sandbox.zones import Level
 
 
@@ -76,11 +76,7 @@ async def content(request: Request) -> Response:
     row = _entry(request, found, request.path_params["entry_id"])
     if row["folder"]:
         return _folder_page(request, found, row)
-    answer = content_of(request, deployment(request).entries.version(row["id"], None))
-    name = quote(row["name"], safe="", errors="replace")
-    answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
-    answer.headers["X-Content-Type-Options"] = "nosniff"
-    return answer
+    return attached(request, row)
 
 
 def _folder_page(request: Request, found: Row, row: Row) -> Response:

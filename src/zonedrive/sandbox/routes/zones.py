@@ -3,6 +3,7 @@
 import os
 import re
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -97,6 +98,15 @@ def content_of(request: Request, version: Version) -> Response:
             headers["Content-Range"] = f"bytes {first}-{first + length - 1}/{version.size}"
     fd = os.open(service.entries.blobs.path(version.id), os.O_RDONLY)
     return FileContent(fd, first, length, status, headers)
+
+
+def attached(request: Request, row: Row) -> Response:
+    """Return the newest version of a file, which a browser saves under the file's name."""
+    answer = content_of(request, deployment(request).entries.version(row["id"], None))
+    name = quote(row["name"], safe="", errors="replace")
+    answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    return answer
 
 
 def _range(

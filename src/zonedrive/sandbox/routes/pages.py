@@ -1,0 +1,39 @@
+"""Pages of entries for the members of a zone, as a web interface has them (own paths).
+
+A browser asks for the user's password: these pages accept what the API accepts, HTTP Basic too.
+"""
+
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from zonedrive.sandbox import share_page
+from zonedrive.sandbox.errors import PAGES
+from zonedrive.sandbox.identity import Caller
+from zonedrive.sandbox.routes.access import deployment
+from zonedrive.sandbox.routes.zones import attached, enter, refuse_read
+from zonedrive.sandbox.zones import Level
+
+
+async def page(request: Request, caller: Caller) -> Response:
+    """GET /api/sandbox/pages/<zone_id>/<entry_id>: a folder with its entries, or a file."""
+    service = deployment(request)
+    zone = service.zones.enter(request.path_params["zone_id"], caller.id, Level.ADD)
+    row = service.entries.find(zone["id"], request.path_params["entry_id"])
+    refuse_read(row)
+    address = f"{PAGES}{quote(zone['id'], safe='')}"
+    if row["folder"]:
+        shown = [each for each in service.entries.children(row["id"]) if not each["read_protected"]]
+    else:
+        shown, address = [row], f"{address}/content"
+    name = row["name"] if row["parent_id"] else zone["name"]
+    return share_page.page(service.organization.name, name, shown, address)
+
+
+async def content(request: Request, caller: Caller) -> Response:
+    """GET /api/sandbox/pages/<zone_id>/content/<file_id>: the content of a file, to be saved."""
+    zone_id = enter(request, caller, Level.ADD)
+    row = deployment(request).entries.file(zone_id, request.path_params["entry_id"])
+    refuse_read(row)
+    return attached(request, row)

@@ -55,10 +55,14 @@ class Claims:
     """Ledger of one round."""
 
     saves: dict[str, Save] = field(default_factory=dict)
+    synced: set[str] = field(default_factory=set)  # tokens that survive a power cut
+    one_of: list[set[str]] = field(default_factory=list)  # of each, one must be on the service
     due: set[str] = field(default_factory=set)  # tokens that the service must have
     copied: set[str] = field(default_factory=set)  # that may be there more than once
     moved: set[str] = field(default_factory=set)  # ids of files whose versions may be, too
     _here: dict[str, dict[str, str]] = field(default_factory=dict)  # who: path: token, unsent
+    # who: path: a synced token and those saved there since
+    _since: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     _inodes: dict[str, int] = field(default_factory=dict)  # by token
     _seen: dict[str, dict[str, int]] = field(default_factory=dict)  # who: token: number of the save
     _number: int = 0
@@ -86,13 +90,24 @@ class Claims:
 
         A mount moves a file that a coworker moves, before its content is sent, too.
         """
+        since = self._since.get(who, {}).get(path)
         self.removed(who, path, number)
+        if since is not None:
+            self._since[who][path] = [*since, token]
         self._mine(who)[path] = token
         self._inodes[token] = number
         self._seen.setdefault(who, {})[token] = self._number
 
+    def flushed(self, who: str, path: str, token: str) -> None:
+        """Record that the save at a path was synced: it survives a power cut."""
+        self.synced.add(token)
+        self._since.setdefault(who, {})[path] = [token]
+
     def removed(self, who: str, path: str, number: int = 0) -> None:
         """Record that the file is or may be gone: its unsent content need not be sent."""
+        since = self._since.get(who, {})
+        for each in [each for each in since if _is_in(each, path)]:
+            del since[each]
         mine = self._mine(who)
         for each, token in list(mine.items()):
             if _is_in(each, path) or (number and self._inodes.get(token) == number):
@@ -124,12 +139,24 @@ class Claims:
             }
 
     def here(self, who: str) -> Mapping[str, str]:
-        """Return what a machine has saved last, by path."""
+        """Return the last save of a machine, by path."""
         return dict(self._mine(who))
+
+    def forget(self, who: str) -> None:
+        """Record a power cut: the machine may have lost what was neither sent nor synced."""
+        mine = self._mine(who)
+        for path in [path for path, token in mine.items() if token not in self.synced]:
+            del mine[path]
+        begun = [save.token for save in self.saves.values() if save.who == who][-1:]
+        self.one_of += [{*tokens, *begun} for tokens in self._since.pop(who, {}).values()]
 
     def sent(self, these: Mapping[str, str]) -> None:
         """Record that `sync` exited with 0: the earlier saves are on the service."""
         self.due |= set(these.values())
+
+    def has_read(self, who: str, token: str) -> bool:
+        """Return True if a machine's programs have read or saved this content."""
+        return token in self._seen.get(who, {})
 
     def _mine(self, who: str) -> dict[str, str]:
         return self._here.setdefault(who, {})
@@ -137,7 +164,7 @@ class Claims:
     # ---- what the service has ----
 
     def findings(self, histories: Iterable[History]) -> list[str]:
-        """Return missing and duplicate saves, and those that were overwritten unseen."""
+        """Return missing and duplicate saves, and saves that were overwritten but never read."""
         histories = list(histories)
         found: list[str] = []
         places: dict[str, list[History]] = {}
@@ -146,6 +173,11 @@ class Claims:
                 if token is not None:
                     places.setdefault(token, []).append(history)
         found += [f"{token} is not on the service" for token in sorted(self.due - places.keys())]
+        found += [
+            f"none of {sorted(tokens)} is on the service, the first was synced"
+            for tokens in self.one_of
+            if not tokens & places.keys()
+        ]
         for token, files in sorted(places.items()):
             may_be_copied = token in self.copied or self.moved & {file.id for file in files}
             if len(files) > 1 and not may_be_copied:
@@ -182,6 +214,8 @@ class Claims:
         while save.saw in self.saves and save.saw not in known:
             known.add(save.saw)
             save = self.saves[save.saw]
+            if save.token in places:
+                break
             if save.saw == NOT_READ:
                 known |= self.saves.keys()  # it replaced what it had not looked at
         return known

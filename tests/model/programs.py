@@ -150,7 +150,7 @@ class Program:
 
     def rename(self, path: str, other: str, padding: int) -> None:
         """Rename, or move to another folder."""
-        self._note_ids(path)
+        self._note_ids(path, other)
         with self._renaming(path, other):
             self._rename(self.folder / path, self.folder / other)
 
@@ -163,6 +163,7 @@ class Program:
 
     def unlink(self, path: str, other: str, padding: int) -> None:
         """Remove a file."""
+        self._note_ids(path)
         self._removed(path)
         (self.folder / path).unlink()
 
@@ -243,7 +244,10 @@ class Program:
         os.rename(old, new)  # noqa: PTH104 - replaces what is there
 
 
-WRITING = ("save", "save_over", "save_within", "append", "aside", "aside_for_a_moment")
+WRITING = (
+    "save", "save_over", "save_within", "append", "aside", "aside_for_a_moment", "save_synced",
+    "write_on", "save_slowly", "save_shorter", "save_beside_backup",
+)  # fmt: skip
 VERBS = (
     *("look",) * 3, "list_all", *("save",) * 3, *("save_over",) * 3, *("save_within",) * 4,
     *("append",) * 3, *("aside",) * 2, "aside_for_a_moment", *("rename",) * 3, "swap",

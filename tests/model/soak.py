@@ -1,8 +1,8 @@
-"""Operations and trouble against a dict, for as long as you like, on a deployment of its own.
+"""Operations and faults, compared with a dict, for any time, on a separate deployment.
 
     python -m tests.model.soak --minutes 10
 
-Prints every sequence that ends otherwise than the dict does, and goes on.
+Prints every sequence whose result differs from the dict's, and continues.
 """
 
 import argparse

@@ -11,7 +11,7 @@ def save(claims: Claims, who: str, path: str, saw: str = NOT_READ) -> str:
     return token
 
 
-def test_what_was_confirmed_must_be_there_once() -> None:
+def test_confirmed_saves_must_exist_once() -> None:
     """Missing and duplicate saves are found, but not superseded ones or those in a conflict
     copy."""
     claims = Claims()
@@ -30,7 +30,7 @@ def test_what_was_confirmed_must_be_there_once() -> None:
     assert claims.findings(doubled) == []
 
 
-def test_what_was_overwritten_unseen_is_found() -> None:
+def test_overwritten_versions_are_found() -> None:
     """A save is based on the version that was read, also through saves that were never sent."""
     claims = Claims()
     theirs = save(claims, "B", "a")

@@ -1,4 +1,4 @@
-"""Some fixed rounds of two machines that work in one folder over a bad network."""
+"""Fixed rounds of two machines that work in one folder over a bad network."""
 
 from collections.abc import Iterator
 

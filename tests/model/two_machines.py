@@ -1,10 +1,10 @@
-"""Two machines, one folder, a bad network: what was confirmed is kept, and nothing is made up.
+"""Two machines, one folder, a bad network: confirmed content is kept, and no other appears.
 
     python -m tests.model.two_machines --minutes 20 --seed 1
     python -m tests.model.two_machines --round 17
 
-A round is made by its number alone: who works on the two machines, with which profile, what they
-do, what fails meanwhile.  Prints what was done before each finding, and goes on.
+The number of a round determines it: the users of the two machines, the profile, the operations and
+the faults. Prints the operations before each finding, and continues.
 """
 
 import argparse
@@ -48,7 +48,7 @@ REFUSED = re.compile(r"refused(?: and is taken back)?: (.*)$")
 ALLOWED = (
     "refused", "reach", "offline", "answer", "reply", "came in between", "took a name",
     "deleted on the service", "newer version on the service", "stays on the service",
-    "holds something new", "is tried again", "two files of one name met",
+    "holds something new", "is retried", "two files of one name met",
     "renamed the file while it was sent", "deleted on the service while it was sent",
 )  # fmt: skip
 """Expected warnings; refusals are compared with the service's answers."""
@@ -69,8 +69,8 @@ FAULTS: tuple[dict[str, object], ...] = (
 )
 
 
-class CheckResult(AssertionError):
-    """Error that was found."""
+class Finding(AssertionError):
+    """Violation of a guarantee that a round has found."""
 
 
 @dataclass
@@ -197,7 +197,7 @@ class Round:
                     self._burst(steps)
                 self._end()
             except Exception as wrong:
-                found = "" if isinstance(wrong, CheckResult) else traceback.format_exc()
+                found = "" if isinstance(wrong, Finding) else traceback.format_exc()
                 findings.append(f"{wrong}\n{found}".strip())
             finally:
                 with suppress(AssertionError, OSError):
@@ -263,7 +263,7 @@ class Round:
         for thread in threads:
             thread.join(120)
         if any(thread.is_alive() for thread in threads):
-            raise CheckResult("a program hangs")
+            raise Finding("a program hangs")
         deployment.heal()
         self._web = deployment.person("bob").zone(self._zone)
         if death is not None:
@@ -361,7 +361,7 @@ class Round:
         try:
             eventually(self._agree, what="both machines show what the service has")
         except AssertionError as wrong:
-            raise CheckResult(f"no agreement: {self._differences()}") from wrong
+            raise Finding(f"no agreement: {self._differences()}") from wrong
         for side in self._sides:
             self._sync(side, final=True)
         allowed = {side.program.draft for side in self._sides if self.profile == "published"}
@@ -369,7 +369,7 @@ class Round:
         found = [f"a stray entry: {path}" for path in strays]
         found += self.claims.findings(self._service.histories(self._web.id))
         if found:
-            raise CheckResult("\n".join(found))
+            raise Finding("\n".join(found))
 
     def _sync(self, side: Side, *, final: bool) -> None:
         """Send everything that was saved; before the end, name changes may have been refused."""
@@ -383,7 +383,7 @@ class Round:
             with self._lock:
                 self.claims.sent(before)
         elif final or not answer.get("taken_back"):
-            raise CheckResult(f"sync of {side.who} exits with {answer.get('exit')}: {left}")
+            raise Finding(f"sync of {side.who} exits with {answer.get('exit')}: {left}")
 
     def _compare_refusals(self, side: Side) -> None:
         """Check that every reported refusal was an answer of the service."""
@@ -399,7 +399,7 @@ class Round:
         wrong += [("refused", each, "by nobody") for each in said
                   if not any(answer and answer in each for answer in side.said)]  # fmt: skip
         if wrong:
-            raise CheckResult(f"{side.who} says {wrong}; the service said {side.said[-20:]}")
+            raise Finding(f"{side.who} says {wrong}; the service said {side.said[-20:]}")
 
     def _complaints(self) -> list[str]:
         return [f"{side.who} logged {each}" for side in self._sides

@@ -1,0 +1,1 @@
+"""Deterministic simulation: several clients, a faulty network and disk, and a checker."""

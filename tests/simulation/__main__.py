@@ -1,0 +1,122 @@
+"""Simulate many weeks of work, or replay one.
+
+    python -m tests.simulation --seeds 10000             # from --first on, on all cores
+    python -m tests.simulation --minutes 60              # as many as fit
+    python -m tests.simulation --replay 17               # one seed, with its log
+    python -m tests.simulation --replay failed-17.txt    # a scenario that was kept
+    python -m tests.simulation --exhaustive 2            # all cases up to this length, and no seeds
+    python -m tests.simulation --exhaustive 3 --share 50 # of the longest ones, one of 50
+    python -m tests.simulation --planner                 # the planner alone, on all small inputs
+    python -m tests.simulation --replay 'both sandbox: die 10; rewrite left/one.txt'
+
+A failing seed is shortened and printed; `--keep DIR` keeps its scenario. The exit code is 1 if
+anything was found.
+"""
+
+import argparse
+import hashlib
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+from tests.simulation import exhaustive, planning
+from tests.simulation.run import Result, run
+from tests.simulation.scenario import draw, parse
+from tests.simulation.shrink import kind, shrink
+
+CHUNK = 25
+_now = time.perf_counter  # of the real clock, which a run replaces
+
+
+def _simulate(first: int) -> tuple[int, str, list[tuple[int, Result]]]:
+    """Run the seeds of a chunk; return its digest and the failed ones."""
+    failed, digest = [], hashlib.sha256()
+    for seed in range(first, first + CHUNK):
+        result = run(draw(seed))
+        digest.update(result.digest.encode())
+        if result.findings:
+            failed.append((seed, result))
+    return first, digest.hexdigest(), failed
+
+
+def _show(result: Result, *, log: bool) -> None:
+    for finding in result.findings:
+        print(f"FOUND {finding}")
+    if log:
+        print("\n".join(result.trace))
+    print(result.scenario.text(), flush=True)
+
+
+def _replay(what: str, *, shorten: float) -> int:
+    path = Path(what)
+    scenario = parse(path.read_text("utf-8")) if path.exists() else draw(int(what))
+    result = run(scenario)
+    if shorten and result.findings:
+        result = shrink(result, shorten, _now)
+    _show(result, log=True)
+    print(f"digest {result.digest}, {len(result.findings)} findings")
+    return bool(result.findings)
+
+
+def main() -> int:
+    """Run the command."""
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a run
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--minutes", type=float, help="run until this time is over")
+    parser.add_argument("--replay", metavar="SEED|FILE|CASE")
+    parser.add_argument("--shorten", type=float, default=60.0, metavar="SECONDS",
+                        help="time for shortening a failed scenario")  # fmt: skip
+    parser.add_argument("--exhaustive", type=int, nargs="?", const=2, metavar="LENGTH",
+                        help="run every sequence of up to so many operations")  # fmt: skip
+    parser.add_argument("--planner", action="store_true", help="run all small plans")
+    parser.add_argument("--share", type=int, default=1, metavar="N",
+                        help="of the longest sequences, run one of N")  # fmt: skip
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep failed scenarios here")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    if given.planner:
+        return planning.explore_all(given.jobs)
+    if given.exhaustive:
+        return exhaustive.explore(given.exhaustive, given.share, given.jobs, _now)
+    if given.replay and ": " in given.replay:
+        return exhaustive.replay(given.replay)
+    if given.replay:
+        return _replay(given.replay, shorten=given.shorten if "--shorten" in sys.argv else 0.0)
+    began = _now()
+    number = 1_000_000_000 if given.minutes else given.seeds
+    firsts = range(given.first, given.first + number, CHUNK)
+    ran, failures, kinds = 0, 0, dict[str, int]()
+    digests = dict[int, str]()
+    with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
+        for first, digest, failed in pool.imap_unordered(_simulate, firsts):
+            ran += CHUNK
+            digests[first] = digest
+            for seed, result in failed:
+                failures += 1
+                kinds[kind(result)] = kinds.get(kind(result), 0) + 1
+                print(f"seed {seed}: {kind(result)}", flush=True)
+                if kinds[kind(result)] == 1:
+                    shortest = shrink(result, given.shorten, _now)
+                    _show(shortest, log=False)
+                    if given.keep:
+                        given.keep.mkdir(parents=True, exist_ok=True)
+                        (given.keep / f"failed-{seed}.txt").write_text(shortest.scenario.text())
+            if given.minutes and _now() - began > given.minutes * 60:
+                pool.terminate()
+                break
+    whole = hashlib.sha256("".join(digests[each] for each in sorted(digests)).encode())
+    print(f"{ran} seeds in {_now() - began:.0f} s, {failures} with findings, "
+          f"digest {whole.hexdigest()[:16]}")  # fmt: skip
+    for what, times in sorted(kinds.items(), key=lambda each: -each[1]):
+        print(f"{times:6} {what}")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Checks of what the service has in the end, by what programs wrote and were told."""
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from tests.harness.fake_service import Node, World
+from tests.harness.virtual_mount import System, VirtualPath
+from tests.model.claims import Claims, head
+from tests.simulation import disk as disks
+from tests.simulation.posix_model import Model
+
+CALM_S = 200.0  # after which trouble has no effect any more
+RACE_S = 15.0  # between the look at an entry and its deletion
+UNCALLED_FOR = {
+    errno.EIO, errno.ETIMEDOUT, errno.ENETUNREACH, errno.EREMOTEIO, errno.EHOSTUNREACH,
+    errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED,
+}  # fmt: skip
+"""Errnos that no program gets while nothing is wrong."""
+DISK = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
+
+
+class Calm:
+    """Faults of one machine in progress; true if none was in the last CALM_S seconds."""
+
+    def __init__(self) -> None:
+        self._now: set[str] = set()
+        self._until = float("-inf")
+
+    def note(self, what: str, *, begins: bool) -> None:
+        """Record the begin or end of a fault."""
+        (self._now.add if begins else self._now.discard)(what)
+        self._until = trio.current_time()
+
+    def __bool__(self) -> bool:
+        return not self._now and trio.current_time() > self._until + CALM_S
+
+
+class WatchedSystem(System):
+    """System calls of one program, with checks of their results."""
+
+    def __init__(self, mount: Any, who: str) -> None:
+        super().__init__(mount)
+        self._who = who
+        self.calm = Calm()
+        self.model: Model | None = None
+        self.findings: list[str] = []
+        self.refused: set[str] = set()  # tokens of saves that close(2) refused
+        self._written: dict[int, bytes] = {}  # by descriptor, since the last fsync
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return the system call of that name."""
+        real = super().__getattr__(name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            plain: tuple[Any, ...] = tuple(
+                str(each) if isinstance(each, VirtualPath) else each for each in args
+            )
+            try:
+                result = real(*args, **options)
+            except OSError as wrong:
+                self._failed(name, plain, wrong.errno or 0)
+                raise
+            if name == "write":
+                self._written[plain[0]] = self._written.get(plain[0], b"") + plain[1]
+            elif name in ("close", "fsync"):
+                self._written.pop(plain[0], None)
+            if self.model is not None:
+                self.model.called(name, plain, result)
+            return result
+
+        return call
+
+    def _failed(self, name: str, args: tuple[Any, ...], number: int) -> None:
+        if name == "close" and number in DISK:
+            token = head(self._written.pop(args[0], b""))
+            self.refused |= {token} if token else set()
+        if self.calm and number in UNCALLED_FOR:
+            what = errno.errorcode.get(number, str(number))
+            self.findings.append(f"{self._who}: {name} {args[0]}: {what}, though nothing is wrong")
+        if self.model is not None:
+            self.model.failed(name, args, number, is_calm=bool(self.calm))
+
+
+class RecordedWorld(World):
+    """Deployment that knows when each version was made, and which machine deletes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made_s: dict[str, float] = {}  # by id of a version
+        self.removals: dict[str, float] = {}  # by machine: its last removal or rename
+        self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
+
+    def _add_version(self, node: Node, data: bytes, user: str) -> None:
+        super()._add_version(node, data, user)
+        self.made_s[node.versions[-1].id] = trio.current_time()
+
+    def delete(self, zone_id: str, entry_id: str, user: str) -> None:
+        """Move an entry to the trash, and note what nobody on that machine can have seen."""
+        present = [each for each in self.nodes.values() if each.versions and not each.trash_id]
+        super().delete(zone_id, entry_id, user)
+        disk = disks.CURRENT.get()
+        if disk is None:
+            return
+        who = disk.folder.name
+        asked_s = self.removals.get(who, float("-inf"))
+        for node in present:
+            newest = node.versions[-1]
+            made_s, token = self.made_s[newest.id], head(newest.data)
+            is_late = asked_s < made_s < trio.current_time() - RACE_S
+            if node.trash_id and is_late and newest.modified_by != user and token:
+                self.deleted_unseen.append((who, node.name, token))
+
+
+def torn(world: World, lines: Mapping[str, bytes]) -> list[str]:
+    """Return the versions that are not made of whole lines that programs wrote."""
+    found = []
+    for node in world.nodes.values():
+        for version in node.versions:
+            rest = version.data.replace(b"\0", b"")  # of a save that makes the file longer first
+            while rest:
+                line, _, after = rest.partition(b"\n")
+                token = head(line)
+                if token is None or lines.get(token) != line + b"\n":
+                    found.append(f"{node.name}: bytes that nobody wrote: {rest[:60]!r}")
+                    break
+                rest = after
+    return found
+
+
+def refused(world: World, tokens: set[str]) -> list[str]:
+    """Return the saves that were refused and are versions."""
+    versions = [(node, head(each.data)) for node in world.nodes.values() for each in node.versions]
+    return [f"{node.name}: {one} was refused, and is a version" for node, one in versions
+            if one in tokens]  # fmt: skip
+
+
+def unseen(world: RecordedWorld, claims: Claims) -> list[str]:
+    """Return the versions that were deleted by a machine on which nobody can have known them."""
+    deleted = [each for each in world.deleted_unseen if not claims.has_read(each[0], each[2])]
+    return [f"{path}: {who} deleted {token} unseen" for who, path, token in deleted]

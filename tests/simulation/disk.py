@@ -1,0 +1,205 @@
+"""Disks that fill up, fail and lose unsynced writes, and machines that die between two writes.
+
+`Disk` stands below one client's files, and `instrument` places it there: it replaces the functions
+of `os` that the stores use, and the commit of `zonedrive.db`. Calls of other files pass through.
+
+Model of a power cut: a file keeps what it had at its last fsync, and each block written since then
+is there or not. A name made, changed or removed since the folder's last fsync is there or not. Of a
+database, SQLite's own writes count as ordered: the write-ahead log loses a tail that was never
+synced. The next start is that of a rebooted machine.
+"""
+
+import errno
+import os
+import random
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from zonedrive.db import Database
+
+BLOCK = 4096
+WAL_HEADER, FRAME_HEADER, INDEX_HEADER = 32, 24, 48
+
+
+class Disk:
+    """Disk of one client."""
+
+    def __init__(self, folder: Path, numbers: random.Random, passed: Callable[[str], None]) -> None:
+        """Observe `folder`; `passed` is called at each write, and may raise."""
+        self.folder = folder
+        self.is_full = False
+        self.failing = 0.0  # probability of EIO for a write or fsync
+        self._numbers, self._passed = numbers, passed
+        self._synced: dict[int, bytes] = {}  # content by inode number at its last fsync
+        self._names: dict[Path, dict[str, int]] = {}  # of a folder at its last fsync
+        self.boots = 0
+
+    # ---- calls of the client ----
+
+    def before(self, what: str, *, grows: bool = False) -> None:
+        """Pass a step that changes the disk. Raises OSError if the disk refuses it."""
+        self._passed(what)
+        if grows and self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.failing and self._numbers.random() < self.failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def synced(self, descriptor: int) -> None:
+        """Note the state that an fsync made durable."""
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_dir():
+            self._names[path] = {each.name: each.stat().st_ino for each in path.iterdir()}
+        elif path.exists():
+            self._synced[os.fstat(descriptor).st_ino] = path.read_bytes()
+
+    # ---- a power cut ----
+
+    def cut_power(self, kept: Path) -> None:
+        """Remove from `kept`, a copy of the folder, the data that a power cut may destroy."""
+        self.boots += 1
+        for path in sorted(self.folder.rglob("*")):
+            there = kept / path.relative_to(self.folder)
+            if path.is_dir() or not there.exists():
+                continue
+            if path.name.endswith("-shm"):
+                there.unlink()
+            elif path.name.endswith("-wal"):
+                self._cut_log(path, there)
+            elif ".db" not in path.name:
+                self._cut_file(path, there)
+        for folder, names in self._names.items():
+            self._restore_names(folder, names, kept / folder.relative_to(self.folder))
+        self._names.clear()
+        self._synced.clear()
+
+    def _cut_log(self, path: Path, there: Path) -> None:
+        """Cut a write-ahead log at a place after its last fsync."""
+        now, before = there.read_bytes(), self._synced.get(path.stat().st_ino, b"")
+        least = _moved(path, now)
+        if now[:WAL_HEADER] != before[:WAL_HEADER]:  # the log restarted after SQLite had synced it
+            there.write_bytes(now[: self._numbers.randint(least, len(now))])
+            return
+        pairs = enumerate(zip(now, before, strict=False))
+        same = next((at for at, pair in pairs if pair[0] != pair[1]), min(len(now), len(before)))
+        place = self._numbers.randint(min(max(same, least), len(now)), len(now))
+        there.write_bytes(now[:place] + before[place:])
+
+    def _cut_file(self, path: Path, there: Path) -> None:
+        now, before = there.read_bytes(), self._synced.get(path.stat().st_ino)
+        if before is None and self._numbers.random() < 0.3:
+            there.unlink()  # its name was never synced either
+            return
+        before = before or b""
+        size = len(now) if before == now else self._numbers.choice((len(now), len(before)))
+        data = bytearray(size)
+        for start in range(0, size, BLOCK):
+            source = self._numbers.choice((now, before))
+            piece = source[start : min(start + BLOCK, size)]
+            data[start : start + len(piece)] = piece
+        there.write_bytes(data)
+
+    def _restore_names(self, folder: Path, names: dict[str, int], there: Path) -> None:
+        """Bring some removed names back."""
+        for name, number in sorted(names.items()):
+            lost = not (there / name).exists() and number in self._synced
+            if lost and there.exists() and self._numbers.random() < 0.5:
+                (there / name).write_bytes(self._synced[number])
+
+
+CURRENT: ContextVar[Disk | None] = ContextVar("disk", default=None)
+
+
+def _of(path: Any) -> Disk | None:
+    """Return the disk of a path or descriptor, None for files of no client."""
+    disk = CURRENT.get()
+    if disk is None or isinstance(path, int):
+        return disk
+    return disk if os.fspath(path).startswith(os.fspath(disk.folder)) else None
+
+
+@contextmanager
+def observing() -> Iterator[None]:
+    """Let the calls in the block pass to the real disk."""
+    token = CURRENT.set(None)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+@contextmanager
+def instrument() -> Iterator[None]:
+    """Put the disks below all clients of this process."""
+    real = {
+        name: getattr(os, name)
+        for name in ("pwrite", "pwritev", "ftruncate", "fsync", "link", "unlink", "replace",
+                     "rename", "copy_file_range", "statvfs")
+    }  # fmt: skip
+    commit = Database._commit
+    written: WeakKeyDictionary[Database, int] = WeakKeyDictionary()
+
+    def wrapped(name: str, *, grows: bool) -> Callable[..., Any]:
+        def call(first: Any, *args: Any, **options: Any) -> Any:
+            if (disk := _of(first)) is not None:
+                disk.before(name, grows=grows)
+            return real[name](first, *args, **options)
+
+        return call
+
+    def fsync(descriptor: int) -> None:
+        if (disk := CURRENT.get()) is not None:
+            disk.before("fsync")
+            disk.synced(descriptor)
+        real["fsync"](descriptor)
+
+    def statvfs(path: Any) -> os.statvfs_result:
+        found: os.statvfs_result = real["statvfs"](path)
+        disk = _of(path)
+        if disk is None or not disk.is_full:
+            return found
+        plain = list(found)
+        plain[3] = plain[4] = 0  # f_bfree and f_bavail
+        return os.statvfs_result(plain)
+
+    def committed(database: Database) -> None:
+        disk = CURRENT.get()
+        is_empty = written.get(database) == database.changes
+        if disk is not None and database._connection.in_transaction and not is_empty:
+            try:
+                disk.before("commit", grows=True)
+            except BaseException as wrong:
+                database._roll_back(wrong)
+                raise
+        commit(database)
+        written[database] = database.changes
+
+    for name in ("pwrite", "pwritev", "link", "copy_file_range"):
+        setattr(os, name, wrapped(name, grows=True))
+    for name in ("ftruncate", "unlink", "replace", "rename"):
+        setattr(os, name, wrapped(name, grows=False))
+    os.fsync, os.statvfs = fsync, statvfs  # type: ignore[assignment]
+    Database._commit = committed  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(os, name, function)
+        Database._commit = commit  # type: ignore[method-assign]
+
+
+def _moved(log: Path, content: bytes) -> int:
+    """Return the size of a log's part that SQLite has moved into the database, and so has synced.
+
+    The number of moved frames follows the two headers of the index.
+    """
+    index = log.with_name(f"{log.name.removesuffix('-wal')}-shm")
+    if len(content) < WAL_HEADER or not index.exists():
+        return 0
+    (frames,) = struct.unpack_from("=I", index.read_bytes(), 2 * INDEX_HEADER)
+    size = int.from_bytes(content[8:12], "big") + FRAME_HEADER
+    return min(WAL_HEADER + int(frames) * size, len(content)) if frames else 0

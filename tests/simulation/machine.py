@@ -1,0 +1,139 @@
+"""A client that can die between any two steps, on a disk and a connection of its own."""
+
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from tests.harness.fake_service import DOMAIN, World
+from tests.harness.in_process import Client, Killed
+from tests.simulation import disk as disks
+from tests.simulation.disk import Disk
+from tests.simulation.network import WEATHERS, SimulatedService
+
+ResultT = TypeVar("ResultT")
+
+
+class BootId:
+    """The kernel's identifier of the boot, as a client of this process reads it."""
+
+    def read_text(self, _encoding: str = "") -> str:
+        """Return the identifier on the current client's machine."""
+        disk = disks.CURRENT.get()
+        return str(uuid.UUID(int=disk.boots if disk is not None else 0))
+
+
+CLOCK_S: ContextVar[float] = ContextVar("clock", default=0.0)
+"""Seconds by which the clock of the current client is fast."""
+
+
+class Machine(Client):
+    """One person's computer; `name` is a letter."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        world: World,
+        nursery: trio.Nursery,
+        seed: int,
+        *,
+        user: str,
+        profile: str,
+        options: Mapping[str, str],
+    ) -> None:
+        super().__init__(folder, world, user=f"{user}@{DOMAIN}", profile=profile, options=options)
+        self.name = name
+        self.weather = WEATHERS["calm"]
+        numbers = random.Random(f"{seed} {name}")
+        self._seed = f"{seed} {name}"
+        self.disk = Disk(folder, random.Random(f"{seed} {name} disk"), self._passed)
+        self.fast_s = numbers.choice((0.0, 0.0, 5.0, -5.0, 3600.0, -3600.0))
+        self._nursery = nursery
+        self._left = -1  # steps until the death; negative: it lives on
+        self._is_power_cut = False
+        self.deaths = self.power_cuts = 0
+        self.lost_power: Callable[[], None] = lambda: None  # called at a power cut
+        self.turn = trio.Lock()  # of the one who starts it
+        self._ended.set()
+
+    def make_service(self) -> SimulatedService:
+        """Return a connection for the next start."""
+        self.connection = SimulatedService(
+            self.world, self.user, self.profile, f"{self._seed} {self.deaths}",
+            lambda: self.weather, self._passed, self._nursery,
+        )  # fmt: skip
+        return self.connection
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Let everything in the block happen on this machine."""
+        disk, clock = disks.CURRENT.set(self.disk), CLOCK_S.set(self.fast_s)
+        try:
+            yield
+        finally:
+            disks.CURRENT.reset(disk)
+            CLOCK_S.reset(clock)
+
+    async def boot(self) -> None:
+        """Start the client on the data of the previous one; the new one may die once more
+        meanwhile."""
+        with self.acting():
+            self.died_at, self._kept = "", None
+            await self.start(self._nursery)
+
+    def die_after(self, steps: int, *, is_power_cut: bool) -> None:
+        """Die after this number of steps."""
+        self._left, self._is_power_cut = steps, is_power_cut
+
+    def _passed(self, step: str) -> None:
+        """Count a step; raise Killed at the last one."""
+        if self.died_at:
+            raise Killed(step)
+        if self._left > 0:
+            self._left -= 1
+        elif self._left == 0:
+            self._end_life(step)
+            raise Killed(step)
+
+    def _end_life(self, step: str) -> None:
+        self._left = -1
+        self.deaths += 1
+        self.died_at = step
+        self.is_running = False
+        self._keep()
+        if self._is_power_cut:
+            assert self._kept is not None
+            self.disk.cut_power(self._kept)
+            self.power_cuts += 1
+            self.lost_power()
+        self.connection.is_dead = True
+        self._token.run_sync_soon(self._scope.cancel)
+
+    def die_now(self) -> None:
+        """Die immediately, if a death is planned and has not happened."""
+        if self._left >= 0 and self.is_running and not self.died_at:
+            self._end_life("await")
+
+    def _keep(self) -> None:
+        with disks.observing():
+            super()._keep()
+
+    def _bury(self) -> None:
+        with disks.observing():
+            super()._bury()
+
+    async def _run(self, task_status: trio.TaskStatus[None]) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        with self.acting():
+            await super()._run(task_status)
+
+    async def perform(self, work: Callable[..., Awaitable[ResultT]], *args: object) -> ResultT:
+        """Do the work of a program. Raises OSError."""
+        with self.acting():
+            return await self.call(work, *args)

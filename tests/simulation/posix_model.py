@@ -1,0 +1,254 @@
+"""A file system in a dictionary: what a program must see if nobody else works on the same files.
+
+`Model` follows the system calls of the only program in a zone, and says where an answer differs
+from that of a local disk. Where a call fails because of the network, the disk or a death, its
+effect is unknown, and so are the entries that it was about.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.harness.in_process import EXCHANGE
+
+REFUSALS = {
+    errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR, errno.EINVAL,
+    errno.EPERM, errno.EXDEV,
+}  # fmt: skip
+"""Errnos of calls that had no effect."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A file or a folder."""
+
+    data: bytes | None  # None: a folder
+    id: str = ""  # of an entry that was on the service at first
+    mtime_ns: int = 0  # 0: not looked at since the last change
+    is_known: bool = True  # False: its existence and content are unknown
+
+
+@dataclass(eq=False)
+class Descriptor:
+    """An open file."""
+
+    node: Node
+    flags: int
+    position: int = 0
+
+
+class Model:
+    """The names below one folder."""
+
+    def __init__(self, top: str, tree: Mapping[str, tuple[bytes | None, str]]) -> None:
+        """Begin with the content and service id of each path in `tree`."""
+        self._top = top
+        self._names = {path: Node(data, one) for path, (data, one) in tree.items()}
+        self._fds: dict[int, Descriptor] = {}
+        self._left: dict[str, Node] = {}  # by path: the file that had it, and was moved away
+        self.findings: list[str] = []
+        self.is_off = False  # after a power cut
+
+    def called(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        """Compare the result of a system call."""
+        if not self.is_off and (check := getattr(self, f"_{name}", None)) is not None:
+            check(result, *args)
+
+    def failed(self, name: str, args: tuple[Any, ...], number: int, *, is_calm: bool) -> None:
+        """Compare the errno of a system call."""
+        if self.is_off:
+            return
+        paths = [self._inside(each) for each in args if isinstance(each, str)]
+        if name not in ("rename", "open", "unlink", "mkdir", "rmdir", "lstat", "listdir"):
+            paths = []
+        nodes = [self._names.get(path) for path in paths]
+        if number not in REFUSALS:
+            if is_calm:
+                self._differs(name, args, errno.errorcode.get(number, str(number)))
+            self._unknown(paths)
+            for each in args:
+                if isinstance(each, int) and each in self._fds:
+                    self._fds[each].node.is_known = False
+            if name == "close":
+                self._fds.pop(args[0], None)
+            return
+        if number == errno.ENOENT:
+            self._missing(name, args, paths)
+        elif number == errno.EEXIST and paths[0] and nodes[0] is None:
+            self._differs(name, args, "EEXIST, but there is none")
+        elif number == errno.ENOTEMPTY and name == "rmdir" and not self._children(paths[0]):
+            self._differs(name, args, "ENOTEMPTY, but it is empty")
+
+    def final(self, there: Mapping[str, bytes | None], ids: Mapping[str, str]) -> list[str]:
+        """Compare what the service has in the end; return all findings."""
+        if self.is_off:
+            return self.findings
+        for path, node in sorted(self._names.items()):
+            if not self._is_known(path):
+                continue
+            if path.endswith("~"):
+                continue  # stays on the machine
+            if path not in there:
+                self.findings.append(f"alone: {path} is not on the service")
+            elif there[path] != node.data:
+                self.findings.append(f"alone: {path} has another content on the service")
+            elif node.id and node.data is not None and ids[path] != node.id:
+                self.findings.append(f"alone: {path} has lost its history")
+        for path in sorted(there.keys() - self._names.keys()):
+            self.findings.append(f"alone: {path} is on the service, but not here")
+        return self.findings
+
+    # ---- calls with a result ----
+
+    def _open(self, fd: int, path: str, flags: int, _mode: int = 0) -> None:
+        path = self._inside(path)
+        node = self._names.get(path)
+        if node is None:
+            if not flags & os.O_CREAT:
+                self._differs("open", (path,), "success, but there is none")
+            node = self._names[path] = Node(b"")
+            self._taken_over(path)
+        if flags & os.O_TRUNC and node.data is not None:
+            node.data, node.mtime_ns, node.is_known = b"", 0, True
+        self._fds[fd] = Descriptor(node, flags)
+
+    def _close(self, _none: None, fd: int) -> None:
+        self._fds.pop(fd, None)
+
+    def _read(self, data: bytes, fd: int, size: int) -> None:
+        file = self._fds[fd]
+        wanted = (file.node.data or b"")[file.position : file.position + size]
+        if file.node.is_known and data != wanted:
+            path = next((one for one, node in self._names.items() if node is file.node), "?")
+            self._differs("read", (path,), f"{data[-60:]!r} instead of {wanted[-60:]!r}")
+        file.position += len(data)
+
+    def _write(self, count: int, fd: int, data: bytes) -> None:
+        file = self._fds[fd]
+        before = file.node.data or b""
+        at = len(before) if file.flags & os.O_APPEND else file.position
+        before = before.ljust(at, b"\0")
+        file.node.data = before[:at] + data[:count] + before[at + count :]
+        file.node.mtime_ns = 0
+        file.position = at + count
+
+    def _lseek(self, position: int, fd: int, *_args: int) -> None:
+        self._fds[fd].position = position
+
+    def _ftruncate(self, _none: None, fd: int, size: int) -> None:
+        node = self._fds[fd].node
+        if len(node.data or b"") != size:
+            node.data = (node.data or b"")[:size].ljust(size, b"\0")
+            node.mtime_ns = 0
+
+    def _fstat(self, found: os.stat_result, fd: int) -> None:
+        self._compare_stat(self._fds[fd].node, found, f"descriptor {fd}")
+
+    def _lstat(self, found: os.stat_result, path: str) -> None:
+        path = self._inside(path)
+        node = self._names.get(path)
+        if node is None:
+            self._differs("lstat", (path,), "success, but there is none")
+        elif self._is_known(path) and stat.S_ISDIR(found.st_mode) != (node.data is None):
+            self._differs("lstat", (path,), "another kind of entry")
+        else:
+            self._compare_stat(node, found, path)
+
+    def _compare_stat(self, node: Node, found: os.stat_result, path: str) -> None:
+        if node.data is None or not node.is_known:
+            return
+        if found.st_size != len(node.data):
+            self._differs("stat", (path,), f"size {found.st_size}, not {len(node.data)}")
+        if any(file.node is node for file in self._fds.values()):
+            return
+        if node.mtime_ns and found.st_mtime_ns != node.mtime_ns:
+            self._differs("stat", (path,), "another mtime, but nothing was written")
+        node.mtime_ns = found.st_mtime_ns
+
+    def _listdir(self, names: list[str], path: str) -> None:
+        path = self._inside(path)
+        children = self._children(path)
+        known = {one.rpartition("/")[2] for one in children if self._is_known(one)}
+        every = {one.rpartition("/")[2] for one in children}
+        if known - set(names):
+            self._differs("listdir", (path,), f"{sorted(known - set(names))} are missing")
+        if set(names) - every:
+            self._differs("listdir", (path,), f"{sorted(set(names) - every)} are strange")
+
+    def _rename(self, _none: None, old: str, new: str, flags: int = 0) -> None:
+        old, new = self._inside(old), self._inside(new)
+        if old == new:
+            return
+        moved, replaced = self._taken(old), self._taken(new)
+        self._names |= {new + path: node for path, node in moved.items()}
+        if flags == EXCHANGE:
+            self._names |= {old + path: node for path, node in replaced.items()}
+            for node in (*moved.values(), *replaced.values()):
+                node.id = ""  # of which one it is, depends on when each was sent
+            return
+        self._taken_over(new)
+        file, former = moved.get(""), replaced.get("")
+        if file is not None and former is not None:  # only one of two histories continues
+            file.id = former.id if former.is_known and not file.id else ""
+        elif file is not None:
+            self._left[old] = file
+
+    def _unlink(self, _none: None, path: str) -> None:
+        self._taken(self._inside(path))
+
+    def _rmdir(self, _none: None, path: str) -> None:
+        self._taken(self._inside(path))
+
+    def _mkdir(self, _none: None, path: str, _mode: int = 0) -> None:
+        self._names[self._inside(path)] = Node(None)
+
+    # ---- inside ----
+
+    def _inside(self, path: str) -> str:
+        return path.removeprefix(self._top).lstrip("/")
+
+    def _taken(self, path: str) -> dict[str, Node]:
+        """Remove an entry with all below it; return them by the rest of their paths."""
+        below = [one for one in self._names if one == path or one.startswith(f"{path}/")]
+        return {one[len(path) :]: self._names.pop(one) for one in below}
+
+    def _taken_over(self, path: str) -> None:
+        """Note that a new file may continue the history of the one that was moved away."""
+        if path in self._left:
+            self._left.pop(path).id = ""
+
+    def _children(self, path: str) -> list[str]:
+        return [one for one in self._names if one and one.rpartition("/")[0] == path]
+
+    def _is_known(self, path: str) -> bool:
+        parts = path.split("/")
+        above = (self._names.get("/".join(parts[: number + 1])) for number in range(len(parts)))
+        return all(node is not None and node.is_known for node in above)
+
+    def _unknown(self, paths: list[str]) -> None:
+        for path in paths:
+            for one in [*self._names]:
+                if one == path or one.startswith(f"{path}/"):
+                    self._names[one].is_known = False
+            self._names.setdefault(path, Node(b"", is_known=False))
+
+    def _missing(self, name: str, args: tuple[Any, ...], paths: list[str]) -> None:
+        """Report an ENOENT although all entries that the call needs exist."""
+        if not paths:
+            return
+        parents = [path.rpartition("/")[0] for path in paths[1:] or paths]
+        needed = [paths[0]] if name != "mkdir" else []
+        needed += [paths[1]] if name == "rename" and args[2:] == (EXCHANGE,) else []
+        if name == "open" and args[1] & os.O_CREAT:
+            needed = []
+        if all(self._is_known(one) for one in (*needed, *(each for each in parents if each))):
+            self._differs(name, args, "ENOENT, but it is there")
+        elif len(paths) == 1 and paths[0] in self._names and not self._names[paths[0]].is_known:
+            del self._names[paths[0]]
+
+    def _differs(self, name: str, args: tuple[Any, ...], what: str) -> None:
+        shown = " ".join(str(each) for each in args if isinstance(each, str))
+        self.findings.append(f"alone: {name} {shown}: {what}")

@@ -1,0 +1,670 @@
+"""One run: people work on several machines while networks, disks and machines fail.
+
+At the end all faults are cleared: everything is sent, and the checker compares what programs were
+told with the service's versions and with what each machine shows.
+"""
+
+import contextlib
+import contextvars
+import errno
+import hashlib
+import logging
+import re
+import socket
+import tempfile
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import outcome
+import trio
+from greenlet import getcurrent, greenlet
+
+from tests.harness.fake_service import DOMAIN, Coworker
+from tests.harness.in_process import EXCHANGE, Client, VirtualTime
+from tests.harness.virtual_mount import LEVELS, ZONE, System, VirtualPath
+from tests.model.claims import NOT_READ, Claims, History, head
+from tests.model.programs import ASIDE, FOLDERS, NAMES, Program, Trace
+from tests.simulation import checker
+from tests.simulation import disk as disks
+from tests.simulation.checker import RecordedWorld, WatchedSystem
+from tests.simulation.machine import CLOCK_S, BootId, Machine
+from tests.simulation.network import WEATHERS
+from tests.simulation.posix_model import Model
+from tests.simulation.scenario import MACHINES, WEB, Scenario, Step
+from zonedrive.content import cache as cache_module
+from zonedrive.fuse.deadline import DEADLINE
+from zonedrive.sandbox.errors import ApiError
+from zonedrive.state import recovery
+
+ResultT = TypeVar("ResultT")
+FOLDER = "shared"
+RESCUED = "rescued"
+SYNC_S = 120.0  # virtual seconds for sending everything
+PEACE_S = 120.0  # virtual seconds after which machines must show what the service has
+LONGEST_S = 3 * DEADLINE  # of one operation of a program, which is several calls
+LOOK_S = 5.0  # between two looks at what they show
+HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end any more
+DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
+TABLE = re.compile("(the outbox|a request) went from")  # a transition that is in no table
+DISK_STEPS, ENDS = ("full", "room", "failing", "sound"), ("room", "sound", "resume", "pause")
+REMOVING = {
+    "save_over", "aside", "aside_for_a_moment", "rename", "swap", "unlink", "remove_folder",
+    "move_folder", "save_beside_backup",
+}  # fmt: skip
+BACKUP = "~"
+COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
+
+
+class Finding(AssertionError):
+    """Violation of a guarantee."""
+
+
+@dataclass
+class Result:
+    """Outcome of one run."""
+
+    scenario: Scenario
+    findings: list[str]
+    trace: list[str]
+    digest: str
+    done: Counter[str] = field(default_factory=Counter)
+
+
+class SimulatedProgram(Program):
+    """Program whose system calls go to a machine of the simulation."""
+
+    system: System
+    settle_s: float
+    expected: set[int]  # errnos of a disk that is full or fails
+    lines: dict[str, bytes]  # by token, of all programs
+    world: RecordedWorld
+
+    def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
+        count = len(self.wrong)
+        super().do(verb, path, other, padding)
+        if verb in REMOVING:
+            self.world.removals[self.who] = trio.current_time()
+        self.wrong[count:] = [
+            each
+            for each in self.wrong[count:]
+            if not any(f"OSError({number}," in each for number in self.expected)
+        ]
+
+    def list_all(self, path: str, other: str, padding: int) -> None:
+        for _ in self.folder.rglob("*"):
+            pass
+
+    def save_synced(self, path: str, other: str, padding: int) -> None:
+        """Truncate, write and wait for the disk."""
+        token, line = self._begin(NOT_READ, padding)
+        with (self.folder / path).open("wb") as file:
+            file.write(line)
+            file.flush()
+            self.system.fsync(file.fileno())
+        self._saved(path, token)
+        self._claims.flushed(self.who, path, token)
+
+    def write_on(self, path: str, other: str, padding: int) -> None:
+        """Append a line, wait for the disk, and append more through the same descriptor."""
+        with (self.folder / path).open("ab", buffering=0) as file:
+            token, line = self._begin(NOT_READ, padding)
+            file.write(line)
+            self.system.fsync(file.fileno())
+            self._saved(path, token)
+            self._claims.flushed(self.who, path, token)
+            token, line = self._begin(NOT_READ, padding)
+            file.write(line)
+        self._saved(path, token)
+
+    def save_slowly(self, path: str, other: str, padding: int) -> None:
+        """Read the file, and keep it open for a while before writing and before the close."""
+        with (self.folder / path).open("r+b", buffering=0) as file:
+            saw = self._read(path, file.read())
+            _sleep(padding % 7)
+            token, line = self._begin(saw, padding)
+            file.seek(0)
+            file.write(line)
+            file.truncate(len(line))
+            if padding % 2:
+                self.system.fsync(file.fileno())
+            _sleep(padding % 5)
+        self._saved(path, token)
+
+    def save_shorter(self, path: str, other: str, padding: int) -> None:
+        """Append to a file, wait for the disk, and cut the file in front of its former content."""
+        with (self.folder / path).open("r+b", buffering=0) as file:
+            saw = self._read(path, file.read())
+            token, line = self._begin(saw, padding)
+            file.write(b"\0" * 5000)
+            self.system.fsync(file.fileno())
+            file.truncate(0)
+            file.seek(0)
+            file.write(line)
+        self._saved(path, token)
+
+    def save_beside_backup(self, path: str, other: str, padding: int) -> None:
+        """Rename the file to a backup name, which stays on the machine, and write a new file."""
+        backup = path + BACKUP
+        with contextlib.suppress(FileNotFoundError):
+            self.rename(path, backup, 0)
+            self._removed(backup)
+        self.save(path, "", padding)
+        if padding % 2:
+            with contextlib.suppress(FileNotFoundError):
+                (self.folder / backup).unlink()
+
+    def swap(self, path: str, other: str, padding: int) -> None:
+        self._note_ids(path, other)
+        self._claims.swapped(self.who, path, other)
+        self.system.rename(self.folder / path, self.folder / other, EXCHANGE)
+
+    def _note_ids(self, *paths: str) -> None:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
+                self._claims.moved.add(found.decode())
+
+    def _begin(self, saw: str, padding: int) -> tuple[str, bytes]:
+        token, line = super()._begin(saw, padding)
+        self._last, self._begun_s = token, trio.current_time()
+        self.lines[token] = line
+        return token, line
+
+    def _rename(self, old: Any, new: Any) -> None:  # type: ignore[override]
+        if old.name == self.draft and trio.current_time() > self._begun_s + self.settle_s:
+            self._claims.copied.add(self._last)  # the temporary file may have been sent
+        old.rename(new)
+
+
+def _sleep(seconds: float) -> None:
+    """Let a program wait, in virtual time."""
+    if seconds:
+        getcurrent().parent.switch(partial(trio.sleep, seconds))
+
+
+class Complaints(logging.Handler):
+    """Errors that the clients log."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(logging.INFO)
+        self.entries: list[str] = []
+        self._trace = trace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep an entry; errors with a traceback are findings."""
+        disk = disks.CURRENT.get()
+        who = "?" if disk is None else disk.folder.name
+        text = logging.Formatter("%(levelname)s %(message)s").format(record)
+        self._trace.note(f"{who}.", text)
+        if record.levelno >= logging.ERROR and (record.exc_info or TABLE.search(text)):
+            self.entries.append(f"{who} logged {text}")
+
+
+class Mount:
+    """Members of a mount that `System` needs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.client: Client = machine
+        self._machine = machine
+
+    def call(self, work: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
+        """Make a system call."""
+        found: outcome.Outcome[ResultT] = getcurrent().parent.switch(
+            partial(self._machine.perform, work, *args)
+        )
+        return found.unwrap()
+
+
+class Run:
+    """One run of a scenario."""
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario, self._folder = scenario, folder
+        self.trace, self.claims = Trace(), Claims()
+        self.findings: list[str] = []
+        self.done: Counter[str] = Counter()
+        self._rescued = 0
+        self._doing: dict[str, str] = {}
+        self.world = RecordedWorld()
+        people = {f"{name}@{DOMAIN}": level for name, level in LEVELS.items()}
+        self._zone = self.world.add_zone(ZONE, people)
+        self._web = Coworker(self.world, f"bob@{DOMAIN}", self._zone)
+        self.machines: dict[str, Machine] = {}
+        self._programs: dict[str, SimulatedProgram] = {}
+        self._systems: dict[str, WatchedSystem] = {}
+        self._lines: dict[str, bytes] = {}
+
+    async def play(self) -> None:
+        """Play the scenario."""
+        async with trio.open_nursery() as nursery:
+            try:
+                await self._begin(nursery)
+                self._began = trio.current_time()
+                last_s = max((step.at_s for step in self.scenario.steps), default=0.0)
+                with trio.move_on_after(last_s + HANGING_S) as scope:
+                    async with trio.open_nursery() as actors:
+                        for who in dict.fromkeys(step.who for step in self.scenario.steps):
+                            actors.start_soon(self._act, who)
+                if scope.cancelled_caught:
+                    raise Finding(f"these do not end: {sorted(self._doing.items())}")
+                with trio.move_on_after(HANGING_S) as scope:
+                    await self._end()
+                if scope.cancelled_caught:
+                    raise Finding("the end does not come")
+            except Finding as found:
+                self.findings.append(str(found))
+            for machine in self.machines.values():
+                if machine.is_running:
+                    with contextlib.suppress(OSError):
+                        await machine.stop()
+            nursery.cancel_scope.cancel()
+        for system in self._systems.values():
+            self.findings += system.findings
+        for program in self._programs.values():
+            self.findings += program.wrong
+            self.done += program.done
+
+    # ---- the days ----
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        scenario = self.scenario
+        self._web.make_folder(FOLDER)
+        for folder in FOLDERS[1:]:
+            self._web.make_folder(f"{FOLDER}/{folder}")
+        for path in scenario.planted:
+            self._web_writes(path)
+        options = dict(each.split("=") for each in scenario.options)
+        for name, user in zip(MACHINES, scenario.users, strict=False):
+            place = self._folder / name
+            place.mkdir()
+            machine = Machine(
+                name, place, self.world, nursery, scenario.seed,
+                user=user, profile=scenario.profile, options=options,
+            )  # fmt: skip
+            machine.lost_power = partial(self._lose_power, name)
+            self.machines[name] = machine
+            system = self._systems[name] = WatchedSystem(Mount(machine), name)
+            root = VirtualPath(system, PurePosixPath(ZONE, FOLDER))
+            program = SimulatedProgram(name, root, self.claims, threading.Lock(), self.trace)  # type: ignore[arg-type]
+            program.system, program.lines, program.world = system, self._lines, self.world
+            troubles = {
+                step.verb for step in scenario.steps if step.who in (f"{name}~", f"{name}!")
+            }
+            program.troubled = bool(troubles)
+            program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
+            if scenario.profile == "published":
+                program.expected = program.expected | {errno.EXDEV}
+            program.settle_s = machine.settings.settle
+            self._programs[name] = program
+            await machine.boot()
+        if len(self.machines) == 1 and all(step.who != WEB for step in scenario.steps):
+            tree = {path: (content, self._id(path)) for path, content in self._there().items()}
+            self._systems["A"].model = Model(f"{ZONE}/{FOLDER}", tree)
+
+    def _id(self, path: str) -> str:
+        return self._web.entry_id(f"{FOLDER}/{path}")
+
+    async def _act(self, who: str) -> None:
+        """Do the steps of one actor, one after the other."""
+        for step in [each for each in self.scenario.steps if each.who == who]:
+            await trio.sleep_until(self._began + step.at_s)
+            self._doing[who] = str(step)
+            if who == WEB:
+                self._web_works(step)
+            elif who.endswith("~"):
+                self._change_weather(self.machines[who[0]], step)
+            elif who.endswith("!"):
+                await self._change_life(self.machines[who[0]], step)
+            else:
+                await self._work(who, step)
+            del self._doing[who]
+
+    async def _work(self, who: str, step: Step) -> None:
+        machine, program = self.machines[who], self._programs[who]
+        if not machine.is_running:
+            await self._revive(machine)
+        path, other, padding = step.arguments
+        began = trio.current_time()
+        with machine.acting():
+            await _ran(program.do, step.verb, path, other, int(padding))
+        took = trio.current_time() - began
+        if took > LONGEST_S:
+            self.findings.append(f"{who}: {step.verb} {path} took {took:.0f} s")
+
+    async def _revive(self, machine: Machine) -> None:
+        """Start a dead machine; it may die again on the way."""
+        async with machine.turn:
+            while not machine.is_running:
+                await machine.ended()
+                self.trace.note(machine.name, "starts")
+                await machine.boot()
+
+    def _lose_power(self, name: str) -> None:
+        self.claims.forget(name)
+        if (model := self._systems[name].model) is not None:
+            model.is_off = True
+
+    def _change_weather(self, machine: Machine, step: Step) -> None:
+        self.trace.note(step.who, step.verb)
+        self._systems[machine.name].calm.note("weather", begins=step.verb != "calm")
+        machine.weather = WEATHERS[step.verb]
+        if step.verb == "calm" and machine.is_running:
+            machine.service.link.recheck()
+
+    async def _change_life(self, machine: Machine, step: Step) -> None:
+        self.trace.note(step.who, f"{step.verb} {' '.join(step.arguments)}")
+        calm = self._systems[machine.name].calm
+        calm.note("disk" if step.verb in DISK_STEPS else step.verb, begins=step.verb not in ENDS)
+        match step.verb:
+            case "die" | "power":
+                machine.die_after(int(step.arguments[0]), is_power_cut=step.verb == "power")
+                await trio.sleep(20)
+                machine.die_now()
+                await self._revive(machine)
+            case "restart":
+                if machine.is_running:
+                    await machine.stop()
+                await self._revive(machine)
+            case "pause" | "resume":
+                with contextlib.suppress(OSError):
+                    await machine.perform(partial(machine.command, step.verb))
+            case "full" | "room":
+                machine.disk.is_full = step.verb == "full"
+            case "failing" | "sound":
+                machine.disk.failing = 0.05 if step.verb == "failing" else 0.0
+        if step.verb in ("die", "power", "restart"):
+            calm.note(step.verb, begins=False)
+
+    # ---- somebody at a browser ----
+
+    def _web_writes(self, path: str) -> None:
+        token, line = self.claims.begin(WEB, NOT_READ)
+        self._lines[token] = line
+        self._web.write(f"{FOLDER}/{path}", line)
+        self.claims.saved(WEB, path, token)
+        self.trace.note(WEB, f"saved {token} at {path}")
+
+    def _web_works(self, step: Step) -> None:
+        """Write, rename, remove or restore an entry as a person in a browser."""
+        path, other = step.arguments
+        self.trace.note(WEB, f"{step.verb} {path} {other}")
+        with contextlib.suppress(AssertionError, ApiError):  # not there, taken, in a lost folder
+            match step.verb:
+                case "write":
+                    self._web_writes(path)
+                case "move":
+                    self.claims.renamed(WEB, path, other)
+                    self._web.move(f"{FOLDER}/{path}", f"{FOLDER}/{other}")
+                case "delete":
+                    self._web.delete(f"{FOLDER}/{path}")
+                case "restore":
+                    if trash := self._web.trash():
+                        self._web.restore(trash[-1]["id"])
+                case "move_folder":
+                    old, new = str(PurePosixPath(path).parent), str(PurePosixPath(other).parent)
+                    if old != ".":
+                        self.claims.renamed(WEB, old, f"{new}/moved")
+                        self._web.move(f"{FOLDER}/{old}", f"{FOLDER}/{new}/moved")
+                case "delete_folder":
+                    folder = PurePosixPath(path).parent
+                    if str(folder) != ".":
+                        self._web.delete(f"{FOLDER}/{folder}")
+
+    # ---- the end ----
+
+    async def _end(self) -> None:
+        for name, machine in self.machines.items():
+            machine.weather = WEATHERS["calm"]
+            machine.disk.is_full, machine.disk.failing = False, 0.0
+            machine.die_after(-1, is_power_cut=False)
+            await self._revive(machine)
+            with trio.move_on_after(PEACE_S):
+                while machine.service.link.state != "online":
+                    machine.service.link.recheck()
+                    await trio.sleep(1)
+            await machine.perform(partial(machine.command, "resume"))
+            program = self._programs[name]
+            program.troubled = False
+            with machine.acting(), contextlib.suppress(OSError):
+                await _ran(program.clean_up)
+        self.trace.note("-", "peace")
+        for final in (False, False, True):
+            for name in self.machines:
+                await self._sync(name, final=final)
+        deadline = trio.current_time() + PEACE_S
+        while not await self._agree():
+            if trio.current_time() > deadline:
+                raise Finding(f"no agreement: {await self._differences()}")
+            await trio.sleep(LOOK_S)
+        for name in self.machines:
+            await self._sync(name, final=True)
+        allowed = {each.draft for each in self._programs.values()}
+        allowed = allowed if self.scenario.profile == "published" else set()
+        for path in self._there():
+            if not _expected(path, allowed):
+                self.findings.append(f"a stray entry: {path}")
+        self.findings += self.claims.findings(self._histories())
+        self.findings += self._twice()
+        await self._check()
+
+    async def _check(self) -> None:
+        """Compare the service with what programs wrote, and were told."""
+        there = self._there()
+        self.findings += checker.torn(self.world, self._lines)
+        for system in self._systems.values():
+            self.findings += checker.refused(self.world, system.refused)
+            if system.model is not None:
+                ids = {path: self._id(path) for path in there}
+                self.findings += system.model.final(there, ids)
+        self.findings += checker.unseen(self.world, self.claims)
+        if not any(machine.power_cuts for machine in self.machines.values()):
+            self.findings += await self._unlisted(there)
+
+    async def _unlisted(self, there: Mapping[str, bytes | None]) -> list[str]:
+        """Return the conflict copies that the command lists on no machine."""
+        listed = set()
+        for machine in self.machines.values():
+            answer = await machine.perform(partial(machine.command, "conflicts"))
+            listed |= {PurePosixPath(each["path"]).name for each in answer["conflicts"]}
+        names = {path: PurePosixPath(path).name for path in there}
+        said = [f"the conflict copy {path} is not listed" for path, name in names.items()
+                if COPY.search(name) and name not in listed]  # fmt: skip
+        if all(step.verb != "move_folder" for step in self.scenario.steps):
+            said += [f"a folder is in conflict: {path}" for path, name in names.items()
+                     if COPY.search(name) and there[path] is None]  # fmt: skip
+        return said
+
+    async def _sync(self, name: str, *, final: bool) -> None:
+        machine = self.machines[name]
+        before = self.claims.here(name)
+        answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
+        self.trace.note(name, f"sync exits with {answer.get('exit')}")
+        if answer.get("exit") and await self._follow(machine, answer.get("failed") or ()):
+            before = self.claims.here(name)
+            answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
+        left = {key: answer.get(key) for key in ("reason", "left", "failed", "lost", "taken_back")}
+        if answer.get("exit") == 0:
+            self.claims.sent(before)
+        elif final or not answer.get("taken_back"):
+            raise Finding(f"sync of {name} exits with {answer.get('exit')}: {left}")
+
+    async def _follow(self, machine: Machine, failed: Iterable[dict[str, str]]) -> bool:
+        """Do what the errors of rejected uploads ask a person to do; return False for others."""
+        done = False
+        for one in failed:
+            path, done = one["path"], True
+            self.trace.note(machine.name, f"{path}: {one['error']}")
+            if "are damaged" in one["error"] and machine.power_cuts:  # they were never synced
+                await self._repair(machine, path.removeprefix(f"{ZONE}/{FOLDER}/"))
+            elif "its folder was deleted" in one["error"]:
+                self._rescued += 1
+                place = f"{RESCUED}-{self._rescued}.txt"
+                old = path.removeprefix(f"{ZONE}/{FOLDER}/")
+                self.claims.renamed(machine.name, old, place)
+                await machine.perform(machine.kernel.rename, path, f"{ZONE}/{FOLDER}/{place}")
+            else:
+                return False
+        return done
+
+    async def _repair(self, machine: Machine, path: str) -> None:
+        """Delete a file, or save it again where the profile cannot delete."""
+        program = self._programs[machine.name]
+        verb = "save" if self.scenario.profile == "published" else "unlink"
+        with machine.acting():
+            await _ran(program.do, verb, path, "", 9)
+
+    def _there(self) -> dict[str, bytes | None]:
+        if self._web.find(FOLDER) is None:
+            return {}
+        tree = self._web.tree(FOLDER)
+        return {path.removeprefix(f"{FOLDER}/"): content for path, content in tree.items()}
+
+    async def _agree(self) -> bool:
+        there = self._there()
+        for name in self.machines:
+            if await self._here(name, there) != there:
+                return False
+        return True
+
+    async def _here(self, name: str, there: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+        """Return what a machine shows, without the names that stay on it.
+
+        If the machine died between the two steps of a save, the backup stands for the file.
+        """
+        root: Any = self._programs[name].folder
+        machine, found = self.machines[name], dict[str, bytes | None]()
+
+        def walk(folder: VirtualPath) -> None:
+            paths = []
+            with contextlib.suppress(FileNotFoundError):  # somebody removed the folder meanwhile
+                paths = sorted(folder.iterdir())
+            for path in paths:
+                try:
+                    is_folder = path.is_dir()
+                    content = None if is_folder else path.read_bytes()
+                except OSError as wrong:
+                    is_folder, content = False, f"{wrong.strerror}".encode()
+                found[str(path.relative_to(root))] = content
+                if is_folder:
+                    walk(path)
+
+        with machine.acting():
+            await _ran(walk, root)
+        for backup in [each for each in found if each.endswith(BACKUP)]:
+            del found[backup]
+            original = backup.removesuffix(BACKUP)
+            if machine.deaths and original in there:
+                found.setdefault(original, there[original])
+        return found
+
+    async def _differences(self) -> str:
+        there, said = self._there(), []
+        for name in self.machines:
+            here = await self._here(name, there)
+            for path in sorted(here.keys() | there.keys()):
+                one, other = here.get(path, b"(none)"), there.get(path, b"(none)")
+                if one != other:
+                    said.append(f"{name} {path}: {_short(one)}, the service {_short(other)}")
+        return "; ".join(said)
+
+    def _histories(self) -> list[History]:
+        """Return every file that ever was in the zone."""
+        nodes = self.world.nodes
+        found = []
+        for node in nodes.values():
+            if node.folder:
+                continue
+            above, path = nodes[node.parent_id], node.name
+            while above.parent_id:
+                above, path = nodes[above.parent_id], f"{above.name}/{path}"
+            tokens = tuple(head(version.data) for version in node.versions)
+            if node.trash_id not in ("", node.id):
+                # Deleted with its folder: if the reply was lost, it is sent again as a new file.
+                self.claims.copied |= {token for token in tokens if token is not None}
+            found.append(History(node.id, path, tokens))
+        return found
+
+    def _twice(self) -> list[str]:
+        """Return saves that are several versions of one file."""
+        said = []
+        for history in self._histories():
+            for token, times in Counter(history.tokens).items():
+                if token is not None and times > 1 and token not in self.claims.copied:
+                    said.append(f"{history.path}: {token} is {times} versions")
+        return said
+
+
+async def _ran(work: Callable[..., ResultT], *args: Any) -> ResultT:
+    """Run a program; while it waits for a system call, all other tasks continue."""
+    program = greenlet(partial(work, *args))
+    program.gr_context = contextvars.copy_context()
+    found = program.switch()
+    while not program.dead:
+        found = program.switch(await outcome.acapture(found))
+    return found  # type: ignore[no-any-return]
+
+
+def _short(content: bytes | None) -> str:
+    if content is None:
+        return "a folder"
+    return f"{len(content)} bytes of {head(content)}" if head(content) else repr(content[:60])
+
+
+def _expected(path: str, allowed: set[str]) -> bool:
+    """Return True if an entry of that name was requested, or is a conflict copy of one."""
+    folder, _, name = COPY.sub("", path).rpartition("/")
+    known = {part for each in FOLDERS for part in each.split("/") if part} | {"moved"}
+    if name.startswith(RESCUED):
+        return True
+    name = name.removesuffix(ASIDE)
+    return (name in NAMES or name in known or name in allowed) and set(
+        folder.split("/")
+    ) <= known | {""}
+
+
+def run(scenario: Scenario, base: Path | None = None) -> Result:
+    """Run a scenario to its end."""
+    where = base or (Path("/dev/shm") if Path("/dev/shm").is_dir() else None)
+    logger = logging.getLogger("zonedrive")
+    level = logger.level
+    with tempfile.TemporaryDirectory(prefix="zdsim", dir=where) as folder:
+        time = VirtualTime()
+        time.fast_s = CLOCK_S.get
+        scheduler = trio._core._run
+        vars(scheduler)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
+        scheduler._r.seed(scenario.seed)
+        time.install(lambda _seconds: None)
+        gethostname, socket.gethostname = socket.gethostname, lambda: "machine"
+        boots = [(vars(module), module._BOOT) for module in (recovery, cache_module)]
+        for module, _ in boots:
+            module["_BOOT"] = BootId()
+        played = Run(scenario, Path(folder))
+        complaints = Complaints(played.trace)
+        logger.addHandler(complaints)
+        logger.setLevel(logging.INFO)
+        propagate, logger.propagate = logger.propagate, False
+        try:
+            with disks.instrument():
+                trio.run(played.play, clock=time.clock)
+        except BaseException as wrong:
+            if isinstance(wrong, KeyboardInterrupt):
+                raise
+            played.findings.append("".join(traceback.format_exception(wrong)))
+        finally:
+            logger.removeHandler(complaints)
+            logger.setLevel(level)
+            logger.propagate = propagate
+            for module, boot in boots:
+                module["_BOOT"] = boot
+            socket.gethostname = gethostname
+            time.remove()
+        findings = played.findings + complaints.entries
+    what = "\n".join([*played.trace.lines, *played.world.requests, *findings])
+    digest = hashlib.sha256(what.encode()).hexdigest()[:16]
+    return Result(scenario, findings, played.trace.lines, digest, played.done)

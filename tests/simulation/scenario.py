@@ -1,0 +1,154 @@
+"""Scenarios: the actions of people, networks and machines, as data made from a seed.
+
+A scenario is complete: running it twice gives the same trace. It can be written as text, read
+again, and shortened by deleting steps.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tests.model.programs import LARGE, PATHS, VERBS
+from tests.simulation.network import WEATHERS
+
+SAVES = ("save_synced", "write_on", "save_slowly", "save_shorter", "save_beside_backup")
+
+WEB = "W"
+MACHINES = "ABC"
+DAY_S = 86_400.0
+ENDS = {"pause": "resume", "full": "room", "failing": "sound"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step of a scenario: `who` does `verb` at `at_s`, or when the previous step is done."""
+
+    who: str
+    verb: str
+    at_s: float = 0.0
+    arguments: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.who, f"{self.at_s:.12g}", self.verb, *self.arguments])
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Steps and conditions of one run."""
+
+    seed: int
+    profile: str = "sandbox"
+    users: tuple[str, ...] = ("alice", "bob")  # of the machines A, B, C
+    options: tuple[str, ...] = ()
+    planted: tuple[str, ...] = ()  # paths that exist at first
+    steps: tuple[Step, ...] = field(default=())
+
+    def text(self) -> str:
+        """Return the scenario in the form that `parse` reads."""
+        head = [
+            f"seed {self.seed}", f"profile {self.profile}", f"users {' '.join(self.users)}",
+            f"options {' '.join(self.options)}", f"planted {' '.join(self.planted)}",
+        ]  # fmt: skip
+        return "\n".join([*head, *map(str, self.steps)]) + "\n"
+
+    def without(self, places: set[int]) -> "Scenario":
+        """Return the scenario without the steps at these places."""
+        kept = [step for place, step in enumerate(self.steps) if place not in places]
+        return replace(self, steps=tuple(kept))
+
+
+def parse(text: str) -> Scenario:
+    """Read the text of a scenario. Raises ValueError."""
+    head: dict[str, list[str]] = {}
+    steps: list[Step] = []
+    for line in filter(str.strip, text.splitlines()):
+        first, *rest = line.split()
+        if first in ("seed", "profile", "users", "options", "planted"):
+            head[first] = rest
+        else:
+            at, verb, *arguments = rest
+            steps.append(Step(first, verb, float(at), tuple(arguments)))
+    return Scenario(
+        int(head["seed"][0]), head["profile"][0], tuple(head["users"]), tuple(head["options"]),
+        tuple(head["planted"]), tuple(steps),
+    )  # fmt: skip
+
+
+def draw(seed: int) -> Scenario:
+    """Return the scenario of a seed."""
+    numbers = random.Random(f"scenario {seed}")
+    profile = "published" if numbers.random() < 0.25 else "sandbox"
+    machines = numbers.choice((1, 1, 2, 2, 2, 3))
+    users = tuple(numbers.choice(("alice", "bob")) for _ in range(machines))
+    options = (
+        f"settle={numbers.choice((0, 0.5, 1, 30))}",
+        f"refresh={numbers.choice((1, 10, 60))}",
+    )
+    planted = tuple(path for path in PATHS if numbers.random() < 0.6)
+    steps: list[Step] = []
+    has_web = numbers.random() < (0.6 if machines > 1 else 0.3)
+    start_s = 0.0
+    for _ in range(numbers.choice((1, 1, 2, 2, 3))):
+        for who in MACHINES[:machines]:
+            steps += _work(numbers, who, start_s)
+            steps += _network(numbers, f"{who}~", start_s)
+            steps += _life(numbers, f"{who}!", start_s)
+        steps += _web(numbers, start_s) if has_web else ()
+        start_s += round(numbers.choice((30, 300, numbers.uniform(100, DAY_S))), 1)
+    return Scenario(seed, profile, users, options, planted, tuple(steps))
+
+
+def _pauses(numbers: random.Random, at_s: float, mean_s: float) -> Iterator[float]:
+    """Yield the times of steps, some of which follow at once."""
+    while True:
+        at_s += 0.0 if numbers.random() < 0.4 else numbers.expovariate(1 / mean_s)
+        yield round(at_s, 3)
+
+
+def _work(numbers: random.Random, who: str, at_s: float) -> list[Step]:
+    found = []
+    few = numbers.sample(PATHS, numbers.choice((2, 3, len(PATHS))))
+    times = _pauses(numbers, at_s, 3)
+    for _ in range(numbers.randrange(2, 14)):
+        path, other = numbers.sample(few, 2)
+        padding = numbers.choice((6, 6, numbers.randrange(300)))  # often of one size
+        padding = LARGE if numbers.random() < 0.01 else padding
+        verb = numbers.choice((*VERBS, *SAVES))
+        found.append(Step(who, verb, next(times), (path, other, str(padding))))
+    return found
+
+
+def _network(numbers: random.Random, who: str, at_s: float) -> list[Step]:
+    found = []
+    for _ in range(numbers.choice((0, 0, 1, 1, 2))):
+        at_s += numbers.expovariate(1 / 8)
+        found.append(Step(who, numbers.choice(sorted(WEATHERS)), round(at_s, 3)))
+        at_s += numbers.expovariate(1 / 30)
+        found.append(Step(who, "calm", round(at_s, 3)))
+    return found
+
+
+def _life(numbers: random.Random, who: str, at_s: float) -> list[Step]:
+    found: list[Step] = []
+    for _ in range(numbers.choice((0, 0, 0, 1, 1, 2))):
+        verb = numbers.choice(("die", "die", "die", "power", "restart", "pause", "full", "failing"))
+        at_s += numbers.expovariate(1 / 10)
+        arguments = (str(int(numbers.expovariate(1 / 15))),) if verb in ("die", "power") else ()
+        found.append(Step(who, verb, round(at_s, 3), arguments))
+        if verb in ENDS:
+            at_s += numbers.expovariate(1 / 20)
+            found.append(Step(who, ENDS[verb], round(at_s, 3)))
+    return found
+
+
+def _web(numbers: random.Random, at_s: float) -> list[Step]:
+    found = []
+    times = _pauses(numbers, at_s, 4)
+    for _ in range(numbers.randrange(0, 6)):
+        path, other = numbers.sample(PATHS, 2)
+        verb = numbers.choice(
+            ("write", "write", "write", "move", "delete", "restore", "move_folder",
+             "delete_folder")
+        )  # fmt: skip
+        found.append(Step(WEB, verb, next(times), (path, other)))
+    return found

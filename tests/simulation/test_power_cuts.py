@@ -1,0 +1,24 @@
+"""A power cut after fsync(2): the synced content or a later one is on the service in the end."""
+
+import pytest
+
+from tests.simulation.run import run
+from tests.simulation.scenario import Scenario, Step
+
+LATER = ("append", "save", "save_within", "save_over", "save_slowly", "write_on", "save_synced")
+
+
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("first", ["save_synced", "write_on"])
+def test_synced_content_survives_a_later_save(first: str, later: str) -> None:
+    """A save that was not synced does not take the synced content with it."""
+    for seed in range(8):
+        steps = (
+            Step("A", first, 1.0, ("one.txt", "two.txt", "20")),
+            Step("A", later, 2.0, ("one.txt", "two.txt", "9")),
+            Step("A!", "power", 2.0, (str(5 * seed),)),
+            Step("A", "look", 100.0, ("one.txt", "two.txt", "0")),
+        )
+        scenario = Scenario(seed, users=("alice",), options=("settle=30",), steps=steps)
+        found = run(scenario)
+        assert not found.findings, "\n".join([*found.findings, *found.trace])

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine, Mounted
 
-# How long an example takes says something about the machine, nothing about what is tested.  Each
+# The duration of an example depends on the machine, not on the tested code.  Each
 # run tries the same ones; `--hypothesis-profile=search` looks for others, in a long run.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", PATIENT, derandomize=True)

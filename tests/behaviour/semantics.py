@@ -101,7 +101,7 @@ def _aside(folder: Path) -> None:
     (folder / "a.bak").unlink()
 
 
-def _anew(folder: Path) -> None:
+def _again(folder: Path) -> None:
     (folder / "a.txt").unlink()
     (folder / "a.txt").write_bytes(b"new content\n")
 
@@ -172,8 +172,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "create with `O_EXCL`": _exclusive,
     "create with `O_EXCL` what exists": _taken,
     "new file renamed over an existing one": _new_over,
-    "renamed aside, written anew, backup removed": _aside,
-    "removed and written anew": _anew,
+    "renamed aside, written again, backup removed": _aside,
+    "removed and written again": _again,
     "rename or remove what is not uploaded yet": _new_renamed,
     "a new file that is removed before its upload": _new_removed,
     "rename": lambda folder: (folder / "a.txt").rename(folder / "c.txt"),
@@ -190,13 +190,13 @@ OPERATIONS: Mapping[str, Operation] = {
     "remove a file": lambda folder: (folder / "a.txt").unlink(),
     "make a folder": lambda folder: (folder / "made").mkdir(),
     "remove an empty folder": lambda folder: (folder / "sub").rmdir(),
-    "make a folder beside the zones": _new_folder_over_zones,
+    "make a folder next to the zones": _new_folder_over_zones,
     "create a file with a name of `local_only`": lambda folder: (folder / ".a.txt.swp").write_bytes(
         b"swap"
     ),
     "`chmod`, also `+x`": lambda folder: (folder / "a.txt").chmod(0o640),
     "`utimensat` (`touch`, `cp -p`)": lambda folder: os.utime(folder / "a.txt", (1000, 1000)),
-    "`chown` to somebody else": lambda folder: os.chown(folder / "a.txt", 12345, 12345),
+    "`chown` to another user": lambda folder: os.chown(folder / "a.txt", 12345, 12345),
     "`flock`, `fcntl` locks": _locks,
     "symbolic link": lambda folder: (folder / "link").symlink_to("a.txt"),
     "hard link": lambda folder: os.link(folder / "a.txt", folder / "link"),
@@ -217,7 +217,7 @@ def perform(operation: str, folder: Path) -> str:
 
 
 def let_go() -> None:
-    """Close the files of the programs that still run."""
+    """Close the files of the programs that are still running."""
     while LEFT_OPEN:
         with contextlib.suppress(OSError):
             os.close(LEFT_OPEN.pop())

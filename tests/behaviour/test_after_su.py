@@ -85,8 +85,8 @@ def test_no_secret_gets_into_another_users_keyring(
 
 
 @pytest.mark.parametrize("form", ["path", "abstract"])
-def test_a_bus_of_ones_own_is_used(machine: Machine, deployment: Deployment, form: str) -> None:
-    """A session bus of one's own is used, in whichever form its address is given."""
+def test_the_users_own_bus_is_used(machine: Machine, deployment: Deployment, form: str) -> None:
+    """The user's own session bus is used, whatever the form of its address."""
     own = Bus(machine.folder, form=form)
     try:
         mine = Ring(own, machine.environment)
@@ -100,7 +100,7 @@ def test_a_bus_of_ones_own_is_used(machine: Machine, deployment: Deployment, for
         own.close()
 
 
-def test_nothing_is_written_where_another_user_rules(
+def test_nothing_is_written_to_folders_of_another_user(
     run: Run, machine: Machine, deployment: Deployment, theirs: Path
 ) -> None:
     """Folders from the other shell's variables give a one-line error, and no file is written

@@ -70,9 +70,7 @@ def redirect_of(start: str, user: str) -> str:
     return found[1].replace("&amp;", "&")
 
 
-def test_another_user_is_hung_up_on_whatever_they_know(
-    machine: Machine, service: Deployment
-) -> None:
+def test_connections_of_another_user_are_closed(machine: Machine, service: Deployment) -> None:
     """Connections of another user are closed, while the user's own browser is answered.
 
     The other user connects from each address, over IPv4 and IPv6, and may close at once.

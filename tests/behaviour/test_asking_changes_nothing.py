@@ -126,7 +126,7 @@ def another_state(mounted: Mounted) -> Iterator[Path]:
 
 @pytest.mark.mount("settle=0.1")
 def test_asking_changes_no_file(mounted: Mounted) -> None:
-    """Whatever the state, the commands write, remove, rename and touch no file."""
+    """In any state, the commands write, remove, rename and touch no file."""
     fill(mounted)
     seen = mounted.status()
     with (mounted.root / "open.txt").open("wb", buffering=0) as file:
@@ -142,7 +142,7 @@ def test_asking_changes_no_file(mounted: Mounted) -> None:
     assert found["outbox"]["conflicts"] == 1
     assert {one["path"] for one in seen["uploads"]} <= {one["path"] for one in found["uploads"]}
     with another_state(mounted):
-        former.make_second(state)
+        former.make_fourth(state)
         again = ask_all(mounted, BRIEFLY)
         assert (again["outbox"], again["tree"]) == (found["outbox"], found["tree"])
     with another_state(mounted):

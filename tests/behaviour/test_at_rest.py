@@ -21,7 +21,7 @@ SECRETS = {
     "a part of what was read": world.SEED["big.bin"][1_000_000:1_000_032],
     "what was written": b"we buy them all",
     "what was written over": b"we buy nothing",
-    # Three bytes alone stand in megabytes of ciphertext by chance.
+    # Three bytes alone occur by chance in megabytes of ciphertext.
     "a coworker": b"bob@acme",
     "what a coworker wrote": b"bob was",
     "another coworker": b"carol",
@@ -72,7 +72,7 @@ def told(machine: Machine) -> list[str]:
 
 
 @pytest.mark.mount("refresh=0.2")
-def test_the_disk_tells_nothing(mounted: Mounted) -> None:
+def test_the_disk_contains_no_names_or_content(mounted: Mounted) -> None:
     """Neither content nor names of files or coworkers can be read, not even in the databases'
     logs."""
     mounted.allow("in between", "refused")
@@ -87,7 +87,7 @@ def test_the_disk_tells_nothing(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("encrypt=false")
-def test_it_would_be_found(mounted: Mounted) -> None:
+def test_the_search_finds_unencrypted_data(mounted: Mounted) -> None:
     """The search finds data that are not encrypted."""
     (mounted.root / "merger plan.txt").write_bytes(b"we buy them all\n")
     (mounted.root / "notes.txt").read_bytes()
@@ -100,7 +100,7 @@ def test_it_would_be_found(mounted: Mounted) -> None:
     eventually(is_found, what="a search finds both; the cache writes what is small a moment later")
 
 
-def test_a_copy_of_the_disk_is_of_no_use_after_a_logoff(mounted: Mounted, tmp_path: Path) -> None:
+def test_a_copy_of_the_disk_is_unreadable_after_a_logoff(mounted: Mounted, tmp_path: Path) -> None:
     """After a logoff the key is gone: a copy of the folders cannot be opened, even with the same
     logon."""
     (mounted.root / "merger plan.txt").write_bytes(b"we buy them all\n")
@@ -118,11 +118,11 @@ def test_a_copy_of_the_disk_is_of_no_use_after_a_logoff(mounted: Mounted, tmp_pa
     shutil.copytree(tmp_path / "state", machine.state, dirs_exist_ok=True)
     ended = machine.run("mount", mounted.path)
     assert ended.returncode == 1
-    assert "data key is gone" in ended.stderr
+    assert "data key is missing" in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_changed_setting_is_no_damage(mounted: Mounted) -> None:
+def test_a_changed_encrypt_setting_is_refused(mounted: Mounted) -> None:
     """Changing `encrypt` for a used account is refused with a remedy, and no data are changed."""
     (mounted.root / "notes.txt").read_bytes()
     mounted.deployment.fault(status=503, path="^/api/zones/.*/files", method="POST")

@@ -38,7 +38,7 @@ def conflict(mounted: Mounted, name: str) -> str:
     return copy
 
 
-def test_a_conflict_copy_that_a_coworker_removes_ends_nothing(mounted: Mounted) -> None:
+def test_a_coworker_removes_a_conflict_copy(mounted: Mounted) -> None:
     """Removing a conflict copy ends the conflict; this mount and the next one work."""
     mounted.allow("in between")
     assert (mounted.root / "notes.txt").read_bytes()

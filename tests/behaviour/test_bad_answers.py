@@ -29,7 +29,7 @@ def seen(root: Path) -> dict[str, tuple[int, bool, bytes]]:
     return found
 
 
-def listed_anew(meddled: Mounted, meddler: Meddler, path: str) -> None:
+def listed_again(meddled: Mounted, meddler: Meddler, path: str) -> None:
     """Wait until a listing that is requested from now on has arrived and been merged."""
     asked = len([each for each in meddler.came if each.path == path])
 
@@ -49,9 +49,7 @@ HALF: dict[str, Any] = {
 }
 
 
-def test_a_listing_that_says_little_makes_nothing_vanish(
-    meddled: Mounted, meddler: Meddler
-) -> None:
+def test_an_incomplete_listing_removes_no_entry(meddled: Mounted, meddler: Meddler) -> None:
     """If attributes of entries are missing or malformed, files and folders stay, with their
     bytes."""
     meddled.allow("have no id", "does not say what they are")
@@ -68,17 +66,17 @@ def test_a_listing_that_says_little_makes_nothing_vanish(
     for member, values in HALF.items():
         for value in values:
             change[0] = lambda item, odd={member: value}: item | odd
-            listed_anew(meddled, meddler, path)
+            listed_again(meddled, meddler, path)
             assert seen(meddled.root) == before, (member, value)
         change[0] = lambda item, gone=member: {k: v for k, v in item.items() if k != gone}
-        listed_anew(meddled, meddler, path)
+        listed_again(meddled, meddler, path)
         assert seen(meddled.root) == before, member
     change[0] = lambda item: None
-    listed_anew(meddled, meddler, path)
+    listed_again(meddled, meddler, path)
     assert seen(meddled.root) == before
 
 
-def test_a_listing_that_is_none_leaves_what_is_known(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_malformed_listing_changes_nothing(meddled: Mounted, meddler: Meddler) -> None:
     """After a malformed listing, known zones and folders are unchanged; unknown ones give an
     error."""
     meddled.zone.make_folder("new")
@@ -98,7 +96,7 @@ def test_a_listing_that_is_none_leaves_what_is_known(meddled: Mounted, meddler: 
     for body in odd:
         bodies.append(body)
         path = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
-        listed_anew(meddled, meddler, path)
+        listed_again(meddled, meddler, path)
         assert seen(meddled.root) == before, body
 
 
@@ -118,9 +116,7 @@ UPLOADED: dict[str, Callable[[Any], object]] = {
 }
 
 
-def test_an_upload_that_is_answered_oddly_is_one_version(
-    meddled: Mounted, meddler: Meddler
-) -> None:
+def test_a_malformed_answer_to_an_upload(meddled: Mounted, meddler: Meddler) -> None:
     """After a malformed answer to an upload, the service has one version and there is no
     conflict."""
     meddled.allow("unknown", "is looked for")
@@ -146,7 +142,7 @@ FOREIGN: dict[str, dict[str, str]] = {
 }
 
 
-def test_an_upload_that_is_answered_with_a_foreign_id_is_nobodys_conflict(
+def test_a_foreign_id_in_the_answer_to_an_upload_is_no_conflict(
     meddled: Mounted, meddler: Meddler
 ) -> None:
     """The next save becomes the next version, because the file is looked up by its name."""
@@ -294,7 +290,7 @@ def test_a_clock_that_is_wrong_by_a_day(meddled: Mounted, meddler: Meddler) -> N
 
 
 def test_an_endless_refusal_is_not_read_to_its_end(meddled: Mounted, meddler: Meddler) -> None:
-    """Even megabytes of HTML in an error answer give only one line."""
+    """An error answer with megabytes of HTML gives only one line."""
     meddled.allow("HTTP 500", "cannot do it now")
 
     def mood(answer: Answer) -> None:

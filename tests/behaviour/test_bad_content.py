@@ -83,7 +83,7 @@ def planted(meddled: Mounted, name: str) -> Path:
     return path
 
 
-def test_a_service_that_lies_about_what_it_sends(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_service_that_sends_wrong_ranges_or_lengths(meddled: Mounted, meddler: Meddler) -> None:
     """Content with wrong ranges or lengths is never accepted; once the answers are right, it is
     read."""
     meddled.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
@@ -112,8 +112,10 @@ def longer(answer: Answer) -> None:
         answer.length += 5
 
 
-def test_a_lie_is_asked_again_by_whoever_opens_anew(meddled: Mounted, meddler: Meddler) -> None:
-    """Opening a file again repeats the request, even if another program keeps the file open."""
+def test_a_wrong_answer_is_requested_again_at_the_next_open(
+    meddled: Mounted, meddler: Meddler
+) -> None:
+    """A file is requested again when a program opens it, even if another one still has it open."""
     meddled.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
     path = planted(meddled, "open.bin")
     meddler.mood = longer
@@ -148,7 +150,7 @@ def await_content(path: Path, content: bytes) -> None:
     eventually(there, what=f"{path.name} can be read")
 
 
-def test_a_service_that_drips(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_very_slow_download(meddled: Mounted, meddler: Meddler) -> None:
     """A file that arrives byte by byte delays no other reader, and its reader can be killed."""
     meddled.allow("in time|reached|broke|in between")
 

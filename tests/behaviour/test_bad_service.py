@@ -14,7 +14,7 @@ from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
 
 # What a program is told for each answer of the service to a request that it waits for.
-# (A service that is away for several requests in a row counts as not reachable.)
+# (A service that fails several requests in a row counts as unreachable.)
 READ_ERRNO = {
     401: {errno.EACCES},
     403: {errno.EACCES},
@@ -45,7 +45,7 @@ def refusal(mounted: Mounted, relative: str) -> int | None:
 
 
 @NOTHING_AHEAD
-def test_a_refused_download_is_an_error_and_passes(mounted: Mounted) -> None:
+def test_a_refused_download(mounted: Mounted) -> None:
     """A refused download gives a fitting errno, and works once access is granted."""
     mounted.allow(WARNED)
     for status in READ_ERRNO:
@@ -60,7 +60,7 @@ def test_a_refused_download_is_an_error_and_passes(mounted: Mounted) -> None:
 
 
 @NOTHING_AHEAD
-def test_a_refused_listing_is_an_error_and_passes(mounted: Mounted) -> None:
+def test_a_refused_listing(mounted: Mounted) -> None:
     """A folder that cannot be listed is never shown as an empty folder."""
     mounted.allow(WARNED)
     for status in READ_ERRNO:
@@ -125,13 +125,13 @@ def test_a_change_of_names_arrives_after_a_failure(mounted: Mounted, status: int
     assert set(os.listdir(mounted.root)) == {"big.bin", "docs", "empty", "new", "renamed"}
 
 
-def test_a_download_that_breaks_off_is_completed(mounted: Mounted) -> None:
+def test_an_interrupted_download_is_completed(mounted: Mounted) -> None:
     """The reader does not notice a connection reset in the middle of a download."""
     with mounted.deployment.faulty(cut_after=1_000_000, times=1, method="GET", path="/content$"):
         assert (mounted.root / "big.bin").read_bytes() == mounted.zone.read("big.bin")
 
 
-def test_a_file_comes_over_connections_that_bring_little_each(mounted: Mounted) -> None:
+def test_a_file_is_read_over_many_short_connections(mounted: Mounted) -> None:
     """A proxy that ends each connection after a few bytes makes a file slow, but not unreadable."""
     theirs = os.urandom(1 << 20)
     mounted.zone.write("theirs.bin", theirs)
@@ -141,7 +141,7 @@ def test_a_file_comes_over_connections_that_bring_little_each(mounted: Mounted) 
 
 
 @NOTHING_AHEAD
-def test_a_download_that_always_breaks_off_is_an_error(mounted: Mounted) -> None:
+def test_a_download_that_is_always_interrupted_is_an_error(mounted: Mounted) -> None:
     """An incomplete download is an error, never a short file, and the reason can be found."""
     mounted.allow(WARNED)
     run, place = mounted.machine.run, f"{mounted.root.name}/notes.txt"
@@ -155,8 +155,8 @@ def test_a_download_that_always_breaks_off_is_an_error(mounted: Mounted) -> None
     with mounted.deployment.faulty(cut_after=0, method="GET", path="/content$"):
         assert refusal(mounted, "notes.txt") is not None
     assert mounted.log().count("its content could not be fetched: reading a file: ") == 1
-    assert f"{place} could not be fetched lately: reading a file: " in mounted.status()["notice"]
-    assert "could not be fetched lately" in " ".join(run("status").stdout.split())
+    assert f"{place} could not be fetched recently: reading a file: " in mounted.status()["notice"]
+    assert "could not be fetched recently" in " ".join(run("status").stdout.split())
     failed = check()
     assert not failed["ok"]
     assert "notes.txt" not in str(failed)
@@ -165,7 +165,7 @@ def test_a_download_that_always_breaks_off_is_an_error(mounted: Mounted) -> None
     assert check()["ok"]
 
 
-def test_a_listing_that_breaks_off_is_never_shown_in_part(mounted: Mounted) -> None:
+def test_an_interrupted_listing_is_never_shown_in_part(mounted: Mounted) -> None:
     """A truncated listing is requested again or gives an error; no entry is missing."""
     mounted.allow(WARNED)
     with mounted.deployment.faulty(cut_after=100, times=2, method="GET", path="/folder/"):
@@ -175,7 +175,7 @@ def test_a_listing_that_breaks_off_is_never_shown_in_part(mounted: Mounted) -> N
 
 
 @pytest.mark.mount("refresh=0.2")
-def test_a_slow_service_does_not_freeze_what_is_known(mounted: Mounted) -> None:
+def test_a_slow_service_does_not_block_known_folders(mounted: Mounted) -> None:
     """A folder that was listed before is listed within seconds, however slow the service is."""
     names = os.listdir(mounted.root)
     mounted.allow(WARNED)
@@ -196,7 +196,7 @@ def test_a_lost_reply_to_a_new_file_makes_one_file(mounted: Mounted) -> None:
 
 
 @pytest.mark.parametrize("verb", ["POST", "PUT", "DELETE"])
-def test_a_lost_reply_to_a_change_of_names_is_looked_into(mounted: Mounted, verb: str) -> None:
+def test_a_lost_reply_to_a_change_of_names(mounted: Mounted, verb: str) -> None:
     """A creation, rename or deletion whose reply was lost happens once, and blocks nothing."""
     with mounted.deployment.faulty(drop_reply=True, times=1, method=verb, path="^/api/sandbox/"):
         match verb:
@@ -249,7 +249,7 @@ def test_a_folder_deleted_on_the_service_vanishes_here(mounted: Mounted) -> None
 
 
 @pytest.mark.mount("refresh=0.2")
-def test_a_deleted_folder_does_not_take_unsent_files_along(mounted: Mounted) -> None:
+def test_pending_files_survive_the_deletion_of_their_folder(mounted: Mounted) -> None:
     """Pending files in a folder that a coworker deletes stay readable and stay pending."""
     mounted.allow(WARNED)
     with mounted.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
@@ -285,15 +285,11 @@ def test_the_service_comes_back_and_everything_goes_on(mounted: Mounted) -> None
 def as_carol(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Mounted]:
     """Yield a mount of a member who can be removed from a zone."""
     machine.log_on(deployment, name="carol", profile="sandbox")
-    mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
-    try:
-        mount.mount()
+    with Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"]).mounting() as mount:
         yield mount
-    finally:
-        mount.tear_down()
 
 
-def test_a_zone_that_is_taken_away_vanishes(as_carol: Mounted) -> None:
+def test_a_zone_that_the_user_loses_disappears(as_carol: Mounted) -> None:
     """A zone that the user loses disappears; its open files give an error, other zones stay."""
     root = as_carol.root
     zones = set(os.listdir(as_carol.path))

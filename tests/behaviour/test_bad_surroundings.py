@@ -21,7 +21,7 @@ from tests.harness.waiting import eventually
 XDG = {f"XDG_{name}_{kind}": None for name, kind in [
     ("STATE", "HOME"), ("CACHE", "HOME"), ("CONFIG", "HOME"), ("DATA", "HOME"), ("RUNTIME", "DIR"),
 ]}  # fmt: skip
-# Python leaves these at ASCII; a locale of another encoding than UTF-8 need not be there.
+# Python uses ASCII for these; a locale with another encoding than UTF-8 may be missing.
 ASCII = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 SMALL = "mount -t tmpfs -o size={},mode=755 none {}\nchown 65534 {}\n"
 FILL = "head -c 8m /dev/zero >{}/fill 2>&- || :\n"
@@ -48,7 +48,7 @@ def refused(person: Person, *arguments: str | Path, code: int = 1, **how: Any) -
     ended = person.run(*arguments, **how)
     assert (ended.returncode, ended.stdout) == (code, ""), (arguments, ended)
     assert ended.stderr.startswith("zonedrive: ") and ended.stderr.count("\n") == 1, ended.stderr
-    assert "should not have happened" not in ended.stderr
+    assert "internal error" not in ended.stderr
     return ended.stderr
 
 
@@ -88,7 +88,7 @@ def test_no_home_for_the_doctor(machine: Machine) -> None:
     assert (ended.returncode, ended.stderr) == (1, "")
     assert "BAD  user: your user number has no name" in ended.stdout
     assert "BAD  home folder: there is no home folder" in ended.stdout
-    assert "set HOME to a folder of yours" in ended.stdout
+    assert "set HOME to a folder that you own" in ended.stdout
     for untrue in ("settings", "logon", "damaged"):
         assert f"  {untrue}: " not in ended.stdout
     assert "ok   fuse device" in ended.stdout
@@ -200,8 +200,8 @@ def test_a_full_runtime_folder(person: Person) -> None:
     assert f"the disk of {run}/zonedrive is full" in refused(person, "mount", "Zones", lacking=full)
 
 
-# What breaks in a home folder on NFS: locks, where the server or its helper does none, and sockets,
-# where the server takes no other kinds of files.
+# Failures in a home folder on NFS: locks, if the server or its helper supports none, and sockets,
+# if the server accepts no special files.
 SHIM = """
 #include <errno.h>
 int flock(int fd, int how) { errno = ENOLCK; return -1; }
@@ -210,7 +210,8 @@ int bind(int fd, const void *address, unsigned length) { errno = EPERM; return -
 
 
 def test_a_home_folder_without_locks_and_sockets(person: Person) -> None:
-    """As on some network file systems: no mount, because a second one could damage its data."""
+    """On some network file systems a mount is refused, because a second mount could damage its
+    data."""
     machine = person.machine
     (machine.folder / "shim.c").write_text(SHIM)
     library = machine.folder / "shim.so"
@@ -226,7 +227,7 @@ def test_a_home_folder_without_locks_and_sockets(person: Person) -> None:
     shown = person.run("doctor", environment=nfs).stdout
     assert "BAD  state folder: files there cannot be locked (No locks available)" in shown
     assert "BAD  runtime folder: no socket can be created there" in shown
-    for command in ("zones", "users list"):  # what needs neither goes on
+    for command in ("zones", "users list"):  # operations that need neither succeed
         done(person, *command.split(), environment=nfs)
 
 
@@ -250,7 +251,7 @@ def test_any_umask(stranger: Person, deployment: Deployment, umask: str) -> None
     assert "could be read" not in stranger.run("doctor").stdout
 
 
-def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
+def test_a_runtime_folder_of_another_user(person: Person) -> None:
     """With a runtime folder that `su` left, commands and daemon meet in the state folder."""
     theirs = {"XDG_RUNTIME_DIR": "/root"}
     folder = person.machine.folder / "Zones"
@@ -258,7 +259,7 @@ def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
     person.give(folder)
     done(person, "mount", folder, environment=theirs)
     assert "online" in done(person, "status", environment=theirs | {"XDG_RUNTIME_DIR": None})
-    # Who looks for the daemon elsewhere finds it, too.
+    # Commands with another setting find the daemon, too.
     done(person, "sync")
     assert "mounted, and it answers" in person.run("doctor").stdout
     done(person, "unmount", folder)
@@ -327,7 +328,7 @@ def waiting(person: Person, deployment: Deployment, *, killed: bool = False) -> 
         eventually(lambda: has_ended(pid))
     subprocess.run(["fusermount3", "-uz", folder], check=True)
     (state / "tree.db-shm").unlink()
-    assert (state / "tree.db-wal").stat().st_size  # what was written last is in there alone
+    assert (state / "tree.db-wal").stat().st_size  # the last write is only in the log
     return folder
 
 
@@ -335,7 +336,7 @@ READ_ONLY = "mount --bind {0} {0}\nmount -o remount,bind,ro {0}\n"
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_waits_on_a_disk_that_became_read_only(
+def test_pending_files_on_a_disk_that_became_read_only(
     person: Person, deployment: Deployment, killed: bool
 ) -> None:
     """Commands report what is pending, and no remedy hides the pending files."""
@@ -359,7 +360,7 @@ def test_what_waits_on_a_disk_that_became_read_only(
     done(person, "unmount", folder)
 
 
-def test_what_waits_on_a_full_disk(person: Person, deployment: Deployment) -> None:
+def test_pending_files_on_a_full_disk(person: Person, deployment: Deployment) -> None:
     """Pending files are counted as usual, and an unused account can be destroyed."""
     waiting(person, deployment)
     state = person.machine.folders["STATE_HOME"]

@@ -20,7 +20,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("place", "what", "variable", "check"), TAKEN)
-def test_what_is_in_the_way_is_named(
+def test_the_obstacle_is_named(
     shell: Machine, deployment: Deployment, place: str, what: str, variable: str, check: str
 ) -> None:
     """One line names the obstacle, its path and the remedy; doctor reports the same."""
@@ -34,7 +34,7 @@ def test_what_is_in_the_way_is_named(
         taken.symlink_to(shell.folder / "nowhere")
     line = (
         f"{taken} is {what}, where a folder is needed; move it away, or set {variable} to a"
-        " folder of yours"
+        " folder that you own"
     )
     zones = shell.folder / "Zones"
     zones.mkdir()

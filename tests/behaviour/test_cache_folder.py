@@ -37,7 +37,7 @@ def fetched(mounted: Mounted) -> int:
     return sum(count for route, count in requests.items() if route.endswith("/content"))
 
 
-def test_what_was_sent_is_read_from_here(mounted: Mounted) -> None:
+def test_uploaded_bytes_are_not_downloaded(mounted: Mounted) -> None:
     """Uploaded bytes are not downloaded again; only content above the small-file limit has a
     file."""
     sent = {f"{size}.bin": os.urandom(size) for size in (1, 4096, LARGEST, LARGEST + 1, 200_000)}
@@ -110,7 +110,7 @@ def test_a_cache_that_became_read_only(mounted: Mounted) -> None:
     assert mounted.zone.read("notes.txt") == b"written all the same\n"
 
 
-def test_a_cache_whose_disk_somebody_else_fills(mounted: Mounted) -> None:
+def test_a_cache_on_a_disk_that_other_programs_fill(mounted: Mounted) -> None:
     """If other programs fill the disk during a read, the file is complete and the cache shrinks."""
     mounted.allow("cache|No space")
     mounted.unmount()
@@ -136,7 +136,7 @@ def test_a_cache_whose_disk_somebody_else_fills(mounted: Mounted) -> None:
         mounted.unmount()
 
 
-def test_status_tells_the_limit_in_force(mounted: Mounted) -> None:
+def test_status_reports_the_effective_limit(mounted: Mounted) -> None:
     """`status` reports the lower of `cache_size` and the disk's limit, mounted or not."""
 
     def told() -> int:

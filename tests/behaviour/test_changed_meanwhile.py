@@ -11,7 +11,7 @@ from tests.harness.meddler import Answer, Asked, Meddler
 from tests.harness.waiting import eventually
 from tests.posix import calls
 
-PATIENT = "refresh=60"  # what was listed once is not looked at again by itself
+PATIENT = "refresh=60"  # a listed folder is not listed again by itself
 DECIDED = ("in between", "came", "decided again")
 
 
@@ -165,9 +165,7 @@ def test_a_version_that_reaches_another_file_of_the_name(
     )
 
 
-def test_a_version_whose_file_is_removed_at_the_very_last_moment(
-    meddler: Meddler, meddled: Mounted
-) -> None:
+def test_a_file_removed_just_before_its_version_is_sent(meddler: Meddler, meddled: Mounted) -> None:
     """The version becomes a new file on the service, and the only one with its name here."""
     meddled.allow("deleted on the service while it was sent")
     zone, root = meddled.zone, meddled.root
@@ -193,9 +191,7 @@ def test_a_version_whose_file_is_removed_at_the_very_last_moment(
     assert len(zone.versions("notes.txt")) == 2
 
 
-def test_what_stepped_aside_and_then_stays_on_the_service_has_its_name_again(
-    meddler: Meddler, meddled: Mounted
-) -> None:
+def test_no_temporary_name_stays_on_the_service(meddler: Meddler, meddled: Mounted) -> None:
     """No temporary name stays on the service if a coworker saves during an exchange and a
     removal."""
     meddled.allow("newer version on the service", "answer", "offline", "reach")
@@ -235,9 +231,7 @@ def test_what_stepped_aside_and_then_stays_on_the_service_has_its_name_again(
     assert zone.read(kept) == b"Bob's words\n"
 
 
-def test_a_version_is_not_sent_under_the_name_of_a_moment(
-    meddler: Meddler, meddled: Mounted
-) -> None:
+def test_an_upload_waits_for_an_exchange_of_names(meddler: Meddler, meddled: Mounted) -> None:
     """If another machine exchanges the names of two files, the upload waits for the new name."""
     zone, root = meddled.zone, meddled.root
     assert (root / "notes.txt").read_bytes()

@@ -89,7 +89,7 @@ def test_a_password_may_be_given_that_renews_the_session(unit: Mounted, give: Gi
 def test_a_wrong_password_of_a_unit_is_sent_once(
     unit: Mounted, give: Give, deployment: Deployment
 ) -> None:
-    """However often the unit starts, a wrong password is sent once; a different one is tried."""
+    """A wrong password is sent once, also if the unit starts again; a different one is tried."""
     give("password", "wrong")
     deployment.person("bob")
     before = logons(deployment)

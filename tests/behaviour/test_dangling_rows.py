@@ -95,7 +95,7 @@ def test_a_dangling_row_in_each_table(mounted: Mounted, encrypted: bool) -> None
         mounted.unmount("--timeout", "0")
     state, index = mounted.machine.state / "tree.db", mounted.machine.cache / "content/index.db"
     box = former.box_of(mounted.machine.state) if encrypted else Clear()
-    # Whoever adds a table plants a row in it here.
+    # A new table needs a row here.
     assert tables(state) == {"inodes", "intents", "doubts", "conflicts", "pins", "manifests"}
     assert tables(index) == {"entries", "contents", "facts"}
     outgoing = mounted.machine.state / "outgoing"

@@ -27,6 +27,7 @@ def first():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(break_when_told)
             await answer(self)
+            nursery.cancel_scope.cancel()
 
     Session._answer = breaking
 """
@@ -62,7 +63,7 @@ def forgotten(mounted: Mounted) -> bool:
     return "died" not in top(mounted) and "died" not in mounted.status()
 
 
-def test_a_killed_daemon_is_told_of(mounted: Mounted) -> None:
+def test_a_killed_daemon_is_reported(mounted: Mounted) -> None:
     """Status, doctor and the next daemon's log report the kill with its time, until the next
     mount."""
     (mounted.root / "new.txt").write_bytes(b"x")
@@ -101,7 +102,9 @@ def test_a_killed_daemon_is_told_of(mounted: Mounted) -> None:
     ("number", "name"),
     [(signal.SIGSEGV, "Segmentation fault"), (signal.SIGABRT, "Aborted")],
 )
-def test_a_crash_is_not_told_as_a_kill(mounted: Mounted, number: signal.Signals, name: str) -> None:
+def test_a_crash_is_not_reported_as_a_kill(
+    mounted: Mounted, number: signal.Signals, name: str
+) -> None:
     """The log contains the stack trace, and `status` refers to the log."""
     mounted.allow("Fatal Python error")
     pid = mounted.pid
@@ -115,7 +118,7 @@ def test_a_crash_is_not_told_as_a_kill(mounted: Mounted, number: signal.Signals,
     mounted.unmount()
 
 
-def test_a_daemon_that_fails_says_why(mounted: Mounted) -> None:
+def test_a_failed_daemon_reports_the_reason(mounted: Mounted) -> None:
     """The path gives the same errno as after a kill; status, doctor and the log report the
     reason."""
     mounted.allow("the loop", "the daemon failed")
@@ -142,7 +145,7 @@ def test_a_daemon_that_fails_says_why(mounted: Mounted) -> None:
     assert forgotten(mounted)
 
 
-def test_an_end_of_the_machine_is_told_as_that(mounted: Mounted) -> None:
+def test_a_power_cut_is_reported_as_such(mounted: Mounted) -> None:
     """After a power cut, the restart of the machine is reported, not a kill."""
     mounted.kill()
     record = mounted.machine.state / "daemon.run"

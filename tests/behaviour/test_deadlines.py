@@ -158,9 +158,9 @@ WAITING: list[tuple[dict[str, object], set[str]]] = [
 
 
 @pytest.mark.mount("close=wait", "fsync=service", "refresh=60")
-def test_who_waits_for_the_service_hears_what_became_of_it(mounted: Mounted) -> None:
-    """close=wait and fsync=service succeed or give an errno in each state, and never wait for
-    ever."""
+def test_a_close_that_waits_reports_the_result(mounted: Mounted) -> None:
+    """close=wait and fsync=service succeed or give an errno in each state, and never wait
+    without an end."""
     mounted.allow(r"WARNING (?![^\n]*\n.)")
     assert os.listdir(mounted.root)
     for number, (fault, expected) in enumerate(WAITING):
@@ -184,9 +184,7 @@ def test_who_waits_for_the_service_hears_what_became_of_it(mounted: Mounted) -> 
 
 
 @pytest.mark.parametrize("request_path", ["/folder/", "/content$"])
-def test_connections_that_break_in_a_row_are_not_noticed(
-    mounted: Mounted, request_path: str
-) -> None:
+def test_consecutive_broken_connections_are_retried(mounted: Mounted, request_path: str) -> None:
     """Two consecutive answers that break off at once are requested again on a new connection."""
     expected = mounted.zone.read("docs/report.md")
     assert (mounted.root / "docs").is_dir()

@@ -53,7 +53,7 @@ def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
     assert "everything is in order" in mounted.machine.done("doctor")
 
 
-def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
+def test_json_and_report_contain_no_names(mounted: Mounted) -> None:
     """JSON and report of a used account contain no secret and no name.
 
     Names are those of persons, zones, files, folders and hosts; the log in the report would contain
@@ -85,7 +85,7 @@ def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
             1, f"the report is in {file}; read it before you send it\n"
         )  # fmt: skip
         shown += file.read_text("utf-8")
-    assert "BAD  outbox: 1 of 1 change(s) were refused" in shown
+    assert "BAD  outbox: 1 of 1 pending change refused by the service" in shown
     assert "refresh: 7.0\nlocal_only: 1 of one's own\n" in shown
     assert "INFO zonedrive.daemon.serve: … is mounted at …" in shown
     assert "INFO zonedrive.remote.connectivity: the service is offline, was online: " in shown
@@ -108,9 +108,8 @@ def test_its_words_can_be_sent_to_others(mounted: Mounted) -> None:
     assert mounted.deployment.base_url in mounted.log()
 
 
-def test_its_remedies_for_others_name_nobody(machine: Machine, deployment: Deployment) -> None:
-    """Whatever the problem, the shared remedies contain no account, folder or profile of the
-    user."""
+def test_shared_remedies_contain_no_names(machine: Machine, deployment: Deployment) -> None:
+    """The remedies in the report contain no account, folder or profile of the user."""
     case, client = "bigco-case4711", "Meier-GmbH"
     machine.folders["STATE_HOME"] = machine.folder / "Clients" / client
     machine.environment["XDG_STATE_HOME"] = str(machine.folders["STATE_HOME"])
@@ -134,14 +133,14 @@ def test_its_remedies_for_others_name_nobody(machine: Machine, deployment: Deplo
     ("file", "words"), [("/dev/full", "cannot be written to /dev/full"), ("", "needs the name")]
 )
 def test_a_report_that_cannot_be_written(machine: Machine, file: str, words: str) -> None:
-    """The error names the report file, and blames no other disk."""
+    """The error names the report file and no other file."""
     refused = machine.run("doctor", "--report", file)
     assert refused.stderr.count("\n") == 1
     assert words in refused.stderr and "XDG_STATE_HOME" not in refused.stderr
 
 
 @pytest.mark.mount("encrypt=false")
-def test_encryption_that_is_off_is_said(mounted: Mounted) -> None:
+def test_disabled_encryption_is_reported(mounted: Mounted) -> None:
     """Disabled encryption is no failed check, but is reported."""
     (mounted.root / "notes.txt").read_bytes()
     code, checks = examine(mounted.machine)
@@ -173,8 +172,8 @@ def test_without_a_logon(machine: Machine) -> None:
     assert "\nBAD  logon: there is no logon\n" in reported.stdout
 
 
-def test_a_service_that_is_away(mounted: Mounted) -> None:
-    """Only the connection check fails."""
+def test_an_unreachable_service(mounted: Mounted) -> None:
+    """The connection check fails, and no other check does."""
     mounted.allow("offline", "reach")
     with mounted.deployment.faulty(down=True):
         assert bad(mounted.machine) == {"service"}
@@ -182,7 +181,7 @@ def test_a_service_that_is_away(mounted: Mounted) -> None:
         assert bad(mounted.machine) == {"service"}
 
 
-def test_a_certificate_of_somebody_else(machine: Machine, deployment: Deployment) -> None:
+def test_an_untrusted_certificate(machine: Machine, deployment: Deployment) -> None:
     """The account does not trust the service's certificate."""
     machine.log_on(deployment, profile="sandbox")
     (machine.state / "ca.pem").write_bytes(trustme.CA().cert_pem.bytes())
@@ -240,7 +239,7 @@ def test_settings_and_a_profile_that_cannot_be_used(
     assert "settings" in bad(machine)
 
 
-def test_what_waits_for_a_mount_is_counted(mounted: Mounted) -> None:
+def test_pending_changes_without_a_mount_are_counted(mounted: Mounted) -> None:
     """Not being mounted is no failed check, but doctor reports the number of pending changes."""
     mounted.allow("offline", "reach")
     list(mounted.root.iterdir())

@@ -53,7 +53,7 @@ def test_no_device(person: Person) -> None:
     assert "not open to you; run 'chmod 666 /dev/fuse'" in found["fuse device"]
     for other in ("chmod 666 /dev/fuse", "mount --bind /dev/null /dev/fuse"):
         found = bad(person, lacking=f"{WITHOUT_DEVICE}touch /dev/fuse; {other}")
-        assert "something else than the kernel's device" in found["fuse device"]
+        assert "is not the kernel's FUSE device" in found["fuse device"]
     nodev = "mount --bind /dev/fuse dev2; mount -o remount,bind,nodev dev2; mount --move dev2"
     found = bad(person, lacking=f"touch dev2; {nodev} /dev/fuse")
     assert "not open to you" in found["fuse device"]
@@ -88,7 +88,7 @@ def test_a_helper_without_its_bit(person: Person) -> None:
     assert bad(person) == {}
 
 
-def test_a_helper_that_gains_nothing(person: Person) -> None:
+def test_a_helper_without_privileges(person: Person) -> None:
     """Under NoNewPrivileges, and on a file system that is mounted nosuid, the bit has no effect."""
     assert "NoNewPrivileges" in bad(person, how=("--no-new-privs",))["fusermount3"]
     copy = stand_in(person.machine, "fusermount3")
@@ -105,7 +105,7 @@ def test_a_user_without_a_name(shell: Machine) -> None:
     assert f"useradd --uid {NAMELESS}" in nameless.run("doctor").stdout
 
 
-def test_a_runtime_folder_of_somebody_else(person: Person) -> None:
+def test_a_runtime_folder_of_another_user(person: Person) -> None:
     """A runtime folder that `su` left is reported, but passes, because another folder replaces
     it."""
     theirs = person.machine.folders["RUNTIME_DIR"]
@@ -124,8 +124,8 @@ sys.stdin.read()
 """
 
 
-def test_a_socket_of_somebody_else(person: Person) -> None:
-    """Doctor reports that another user listens on the socket path before the mount is missed."""
+def test_a_socket_of_another_user(person: Person) -> None:
+    """Doctor reports before a mount that another user listens on the path of the socket."""
     folder = person.machine.folders["RUNTIME_DIR"] / "zonedrive"
     folder.mkdir()
     folder.chmod(0o777)
@@ -167,10 +167,10 @@ def test_a_state_folder_that_cannot_be_written(person: Person) -> None:
     read_only = f"mount --bind {state} {state}; mount -o remount,bind,ro {state}"
     assert "cannot be written" in bad(person, lacking=read_only)["state folder"]
     (person.machine.state / "account.json").chmod(0o644)
-    assert "could be read by others" in bad(person)["state folder"]
+    assert "others can read" in bad(person)["state folder"]
     (person.machine.state / "account.json").chmod(0o600)
     (person.machine.state / "daemon.log").touch(0o600)  # root's
-    assert "belong to another user" in bad(person)["state folder"]
+    assert "another user owns" in bad(person)["state folder"]
     assert f"chown -R 65534 {person.machine.state}" in person.run("doctor").stdout
 
 
@@ -190,7 +190,7 @@ def test_a_full_disk(person: Person) -> None:
     assert "make room on the disk of the cache folder" in found["cache folder"]
 
 
-def test_a_mount_of_somebody_else_is_not_ours(mounted: Mounted) -> None:
+def test_a_mount_of_another_user_is_ignored(mounted: Mounted) -> None:
     """Another user's mount of the same service, alive or dead, does not affect our checks."""
     other = Machine(mounted.machine.folder / "other")
     other.copy_account(mounted.machine)

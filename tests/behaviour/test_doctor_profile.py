@@ -89,8 +89,8 @@ def test_a_zone_log_whose_fields_are_not_named_is_noticed(logged_on: Machine) ->
 
 
 ALIKE = [
-    (401, {}, True, "cannot be told"),
-    (500, {}, True, "cannot be told"),
+    (401, {}, True, "cannot be checked"),
+    (500, {}, True, "cannot be checked"),
     (200, {}, False, "without a logon"),
     (302, {"Location": "https://elsewhere.example/"}, False, "never followed"),
     (404, {}, False, "no such address"),
@@ -119,14 +119,14 @@ def _bare(asked: Asked) -> bool:
     return "Authorization" not in asked.headers and not asked.body
 
 
-def test_what_needs_no_logon_is_only_asked_with_options(
+def test_endpoints_without_a_logon_are_only_checked_with_options(
     logged_on: Machine, meddler: Meddler
 ) -> None:
     """If the service may act without a logon, doctor sends only OPTIONS."""
     for path in ("/api/access/newcredentials/{entry}", "elsewhere/{entry}/x"):
         found = examine(logged_on, DELETE.format("POST", path))
         assert "POST" not in {asked.method for asked in meddler.came}
-    assert "cannot be told" in found["delete"]["detail"]
+    assert "cannot be checked" in found["delete"]["detail"]
 
 
 READS = {
@@ -189,7 +189,7 @@ def test_mistakes_in_the_file_come_first(machine: Machine) -> None:
     assert {name for name, check in found.items() if not check["ok"]} == {"logon"}
 
 
-def test_its_words_can_be_sent_to_others(logged_on: Machine, deployment: Deployment) -> None:
+def test_json_and_report_contain_no_names(logged_on: Machine, deployment: Deployment) -> None:
     """The output contains no zone, file, person or host."""
     file = logged_on.folder / "ours.toml"
     file.write_text(SANDBOX, "utf-8")
@@ -198,7 +198,7 @@ def test_its_words_can_be_sent_to_others(logged_on: Machine, deployment: Deploym
     assert [name for name in private if name in shown] == []
 
 
-def test_a_service_that_is_away(logged_on: Machine, deployment: Deployment) -> None:
+def test_an_unreachable_service(logged_on: Machine, deployment: Deployment) -> None:
     """One line, with a reference to further help."""
     with deployment.faulty(down=True):
         found = examine(logged_on, DELETE.format("DELETE", "/api/{entry}"))

@@ -26,7 +26,7 @@ class Filler:
 
     def leave(self, pages: int) -> None:
         """Leave the given number of pages free."""
-        while True:  # until nobody has taken some of the room in between
+        while True:  # until no other program has used the space in between
             self.go()
             found = os.statvfs(self._path.parent)
             try:
@@ -38,7 +38,7 @@ class Filler:
                     raise
 
     def go(self) -> None:
-        """Release all space."""
+        """Free the space."""
         self._path.unlink(missing_ok=True)
 
 
@@ -81,7 +81,7 @@ def test_a_write_that_cannot_be_kept_is_refused(tiny: Mounted) -> None:
     assert fill(tiny.root / "huge.bin").errno == errno.ENOSPC
 
 
-def test_what_was_saved_before_the_disk_was_full_arrives(tiny: Mounted) -> None:
+def test_earlier_saves_survive_a_full_disk(tiny: Mounted) -> None:
     """A failed write does not affect other files: earlier saves arrive, later ones work again."""
     tiny.allow("No space|could not be noted")
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
@@ -143,7 +143,7 @@ def test_a_new_file_that_could_not_be_written_is_an_empty_file(tiny: Mounted) ->
     assert tiny.zone.read("huge.bin") == b"room again"
 
 
-def test_what_was_made_safe_before_the_disk_was_full_stays_and_is_sent(tiny: Mounted) -> None:
+def test_fsynced_bytes_survive_a_full_disk(tiny: Mounted) -> None:
     """Bytes that fsync confirmed are the file's content, and are uploaded after the close."""
     path = tiny.root / "log.txt"
     with pytest.raises(OSError, match="No space"), path.open("wb", buffering=0) as file:

@@ -33,7 +33,7 @@ def levels(group: dict[str, Any]) -> dict[str, str]:
     return {member["id"]: member["level"] for member in group["members"]}
 
 
-def test_a_group_from_its_making_to_its_end(shell: Machine) -> None:
+def test_the_life_of_a_group(shell: Machine) -> None:
     """Members are added, changed and removed, by one command or several; then the group is
     deleted."""
     group = changed(
@@ -50,7 +50,7 @@ def test_a_group_from_its_making_to_its_end(shell: Machine) -> None:
         shell, "update", here, "--member", f"{CAROL}=None", "--member", f"{ALICE}=Access"
     )
     assert levels(group) == {BOB: "Manage", ALICE: "Access"}
-    assert changed(shell, "update", here) == group  # nothing asked, nothing changed
+    assert changed(shell, "update", here) == group  # no request, no change
     group = changed(shell, "update", here, "--absolute", "--member", f"{CAROL}=Manage")
     assert levels(group) == {CAROL: "Manage"}
     assert BOB in shell.done("groups", "member", here, BOB, "Access")
@@ -95,7 +95,7 @@ def test_a_name_cannot_steer_the_terminal(shell: Machine) -> None:
     assert "\x1b" not in shown and "\u202e" not in shown and "red" in shown
 
 
-def test_who_may_not_is_told_whom_to_ask(
+def test_a_refused_change_of_a_group(
     shell: Machine, machine: Machine, deployment: Deployment
 ) -> None:
     """Another manager's group cannot be changed, and an unknown id is explained."""

@@ -50,7 +50,7 @@ ROWS = {
 
 
 @pytest.mark.mount("settle=60")
-def test_the_page_says_what_happens(mounted: Mounted, tmp_path: Path) -> None:
+def test_the_page_is_true(mounted: Mounted, tmp_path: Path) -> None:
     """Each row of the table in SEMANTICS.md is true."""
     program = tmp_path / "tumblerd"
     shutil.copy("/bin/sh", program)
@@ -82,7 +82,7 @@ def test_a_guarded_program_causes_no_download(mounted: Mounted, thumbnailer: Pat
     assert downloads(mounted.deployment) == before
 
 
-def test_what_is_here_is_read_by_anybody(mounted: Mounted, thumbnailer: Path) -> None:
+def test_local_bytes_can_be_read_by_every_program(mounted: Mounted, thumbnailer: Path) -> None:
     """Cached files and pending uploads can be read, because they need no download."""
     assert (mounted.root / "big.bin").read_bytes() == BIG
     (mounted.root / "new.bin").write_bytes(b"not uploaded yet")
@@ -109,7 +109,7 @@ def test_nothing_is_fetched_ahead_of_a_guarded_program(mounted: Mounted, thumbna
     assert downloads(mounted.deployment) == before
 
 
-def test_others_are_not_hindered_by_a_refusal(mounted: Mounted, thumbnailer: Path) -> None:
+def test_a_refusal_does_not_affect_other_programs(mounted: Mounted, thumbnailer: Path) -> None:
     """Other programs can read the same file before, during and after; then it is cached."""
     notes = mounted.root / "notes.txt"
     with notes.open("rb") as file:
@@ -118,7 +118,7 @@ def test_others_are_not_hindered_by_a_refusal(mounted: Mounted, thumbnailer: Pat
     assert read_by(thumbnailer, notes).stdout == world.SEED["notes.txt"]
 
 
-def test_a_part_is_not_enough(mounted: Mounted, thumbnailer: Path) -> None:
+def test_partly_cached_files_are_refused(mounted: Mounted, thumbnailer: Path) -> None:
     """Opening a file is refused if only some of its bytes are cached.
 
     A program that maps the file would be killed by a page that cannot be read.
@@ -134,7 +134,7 @@ def test_a_part_is_not_enough(mounted: Mounted, thumbnailer: Path) -> None:
 
 
 @pytest.mark.mount("refresh=0.2")
-def test_a_new_version_is_not_fetched_for_who_has_the_file_open(
+def test_a_new_version_is_not_fetched_for_a_guarded_program(
     mounted: Mounted, tmp_path: Path
 ) -> None:
     """A version that was cached completely stays readable; the next version is not downloaded."""
@@ -184,7 +184,7 @@ def test_the_list_can_be_replaced(mounted: Mounted, tmp_path: Path, thumbnailer:
 
 
 @pytest.mark.mount("guard=")
-def test_nobody_is_held_back_by_an_empty_list(mounted: Mounted, thumbnailer: Path) -> None:
+def test_an_empty_list_restricts_no_program(mounted: Mounted, thumbnailer: Path) -> None:
     """With an empty list, every program reads every file, also through a mapping."""
     assert read_by(thumbnailer, mounted.root / "notes.txt").stdout == world.SEED["notes.txt"]
     with (
@@ -194,9 +194,7 @@ def test_nobody_is_held_back_by_an_empty_list(mounted: Mounted, thumbnailer: Pat
         assert mapped[:] == BIG
 
 
-def test_a_file_managers_look_at_the_kind_of_a_file_causes_no_download(
-    mounted: Mounted, tmp_path: Path
-) -> None:
+def test_content_type_detection_causes_no_download(mounted: Mounted, tmp_path: Path) -> None:
     """A file manager's content type detection causes no download; copying the file does."""
     manager = tmp_path / "thunar"
     shutil.copy(sys.executable, manager)

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.harness.deployment import COMMAND
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Machine, Mounted, has_ended
 from tests.harness.terminal import CONTROLS, Terminal
 from tests.harness.waiting import eventually
 
 HUNG = "the daemon of account default does not answer"
 
 
-def test_each_command_ends_and_says_what_helps(mounted: Mounted) -> None:
-    """The same for paths in the mount; saved files stay pending, are counted, and are sent
-    later."""
+def test_each_command_ends_with_a_remedy(mounted: Mounted) -> None:
+    """Commands with paths in the mount end, too; saved files stay pending, are counted, and are
+    sent later."""
     mounted.allow("offline", "reach", "upload")
     assert (mounted.root / "notes.txt").exists()
     with mounted.deployment.faulty(down=True):
@@ -59,7 +59,7 @@ def view(watching: Terminal, wanted: Callable[[str], bool]) -> str:
         assert watching.until_more(), watching.shown
 
 
-def test_who_watches_sees_first_that_nothing_is_known(mounted: Mounted) -> None:
+def test_status_watch_reports_a_hanging_daemon(mounted: Mounted) -> None:
     """`status --watch` shows since when the state is unknown, and recovers with the daemon."""
     watching = Terminal(mounted.machine, "status", "--watch", size=(100, 30))
     watching.until("everything is on the service")
@@ -78,9 +78,9 @@ def test_who_watches_sees_first_that_nothing_is_known(mounted: Mounted) -> None:
     assert watching.is_as_before()
 
 
-def test_a_socket_whose_folder_was_removed_is_made_anew(mounted: Mounted) -> None:
-    """The daemon creates the socket again, as after a desktop session; commands also find it
-    with another XDG_RUNTIME_DIR."""
+def test_a_socket_whose_folder_was_removed_is_created_again(mounted: Mounted) -> None:
+    """The daemon creates the socket again when its folder was removed at the end of a desktop
+    session. Commands also find the socket with another XDG_RUNTIME_DIR."""
     folder = mounted.machine.folders["RUNTIME_DIR"]
     shutil.rmtree(folder)
     folder.mkdir(mode=0o700)
@@ -102,12 +102,12 @@ def test_an_unmount_needs_no_socket(mounted: Mounted) -> None:
     shutil.rmtree(mounted.machine.folders["RUNTIME_DIR"])
     mounted.unmount("--now")
     assert not mounted.is_mounted()
-    eventually(lambda: not Path(f"/proc/{pid}").exists(), what="it has ended")
+    eventually(lambda: has_ended(pid), what="it has ended")
     mounted.mount()
     assert (mounted.root / "notes.txt").read_bytes()
 
 
-def test_an_unmount_that_waits_notices_that_nobody_sends(mounted: Mounted) -> None:
+def test_an_unmount_does_not_wait_for_an_upload_that_hangs(mounted: Mounted) -> None:
     """`unmount` ends in the middle of an upload; the next mount sends the file once."""
     mounted.allow("broke", "upload")
     data = b"\xaa" * 3_000_000
@@ -128,7 +128,7 @@ def test_an_unmount_that_waits_notices_that_nobody_sends(mounted: Mounted) -> No
     assert len(mounted.zone.versions("sent.bin")) == 1
 
 
-def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> None:
+def test_a_mount_in_use_by_a_container_can_be_ended(mounted: Mounted) -> None:
     """`status` reports no mount, `unmount` ends the daemon, and the next mount works."""
     apart = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 300"]
     container = subprocess.Popen(apart, stdout=subprocess.PIPE)
@@ -151,7 +151,7 @@ def test_a_mount_that_a_container_still_has_can_be_ended(mounted: Mounted) -> No
         container.communicate()
 
 
-def test_a_shell_that_stands_in_what_was_unmounted(mounted: Mounted) -> None:
+def test_commands_in_an_unmounted_folder(mounted: Mounted) -> None:
     """All commands work in such a shell; for a relative path they report the problem and a
     remedy."""
     run = f"cd '{mounted.root}' || exit; exec 2>&1\n"

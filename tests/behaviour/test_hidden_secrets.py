@@ -59,7 +59,7 @@ def holds(pid: int, *secrets: bytes) -> list[bytes]:
 
 @pytest.fixture
 def machine(machine: Machine) -> Machine:
-    """Return a machine with private folders, and commands in processes of their own."""
+    """Return a machine with private folders, and commands in separate processes."""
     machine.starts_programs = True
     return machine
 
@@ -91,7 +91,7 @@ def test_no_trace_of_a_password_is_left(renewed: Mounted) -> None:
     bearer = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
     if os.geteuid() == 0:
         assert holds(pid, *FORMS) == []
-        # Looked for rightly: what the daemon does need is found.
+        # The search works: a value that the daemon needs is found.
         assert holds(pid, bearer["secret"].encode()) == [bearer["secret"].encode()]
     else:
         with pytest.raises(PermissionError):
@@ -116,9 +116,9 @@ def test_a_daemon_writes_no_core(renewed: Mounted) -> None:
 
 
 @pytest.mark.parametrize("hidden", [True, False])
-def test_other_programs_of_the_same_user_cannot_look_in(hidden: bool) -> None:
-    """Programs of the user can read neither memory nor environment, unlike those of other
-    processes."""
+def test_other_programs_cannot_read_memory_and_environment(hidden: bool) -> None:
+    """Programs of the same user can read neither memory nor environment of the daemon, unlike
+    those of other processes."""
     user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
     prepare = Path(process_setup.__file__).read_text() + ("\nforbid_dumps()" if hidden else "")
     look = "import sys; [open(f'/proc/{sys.argv[1]}/{name}', 'rb') for name in ('environ', 'mem')]"
@@ -174,19 +174,23 @@ def test_a_command_with_the_logon_leaves_no_core(
     assert not list(machine.folder.glob("core*"))
 
 
-@pytest.mark.parametrize("command", ["logon", "again"])
+@pytest.mark.parametrize("command", ["logon", "token", "again"])
 def test_a_process_with_a_password_hides_it(
     machine: Machine, deployment: Deployment, command: str
 ) -> None:
-    """A running process has no password in its arguments or environment, and writes no core
-    dump."""
+    """A running process has no password or token in its arguments or environment, and writes no
+    core dump."""
     machine.log_on(deployment, profile="sandbox", options=["--save-password"])
     deployment.fault(stall=300, path="^/api/access/authorizationrequirements")
-    if command == "logon":
+    secret = PASSWORD
+    if command != "again":
         arguments = [str(Path(sys.executable).with_name("zonedrive")), "logon",
-                     deployment.base_url, "--username", f"alice@{world.DOMAIN}",
-                     "--password-stdin"]  # fmt: skip
-        text = f"{PASSWORD}\n"
+                     deployment.base_url, "--username", f"alice@{world.DOMAIN}"]  # fmt: skip
+        if command == "token":
+            kept = json.loads((machine.state / "secrets.json").read_text())["bearer"]
+            secret = json.loads(kept)["secret"]
+        arguments.append("--token-stdin" if command == "token" else "--password-stdin")
+        text = f"{secret}\n"
     else:
         secrets = json.loads((machine.state / "secrets.json").read_text())
         digest = hashlib.sha256(json.loads(secrets["bearer"])["secret"].encode()).hexdigest()
@@ -210,13 +214,13 @@ def test_a_process_with_a_password_hides_it(
     )
     proc = Path(f"/proc/{process.pid}")
     for name in ("cmdline", "environ"):
-        assert PASSWORD.encode() not in (proc / name).read_bytes()
+        assert secret.encode() not in (proc / name).read_bytes()
     assert re.search(r"^Max core file size +0 +0 ", (proc / "limits").read_text(), re.MULTILINE)
     deployment.heal()
     process.stdin = None
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    assert PASSWORD not in out + err
+    assert secret not in out + err
 
 
 def test_an_unforeseen_failure_quotes_no_secret(machine: Machine, deployment: Deployment) -> None:

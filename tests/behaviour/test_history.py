@@ -44,7 +44,7 @@ def test_a_former_version_is_read_and_brought_back(mounted: Mounted) -> None:
     assert len(mounted.zone.listing()) == 4
 
 
-def test_a_version_that_is_not_there_leaves_no_file(mounted: Mounted) -> None:
+def test_a_missing_version_leaves_no_file(mounted: Mounted) -> None:
     """One line names the existing versions; FILE is unchanged, also if the service fails."""
     path, target = mounted.root / "notes.txt", mounted.machine.folder / "kept.txt"
     target.write_bytes(b"kept")
@@ -62,7 +62,7 @@ def test_a_version_that_is_not_there_leaves_no_file(mounted: Mounted) -> None:
     assert mounted.machine.run("versions", path, "-o", target).returncode == 2
 
 
-def test_a_file_that_cannot_be_written_is_called_as_it_was_given(mounted: Mounted) -> None:
+def test_an_error_names_the_file_as_it_was_given(mounted: Mounted) -> None:
     """One line names the path as the user gave it, never that of an internal file."""
     path, folder = mounted.root / "notes.txt", mounted.machine.folder
     for output, said in (
@@ -105,7 +105,7 @@ def test_the_trash_without_a_mount(mounted: Mounted) -> None:
     assert (gone.returncode, gone.stderr.count("\n")) == (1, 1)
 
 
-def test_what_was_deleted_last_is_listed_first(mounted: Mounted) -> None:
+def test_the_latest_deletion_is_listed_first(mounted: Mounted) -> None:
     """The latest deletion is listed first, whenever the entry was changed."""
     zone = mounted.root.name
     for name in ("notes.txt", "empty", "big.bin"):
@@ -119,7 +119,7 @@ def test_what_was_deleted_last_is_listed_first(mounted: Mounted) -> None:
     assert places == sorted(places)
 
 
-def test_a_zone_that_does_not_show_its_trash_is_named(shell: Machine, meddler: Meddler) -> None:
+def test_a_zone_with_a_hidden_trash_is_named(shell: Machine, meddler: Meddler) -> None:
     """Other zones are listed; a failure of the service is reported for its zone."""
     every = json.loads(shell.done("zones", "--json"))
     zones = {zone["name"]: zone["id"] for zone in every if zone["accessible"]}
@@ -146,7 +146,7 @@ def test_a_zone_that_does_not_show_its_trash_is_named(shell: Machine, meddler: M
         assert hidden in refused.stderr
 
 
-def test_what_was_restored_before_a_failure_is_said(mounted: Mounted) -> None:
+def test_entries_restored_before_a_failure_are_named(mounted: Mounted) -> None:
     """The second name is taken: one line reports it, and that the first entry is restored."""
     mounted.zone.delete("empty")
     mounted.zone.delete("notes.txt")
@@ -185,7 +185,7 @@ def test_one_entry_of_several_is_purged_in_the_mount(mounted: Mounted) -> None:
     assert (mounted.root / "twice.txt").read_bytes() == b"x"
 
 
-def test_a_folder_is_restored_before_what_lay_in_it(mounted: Mounted) -> None:
+def test_a_folder_is_restored_before_its_content(mounted: Mounted) -> None:
     """The order of the arguments does not matter; without the folder, the error recommends it."""
     folder, zone, run = mounted.root / "docs/2026", mounted.root.name, mounted.machine
     shutil.rmtree(folder)
@@ -201,7 +201,7 @@ def test_a_folder_is_restored_before_what_lay_in_it(mounted: Mounted) -> None:
     assert (folder / "q1.csv").read_bytes() == world.SEED["docs/2026/q1.csv"]
 
 
-def test_a_folder_that_was_removed_piece_by_piece_says_that_it_comes_back_empty(
+def test_restoring_a_folder_that_was_removed_entry_by_entry(
     mounted: Mounted,
 ) -> None:
     """`rm -r` deletes entries one by one, so each is listed with its folder."""
@@ -224,7 +224,7 @@ def test_a_folder_that_was_removed_piece_by_piece_says_that_it_comes_back_empty(
 
 
 @pytest.mark.mount("settle=600")
-def test_what_is_restored_pushes_nothing_aside_that_is_only_here(mounted: Mounted) -> None:
+def test_a_restore_does_not_rename_a_pending_file(mounted: Mounted) -> None:
     """A new, pending file keeps its name: the restore is refused, as the service itself would."""
     path, zone = mounted.root / "notes.txt", mounted.root.name
     path.unlink()
@@ -241,7 +241,7 @@ def test_what_is_restored_pushes_nothing_aside_that_is_only_here(mounted: Mounte
     assert path.read_bytes() == FIRST.splitlines(keepends=True)[0] + b"second line\n"
 
 
-def test_nothing_is_removed_for_good_by_who_says_no(mounted: Mounted) -> None:
+def test_the_answer_no_purges_nothing(mounted: Mounted) -> None:
     """The answer no ends the command without the exit code of an interruption."""
     zone = mounted.root.name
     mounted.zone.delete("notes.txt")

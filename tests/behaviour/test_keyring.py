@@ -1,4 +1,4 @@
-"""Secrets in a real keyring: a gnome-keyring on a session bus of its own."""
+"""Secrets in a real keyring: a gnome-keyring on its own session bus."""
 
 import json
 import socket
@@ -57,8 +57,8 @@ def test_a_keyring_holds_all_secrets(desk: Mounted, ring: Ring) -> None:
     assert not desk.machine.state.exists()
 
 
-def test_the_doctor_knows_a_keyring_that_gives_nothing(desk: Mounted, ring: Ring) -> None:
-    """For a locked or missing keyring, doctor does not recommend a new logon."""
+def test_the_doctor_reports_an_unusable_keyring(desk: Mounted, ring: Ring) -> None:
+    """If the keyring is locked or missing, doctor does not recommend a new logon."""
     assert desk.machine.run("doctor").returncode == 0
     ring.lock()
     for remedy in ("unlock the keyring", "unlock the keyring"):
@@ -70,7 +70,7 @@ def test_the_doctor_knows_a_keyring_that_gives_nothing(desk: Mounted, ring: Ring
     ring.start()
 
 
-def test_a_password_that_shall_be_kept_is_in_the_keyring(
+def test_a_saved_password_is_in_the_keyring(
     ring: Ring, machine: Machine, deployment: Deployment
 ) -> None:
     """A saved password is in the keyring, until the next logon without --save-password."""
@@ -81,7 +81,7 @@ def test_a_password_that_shall_be_kept_is_in_the_keyring(
     machine.done("logoff")
 
 
-def test_a_locked_keyring_is_said_at_once(desk: Mounted, ring: Ring) -> None:
+def test_a_locked_keyring_is_reported_at_once(desk: Mounted, ring: Ring) -> None:
     """One line reports the locked keyring, and no second key is created; unlocked, all works
     again."""
     desk.mount()
@@ -145,7 +145,7 @@ def test_a_mount_outlives_its_keyring(desk: Mounted, ring: Ring) -> None:
     assert not desk.complaints()
 
 
-def test_a_keyring_that_has_gone_is_not_replaced_by_a_file(desk: Mounted, ring: Ring) -> None:
+def test_a_missing_keyring_is_not_replaced_by_a_file(desk: Mounted, ring: Ring) -> None:
     """A shell outside the desktop creates no new secrets, which would replace the stored ones."""
     desk.mount()
     desk.unmount()
@@ -162,7 +162,7 @@ def test_a_keyring_that_has_gone_is_not_replaced_by_a_file(desk: Mounted, ring: 
     desk.mount()
 
 
-def test_what_a_lost_keyring_protected_can_be_discarded(desk: Mounted, ring: Ring) -> None:
+def test_discarding_data_of_a_lost_keyring(desk: Mounted, ring: Ring) -> None:
     """The output tells the user to delete the entries that are left in the lost keyring."""
     ring.stop()
     ended = desk.machine.run("logoff", "--discard")

@@ -35,7 +35,7 @@ def test_an_upload_that_hangs_does_not_hold_up_an_unmount(mounted: Mounted) -> N
     assert mounted.zone.read("big.bin") == b"\xaa" * 3_000_000
 
 
-def test_readers_that_wait_for_the_service_are_let_go(mounted: Mounted) -> None:
+def test_waiting_readers_get_an_error_at_the_end(mounted: Mounted) -> None:
     """After SIGTERM, programs that wait for a stalled download get an error at once."""
     mounted.allow("broke", "ending")
     paths = [path for path in mounted.root.rglob("*") if path.is_file() and path.stat().st_size][:4]

@@ -43,7 +43,7 @@ def test_readers_share_the_download_limit(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount(f"download_limit={RATE}")
-def test_small_files_share_it_too(mounted: Mounted) -> None:
+def test_small_files_share_the_download_limit(mounted: Mounted) -> None:
     """The limit includes files that are prefetched for a program that walks through a folder."""
     for number in range(60):
         mounted.zone.write(f"{number:02}.bin", BIG[: 80_000 + number])
@@ -54,7 +54,7 @@ def test_small_files_share_it_too(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount(f"download_limit={RATE}")
-def test_what_is_fetched_in_the_background_keeps_to_it(mounted: Mounted) -> None:
+def test_background_downloads_share_the_download_limit(mounted: Mounted) -> None:
     """Pinning a zone is not faster than reading it."""
     mounted.zone.write("other.bin", BIG)
     eventually((mounted.root / "other.bin").exists)
@@ -63,7 +63,7 @@ def test_what_is_fetched_in_the_background_keeps_to_it(mounted: Mounted) -> None
 
 
 @pytest.mark.mount("download_limit=50000", "upload_limit=50000")
-def test_metadata_goes_past_full_limits(mounted: Mounted) -> None:
+def test_metadata_is_not_limited(mounted: Mounted) -> None:
     """While transfers run at the limit in both directions, folders are listed and created as
     usual."""
     mounted.zone.write("other.bin", BIG)

@@ -42,7 +42,7 @@ def test_every_default_glob_has_a_name_here() -> None:
 
 @both_profiles
 def test_lock_swap_and_probe_files_come_and_go(mounted: Mounted, _profile: str) -> None:
-    """Such files can be created, locked, renamed and removed in any profile, without a request."""
+    """Local-only files can be created, locked, renamed and removed without a request."""
     before = mounted.zone.listing()
     for name in LOCAL_NAMES:
         path = mounted.root / name

@@ -18,7 +18,7 @@ from zonedrive.logon.secrets import SecretStore
 from zonedrive.paths import AccountPaths
 
 
-def test_a_logoff_sends_what_waits_and_unmounts(mounted: Mounted) -> None:
+def test_a_logoff_sends_pending_changes_and_unmounts(mounted: Mounted) -> None:
     """Pending changes are uploaded; the mount and the folders are gone."""
     (mounted.root / "last.txt").write_bytes(b"last words")
     mounted.machine.done("logoff")
@@ -28,7 +28,7 @@ def test_a_logoff_sends_what_waits_and_unmounts(mounted: Mounted) -> None:
     assert not mounted.machine.cache.exists()
 
 
-def test_a_logoff_says_what_was_on_this_machine_alone(mounted: Mounted) -> None:
+def test_a_logoff_reports_deleted_local_files(mounted: Mounted) -> None:
     """A `local_only` file is deleted with the account, and the output says so."""
     (mounted.root / "notes.txt~").write_bytes(b"never sent")
     said = mounted.machine.done("logoff")
@@ -36,7 +36,7 @@ def test_a_logoff_says_what_was_on_this_machine_alone(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("local_only=*.private:*~")
-def test_a_logoff_keeps_what_a_person_has_on_this_machine_alone(mounted: Mounted) -> None:
+def test_a_logoff_refuses_to_delete_local_files_of_the_user(mounted: Mounted) -> None:
     """Logoff and takeover refuse to delete files that match the user's own `local_only` names."""
     machine, root = mounted.machine, mounted.root
     (root / "a.private").write_bytes(b"mine")
@@ -73,14 +73,14 @@ def test_a_logoff_keeps_what_a_person_has_on_this_machine_alone(mounted: Mounted
 
 
 @pytest.mark.mount("local_only=*.private")
-def test_a_logoff_drops_it_on_purpose(mounted: Mounted) -> None:
-    """With the option, logoff deletes them and reports how many."""
+def test_a_logoff_with_discard_deletes_local_files(mounted: Mounted) -> None:
+    """With --discard, logoff deletes them and reports how many."""
     (mounted.root / "a.private").write_bytes(b"mine")
     said = mounted.machine.done("logoff", "--discard")
     assert said.endswith("; dropped 1 file of local_only\n")
 
 
-def test_a_logoff_refuses_to_lose_what_cannot_be_sent(mounted: Mounted) -> None:
+def test_a_logoff_refuses_to_lose_pending_changes(mounted: Mounted) -> None:
     """Logoff ends within its timeout, reports the number of changes, and leaves the mount
     working."""
     with mounted.deployment.faulty(status=503, method="POST"):
@@ -95,7 +95,7 @@ def test_a_logoff_refuses_to_lose_what_cannot_be_sent(mounted: Mounted) -> None:
     assert mounted.zone.read("stuck.txt") == b"12345"
 
 
-def test_a_logoff_calls_a_removal_no_file(mounted: Mounted) -> None:
+def test_a_removal_is_not_counted_as_a_file(mounted: Mounted) -> None:
     """A pending removal is reported as a change, by `status`, `unmount`, `logoff` and `sync`."""
     change = "1 change (new folders, renames, removals)"
     with mounted.deployment.faulty(status=503, method="DELETE"):
@@ -114,8 +114,8 @@ def test_a_logoff_calls_a_removal_no_file(mounted: Mounted) -> None:
     assert mounted.zone.find("notes.txt") is not None
 
 
-def test_a_logoff_may_discard_it(mounted: Mounted) -> None:
-    """With the option, logoff discards pending changes, which the service never gets."""
+def test_a_logoff_with_discard_drops_pending_changes(mounted: Mounted) -> None:
+    """With --discard, logoff discards pending changes, which the service never gets."""
     with mounted.deployment.faulty(status=503, method="POST"):
         (mounted.root / "gone.txt").write_bytes(b"12345")
         mounted.machine.done("logoff", "--discard", "--timeout", "0")
@@ -124,7 +124,7 @@ def test_a_logoff_may_discard_it(mounted: Mounted) -> None:
     assert mounted.zone.find("gone.txt") is None
 
 
-def test_a_logoff_revokes_the_token_where_the_profile_knows_how(
+def test_a_logoff_revokes_the_token_if_the_profile_can(
     machine: Machine, deployment: Deployment
 ) -> None:
     """A copy of the token is useless afterwards."""
@@ -135,13 +135,15 @@ def test_a_logoff_revokes_the_token_where_the_profile_knows_how(
     assert works(deployment, token["secret"]) is False
 
 
-def test_a_logoff_says_which_token_stays_valid(machine: Machine, deployment: Deployment) -> None:
+def test_a_logoff_reports_a_token_that_remains_valid(
+    machine: Machine, deployment: Deployment
+) -> None:
     """The published API cannot revoke a token; the output says until when it is valid."""
     machine.log_on(deployment, profile="published")
     token = json.loads(json.loads((machine.state / "secrets.json").read_text())["bearer"])
     ended = machine.run("logoff")
     assert ended.returncode == 0
-    assert f"the token {token['id']} stays valid at the service until 20" in ended.stderr
+    assert f"the token ({token['id']}) remains valid at the service until 20" in ended.stderr
     assert works(deployment, token["secret"]) is True
 
 
@@ -168,7 +170,7 @@ def works(deployment: Deployment, bearer: str) -> bool:
     return answer.status_code == 200
 
 
-def test_what_is_saved_during_a_logoff_is_not_lost(
+def test_a_file_saved_during_a_logoff_is_not_lost(
     mounted: Mounted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a program saves a file just before the mount ends, the logon is kept."""

@@ -34,7 +34,7 @@ def log_on(machine: Machine, deployment: Deployment) -> None:
     )  # fmt: skip
 
 
-def test_an_ended_session_is_a_state_and_a_new_logon_ends_it(with_session: Mounted) -> None:
+def test_work_continues_after_the_end_of_a_session(with_session: Mounted) -> None:
     """Without a session, files are saved and cached ones readable; after a logon all is
     uploaded."""
     path = with_session.root / "notes.txt"
@@ -59,7 +59,7 @@ def test_an_ended_session_is_a_state_and_a_new_logon_ends_it(with_session: Mount
     assert zone.read("new.txt") == b"written without a logon\n"
 
 
-def test_a_mount_with_an_ended_logon_says_so_by_itself(with_session: Mounted) -> None:
+def test_an_ended_logon_is_reported_after_a_remount(with_session: Mounted) -> None:
     """After a remount, the state shows the ended logon before any file is used."""
     with_session.unmount()
     with_session.deployment.tell({"expire_sessions": True})
@@ -77,7 +77,7 @@ COMMANDS = [
 ]
 
 
-def test_whatever_wants_a_logon_names_the_whole_command(with_session: Mounted) -> None:
+def test_messages_contain_the_complete_logon_command(with_session: Mounted) -> None:
     """The command in the message is complete: with the service, the user and the former options."""
     mounted = with_session
     machine = mounted.machine
@@ -101,7 +101,7 @@ def test_whatever_wants_a_logon_names_the_whole_command(with_session: Mounted) -
     assert "--account work" in machine.run("zones", "--account", "work").stderr
 
 
-def test_a_service_that_is_away_is_named_once(mounted: Mounted) -> None:
+def test_an_unreachable_service_is_named_once(mounted: Mounted) -> None:
     """One line reports which service is unreachable, why, and the remedy."""
     machine = mounted.machine
     mounted.allow("offline", "reach")

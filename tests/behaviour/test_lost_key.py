@@ -9,7 +9,7 @@ import pytest
 from tests.harness import world
 from tests.harness.machine import Machine, Mounted
 
-GONE = "the account's data key is gone"
+GONE = "the account's data key is missing"
 
 
 def secrets(machine: Machine) -> Path:
@@ -54,7 +54,7 @@ def waiting(mounted: Mounted) -> Iterator[Mounted]:
     mounted.deployment.forget_people()
 
 
-def test_bytes_that_wait_for_a_lost_key(waiting: Mounted) -> None:
+def test_pending_files_without_their_key(waiting: Mounted) -> None:
     """Doctor reports the lost key and a logon fails; with the key restored, all files are
     uploaded."""
     machine = waiting.machine
@@ -80,7 +80,7 @@ def test_bytes_that_wait_for_a_lost_key(waiting: Mounted) -> None:
 
 
 @pytest.mark.parametrize("broken", ["tree.db", "nothing"])
-def test_no_new_key_for_what_has_one(waiting: Mounted, broken: str) -> None:
+def test_no_new_key_is_created_for_existing_files(waiting: Mounted, broken: str) -> None:
     """No key is created even for a damaged or missing database, because its files need the old
     key."""
     machine = waiting.machine
@@ -99,7 +99,7 @@ def test_no_new_key_for_what_has_one(waiting: Mounted, broken: str) -> None:
     assert b"12345" in found
 
 
-def test_beginning_anew_without_key_and_database(waiting: Mounted) -> None:
+def test_a_new_start_without_key_and_database(waiting: Mounted) -> None:
     """If both are lost, the given remedy works."""
     machine = waiting.machine
     take_key(machine)
@@ -121,7 +121,7 @@ def test_another_key(waiting: Mounted) -> None:
     secrets(machine).write_text(before)
 
 
-def test_a_mount_that_outlives_its_key(mounted: Mounted) -> None:
+def test_a_mount_whose_key_was_deleted(mounted: Mounted) -> None:
     """A running mount still has the key; doctor and logon say how to start again without data
     loss."""
     machine = mounted.machine

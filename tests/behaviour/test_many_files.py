@@ -44,7 +44,7 @@ def test_new_files_cost_one_request_each(mounted: Mounted) -> None:
     assert found[LISTING] < FILES / 4
 
 
-def test_new_folders_are_not_asked_what_is_in_them(mounted: Mounted) -> None:
+def test_new_folders_are_not_listed(mounted: Mounted) -> None:
     """Unpacking a tree needs one request for each folder and each file."""
     before = requests(mounted)
     trees = [mounted.root / f"d{number}/e/f" for number in range(5)]

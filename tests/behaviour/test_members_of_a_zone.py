@@ -34,7 +34,7 @@ def test_the_members_are_listed(shell: Machine, zone: str) -> None:
 
 
 def test_each_failure_is_one_line(shell: Machine, deployment: Deployment, zone: str) -> None:
-    """An unknown zone, a refusal and a service that is away: cause, remedy and exit code."""
+    """An unknown zone, a refusal and an unreachable service give a cause, a remedy and a code."""
     unknown = shell.run("members", "No such zone")
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert "there is no zone 'No such zone'; run 'zonedrive zones'" in unknown.stderr
@@ -49,7 +49,7 @@ def test_each_failure_is_one_line(shell: Machine, deployment: Deployment, zone: 
 
 
 def test_a_profile_without_members_asks_nothing(machine: Machine, deployment: Deployment) -> None:
-    """One line says what is missing and what to do, also while the service is away."""
+    """One line has the missing operation and the remedy, also while the service is unreachable."""
     machine.log_on(deployment, profile="published")
     with deployment.faulty(down=True):
         refused = machine.run("members", "Zone 01")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.deployment import Deployment
-from tests.harness.machine import Machine, Mounted
+from tests.harness.machine import Machine, Mounted, has_ended
 from tests.harness.waiting import eventually
 
 
@@ -62,7 +62,7 @@ def test_a_signal_unmounts(mounted: Mounted, number: signal.Signals) -> None:
     """SIGTERM and SIGINT end the daemon cleanly."""
     pid = mounted.pid
     os.kill(pid, number)
-    eventually(lambda: not Path(f"/proc/{pid}").exists(), what="the daemon has ended")
+    eventually(lambda: has_ended(pid), what="the daemon has ended")
     assert not mounted.is_mounted()
 
 
@@ -92,7 +92,7 @@ def test_unmounting_waits_for_uploads(mounted: Mounted) -> None:
     assert mounted.zone.read("last.txt") == b"just in time"
 
 
-def test_what_cannot_be_sent_waits_for_the_next_mount(mounted: Mounted) -> None:
+def test_pending_changes_wait_for_the_next_mount(mounted: Mounted) -> None:
     """Without the service, unmount reports the pending changes; the next mount sends them."""
     mounted.allow("offline", "reach", "upload")
     assert "notes.txt" in os.listdir(mounted.root)

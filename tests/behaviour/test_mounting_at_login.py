@@ -23,13 +23,14 @@ def test_the_next_login_mounts(machine: Machine, deployment: Deployment) -> None
     try:
         eventually(folder.is_mount, what="the zones are mounted")
         assert os.listdir(folder)
+        machine.done("logoff")
+        assert not entry.exists()
     finally:
         machine.run("unmount", "--now", folder)
 
 
-def test_a_person_is_told_how(machine: Machine, deployment: Deployment) -> None:
-    """In a terminal the command says how to mount at each login, until that is so; never in a
-    script."""
+def test_logon_names_the_option(machine: Machine, deployment: Deployment) -> None:
+    """In a terminal the command recommends the option until it is used; in a script never."""
     words = [
         str(COMMAND), "logon", deployment.base_url, "--username", f"alice@{world.DOMAIN}",
         "--password-stdin", "--ca-file", str(deployment.ca_file), "--profile", "sandbox",

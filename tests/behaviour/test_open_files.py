@@ -203,7 +203,7 @@ def test_readers_and_a_writer_in_place_over_several_uploads(mounted: Mounted) ->
 
 @pytest.mark.mount("refresh=60")
 @pytest.mark.parametrize("how", [">>", ">"])
-def test_a_file_that_was_just_taken_away_is_made_again(mounted: Mounted, how: str) -> None:
+def test_a_file_that_was_just_deleted_is_created_again(mounted: Mounted, how: str) -> None:
     """If a coworker deletes a file that a shell then writes into, the file is created again."""
     mounted.allow("deleted on the service while it was edited")
     path = mounted.root / "notes.txt"
@@ -216,7 +216,7 @@ def test_a_file_that_was_just_taken_away_is_made_again(mounted: Mounted, how: st
 
 
 @pytest.mark.mount("refresh=60")
-def test_an_append_to_what_was_just_moved_away_goes_along(mounted: Mounted) -> None:
+def test_an_append_follows_a_move(mounted: Mounted) -> None:
     """An appended line is in the file at the place to which a coworker has moved it."""
     path = mounted.root / "notes.txt"
     assert path.stat().st_size == 23
@@ -228,7 +228,7 @@ def test_an_append_to_what_was_just_moved_away_goes_along(mounted: Mounted) -> N
 
 @QUICK
 @pytest.mark.parametrize("how", [">>", ">"])
-def test_no_line_is_lost_while_others_take_the_file_away(mounted: Mounted, how: str) -> None:
+def test_no_appended_line_is_lost(mounted: Mounted, how: str) -> None:
     """Each line is in one file of the service in the end.
 
     A coworker deletes, moves or renames the file while a shell writes into it and another program

@@ -73,7 +73,7 @@ def test_a_logon_needs_no_address(office: Office) -> None:
     ("options", "said"),
     [
         (("https://elsewhere.example", *USER), "policy allows only https://"),
-        ((*USER, "--save-password"), "forbids to save the password"),
+        ((*USER, "--save-password"), "forbids saving the password"),
         ((*USER, "--profile", "sandbox"), "sets profile to acme"),
     ],
 )
@@ -116,7 +116,7 @@ def test_an_unreadable_file_forbids_a_logon_and_makes_mounts_read_only(office: O
 
 
 def test_a_mount_names_the_values_that_a_policy_replaces(office: Office) -> None:
-    """The terminal shows them, not only the log of the daemon."""
+    """The terminal shows the values, not only the log of the daemon."""
     zones = office.machine.folder / "Zones"
     zones.mkdir(exist_ok=True)
     script = """"$zd" logon --username "$2" --password-stdin || exit 9
@@ -157,3 +157,49 @@ def test_the_window_asks_only_for_name_and_password(office: Office) -> None:
     finally:
         window.close()
         chromium.close()
+
+
+def test_a_home_that_cannot_be_written(office: Office) -> None:
+    """State and cache are where the policy says, and nothing needs the home folder."""
+    disk = office.machine.folder / "disk"
+    disk.mkdir()
+    policy = office.policy + f'state_dir = "{disk}/state"\ncache_dir = "{disk}/cache"\n'
+    office.file.write_text(office.default + policy)
+    script = """mount --bind "$HOME" "$HOME" && mount -o remount,bind,ro "$HOME" || exit 9
+        mount -t tmpfs disk "$1" && mount -t tmpfs -o mode=700 run "$XDG_RUNTIME_DIR" || exit 8
+        mkdir "$1/Zones"
+        "$zd" logon --username "$2" --password-stdin && exit 7
+        install -d -m 1777 "$1/state" "$1/cache"
+        "$zd" logon --username "$2" --password-stdin || exit 6
+        "$zd" mount "$1/Zones" || exit 5
+        echo text >"$1/Zones/Zone 01/new.txt" && "$zd" sync || exit 4
+        "$zd" doctor
+        ls "$1/state/$(id -u)/default/account.json" "$1/cache/$(id -u)/default/content" || exit 3
+        "$zd" unmount "$1/Zones" && "$zd" logoff || exit 2
+        find "$1/state" "$1/cache" -type f
+    """
+    ended = office.run(script, str(disk), USER[1])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "state, the policy state_dir of the organization, does not exist" in ended.stderr
+    assert ended.stdout.rpartition("logged off")[2].count("\n") == 1
+
+
+def test_an_account_from_before_the_policy(office: Office) -> None:
+    """The line says how to move the account, and the move keeps pending uploads."""
+    zones, disk = office.machine.folder / "Zones", office.machine.folder / "disk"
+    zones.mkdir(exist_ok=True)
+    disk.mkdir(mode=0o1777)
+    disk.chmod(0o1777)
+    script = """"$zd" logon --username "$2" --password-stdin && "$zd" mount "$1" || exit 9
+        "$zd" pause && echo text >"$1/Zone 01/waits.txt" && "$zd" unmount "$1" || exit 8
+        echo "state_dir = \\"$3\\"" >>"$0/zonedrive/config.toml"
+        said=$("$zd" mount "$1" 2>&1) && exit 7
+        printf '%s\n' "$said"
+        move=${said#*run \\'} && eval "${move%%\\'*}" || exit 6
+        "$zd" mount "$1" && cat "$1/Zone 01/waits.txt" && "$zd" resume && "$zd" sync || exit 5
+        "$zd" unmount "$1"
+    """
+    ended = office.run(script, str(zones), USER[1], str(disk))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "the organization keeps accounts in" in ended.stdout
+    assert "text\n" in ended.stdout

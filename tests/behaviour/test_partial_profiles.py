@@ -77,7 +77,7 @@ PROFILES: Mapping[str, tuple[str, set[str]]] = {
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_each_missing_operation_degrades_alone(mounted: Mounted, profile: str) -> None:
+def test_other_operations_work_without_a_missing_one(mounted: Mounted, profile: str) -> None:
     """Operations without a table give EPERM and change nothing; all other changes arrive."""
     text, refused = PROFILES[profile]
     file = mounted.machine.folder / "ours.toml"
@@ -148,7 +148,7 @@ def test_of_two_requests_for_a_new_place_the_second_is_refused(
     meddler.twist = lambda asked: None
 
 
-def test_commands_say_what_the_profile_lacks(mounted: Mounted) -> None:
+def test_commands_report_missing_operations(mounted: Mounted) -> None:
     """versions, trash and restore give one line with a remedy each, and the mount stays usable."""
     mounted.restart("profile=published")
     for command in (
@@ -164,7 +164,7 @@ def test_commands_say_what_the_profile_lacks(mounted: Mounted) -> None:
     assert (mounted.root / "notes.txt").read_bytes() == mounted.zone.read("notes.txt")
 
 
-def test_what_is_restored_is_in_the_mount_at_once(mounted: Mounted) -> None:
+def test_a_restored_entry_is_in_the_mount_at_once(mounted: Mounted) -> None:
     """When `restore` returns, the file exists in the mount, even for programs that saw it
     missing."""
     (mounted.root / "notes.txt").unlink()
@@ -174,7 +174,7 @@ def test_what_is_restored_is_in_the_mount_at_once(mounted: Mounted) -> None:
     assert (mounted.root / "notes.txt").read_bytes() == b"first line\nsecond line\n"
 
 
-def test_a_profile_may_be_named_from_where_one_is(mounted: Mounted) -> None:
+def test_a_relative_path_of_a_profile(mounted: Mounted) -> None:
     """A relative path works at logon, for a mount in the background, and with a comma in it."""
     folder = mounted.machine.folder
     (folder / "a, b").mkdir()

@@ -97,7 +97,7 @@ def test_a_logon_changes_a_password_that_must_be_changed(
     assert again.returncode == 0, again.stderr
 
 
-def test_without_a_profile_nobody_is_asked(shell: Machine) -> None:
+def test_without_a_profile_no_password_is_requested(shell: Machine) -> None:
     """An operation that the profile lacks is refused at once, in one line with the remedy."""
     refused = shell.run("password", "--password-stdin", text="")
     assert (refused.returncode, refused.stdout) == (1, "")

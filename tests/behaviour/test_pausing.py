@@ -41,13 +41,13 @@ def test_a_pause_from_the_shell(mounted: Mounted) -> None:
 
     ended = machine.run("unmount", mounted.path)
     assert ended.returncode == 0
-    assert "uploads are paused and go on after the next mount" in ended.stderr
+    assert "uploads are paused, and continue after the next mount" in ended.stderr
     ended = machine.run("mount", mounted.path, "-oupload_limit=0")
     assert "uploads are paused; to end that, run 'zonedrive resume'" in ended.stderr
     assert (root / "film.bin").read_bytes() == BIG
     assert mounted.status()["outbox"]["pending"] == 2
     assert set(mounted.zone.listing()) & {"film.bin", "b.txt"} == set()
-    assert machine.done("resume").startswith("uploads go on; 2 files")
+    assert machine.done("resume").startswith("uploads continue; 2 files")
     mounted.sync()
     assert mounted.zone.read("film.bin") == BIG
     assert len(mounted.zone.versions("film.bin")) == 1

@@ -38,11 +38,11 @@ def pinned(mounted: Mounted) -> str:
     return mounted.machine.done("pin")
 
 
-def test_a_pinned_folder_is_here_as_a_whole(mounted: Mounted) -> None:
+def test_a_pinned_folder_is_completely_downloaded(mounted: Mounted) -> None:
     """The command reports the size, and afterwards everything can be read without the service."""
     mounted.allow(*OFFLINE)
     said = mounted.machine.done("pin", mounted.root / "docs")
-    assert "docs: 3 files here" in said
+    assert "docs: 3 files available offline" in said
     assert state(mounted.root / "docs/2026/q1.csv") == "cached"
     assert state(mounted.root / "big.bin") == "remote"
     assert f"{mounted.root.name}/docs" in pinned(mounted)
@@ -83,7 +83,7 @@ def test_ctrl_c_ends_the_waiting_only(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("refresh=0.2")
-def test_what_appears_in_a_pinned_folder_is_fetched(mounted: Mounted) -> None:
+def test_new_entries_in_a_pinned_folder_are_fetched(mounted: Mounted) -> None:
     """New files, new versions and new folders are downloaded once the folder is listed."""
     mounted.machine.done("pin", mounted.root / "docs")
     mounted.zone.write("docs/new.txt", b"new\n")
@@ -119,7 +119,7 @@ def test_a_coworkers_version_of_a_pinned_file_is_fetched(mounted: Mounted) -> No
     eventually(lambda: state(mounted.root / "docs/2026/q1.csv") == "remote")
 
 
-def test_what_came_while_nothing_was_mounted_is_fetched(mounted: Mounted) -> None:
+def test_changes_before_a_mount_are_fetched(mounted: Mounted) -> None:
     """New files, versions and folders are downloaded after a remount without an access to the
     folder."""
     mounted.machine.done("pin", mounted.root / "docs", mounted.root / "notes.txt")
@@ -153,7 +153,7 @@ def test_a_save_by_renaming_keeps_the_pin(mounted: Mounted) -> None:
     assert "nothing is pinned" in pinned(mounted)
 
 
-def test_what_is_made_here_can_be_pinned(mounted: Mounted) -> None:
+def test_a_folder_that_is_not_uploaded_can_be_pinned(mounted: Mounted) -> None:
     """A folder that is not uploaded yet can be pinned; the pin survives the upload and a rename."""
     (mounted.root / "mine").mkdir()
     (mounted.root / "mine/a.txt").write_bytes(b"mine\n")
@@ -188,20 +188,20 @@ def test_a_pinned_file_is_never_evicted(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("cache_size=1000000")
-def test_what_does_not_fit_is_said(mounted: Mounted) -> None:
+def test_a_file_that_does_not_fit_is_named(mounted: Mounted) -> None:
     """One line names the file that does not fit, and all others are downloaded."""
     mounted.allow("no room left to cache")
     before = mounted.deployment.stats()["bytes_out"]
     ended = mounted.machine.run("pin", mounted.root)
     assert ended.returncode == 1
-    assert "5 of 6 files here" in ended.stdout
+    assert "5 of 6 files available offline" in ended.stdout
     assert "big.bin: there is no room for it" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert state(mounted.root / "docs/2026/q1.csv") == "cached"
     assert mounted.deployment.stats()["bytes_out"] - before < len(BIG) / 2
 
 
-def test_offline_a_pin_is_remembered(mounted: Mounted) -> None:
+def test_a_pin_is_stored_offline(mounted: Mounted) -> None:
     """Offline, the command says so and exits with 4; the pin is fulfilled once the service is
     back."""
     mounted.allow(*OFFLINE)
@@ -217,7 +217,7 @@ def test_offline_a_pin_is_remembered(mounted: Mounted) -> None:
     assert ended.returncode == 4
     assert "the rest is fetched when the service is back" in ended.stderr
     assert ended.stderr.count("\n") == 1
-    assert "0 of 1 file here" in ended.stdout
+    assert "0 of 1 file available offline" in ended.stdout
     mounted.deployment.heal()
     eventually(lambda: state(mounted.root / "big.bin") == "cached")
 
@@ -252,7 +252,7 @@ def test_a_removed_entry_that_comes_back_is_pinned_again(mounted: Mounted) -> No
 
 
 @pytest.mark.mount("refresh=1")
-def test_what_a_coworker_restores_is_fetched_again(mounted: Mounted) -> None:
+def test_a_restored_entry_is_fetched_again(mounted: Mounted) -> None:
     """A restored entry is cached once its folder is listed, without another access."""
     names = ("notes.txt", "docs")
     mounted.machine.done("pin", *(mounted.root / name for name in names))

@@ -85,7 +85,7 @@ def test_a_token_is_enough(home: Machine, example_world: Deployment) -> None:
     assert said.strip() == hashlib.sha256(PICTURE.read_bytes()).hexdigest()
 
 
-def test_what_a_profile_describes(home: Machine, example_world: Deployment) -> None:
+def test_operations_of_a_profile(home: Machine, example_world: Deployment) -> None:
     """Folders, versions, names and the trash work, or one line reports that the profile lacks
     them."""
     said = run(EXAMPLES[3], home, example_world)

@@ -63,7 +63,7 @@ def test_close_can_wait_for_the_service(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("close=wait")
-def test_close_tells_what_the_service_refused(mounted: Mounted) -> None:
+def test_close_fails_with_the_errno_of_the_refusal(mounted: Mounted) -> None:
     """With close=wait close fails with the errno of the refusal, and the file is kept."""
     mounted.allow("refused")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
@@ -89,7 +89,7 @@ def test_fsync_can_wait_for_the_service(mounted: Mounted) -> None:
     assert mounted.zone.read("log.txt") == b"one\ntwo\n"
 
 
-def test_what_was_fsynced_survives_a_kill_while_it_is_open(mounted: Mounted) -> None:
+def test_fsynced_bytes_of_an_open_file_survive_a_kill(mounted: Mounted) -> None:
     """A file that is open for hours keeps every line that was fsynced, even after a kill."""
     log = os.open(mounted.root / "log.txt", os.O_WRONLY | os.O_CREAT)
     os.write(log, b"one\n")
@@ -125,7 +125,8 @@ def test_times_and_modes_stay(mounted: Mounted) -> None:
 
 
 def test_a_deleted_file_that_is_open_can_be_read_and_written(mounted: Mounted) -> None:
-    """As for temporary files, the bytes of a deleted file exist as long as it is open."""
+    """An open file that was deleted keeps its bytes until the last close, as on other file
+    systems."""
     with (mounted.root / "temporary").open("w+b", buffering=0) as file:
         file.write(b"scratch")
         (mounted.root / "temporary").unlink()

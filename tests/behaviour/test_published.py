@@ -13,7 +13,7 @@ from tests.harness.machine import Mounted
 pytestmark = pytest.mark.mount(profile="published")
 
 
-def test_what_has_no_endpoint_is_not_permitted(mounted: Mounted) -> None:
+def test_operations_without_an_endpoint_are_not_permitted(mounted: Mounted) -> None:
     """mkdir, rmdir, unlink and rename of entries on the service give EPERM and change nothing."""
     root = mounted.root
     for refused in (

@@ -54,7 +54,7 @@ def test_a_piece_of_a_file_can_be_read(mounted: Mounted, start: int) -> None:
         assert file.read(200_000) == world.SEED["big.bin"][start : start + 200_000]
 
 
-def test_what_was_read_stays_readable_without_the_service(mounted: Mounted) -> None:
+def test_cached_files_stay_readable_without_the_service(mounted: Mounted) -> None:
     """A cached file can be read while the service is down, also after a remount."""
     mounted.allow("offline", "reach", "refresh")
     assert (mounted.root / "big.bin").read_bytes() == world.SEED["big.bin"]
@@ -64,7 +64,7 @@ def test_what_was_read_stays_readable_without_the_service(mounted: Mounted) -> N
 
 
 @pytest.mark.mount("refresh=0.3")
-def test_what_others_change_shows_up(mounted: Mounted) -> None:
+def test_changes_by_coworkers_show_up(mounted: Mounted) -> None:
     """New files, new versions and deletions by coworkers are visible within the refresh time."""
     notes = mounted.root / "notes.txt"
     assert notes.read_bytes() == world.SEED["notes.txt"]
@@ -95,7 +95,7 @@ def test_a_missing_file_is_missing(mounted: Mounted) -> None:
         os.listdir(mounted.root / "notes.txt")
 
 
-def read_anew(path: Path) -> bytes:
+def read_again(path: Path) -> bytes:
     """Return the content for a program that opens the file now; nothing if it changes just then."""
     try:
         return path.read_bytes()
@@ -104,7 +104,7 @@ def read_anew(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("grown", [-5000, 0, 5000])
-def test_a_new_reader_brings_no_old_one_other_bytes(mounted: Mounted, grown: int) -> None:
+def test_a_new_reader_does_not_change_the_bytes_of_others(mounted: Mounted, grown: int) -> None:
     """A reader gets the rest of its own version or ESTALE after a coworker's save.
 
     Another program may read the new version completely meanwhile.
@@ -116,7 +116,7 @@ def test_a_new_reader_brings_no_old_one_other_bytes(mounted: Mounted, grown: int
         seen = old.read(300_000)
         mounted.zone.write("changing.bin", b"B" * (size + grown))
         for _ in range(2):
-            eventually(lambda: read_anew(path) == b"B" * (size + grown))
+            eventually(lambda: read_again(path) == b"B" * (size + grown))
         with contextlib.suppress(OSError):
             while piece := old.read(100_000):
                 seen += piece
@@ -124,22 +124,22 @@ def test_a_new_reader_brings_no_old_one_other_bytes(mounted: Mounted, grown: int
     assert path.read_bytes() == b"B" * (size + grown)
 
 
-def test_a_reader_of_what_the_kernel_had_gets_one_version(mounted: Mounted) -> None:
+def test_a_reader_of_a_cached_file_gets_one_version(mounted: Mounted) -> None:
     """A cached file is read again in two halves, with a coworker's save between them."""
     path, size = mounted.root / "changing.bin", 1 << 20
     mounted.zone.write("changing.bin", b"A" * size)
-    eventually(lambda: read_anew(path) == b"A" * size)
+    eventually(lambda: read_again(path) == b"A" * size)
     with path.open("rb", buffering=0) as old:
         seen = old.read(size // 2)
         mounted.zone.write("changing.bin", b"B" * size)
-        eventually(lambda: read_anew(path) == b"B" * size)
+        eventually(lambda: read_again(path) == b"B" * size)
         with contextlib.suppress(OSError):
             while piece := old.read(100_000):
                 seen += piece
     assert set(seen) == {ord("A")}
 
 
-def test_own_saves_reach_who_has_the_file_open(mounted: Mounted) -> None:
+def test_local_saves_are_visible_in_open_files(mounted: Mounted) -> None:
     """A save is visible to a program that has the file open, before and after the upload."""
     path = mounted.root / "notes.txt"
     with path.open("rb", buffering=0) as reader:

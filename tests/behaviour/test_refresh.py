@@ -122,7 +122,7 @@ def test_a_program_in_a_folder_that_is_renamed_goes_on(mounted: Mounted) -> None
 
 
 @QUICK
-def test_a_program_in_a_folder_that_is_deleted_is_told(mounted: Mounted) -> None:
+def test_a_program_in_a_deleted_folder_gets_errors(mounted: Mounted) -> None:
     """A shell in a folder that a coworker deletes gets errors; no other program is disturbed."""
     with inside(mounted.root / "docs/2026") as shell:
         assert says(shell, "head -1 q1.csv") == "month,amount"
@@ -142,8 +142,9 @@ def test_the_first_program_may_be_inside_at_once(mounted: Mounted) -> None:
 
 
 @QUICK
-def test_a_dirty_file_wins_here(mounted: Mounted) -> None:
-    """While a file is edited here, a coworker's version is not visible in it; both are kept."""
+def test_a_file_in_use_is_not_replaced(mounted: Mounted) -> None:
+    """A coworker's version is not visible in a file while it is edited here; both versions are
+    kept."""
     mounted.allow("in between")
     path = mounted.root / "notes.txt"
     with path.open("r+b", buffering=0) as file:
@@ -217,7 +218,7 @@ def test_two_people_rename_to_one_name(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("refresh=600")
-def test_a_listing_is_never_asked_for_twice_at_once(mounted: Mounted) -> None:
+def test_simultaneous_listings_cause_one_request(mounted: Mounted) -> None:
     """Twenty programs in one folder of a slow service cause one listing."""
     before = listings(mounted)
     with mounted.deployment.faulty(latency_ms=1000, path="/folder/"):
@@ -233,7 +234,7 @@ def test_a_listing_is_never_asked_for_twice_at_once(mounted: Mounted) -> None:
 
 
 @QUICK
-def test_deleted_there_and_edited_here_is_said_truly(mounted: Mounted) -> None:
+def test_an_edit_of_a_deleted_file_is_no_conflict_copy(mounted: Mounted) -> None:
     """`zonedrive conflicts` reports that the file was deleted, not that there is a conflict
     copy."""
     mounted.allow("deleted on the service")
@@ -259,7 +260,7 @@ def on_the_service(mounted: Mounted, change: str, value: object) -> None:
 
 
 @QUICK
-def test_zones_come_and_go_and_get_other_names(mounted: Mounted) -> None:
+def test_zones_are_renamed_closed_and_opened(mounted: Mounted) -> None:
     """Programs continue in a renamed zone; a closed zone disappears, and can come back."""
     old, new = mounted.root, mounted.path / f"{mounted.root.name} renamed"
     others = set(os.listdir(mounted.path)) - {old.name}
@@ -282,7 +283,7 @@ def test_zones_come_and_go_and_get_other_names(mounted: Mounted) -> None:
 
 
 @QUICK
-def test_unsent_work_in_a_zone_that_is_closed_is_kept(mounted: Mounted) -> None:
+def test_pending_files_in_a_closed_zone_are_kept(mounted: Mounted) -> None:
     """Pending files for a closed zone stay readable, are reported, and are sent once it is open
     again."""
     mounted.allow("refused")

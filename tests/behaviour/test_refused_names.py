@@ -12,7 +12,7 @@ from tests.harness.meddler import Answer, Meddler
 NOTES = world.SEED["notes.txt"]
 ENTRIES = "/api/sandbox/zones/[^/]+/entries/"
 
-# Nothing is refused before all of it was done: the service hears of it when somebody asks.
+# Nothing is sent before all operations are done: the test then triggers the sending.
 pytestmark = pytest.mark.mount("settle=600")
 
 
@@ -25,7 +25,7 @@ def refusing(mounted: Mounted, status: int, method: str, entry: str = "") -> Ite
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "empty"])
-def test_a_removal_that_got_through_is_not_said_to_be_refused(
+def test_a_removal_with_a_lost_reply_is_not_reported_as_refused(
     meddled: Mounted, meddler: Meddler, name: str
 ) -> None:
     """The reply was lost, and the service answers the repeated request with an error."""
@@ -45,7 +45,7 @@ def test_a_removal_that_got_through_is_not_said_to_be_refused(
 
 
 @pytest.mark.parametrize("command", ["logoff", "unmount"])
-def test_a_refused_removal_hinders_no_end_but_is_said_there(mounted: Mounted, command: str) -> None:
+def test_an_unmount_reports_a_refused_removal(mounted: Mounted, command: str) -> None:
     """A refused removal does not delay the unmount, because nothing is pending, but is reported
     there."""
     with refusing(mounted, 403, "DELETE"):

@@ -53,12 +53,8 @@ def test_operations_of_an_ordinary_user(deployment: Deployment, zone: str, profi
     with short_folder() as folder, working("tests.behaviour.semantics") as worker:
         machine = OrdinaryMachine(folder)
         machine.log_on(deployment, profile=profile)
-        mounted = Mounted(machine, deployment, zone, ["settle=60"])
-        try:
-            mounted.mount()
+        with Mounted(machine, deployment, zone, ["settle=60"]).mounting() as mounted:
             require_the_page(mounted, profile, worker)
-        finally:
-            mounted.tear_down()
         assert not mounted.complaints()
 
 
@@ -109,7 +105,7 @@ def test_the_local_names_are_those_of_the_program() -> None:
 
 def test_every_row_without_the_service_is_executed() -> None:
     """Every row about an unreachable service has a test, and every test has a row."""
-    assert [cells[0] for cells in table("When the service is away")] == list(AWAY)
+    assert [cells[0] for cells in table("When the service is unreachable")] == list(AWAY)
 
 
 @pytest.fixture(params=["offline", "logon-required"])
@@ -126,7 +122,7 @@ def test_without_the_service(
     later."""
     chosen = {
         f"row {number}": cells
-        for number, cells in enumerate(table("When the service is away"))
+        for number, cells in enumerate(table("When the service is unreachable"))
         if (cells[0] in WAITING) == bool(settings)
     }
     machine.log_on(deployment, profile="sandbox", options=("--session-only",))

@@ -53,7 +53,7 @@ def test_a_small_file_passes_a_big_one_and_progress_is_shown(mounted: Mounted) -
 
 
 @pytest.mark.mount("upload_limit=4096")
-def test_what_a_limit_holds_back_is_not_called_sent(mounted: Mounted) -> None:
+def test_progress_of_a_limited_upload(mounted: Mounted) -> None:
     """In its first seconds, an upload of most of a minute is not reported as completely sent."""
     (mounted.root / "slow.bin").write_bytes(BIG[:200_000])
 
@@ -71,7 +71,7 @@ def test_what_a_limit_holds_back_is_not_called_sent(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("upload_limit=1500000")
-def test_a_change_during_the_upload_starts_it_anew(mounted: Mounted) -> None:
+def test_a_change_during_an_upload_restarts_it(mounted: Mounted) -> None:
     """If a file is saved during its upload, the upload is cancelled, and one version arrives."""
     path = mounted.root / "notes.txt"
     path.write_bytes(BIG)
@@ -84,7 +84,7 @@ def test_a_change_during_the_upload_starts_it_anew(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("settle=600")
-def test_a_sync_does_not_wait_for_what_was_closed_to_settle(mounted: Mounted) -> None:
+def test_sync_does_not_wait_for_the_settle_time(mounted: Mounted) -> None:
     """`sync` does not wait for the settle time of files that are or become closed.
 
     The kernel reports the last close some time after it, so that the order of the two is not known.
@@ -100,7 +100,7 @@ def test_a_sync_does_not_wait_for_what_was_closed_to_settle(mounted: Mounted) ->
 
 
 @pytest.mark.mount("settle=0")
-def test_what_a_program_has_not_closed_yet_is_not_called_safe(mounted: Mounted) -> None:
+def test_an_open_file_is_not_called_safe(mounted: Mounted) -> None:
     """`status` counts an open file and names the reason; `sync` waits for its close."""
     path = mounted.root / "new.txt"
     with path.open("xb", buffering=0) as file:
@@ -126,7 +126,7 @@ def test_what_a_program_has_not_closed_yet_is_not_called_safe(mounted: Mounted) 
             assert set(left(mounted)) == {"new.txt"}
 
 
-def test_sync_says_which_program_it_waits_for(mounted: Mounted) -> None:
+def test_sync_names_the_program_it_waits_for(mounted: Mounted) -> None:
     """`sync` names the program and the file once, and continues after the file is closed."""
     path = mounted.root / "letter.txt"
     with path.open("xb", buffering=0) as file:
@@ -159,7 +159,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("status", REFUSALS)
-def test_a_refusal_stops_that_file_only_and_says_what_to_do(mounted: Mounted, status: int) -> None:
+def test_a_refusal_does_not_stop_other_files(mounted: Mounted, status: int) -> None:
     """`status` and `sync` name cause and remedy; other files arrive, and the file once the cause
     is gone."""
     mounted.allow("refused")
@@ -213,9 +213,7 @@ def uploads(mounted: Mounted) -> int:
 
 
 @pytest.mark.parametrize(("status", "code"), [(507, 1), (503, 4)])
-def test_sync_says_why_a_failing_service_has_nothing(
-    mounted: Mounted, status: int, code: int
-) -> None:
+def test_sync_reports_the_cause_of_failures(mounted: Mounted, status: int, code: int) -> None:
     """`sync` reports not only the number of pending files, but the cause."""
     mounted.allow("offline")
     assert os.listdir(mounted.root)
@@ -232,7 +230,7 @@ def test_sync_says_why_a_failing_service_has_nothing(
 
 @pytest.mark.mount("refresh=60")
 @pytest.mark.parametrize("size", [5, 3_000_000], ids=["small", "big"])
-def test_sync_says_that_the_service_gave_no_answer(mounted: Mounted, size: int) -> None:
+def test_sync_reports_a_service_that_does_not_answer(mounted: Mounted, size: int) -> None:
     """`sync` exits with 4 within its timeout, even before the service is known to be
     unreachable."""
     mounted.allow(r"WARNING (?![^\n]*\n.)")
@@ -248,7 +246,7 @@ def test_sync_says_that_the_service_gave_no_answer(mounted: Mounted, size: int) 
 
 
 @pytest.mark.mount("refresh=600")
-def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
+def test_pending_changes_have_a_path_and_a_kind(mounted: Mounted) -> None:
     """A pending conflict copy is reported as one, and a removed file with its former path."""
     mounted.allow("in between")
     assert (mounted.root / "notes.txt").read_bytes()
@@ -278,7 +276,7 @@ def test_what_waits_is_told_by_its_place_and_kind(mounted: Mounted) -> None:
     assert mounted.status()["uploads"] == []
 
 
-def test_changes_without_bytes_are_told_from_files(mounted: Mounted) -> None:
+def test_changes_without_bytes_are_not_counted_as_files(mounted: Mounted) -> None:
     """A local-only file is not confused with a folder, a rename or a removal.
 
     Each has its path, also in a folder that was removed with it.
@@ -336,7 +334,7 @@ def test_names_cannot_steer_the_terminal(mounted: Mounted) -> None:
         assert "\u202e" not in text
 
 
-def test_after_a_suspend_everything_goes_on(mounted: Mounted) -> None:
+def test_work_continues_after_a_suspend(mounted: Mounted) -> None:
     """After a suspend all connections are dead; reads and uploads still work."""
     paths = [path for path in mounted.root.rglob("*") if path.is_file()]
     assert paths
@@ -362,8 +360,8 @@ def tried_in_vain(mounted: Mounted) -> None:
         database.execute("UPDATE intents SET attempts = 9000, due_ns = ?", (later,))
 
 
-def test_sync_does_not_wait_for_ever_on_a_service_that_fails(mounted: Mounted) -> None:
-    """Even without a timeout `sync` ends after repeated failures of all uploads, and names the
+def test_sync_ends_after_repeated_failures(mounted: Mounted) -> None:
+    """Without a timeout, `sync` ends after repeated failures of all uploads, and names the
     error."""
     assert os.listdir(mounted.root)
     with mounted.deployment.faulty(status=500, method="POST"):

@@ -130,7 +130,7 @@ def test_a_session_that_was_never_accepted_is_no_logon(
     assert not machine.state.exists()
 
 
-def test_a_session_that_ends_in_the_middle_of_anything_is_renewed_once(kept: Mounted) -> None:
+def test_a_session_that_ends_at_any_time_is_renewed_once(kept: Mounted) -> None:
     """No program notices the end of a session; there is one new logon, and no request has effect
     twice."""
     for work in WORK:
@@ -155,14 +155,12 @@ def test_a_session_is_renewed_before_it_ends(
     secrets = machine.state / "secrets.json"
     kept = json.loads(secrets.read_text())
     session = json.loads(kept["bearer"])
-    session["began_ns"] -= 24 * 3600 * 10**9  # so that of its life little is left
+    session["began_ns"] -= 24 * 3600 * 10**9  # so that little of its life is left
     secrets.write_text(json.dumps(kept | {"bearer": json.dumps(session)}))
     first = bearer(machine)
     ended = "GET /api/access/logoff"
     before = deployment.stats()["requests"].get(ended, 0)
-    mount = Mounted(machine, deployment, zone, ["refresh=0.2"])
-    try:
-        mount.mount()
+    with Mounted(machine, deployment, zone, ["refresh=0.2"]).mounting() as mount:
         eventually(lambda: mount.log().count("the logon was renewed"), what="it is renewed")
         assert bearer(machine) != first
         assert {path.name for path in mount.root.iterdir()} >= {"notes.txt"}
@@ -173,8 +171,6 @@ def test_a_session_is_renewed_before_it_ends(
             what="the former one is ended",
         )
         assert not mount.complaints()
-    finally:
-        mount.tear_down()
 
 
 def test_a_token_is_renewed_with_itself(machine: Machine, deployment: Deployment) -> None:
@@ -217,9 +213,7 @@ def _renew(machine: Machine, order: dict[str, object]) -> object:
     return json.loads(ended.stdout)
 
 
-def test_a_refused_password_is_tried_once_and_a_person_told_once(
-    screen: Screen, kept: Mounted
-) -> None:
+def test_a_refused_password_is_tried_once_and_notified_once(screen: Screen, kept: Mounted) -> None:
     """A rejected password is tried once, also by the next daemon, and the user is told once.
 
     The notification, the log and status have the remedy.  Files can be read and written meanwhile,
@@ -252,7 +246,7 @@ def test_a_refused_password_is_tried_once_and_a_person_told_once(
     assert f"{command} --session-only --save-password" in kept.log()
     assert not path.exists()
     machine.log_on(deployment, profile="sandbox", options=SESSION)
-    # That of the daemon that was killed stays; nobody is there to take it away.
+    # The notification of the killed daemon stays, because no daemon removes it.
     eventually(lambda: screen.open == {1}, what="the notification is taken away")
     kept.sync()
     assert len(screen.shown) == 2
@@ -260,9 +254,8 @@ def test_a_refused_password_is_tried_once_and_a_person_told_once(
     assert deployment.person("bob").zone(kept.root.name).read("new.txt") == b"waits"
 
 
-def test_a_blocked_user_is_left_alone_and_told(screen: Screen, kept: Mounted) -> None:
-    """One attempt, and none for a quarter of an hour, even after a restart; the time is
-    reported."""
+def test_a_blocked_user(screen: Screen, kept: Mounted) -> None:
+    """The next attempt is a quarter of an hour later, even after a restart; status has the time."""
     deployment = kept.deployment
     deployment.fault(
         status=401, error="TEMPORARY_BLOCKED", method="POST", path="^/api/access/logon"
@@ -275,8 +268,8 @@ def test_a_blocked_user_is_left_alone_and_told(screen: Screen, kept: Mounted) ->
     refused = kept.machine.run("sync", "--timeout", "1")
     assert refused.returncode == 3
     assert "blocked for a while" in refused.stderr
-    assert "left alone until" in refused.stderr
-    assert "left alone until" in screen.shown[0][1]
+    assert "the next attempt is not before" in refused.stderr
+    assert "the next attempt is not before" in screen.shown[0][1]
     kept.kill()
     kept.mount()
     eventually(lambda: kept.status()["state"] == "logon-required", what="the state again")
@@ -288,7 +281,7 @@ def test_a_blocked_user_is_left_alone_and_told(screen: Screen, kept: Mounted) ->
     kept.sync()
 
 
-def test_without_a_kept_password_a_refused_session_is_not_shown_on_and_on(
+def test_without_a_saved_password_a_refused_session_is_sent_once(
     screen: Screen, machine: Machine, deployment: Deployment, zone: str
 ) -> None:
     """Without a stored password, later accesses send no requests, and the user is notified once."""

@@ -35,7 +35,7 @@ def status(machine: Machine, account: str) -> dict[str, object]:
     return found
 
 
-def test_two_accounts_live_side_by_side(
+def test_two_accounts_are_independent(
     machine: Machine, deployment: Deployment, zone: str, both: dict[str, Path]
 ) -> None:
     """Two daemons and two mounts: each acts as its own user, and they share no file."""
@@ -74,7 +74,7 @@ def test_one_account_ends_without_the_other(
     assert "'work' is not logged on" in refused.stderr
 
 
-def test_what_to_do_names_the_account(machine: Machine, deployment: Deployment) -> None:
+def test_remedies_name_the_account(machine: Machine, deployment: Deployment) -> None:
     """The command in a remedy names the same account."""
     for command in (["status"], ["zones"], ["sync"], ["mount", "."]):
         said = machine.run(*command, "--account", "work").stderr
@@ -89,7 +89,7 @@ def test_what_to_do_names_the_account(machine: Machine, deployment: Deployment) 
 
 
 @pytest.mark.parametrize("name", ["Work", "a b", "../x", "ä", "a/b", "a_b", ""])
-def test_a_name_that_is_none_is_refused(machine: Machine, name: str) -> None:
+def test_an_invalid_account_name_is_refused(machine: Machine, name: str) -> None:
     """Only names of lower-case letters, digits and hyphens are accepted; others create no files."""
     for command in ("logon", "logoff", "status"):
         more = ["https://zones.invalid", "--username", "a", "--password-stdin"]

@@ -1,4 +1,4 @@
-"""`zonedrive share` and `unshare`: a link for somebody without an account."""
+"""`zonedrive share` and `unshare`: links for people without an account."""
 
 import ssl
 import urllib.error
@@ -19,7 +19,8 @@ def opened(link: str, deployment: Deployment) -> str:
 
 
 def test_a_link_opens_until_the_sharing_ends(mounted: Mounted) -> None:
-    """Only the link is printed; it opens without an account, until unshare, for a folder, too."""
+    """A link to a file or folder opens without an account until `unshare`; only the link is
+    printed."""
     machine, deployment = mounted.machine, mounted.deployment
     for name, inside in (("notes.txt", "notes.txt"), ("docs", "report.md")):
         said = machine.run("share", mounted.root / name)
@@ -38,8 +39,9 @@ def test_a_link_opens_until_the_sharing_ends(mounted: Mounted) -> None:
     assert "docs was shared outside" in logged and "docs is not shared any more" in logged
 
 
-def test_what_cannot_be_shared(mounted: Mounted) -> None:
-    """One line names the cause and what to do: no such file, not sent, a version, all zones."""
+def test_paths_that_cannot_be_shared(mounted: Mounted) -> None:
+    """One line names the cause and the remedy: a missing file, a file that is not uploaded, a
+    version, all zones."""
     machine, root = mounted.machine, mounted.root
     former = next(iter((root / ".versions/notes.txt").iterdir()))
     (root / "lock.tmp~").write_bytes(b"x")
@@ -65,7 +67,7 @@ def test_what_cannot_be_shared(mounted: Mounted) -> None:
 
 
 def test_a_refusal_and_a_lost_answer(mounted: Mounted) -> None:
-    """A refusal is told in the service's words, and an unknown result as unknown."""
+    """The service's reason for a refusal is shown; after a lost answer the result is unknown."""
     path, machine = mounted.root / "notes.txt", mounted.machine
     with mounted.deployment.faulty(status=403, error="NOT_ALLOWED", path="/share$"):
         refused = machine.run("share", path)
@@ -73,7 +75,7 @@ def test_a_refusal_and_a_lost_answer(mounted: Mounted) -> None:
     with mounted.deployment.faulty(drop_reply=True, path="/share$", times=1):
         lost = machine.run("share", path)
     assert (lost.returncode, lost.stdout, lost.stderr.count("\n")) == (4, "", 1)
-    machine.done("unshare", path)  # it was shared all the same
+    machine.done("unshare", path)  # it was shared nevertheless
     with mounted.deployment.faulty(down=True):
         away = machine.run("unshare", path)
     assert (away.returncode, away.stderr.count("\n")) == (4, 1)

@@ -92,7 +92,7 @@ def test_a_sign_on_in_a_browser(
 
 
 @pytest.mark.parametrize("way", [("--idp", "corp"), ("--personal-id", "eid")])
-def test_what_logs_on_is_seen_nowhere(
+def test_the_token_is_not_visible(
     machine: Machine, free: Deployment, chromium: Chromium, way: tuple[str, str]
 ) -> None:
     """The token is not in the browser's address, history or command line, nor on the terminal."""
@@ -140,7 +140,7 @@ def test_a_form_post_is_not_kept_by_the_browser(machine: Machine, free: Deployme
     finally:
         browser.close()
     desk.end(0)
-    assert b"/api/sandbox/signon?id=" in left  # where one was is kept, as ever
+    assert b"/api/sandbox/signon?id=" in left  # an existing one is kept
     for name in (b"token=", b"token%3D", "token=".encode("utf-16-le")):
         assert not re.search(re.escape(name) + rb"[\w\0-]{20}", left)
 
@@ -171,7 +171,7 @@ def test_giving_up_at_the_provider(machine: Machine, free: Deployment, chromium:
     assert not machine.state.exists()
 
 
-def test_a_service_that_refuses_what_came_back(
+def test_a_service_that_refuses_the_result(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
     """Page and terminal report the same error; nothing is tried a second time."""
@@ -185,13 +185,11 @@ def test_a_service_that_refuses_what_came_back(
 
 
 @pytest.mark.parametrize("way", [("--idp", "corp"), ("--personal-id", "eid")])
-def test_a_browser_that_is_somebody_else(
+def test_a_browser_of_another_user(
     machine: Machine, free: Deployment, chromium: Chromium, way: tuple[str, str]
 ) -> None:
-    """The terminal shows the user of the browser and asks; without a yes nothing is stored.
-
-    The session is ended as well.
-    """
+    """The terminal shows the user of the browser and asks; unless the answer is yes, nothing is
+    stored, and the session is ended."""
     for answer in ("n", "", "yess"):
         desk = Desk(machine, free, *way, "--username", CAROL)
         desk.go(chromium)
@@ -207,10 +205,10 @@ def test_a_browser_that_is_somebody_else(
         desk.forget()
 
 
-def test_a_user_who_is_expected_is_not_asked_for(
+def test_an_expected_user_is_not_confirmed(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """No question for a user who is named or was logged on before; any other user is confirmed."""
+    """A user who is named or was logged on before is not confirmed; any other user is."""
 
     def signed_on(user: str, *options: str) -> Desk:
         desk = Desk(machine, free, "--idp", "corp", *options)
@@ -253,7 +251,7 @@ def test_without_a_terminal_another_user_than_named_is_refused(
         desk.forget()
 
 
-def test_a_mount_goes_on_after_another_sign_on(
+def test_a_mount_continues_after_another_sign_on(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
     """After the session ends, `status` recommends the same sign-on; afterwards the mount
@@ -268,9 +266,7 @@ def test_a_mount_goes_on_after_another_sign_on(
         desk.forget()
 
     signed_on()
-    mount = Mounted(machine, free, "Zone 01", ["settle=0.2", "refresh=0.3"])
-    try:
-        mount.mount()
+    with Mounted(machine, free, "Zone 01", ["settle=0.2", "refresh=0.3"]).mounting() as mount:
         assert (mount.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
         free.tell({"expire_sessions": True})
         (mount.root / "new.txt").write_text("waits for a sign-on\n")
@@ -281,14 +277,12 @@ def test_a_mount_goes_on_after_another_sign_on(
         free.forget_people()
         zone = free.person("alice").zone("Zone 01")
         assert zone.read("new.txt") == b"waits for a sign-on\n"
-    finally:
-        mount.tear_down()
 
 
-def test_a_user_who_is_sent_to_a_provider(
+def test_a_user_with_a_required_provider(
     machine: Machine, free: Deployment, chromium: Chromium
 ) -> None:
-    """The service answers her name with an address; the browser goes there, and returns."""
+    """The service answers the user's name with an address; the browser goes there, and returns."""
     desk = Desk(machine, free, "--username", CAROL)
     desk.go(chromium)
     assert CAROL in chromium.run("return document.forms[0].username.value")
@@ -354,7 +348,7 @@ def test_without_a_terminal_the_ways_are_listed(machine: Machine, strict: Deploy
     assert (ended.stderr.count("\n"), given.stderr.count("\n")) == (1, 1)
 
 
-def test_providers_that_there_are_not(machine: Machine, free: Deployment) -> None:
+def test_an_unknown_provider(machine: Machine, free: Deployment) -> None:
     """The line names the existing providers."""
     for options, words in (
         (("--idp", "corpp"), "there is corp, branch office"),
@@ -369,11 +363,11 @@ def test_a_profile_that_does_not_know_the_answer(machine: Machine, free: Deploym
     """With `published` the error comes before a browser is opened."""
     assert "published" in packaged()
     desk = Desk(machine, free, "--idp", "corp", "--profile", "published")
-    assert "'published' does not say what a sign-on in a browser brings back" in desk.end(1)
+    assert "'published' does not define the answer of a sign-on in a browser" in desk.end(1)
     assert not desk.is_opened()
 
 
-def test_a_sign_on_that_does_not_come(machine: Machine, free: Deployment) -> None:
+def test_a_sign_on_that_is_not_completed(machine: Machine, free: Deployment) -> None:
     """After --timeout the logon ends with one line."""
     desk = Desk(machine, free, "--idp", "corp", "--timeout", "0.3")
     assert "nobody signed on in the browser within 0.3 seconds" in desk.end(3)
@@ -449,7 +443,7 @@ def test_an_address_may_be_opened_on_this_machine_by_hand(
 
 
 def test_a_sign_on_from_the_window(machine: Machine, free: Deployment, chromium: Chromium) -> None:
-    """The window leads to the provider in another tab, and goes on by itself afterwards."""
+    """The window opens the provider in another tab, and continues by itself afterwards."""
     window = Window(machine, chromium)
     folder = machine.folder / "Zones" / "default"
     try:

@@ -33,12 +33,8 @@ def elsewhere(deployment: Deployment, zone: str) -> Iterator[Mounted]:
     with short_folder() as folder:
         machine = Machine(folder)
         machine.log_on(deployment, name="bob", profile="sandbox")
-        mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
-        try:
-            mount.mount()
+        with Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"]).mounting() as mount:
             yield mount
-        finally:
-            mount.tear_down()
 
 
 def names(folder: Path) -> set[str]:

@@ -21,7 +21,7 @@ def log_on(mounted: Mounted, name: str, *options: str) -> "subprocess.CompletedP
 
 
 @pytest.mark.parametrize("still", ["mounted", "unmounted"])
-def test_what_waits_is_nobody_elses(mounted: Mounted, still: str) -> None:
+def test_pending_files_are_not_taken_over(mounted: Mounted, still: str) -> None:
     """Bob is refused with a remedy; Alice's pending files are uploaded as hers."""
     mounted.allow("offline", "reach", "took")
     list(mounted.root.iterdir())
@@ -58,12 +58,12 @@ def test_nothing_cached_is_shown_to_another_user(mounted: Mounted) -> None:
     before = {path for path in machine.cache.rglob("*") if path.is_file()}
     ended = log_on(mounted, "carol", "--account", "other", "--ca-file",
                    str(mounted.deployment.ca_file))  # fmt: skip
-    assert ended.returncode == 0 and "destroyed" not in ended.stderr
+    assert ended.returncode == 0 and "deleted" not in ended.stderr
     assert machine.cache.exists() and before
     ended = log_on(mounted, "carol")
     assert ended.returncode == 0
-    assert f"what was kept here of alice@{world.DOMAIN} at" in ended.stderr
-    assert "is destroyed: cache, names, data key, and 1 file of local_only" in ended.stderr
+    assert f"the local data of alice@{world.DOMAIN} at" in ended.stderr
+    assert "is deleted: cache, names, data key, and 1 file of local_only" in ended.stderr
     assert not any(path.exists() for path in before)
     assert not list(machine.state.glob("tree.db*"))
     machine.done("logoff", "--account", "other")
@@ -93,7 +93,7 @@ def test_a_logon_that_is_lost_from_the_disk(mounted: Mounted) -> None:
         assert ended.returncode == 1 and "1 file (5 bytes)" in ended.stderr
 
 
-def test_files_that_lost_their_names_are_not_destroyed_unseen(mounted: Mounted) -> None:
+def test_files_in_lost_found_are_not_deleted_silently(mounted: Mounted) -> None:
     """Neither a logoff nor another user's logon deletes lost files silently; they are local
     only."""
     machine = mounted.machine
@@ -112,7 +112,7 @@ def test_files_that_lost_their_names_are_not_destroyed_unseen(mounted: Mounted) 
             assert machine.done("status", *asked).startswith(ONLY_HERE)
             ended = machine.run("sync", *asked)
             assert ended.returncode == 1 and len(ended.stderr.splitlines()) == 1
-            assert ONLY_HERE in ended.stderr and "copy the files you need" in ended.stderr
+            assert ONLY_HERE in ended.stderr and "copy the files that you need" in ended.stderr
         ended = machine.run("logoff")
         assert ended.returncode == 1 and "1 file in lost+found is only on this" in ended.stderr
     assert "1 file in lost+found of alice" in log_on(mounted, "bob").stderr

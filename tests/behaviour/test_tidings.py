@@ -44,7 +44,7 @@ def screen(bus: Bus) -> Iterator[Screen]:
 
 
 @pytest.mark.mount("settle=600")
-def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: Screen) -> None:
+def test_refused_uploads_and_conflicts_are_notified_once(mounted: Mounted, screen: Screen) -> None:
     """Many files give one notification, which is withdrawn when they have arrived."""
     mounted.allow("refused", "in between")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
@@ -70,7 +70,7 @@ def test_refused_uploads_and_conflicts_are_told_once(mounted: Mounted, screen: S
     assert len(screen.shown) == 2
 
 
-def test_a_conflict_that_nobody_was_there_to_hear_of_is_told_at_the_next_start(
+def test_a_conflict_without_a_desktop_is_notified_at_the_next_start(
     mounted: Mounted, bus: Bus
 ) -> None:
     """A conflict without a desktop is notified once at the next start.
@@ -137,7 +137,7 @@ def clash(mounted: Mounted, name: str) -> None:
 
 
 @pytest.mark.mount("settle=600")
-def test_a_shutdown_waits_for_what_can_be_sent(mounted: Mounted, bus: Bus) -> None:
+def test_a_shutdown_waits_for_uploads(mounted: Mounted, bus: Bus) -> None:
     """The inhibitor names the amount; then uploads are tried at once, and the shutdown may
     continue."""
     logind = Logind(bus)

@@ -107,9 +107,7 @@ def test_an_expired_token_stays_listed_and_is_marked(shell: Machine) -> None:
     assert re.search(r"short\b[^)]*\(expired\)", shell.done("tokens", "list"))
 
 
-def test_a_token_is_revoked_where_the_profile_knows_how(
-    machine: Machine, deployment: Deployment
-) -> None:
+def test_a_token_is_revoked_if_the_profile_can(machine: Machine, deployment: Deployment) -> None:
     """A token ends at once; the account's own token is only revoked by a logoff."""
     machine.log_on(deployment, profile="published")
     made = json.loads(create(machine, "mine", "--json").stdout)
@@ -135,7 +133,7 @@ def test_a_wrong_password_is_one_line(shell: Machine) -> None:
     assert "wrong pass" not in refused.stderr
 
 
-def test_a_person_types_the_password_unseen(shell: Machine) -> None:
+def test_the_password_prompt_has_no_echo(shell: Machine) -> None:
     """A terminal prompts for the password without echo; the secret is printed once."""
     terminal = Terminal(shell, "tokens", "create", "typed")
     terminal.until("Password")
@@ -166,7 +164,7 @@ def test_a_wrong_use_asks_for_no_password(shell: Machine, arguments: list[str], 
 
 
 @pytest.mark.parametrize("profile", ["sandbox", "published"])
-def test_a_token_whose_secret_reaches_nobody_is_no_surprise(
+def test_a_token_whose_secret_cannot_be_printed(
     machine: Machine, deployment: Deployment, profile: str
 ) -> None:
     """If the secret cannot be printed, the token is revoked or its id reported; the command
@@ -189,7 +187,7 @@ def test_a_token_whose_secret_reaches_nobody_is_no_surprise(
 
 
 @pytest.mark.parametrize("content", ['{"scope": 1}', '{"name": 7}', "[]", "{", None])
-def test_a_scope_file_that_is_none(shell: Machine, content: str | None) -> None:
+def test_an_invalid_scope_file(shell: Machine, content: str | None) -> None:
     """One line names the file."""
     if content is not None:
         (shell.folder / "scope.json").write_text(content)
@@ -238,7 +236,7 @@ def test_a_wrong_password_goes_to_the_service_once(
     assert (machine.state / "secrets.json").read_bytes() == kept
 
 
-def test_a_session_that_has_ended_is_renewed_before_a_password_goes_out(
+def test_an_ended_session_is_renewed_before_a_password_is_sent(
     machine: Machine, deployment: Deployment
 ) -> None:
     """An ended session is renewed first, and the token is created as usual."""

@@ -53,15 +53,11 @@ def mount(hostile: Deployment) -> Iterator[Mounted]:
     with short_folder() as folder:
         machine = Machine(folder)
         machine.log_on(hostile, profile="sandbox")
-        mounted = Mounted(machine, hostile, "Zone 01", ["settle=0.2"])
-        try:
-            mounted.mount()
+        with Mounted(machine, hostile, "Zone 01", ["settle=0.2"]).mounting() as mounted:
             yield mounted
-        finally:
-            mounted.tear_down()
 
 
-def test_no_zone_stands_where_programs_look(mount: Mounted) -> None:
+def test_special_names_of_zones(mount: Mounted) -> None:
     """Special zone names have no effect on programs.
 
     The desktop moves files into the trash of its user; git finds no repository above a zone; a

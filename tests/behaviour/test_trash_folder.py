@@ -42,7 +42,7 @@ def refused(number: int, act: Callable[[], object], *, of_root: bool = False) ->
     assert caught.value.errno in allowed
 
 
-def test_it_is_there_for_who_asks_and_in_no_listing(mounted: Mounted) -> None:
+def test_the_trash_folder_is_in_no_listing(mounted: Mounted) -> None:
     """The folder exists for file managers that look it up, but appears in no listing."""
     found = (mounted.path / NAME).stat()
     assert (found.st_mode & 0o7777, found.st_uid) == (0o700, os.getuid())
@@ -85,7 +85,7 @@ def test_a_trashed_folder_goes_and_comes_back_as_a_whole(mounted: Mounted) -> No
     assert mounted.status()["outbox"]["failed"] == 0
 
 
-def test_what_is_restored_by_the_command_is_in_the_folder_no_more(mounted: Mounted) -> None:
+def test_a_restored_entry_is_not_in_the_trash_folder(mounted: Mounted) -> None:
     """After `zonedrive trash restore`, the folder does not show the entry any more."""
     trash(mounted, "notes.txt")
     mounted.sync()
@@ -94,9 +94,9 @@ def test_what_is_restored_by_the_command_is_in_the_folder_no_more(mounted: Mount
     assert os.listdir(files(mounted)) == []
 
 
-def test_emptying_it_removes_nothing_for_good(mounted: Mounted) -> None:
-    """Programs can remove its entries, also through a folder of their own; the service keeps
-    them."""
+def test_emptying_the_trash_folder_purges_nothing(mounted: Mounted) -> None:
+    """Programs can remove entries of the trash folder, also through a folder of their own; the
+    service keeps them."""
     trash(mounted, "notes.txt").unlink()
     trash(mounted, "docs").rename(mounted.path / NAME / "expunged" / "123")
     (mounted.path / NAME / "expunged" / "123").rmdir()
@@ -105,7 +105,7 @@ def test_emptying_it_removes_nothing_for_good(mounted: Mounted) -> None:
     assert set(deleted(mounted)) == {"notes.txt", "docs"}
 
 
-def test_what_is_still_on_its_way_is_sent_first(mounted: Mounted) -> None:
+def test_pending_content_is_sent_before_the_deletion(mounted: Mounted) -> None:
     """A file that was just saved is in the trash with its new content."""
     (mounted.root / "notes.txt").write_bytes(b"the last word\n")
     (mounted.root / "docs" / "new.txt").write_bytes(b"just made\n")
@@ -118,7 +118,7 @@ def test_what_is_still_on_its_way_is_sent_first(mounted: Mounted) -> None:
     assert mounted.zone.read("docs/new.txt") == b"just made\n"
 
 
-def test_what_is_not_on_the_service_is_not_trashed(mounted: Mounted) -> None:
+def test_a_local_file_cannot_be_trashed(mounted: Mounted) -> None:
     """A file that is not on the service is refused and stays, because it could not be restored."""
     (mounted.root / "notes.txt~").write_bytes(b"only here\n")
     (mounted.root / "docs" / ".~lock.report.md#").write_bytes(b"only here\n")
@@ -134,7 +134,7 @@ def test_what_is_not_on_the_service_is_not_trashed(mounted: Mounted) -> None:
     assert os.listdir(files(mounted)) == []
 
 
-def test_what_the_service_refuses_can_be_thrown_away(mounted: Mounted) -> None:
+def test_local_only_files_can_be_removed_permanently(mounted: Mounted) -> None:
     """Programs get the error for local-only files, and offer to remove the file permanently."""
     mounted.allow("refused")
     path = mounted.root / "docs" / "refused.txt"
@@ -149,7 +149,7 @@ def test_what_the_service_refuses_can_be_thrown_away(mounted: Mounted) -> None:
     assert set(deleted(mounted)) == {"refused.txt"}
 
 
-def test_offline_it_waits(mounted: Mounted) -> None:
+def test_a_deletion_waits_offline(mounted: Mounted) -> None:
     """Offline, entries can be trashed; the change is sent later, also after a crash."""
     os.listdir(mounted.root / "docs")
     with mounted.deployment.faulty(down=True):
@@ -164,7 +164,7 @@ def test_offline_it_waits(mounted: Mounted) -> None:
     assert not {"notes.txt", "docs"} & set(os.listdir(mounted.root))
 
 
-def test_what_comes_to_its_place_is_no_version_of_it(mounted: Mounted) -> None:
+def test_a_new_file_in_place_of_a_trashed_one(mounted: Mounted) -> None:
     """A new file with the name of a trashed one is separate; the trashed file is restored
     unchanged."""
     path, other = mounted.root / "notes.txt", mounted.root / "docs" / "old.txt"
@@ -184,7 +184,7 @@ def test_what_comes_to_its_place_is_no_version_of_it(mounted: Mounted) -> None:
     assert mounted.zone.read("new.txt") == b"anew\n"
 
 
-def test_what_comes_back_pushes_nothing_aside(mounted: Mounted) -> None:
+def test_a_restore_does_not_replace_a_file(mounted: Mounted) -> None:
     """While its former name is in use, also by a pending file, the entry stays in the trash."""
     there, folder = trash(mounted, "notes.txt"), trash(mounted, "docs")
     mounted.sync()
@@ -200,7 +200,7 @@ def test_what_comes_back_pushes_nothing_aside(mounted: Mounted) -> None:
     assert set(deleted(mounted)) == {"notes.txt", "docs"}
 
 
-def test_what_a_coworker_put_in_meanwhile_keeps_the_folder(mounted: Mounted) -> None:
+def test_a_coworkers_new_file_keeps_the_folder(mounted: Mounted) -> None:
     """A folder with a coworker's new file comes back with all its content."""
     mounted.allow("holds something new on the service")
     for theirs in ("docs/theirs.txt", "docs/2026/theirs.txt", "docs/2026/q1.csv"):
@@ -215,7 +215,7 @@ def test_what_a_coworker_put_in_meanwhile_keeps_the_folder(mounted: Mounted) -> 
         assert (deleted(mounted), os.listdir(files(mounted))) == ({}, [])
 
 
-def test_in_a_folder_that_was_put_in_nothing_is_written_any_more(mounted: Mounted) -> None:
+def test_nothing_can_be_written_in_a_trashed_folder(mounted: Mounted) -> None:
     """A shell that is still in a trashed folder gets an error when it writes, so that no data
     are lost."""
     inner = os.open(mounted.root / "docs/2026", os.O_RDONLY)
@@ -256,7 +256,7 @@ def test_notes_are_short_files_in_memory(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount(profile="published")
-def test_without_deletion_there_is_none(mounted: Mounted) -> None:
+def test_without_deletion_there_is_no_trash_folder(mounted: Mounted) -> None:
     """If the profile cannot delete, programs get an error at once, and the file stays."""
     assert not (mounted.path / NAME).exists()
     refused(errno.EPERM, lambda: (mounted.path / NAME).mkdir(), of_root=True)

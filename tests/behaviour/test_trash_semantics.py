@@ -78,7 +78,7 @@ def perform_all(root: Path) -> dict[str, str]:
         pytest.param("sandbox", marks=pytest.mark.mount()),
     ],
 )
-def test_the_page_says_what_happens(mounted: Mounted, profile: str) -> None:
+def test_the_page_is_true(mounted: Mounted, profile: str) -> None:
     """Each row of the page is true; the service keeps what the local trash loses."""
     require_the_page(mounted, profile, Worker(None))
 
@@ -91,12 +91,8 @@ def test_the_page_is_true_for_ordinary_users(
     with short_folder() as folder, working(__name__) as worker:
         machine = OrdinaryMachine(folder)
         machine.log_on(deployment, profile=profile)
-        mounted = Mounted(machine, deployment, zone, ["settle=0.2"])
-        try:
-            mounted.mount()
+        with Mounted(machine, deployment, zone, ["settle=0.2"]).mounting() as mounted:
             require_the_page(mounted, profile, worker)
-        finally:
-            mounted.tear_down()
         assert not mounted.complaints()
 
 

@@ -60,7 +60,7 @@ def test_a_stalled_download_ends_in_time(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("refresh=60")
-def test_a_zone_that_was_listed_ahead_is_looked_at_anew(mounted: Mounted) -> None:
+def test_a_prefetched_zone_is_listed_again(mounted: Mounted) -> None:
     """The first visitor of a prefetched zone sees a coworker's saves, whatever `refresh` says."""
     assert mounted.root in mounted.path.iterdir()
     eventually(
@@ -81,7 +81,7 @@ def test_the_tops_of_zones_are_listed_also_over_a_single_connection(mounted: Mou
     )
 
 
-def test_a_zone_that_nobody_looked_at_is_written_to_without_the_service(mounted: Mounted) -> None:
+def test_a_prefetched_zone_can_be_written_offline(mounted: Mounted) -> None:
     """Listing the zones soon lists their top folders, so that saving works offline, too."""
     trouble(mounted)
     zones = [each for each in mounted.path.iterdir() if each != mounted.root]
@@ -100,7 +100,7 @@ def test_a_zone_that_nobody_looked_at_is_written_to_without_the_service(mounted:
     mounted.machine.done("trash", "--zone", zones[0].name, "--purge", path.name, "--yes")
 
 
-def test_an_upload_that_is_refused_is_kept_and_told(mounted: Mounted) -> None:
+def test_a_refused_upload_is_kept_and_reported(mounted: Mounted) -> None:
     """`sync` and `status` report the refusal; the bytes stay readable, also after a restart."""
     trouble(mounted)
     with mounted.deployment.faulty(status=403, method="POST", path="/files/"):
@@ -110,7 +110,7 @@ def test_an_upload_that_is_refused_is_kept_and_told(mounted: Mounted) -> None:
         assert "notes.txt" in ended.stderr
 
         def told() -> bool:
-            """Return True between two tries."""
+            """Return True between two attempts."""
             [upload] = mounted.status()["uploads"]
             shown = os.getxattr(mounted.root / "notes.txt", "user.zonedrive.state")
             return bool(upload["error"] and upload["state"] == "failed" and shown == b"failed")
@@ -123,7 +123,7 @@ def test_an_upload_that_is_refused_is_kept_and_told(mounted: Mounted) -> None:
     assert mounted.zone.read("notes.txt") == NEW
 
 
-def test_a_folder_that_is_refused_holds_up_its_files_only(mounted: Mounted) -> None:
+def test_a_refused_folder_does_not_block_other_files(mounted: Mounted) -> None:
     """`sync` ends and names the refused folder, instead of waiting for its files."""
     trouble(mounted)
     mounted.deployment.fault(status=403, method="POST", path="/folders$")
@@ -152,7 +152,7 @@ def test_an_upload_that_breaks_off_makes_one_version(mounted: Mounted) -> None:
     assert len(mounted.zone.versions("big.bin")) == 2
 
 
-def test_without_a_logon_work_goes_on(mounted: Mounted, machine: Machine) -> None:
+def test_work_continues_without_a_logon(mounted: Mounted, machine: Machine) -> None:
     """After the session ended, cached files are readable, and written files wait for a logon."""
     trouble(mounted)
     mounted.unmount()

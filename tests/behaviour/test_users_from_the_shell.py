@@ -7,7 +7,7 @@ from tests.harness.deployment import Deployment
 from tests.harness.machine import Machine
 
 
-def test_everybody_is_listed(shell: Machine) -> None:
+def test_all_users_are_listed(shell: Machine) -> None:
     """People get a table, programs the deployment's own fields."""
     table = shell.done("users", "list")
     found = json.loads(shell.done("users", "list", "--json"))

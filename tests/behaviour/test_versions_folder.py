@@ -80,7 +80,7 @@ def test_the_command_tells_the_number_as_well(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("settle=60")
-def test_the_newest_one_is_not_fetched_twice(mounted: Mounted) -> None:
+def test_the_newest_version_is_not_fetched_twice(mounted: Mounted) -> None:
     """The newest version is read from the file's cache, also after an edit that is not uploaded
     yet."""
     path = mounted.root / "big.bin"
@@ -110,8 +110,8 @@ def test_an_old_version_is_copied_back(mounted: Mounted) -> None:
     assert set(mounted.zone.listing()) == {"notes.txt", "empty", "docs", "big.bin"}
 
 
-def test_no_walk_comes_upon_it(mounted: Mounted, tmp_path: Path) -> None:
-    """find, ls, du, cp, rsync and rm do not see it, and cause no requests."""
+def test_walks_do_not_find_the_folder(mounted: Mounted, tmp_path: Path) -> None:
+    """find, ls, du, cp, rsync and rm do not see the folder, and cause no requests."""
     root, target = mounted.root, tmp_path / "copy"
     assert (root / ".versions/notes.txt").is_dir()
     before = requests(mounted.deployment, "versions")
@@ -148,7 +148,7 @@ ROWS: Mapping[str, Callable[[Path, Path], object]] = {
     "copy a version over the file": lambda root, old: shutil.copyfile(old, root / "notes.txt"),
     "look for the versions of a folder": lambda root, _: _looked_for(history(root / "docs")),
     "look for the versions of what is not uploaded yet": lambda root, _: _not_uploaded(root),
-    "look for `.versions` beside the zones": lambda root, _: _looked_for(root.parent / ".versions"),
+    "look for `.versions` next to the zones": lambda top, _: _looked_for(top.parent / ".versions"),
     "make a folder `.versions`": lambda root, _: (root / ".versions").mkdir(),
     "make a file there": lambda root, _: (root / ".versions/new").touch(),
     "make a folder there": lambda _, old: (old.parent / "new").mkdir(),
@@ -170,7 +170,7 @@ ROWS: Mapping[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.mount("settle=60")
-def test_the_page_says_what_happens(mounted: Mounted) -> None:
+def test_the_page_is_true(mounted: Mounted) -> None:
     """Each row of the page is true, and refused operations change nothing."""
     old = versions(mounted.root / "notes.txt")[0]
     ended = {
@@ -188,7 +188,7 @@ def test_the_page_says_what_happens(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount("refresh=0.5")
-def test_it_follows_the_file(mounted: Mounted) -> None:
+def test_the_history_follows_the_file(mounted: Mounted) -> None:
     """New versions, new names and removals are visible; a save by renaming keeps the history."""
     path, root = mounted.root / "notes.txt", mounted.root
     past = history(path)
@@ -257,8 +257,8 @@ def thumbnailer(tmp_path: Path) -> Path:
     return Path(shutil.copy("/bin/cat", tmp_path / "tumblerd"))
 
 
-def test_a_part_of_a_large_one(mounted: Mounted, thumbnailer: Path) -> None:
-    """It is read by ranges, as any content; guarded programs cause no download."""
+def test_a_part_of_a_large_version(mounted: Mounted, thumbnailer: Path) -> None:
+    """A part of a version is read by range requests; guarded programs cause no download."""
     path = mounted.root / "big.bin"
     mounted.zone.write("big.bin", b"small by now\n")
     eventually(lambda: path.stat().st_size == 13)
@@ -274,11 +274,11 @@ def test_a_part_of_a_large_one(mounted: Mounted, thumbnailer: Path) -> None:
 
 
 @pytest.mark.mount("refresh=0.5")
-def test_names_that_are_taken_or_odd(mounted: Mounted) -> None:
-    """Real entries with that name come first, look-alikes have their own histories.
+def test_names_in_use_and_similar_names(mounted: Mounted) -> None:
+    """Real entries with that name come first, similar names have their own histories.
 
     A refusal of the service is a refusal here.
-    """  # fmt: skip
+    """
     root, zone = mounted.root, mounted.root.name
     with pytest.raises(FileExistsError):
         (root / ".versions").mkdir()
@@ -301,8 +301,8 @@ def test_names_that_are_taken_or_odd(mounted: Mounted) -> None:
 
 
 @pytest.mark.mount(profile="published")
-def test_where_the_profile_knows_no_versions(mounted: Mounted) -> None:
-    """There is no such folder, and the name is an ordinary one."""
+def test_a_profile_without_versions(mounted: Mounted) -> None:
+    """The folder does not exist, and its name is an ordinary one."""
     path = mounted.root / ".versions"
     assert not path.exists()
     path.write_bytes(b"a list of versions\n")
@@ -338,8 +338,8 @@ def test_histories_of_other_services(
 ) -> None:
     """Unusual histories are shown correctly, and only an empty one as empty.
 
-    Ten thousand versions, duplicate numbers, no versions, no sizes.
-    """  # fmt: skip
+    Cases are ten thousand versions, duplicate numbers, no versions, no sizes.
+    """
     told = Told(meddler)
     machine.log_on(meddler, profile="sandbox")
     mounted = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.5"])

@@ -70,7 +70,7 @@ def files(deployment: Deployment, zone: str) -> list[str]:
 
 
 @LONG
-def test_who_lists_one_folder_causes_one_listing(folders: list[str], mounted: Mounted) -> None:
+def test_listing_one_folder_causes_one_listing(folders: list[str], mounted: Mounted) -> None:
     """`ls -l` of a folder does not list its subfolders."""
     os.listdir(mounted.root)
     listings = Counted(mounted.deployment, "/folder/")
@@ -130,7 +130,7 @@ def test_a_failure_ahead_is_no_failure(folders: list[str], mounted: Mounted) -> 
 
 
 @pytest.mark.mount("refresh=1")
-def test_a_walk_shows_what_changed_since_the_last_one(folders: list[str], mounted: Mounted) -> None:
+def test_a_walk_shows_changes_since_the_last_one(folders: list[str], mounted: Mounted) -> None:
     """Prefetched listings are as fresh as others."""
     seen = subprocess.check_output(["find", mounted.root], text=True)
     assert "new.txt" not in seen
@@ -149,7 +149,7 @@ def test_small_files_are_fetched_ahead_once(files: list[str], mounted: Mounted) 
     """A program that reads files one after the other gets all of them, each with one request."""
     downloads = Counted(mounted.deployment, "/content")
     used = 0
-    while downloads() <= used + 1:  # a reader that stands still, as any may, is given up
+    while downloads() <= used + 1:  # a reader that pauses is no longer expected to continue
         name = files[used]
         assert (mounted.root / "many" / name).read_text() == f"this is {name}\n"
         used += 1
@@ -175,7 +175,7 @@ def tree(deployment: Deployment, zone: str) -> list[list[str]]:
 
 
 @LONG
-def test_who_reads_folder_after_folder_finds_the_next_ones_fetched(
+def test_reading_folder_after_folder_prefetches_the_next_ones(
     tree: list[list[str]], mounted: Mounted
 ) -> None:
     """Reading folder after folder without listings, as git does, prefetches the next folders.
@@ -192,14 +192,14 @@ def test_who_reads_folder_after_folder_finds_the_next_ones_fetched(
         assert downloads() == 4 * FOLDERS
         if ahead:
             return
-        mounted.unmount()  # a reader that stands still, as any may, is given up
+        mounted.unmount()  # a reader that pauses is no longer expected to continue
         mounted.forget_cache()
         mounted.mount()
     raise AssertionError("nothing was there before it was asked for")
 
 
 @LONG
-def test_who_reads_one_folder_causes_no_download_in_others(
+def test_reading_one_folder_downloads_nothing_in_others(
     tree: list[list[str]], mounted: Mounted
 ) -> None:
     """Reading one folder, or one that does not follow in the order, downloads nothing in other
@@ -208,7 +208,7 @@ def test_who_reads_one_folder_causes_no_download_in_others(
     listed = [names.index(name) for name in os.listdir(mounted.root) if name in names]
     read, used = [0], 0
     for number in (5, 3, 20, 9, 30):
-        # A program may go by the order of the listing, too.
+        # A program may follow the order of the listing, too.
         if listed.index(number) != listed.index(read[-1]) + 1:
             read.append(number)
     downloads = Counted(mounted.deployment, "/content")
@@ -224,10 +224,10 @@ def test_who_reads_one_folder_causes_no_download_in_others(
 
 
 @LONG
-def test_who_lists_a_folder_and_reads_it_has_it_fetched_from_the_first_file(
+def test_reading_a_listed_folder_prefetches_from_the_first_file(
     files: list[str], mounted: Mounted
 ) -> None:
-    """As `cat *` does: the other files are downloaded during the first one."""
+    """Files are prefetched during the first read after a listing, as `cat *` does."""
     names = sorted(os.listdir(mounted.root / "many"))
     downloads = Counted(mounted.deployment, "/content")
     script = 'cd "$0" && exec cat *'
@@ -246,7 +246,7 @@ def test_files_ahead_keep_to_the_limit(files: list[str], mounted: Mounted) -> No
 
 
 @LONG
-def test_who_reads_one_or_two_files_gets_no_more(files: list[str], mounted: Mounted) -> None:
+def test_reading_one_or_two_files_prefetches_nothing(files: list[str], mounted: Mounted) -> None:
     """Reading one or two files, or files in no order, prefetches nothing."""
     listed = os.listdir(mounted.root / "many")
     downloads = Counted(mounted.deployment, "/content")
@@ -266,7 +266,7 @@ def test_a_guarded_program_has_nothing_fetched_ahead(
     """A guarded program may read prefetched files, but causes no prefetching."""
     downloads = Counted(mounted.deployment, "/content")
     used = 0
-    while downloads() <= used + 1:  # a reader that stands still, as any may, is given up
+    while downloads() <= used + 1:  # a reader that pauses is no longer expected to continue
         (mounted.root / "many" / files[used]).read_bytes()
         used += 1
     program = tmp_path / "tumblerd"

@@ -8,7 +8,7 @@ from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
 
 
-def test_a_daemon_that_dies_is_told_with_what_it_left(mounted: Mounted) -> None:
+def test_the_death_of_the_daemon_is_reported(mounted: Mounted) -> None:
     """`sync` ends with a line and exit code 1; `status --watch` waits for the next mount."""
     assert (mounted.root / "notes.txt").read_bytes()
     with mounted.deployment.faulty(status=500, method="POST", path="^/api/zones/"):
@@ -39,7 +39,7 @@ def test_a_daemon_that_dies_is_told_with_what_it_left(mounted: Mounted) -> None:
     assert mounted.zone.read("notes.txt") == b"mine\n"
 
 
-def test_status_says_why_a_logon_is_needed_and_how_it_was_made(
+def test_status_gives_the_reason_and_the_options_of_a_logon(
     mounted: Mounted, machine: Machine
 ) -> None:
     """`status` shows the service's reason, and the command with the options of the last logon."""

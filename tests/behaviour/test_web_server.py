@@ -27,12 +27,8 @@ def behind(
     @contextmanager
     def mount(server: Front, *options: str) -> Iterator[Mounted]:
         machine.log_on(server, profile="sandbox")
-        mounted = Mounted(machine, deployment, zone, ["settle=0.2", *options])
-        try:
-            mounted.mount()
+        with Mounted(machine, deployment, zone, ["settle=0.2", *options]).mounting() as mounted:
             yield mounted
-        finally:
-            mounted.tear_down()
         complaints = mounted.complaints()
         assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)
 
@@ -78,7 +74,7 @@ def test_small_requests_share_a_connection(
         assert not [each for each in requests if each.status >= 500]
 
 
-def test_big_files_take_connections_of_their_own(
+def test_big_files_use_separate_connections(
     deployment: Deployment, behind: Callable[[Front], AbstractContextManager[Mounted]]
 ) -> None:
     """Big files are transferred over HTTP/1.1, which costs less CPU per byte."""

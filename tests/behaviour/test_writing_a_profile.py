@@ -27,12 +27,8 @@ def elsewhere(
     file = machine.folder / "ours.toml"
     file.write_text(EXAMPLES[0], "utf-8")
     machine.log_on(meddler, profile=str(file))
-    mount = Mounted(machine, deployment, zone, ["settle=0.2"])
-    try:
-        mount.mount()
+    with Mounted(machine, deployment, zone, ["settle=0.2"]).mounting() as mount:
         yield mount, used
-    finally:
-        mount.tear_down()
     complaints = mount.complaints()
     assert not complaints, "the daemon's log complains:\n" + "\n".join(complaints)
 

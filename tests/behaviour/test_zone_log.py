@@ -25,8 +25,8 @@ def events(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(one["event"], one["user"].partition("@")[0]) for one in reversed(found)]
 
 
-def test_who_did_what_to_a_file(mounted: Mounted) -> None:
-    """A file's log has its changes under every name, also those by others, and its versions'."""
+def test_the_log_of_a_file(mounted: Mounted) -> None:
+    """A file's log has the changes under each of its names, by all users."""
     path, machine = mounted.root / "notes.txt", mounted.machine
     path.write_bytes(b"mine\n")
     mounted.sync()
@@ -55,8 +55,8 @@ def test_who_did_what_to_a_file(mounted: Mounted) -> None:
     assert "there are no messages" in machine.done("log", moved, "--since", "9999-01-01")
 
 
-def test_who_deleted_a_file(mounted: Mounted) -> None:
-    """The log of a path that does not exist any more shows what became of the file."""
+def test_the_log_of_a_deleted_file(mounted: Mounted) -> None:
+    """The log of a path that does not exist any more shows how the file was deleted."""
     machine = mounted.machine
     (mounted.root / "docs/report.md").rename(mounted.root / "docs/final.md")
     mounted.sync()
@@ -73,8 +73,8 @@ def test_who_deleted_a_file(mounted: Mounted) -> None:
     assert machine.run("log", mounted.path / "No such zone" / "x").returncode == 1
 
 
-def test_folders_zones_and_everything(mounted: Mounted) -> None:
-    """A folder's log has what is in it now and what was there, a zone's everything."""
+def test_the_log_of_folders_and_zones(mounted: Mounted) -> None:
+    """A folder's log covers its present and former content, a zone's log everything."""
     machine, root = mounted.machine, mounted.root
     mounted.zone.write("notes.txt", b"outside\n")
     mounted.zone.write("docs/report.md", b"inside\n")
@@ -94,7 +94,8 @@ def test_folders_zones_and_everything(mounted: Mounted) -> None:
 
 
 def test_without_a_mount_and_with_a_closed_log(machine: Machine, deployment: Deployment) -> None:
-    """All zones need no mount; a zone that hides its log is named, and hides no other."""
+    """All zones can be logged without a mount; a zone that hides its log is named, and the
+    others are shown."""
     machine.log_on(deployment, profile="sandbox")
     every = log(machine)
     zones = {one["path"].partition("/")[0] for one in every if one["path"]}

@@ -1,9 +1,9 @@
-"""The benchmark: `python -m tests.benchmark [--quick] [--only WORK,…] [--json FILE] [--publish]`.
+"""Benchmark: `python -m tests.benchmark [--quick] [--only WORK,…] [--json FILE] [--publish]`.
 
-Measures zonedrive, what one would use instead, and what this machine could do at best, in turn for
-each work, five times, and prints medians with the lowest and highest values.  Whoever takes long
-is measured less often (--patience); the table then says how often.  `packaging/setup --benchmark`
-installs the peers; davfs2 needs root.  `python -m tests.benchmark.compare` compares two JSON files.
+Measures zonedrive, its alternatives, and the limit of this machine, in turn for each work, five
+times, and prints medians with the lowest and highest values. A slow contestant is measured less
+often (--patience), and the table then says how often. `packaging/setup --benchmark` installs the
+alternatives; davfs2 needs root. `python -m tests.benchmark.compare` compares two JSON files.
 """
 
 import argparse
@@ -54,7 +54,7 @@ class NoMount:
 
 
 def missing(wanted: set[str]) -> str:
-    """Return in one line what cannot be measured on this machine and how to mend that, or ""."""
+    """Return one line about what cannot be measured on this machine, with the remedy, or ""."""
     absent = [who for who in sorted(wanted) if not all(map(has, NEEDED.get(who, ())))]
     if absent:
         return f"{', '.join(absent)}: not installed; run packaging/setup --benchmark"
@@ -64,7 +64,7 @@ def missing(wanted: set[str]) -> str:
 
 
 def contestants(servers: Servers, wanted: set[str]) -> dict[str, Contestant]:
-    """Return those that are wanted, with their servers started."""
+    """Return the requested contestants, with their servers started."""
     found: dict[str, Contestant] = {
         "zonedrive": mounts.Zonedrive(servers),
         "bare": mounts.Bare(servers),
@@ -82,7 +82,7 @@ def contestants(servers: Servers, wanted: set[str]) -> dict[str, Contestant]:
 
 
 def has(program: str | Path) -> bool:
-    """Return True if it is installed."""
+    """Return True if the contestant's programs are installed."""
     return shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is not None
 
 
@@ -95,7 +95,8 @@ def measure(
 ) -> tuple[dict[str, dict[str, list[Figures]]], list[str]]:
     """Measure all works by their contestants, in turn; return figures and failures.
 
-    A contestant other than zonedrive that has taken `patience_s` for a work is not measured again.
+    A contestant other than zonedrive that has taken `patience_s` for a work is not measured
+    again.
     """
     measured: dict[str, dict[str, list[Figures]]] = {}
     failures = []

@@ -1,8 +1,8 @@
 """Passthrough file system for a local folder, with FUSE in Python: `… bare SOURCE MOUNTPOINT`.
 
-Shows the cost of pyfuse3, trio and the kernel alone: no cache, no service, no encryption, no record
-of writes.  A file system of these parts cannot be much faster, so its figures are the limit.  It
-remembers all lookups and forgets none, which is acceptable only for a measurement.
+Shows the cost of pyfuse3, trio and the kernel alone: no cache, no service, no encryption, no
+record of writes. A file system of these components cannot be much faster, so these figures are
+the limit. All lookups are remembered, which is acceptable only for a measurement.
 """
 
 import errno
@@ -24,7 +24,7 @@ TRUSTED_S = 3600.0
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Convert errors of the disk to those of FUSE."""
+    """Convert OSError to the errors of FUSE."""
     try:
         yield
     except OSError as wrong:
@@ -149,13 +149,13 @@ class Bare(pyfuse3.Operations):
         os.close(fh)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        """Forget nothing."""
+        """Do nothing: all lookups are remembered."""
 
     async def flush(self, fh: int) -> None:
-        """Flush nothing."""
+        """Do nothing."""
 
     async def releasedir(self, fh: int) -> None:
-        """Close nothing, because no folder stays open."""
+        """Do nothing, because no folder stays open."""
 
 
 def main(source: str, mountpoint: str) -> None:

@@ -1,6 +1,6 @@
-"""Two reports beside each other: `python -m tests.benchmark.compare OLD.json NEW.json`.
+"""Comparison of two reports: `python -m tests.benchmark.compare OLD.json NEW.json`.
 
-A change counts where no value of one report lies within the values of the other.
+Two results differ if no value of one report lies within the values of the other.
 """
 
 import argparse
@@ -17,7 +17,7 @@ HEADS = ("work", "old", "new", "new is", "CPU old", "CPU new")
 
 
 def rows(old: Mapping[str, Any], new: Mapping[str, Any], who: str) -> list[list[str]]:
-    """Return a row for each figure that both reports have of `who`."""
+    """Return a row for each figure of `who` that both reports have."""
     before = {(row["measured"], row["figure"]): row for row in old["rows"]}
     found = []
     for row in new["rows"]:
@@ -32,7 +32,7 @@ def rows(old: Mapping[str, Any], new: Mapping[str, Any], who: str) -> list[list[
 
 
 def judged(was: Spread, now: Spread, *, more_is_better: bool) -> str:
-    """Return how many times as good the new one is, or that the values overlap."""
+    """Return the ratio by which the new value is better, or a note that the values overlap."""
     if not was.median or not now.median:
         return "?"
     better = now.median / was.median if more_is_better else was.median / now.median

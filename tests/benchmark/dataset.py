@@ -1,7 +1,7 @@
 """Files that are read on the mounts, and files that are copied into them.
 
-Knows nothing about servers.  Below a root: `Data`, which is only read, `Out`, which is written
-into, and `source` with a tree, its tar file and a git repository, which stay on this machine.
+Knows nothing about servers. Below a root are `Data`, which is only read, `Out`, which is
+written, and `source` with a tree, its tar file and a git repository, which stay on this machine.
 Content can be checked: every block of 4 KiB begins with its number.
 """
 

@@ -1,10 +1,10 @@
-"""A TCP proxy that makes the other side far away: `python -m tests.benchmark.delay TARGET RTT_MS`.
+"""TCP proxy that adds a round trip time: `python -m tests.benchmark.delay TARGET RTT_MS`.
 
-Every byte leaves half a round trip after it came.  Setting up a connection costs its round trip
-too: the first bytes of the client arrive one and a half after it connected, those of the server
-two.  There is no cap on the rate.  Prints the port it listens on.
+Every byte leaves half a round trip after its arrival. A new connection costs a round trip, too:
+the client's first bytes arrive one and a half round trips after it connected, the server's first
+bytes two. The rate is not limited. Prints the port that it listens on.
 
-Must not know what passes.
+Must not look at the content.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ OWN_SECONDS = 0.0003
 
 
 class End(asyncio.Protocol):
-    """End of a connection: received bytes leave at `other`, later."""
+    """End of a connection: received bytes are sent to `other` after the delay."""
 
     other: "End"
     transport: asyncio.Transport

@@ -1,9 +1,9 @@
 """Limits for the mounts: the same requests by curl or by zonedrive's client alone, and git status
 through FUSE alone.
 
-Knows nothing about the goals.  A program made of these parts cannot be faster than each of them
-alone, as far as they wait for each other.  The service and the delay proxy run on the same cores in
-all measurements.
+Knows nothing about the goals. A program that uses these components one after the other cannot be
+faster than each of them alone. The service and the delay proxy run on the same cores in all
+measurements.
 
 INVARIANT: a measurement in which one request fails gives no figures.
 """
@@ -48,7 +48,7 @@ class Request:
 
 
 def download(bench: Bench, who: Contestant) -> Figures:
-    """Get the big file from the service by curl, into nothing and into a file."""
+    """Download the big file by curl, to /dev/null and into a file."""
     kept = bench.servers.folder / "downloaded"
     zone = alice(bench).zone("Data")
     path = content(zone, zone.entry_id("big/big.bin"))
@@ -66,7 +66,7 @@ def download(bench: Bench, who: Contestant) -> Figures:
 
 
 def upload(bench: Bench, who: Contestant) -> Figures:
-    """Send a new file of that size to the service by curl, as a mount sends it."""
+    """Upload a new file of the given size by curl, as a mount does."""
     zone = alice(bench).zone("Out")
     name = bench.fresh_name()
     source = bench.servers.dataset / "Data" / "big" / "big.bin"
@@ -81,19 +81,19 @@ def upload(bench: Bench, who: Contestant) -> Figures:
 
 
 def listings(bench: Bench, who: Contestant) -> Figures:
-    """Get the listings that a find needs, by curl, which knows all folders beforehand."""
+    """Request by curl the listings that a find needs; all folders are known beforehand."""
     zone = alice(bench).zone("Data")
     return parallel(bench, [Request(listing(zone, folder)) for folder in walked(bench, zone)])
 
 
 def listings_alone(bench: Bench, who: Contestant) -> Figures:
-    """Get the same listings through zonedrive's client of the service."""
+    """Request the same listings through zonedrive's client of the service."""
     zone = alice(bench).zone("Data")
     return alone(bench, zone, {"listings": walked(bench, zone)})
 
 
 def walked(bench: Bench, zone: RemoteZone) -> list[str]:
-    """Return the ids of all folders that a find comes to."""
+    """Return the ids of all folders that a find visits."""
     top = zone.entry_id("walk")
     tops = folders_in(bench, zone, top)
     folders = [top, *tops, *(sub for each in tops for sub in folders_in(bench, zone, each))]
@@ -102,13 +102,13 @@ def walked(bench: Bench, zone: RemoteZone) -> list[str]:
 
 
 def small_contents(bench: Bench, who: Contestant) -> Figures:
-    """Get the contents of the small files by curl, which knows their listing beforehand."""
+    """Download the small files by curl; their listing is known beforehand."""
     zone = alice(bench).zone("Data")
     return per_file(parallel(bench, [Request(content(zone, file)) for file in small_files(zone)]))
 
 
 def small_contents_alone(bench: Bench, who: Contestant) -> Figures:
-    """Get the same contents through zonedrive's client of the service."""
+    """Download the same files through zonedrive's client of the service."""
     zone = alice(bench).zone("Data")
     wanted = {"contents": small_files(zone), "size": dataset.BLOCK}
     return per_file(alone(bench, zone, wanted))
@@ -122,7 +122,7 @@ def small_files(zone: RemoteZone) -> list[str]:
 
 
 def small_uploads(bench: Bench, who: Contestant) -> Figures:
-    """Send the small files to a new folder of the service by curl, as a mount sends them."""
+    """Upload the small files to a new folder by curl, as a mount does."""
     zone = alice(bench).zone("Out")
     out = bench.fresh_name()
     zone.make_folder(out)
@@ -139,7 +139,7 @@ def small_uploads(bench: Bench, who: Contestant) -> Figures:
 
 
 def small_uploads_alone(bench: Bench, who: Contestant) -> Figures:
-    """Send new files of that size and number through zonedrive's client of the service."""
+    """Upload new files of the given size and number through zonedrive's client of the service."""
     zone = alice(bench).zone("Out")
     out = bench.fresh_name()
     zone.make_folder(out)
@@ -154,7 +154,7 @@ def small_uploads_alone(bench: Bench, who: Contestant) -> Figures:
 
 
 def loads_alone(bench: Bench, who: Contestant) -> Figures:
-    """Move big files both ways at once through zonedrive's client, from and to encrypted files."""
+    """Upload and download big encrypted files at once through zonedrive's client."""
     zone = alice(bench).zone("Data")
     out = bench.fresh_name()
     zone.make_folder(out)
@@ -174,7 +174,7 @@ def loads_alone(bench: Bench, who: Contestant) -> Figures:
 
 
 def git_status(bench: Bench, who: Contestant) -> Figures:
-    """Ask git for the status of a clone that was made beside the mount."""
+    """Run git status in a clone that was made outside the mount."""
     out = bench.fresh_name()
     source = bench.servers.dataset / "source"
     do("git_clone", Job(str(bench.servers.dataset), out, str(source), bench.big_mib))
@@ -183,7 +183,7 @@ def git_status(bench: Bench, who: Contestant) -> Figures:
 
 
 def alice(bench: Bench) -> Person:
-    """Return the user whose files these are."""
+    """Return the user who owns the files."""
     return bench.servers.service.person("alice")
 
 
@@ -205,7 +205,7 @@ def folders_in(bench: Bench, zone: RemoteZone, folder_id: str) -> list[str]:
 
 
 def single(bench: Bench, path: str, *options: str | Path) -> Figures:
-    """Run curl on a path of the service, which is near.  Raises Failed."""
+    """Run curl on a path of the service, without the delay proxy. Raises Failed."""
     header = f'header = "Authorization: {authorization(bench)}"\n'
     url = bench.servers.service.base_url + path
     figures, _ = run(["--fail", *options, "--cacert", bench.servers.service.ca_file, url], header)
@@ -213,9 +213,9 @@ def single(bench: Bench, path: str, *options: str | Path) -> Figures:
 
 
 def parallel(bench: Bench, requests: Sequence[Request]) -> Figures:
-    """Have one curl make the requests to the service, which is far, PARALLEL at a time.
+    """Let one curl make the requests through the delay proxy, PARALLEL at a time. Raises Failed.
 
-    `connections`: the number of connections that it made for them.  Raises Failed.
+    `connections`: the number of connections that curl opened for the requests.
     """
     address, ca_file = bench.servers.address(far=True), bench.servers.service.ca_file
     before = bench.servers.cpu_s()
@@ -234,10 +234,7 @@ def parallel(bench: Bench, requests: Sequence[Request]) -> Figures:
 def alone(
     bench: Bench, zone: RemoteZone, requests: Mapping[str, object], *, far: bool = True
 ) -> Figures:
-    """Have `tests.benchmark.requests` make the requests to the service.
-
-    Raises Failed.
-    """
+    """Let `tests.benchmark.requests` make the requests to the service. Raises Failed."""
     job = {
         "base_url": bench.servers.address(far=far),
         "ca_file": str(bench.servers.service.ca_file),
@@ -260,9 +257,9 @@ def alone(
 
 
 def config(requests: Sequence[Request], address: str, ca_file: Path, bearer: str) -> str:
-    """Return a configuration with which curl makes the requests.
+    """Return a configuration for curl to make the requests.
 
-    For each it prints the status of the answer and the number of new connections.
+    For each request, curl prints the status of the answer and the number of new connections.
     """
     common = (
         f'cacert = "{ca_file}"', f'header = "Authorization: {bearer}"', "http1.1",
@@ -277,9 +274,9 @@ def config(requests: Sequence[Request], address: str, ca_file: Path, bearer: str
 
 
 def connections(said: str, requests: int) -> int:
-    """Return the number of connections that curl says it made.
+    """Return the number of connections that curl reports.
 
-    Raises Failed unless it says that so many requests were successful.
+    Raises Failed unless the given number of requests were successful.
     """
     answers = [line.split() for line in said.splitlines()]
     good = sum(status.startswith("2") for status, _ in answers)
@@ -305,5 +302,5 @@ def run(options: Sequence[str | Path], said: str) -> tuple[Figures, str]:
 
 
 def authorization(bench: Bench) -> str:
-    """Return what proves to the service who asks."""
+    """Return the header that identifies the user."""
     return alice(bench).http.headers["Authorization"]

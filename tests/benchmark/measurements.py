@@ -1,10 +1,10 @@
 """Measurement of each work on one mount: the mount, the figures, the place of written data.
 
-Knows nothing about the goals.  A measurement takes a contestant and returns figures by name; a
-failed one returns none and the reason.  During the work, `cpu_s` are the CPU seconds of all
-processes of the mount, `service_cpu_s` those of the servers and `proxy_cpu_s` those of the delay
-proxies, which share the cores with it.  Figures that begin with `landed_` count until everything is
-on the service.
+Knows nothing about the goals. A measurement takes a contestant and returns figures by name; a
+failed one returns none and the reason. `cpu_s` is the CPU time in seconds of all processes of
+the mount during the work, `service_cpu_s` that of the servers, and `proxy_cpu_s` that of the
+delay proxies, which share the cores with the mount. Figures whose name begins with `landed_` end
+when everything is on the service.
 """
 
 import json
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ from tests.benchmark.work import Job
 
 WORK_SECONDS = 180.0
 IDLE_SECONDS = 10.0
+MANY = 20  # mounts of `idle_mounts`
 SCALE_SECONDS = 1800.0
 
 MEMORY = ("memory after it, MiB", "memory after that, MiB", "memory after a big file, MiB")
@@ -62,7 +63,7 @@ class Bench:
 
 
 def do(name: str, job: Job, seconds: float = WORK_SECONDS) -> Figures:
-    """Do the work in a process of its own.  Raises Failed."""
+    """Do the work in a separate process.  Raises Failed."""
     worker = subprocess.Popen(
         [sys.executable, "-m", "tests.benchmark.work", name, json.dumps(asdict(job))],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", start_new_session=True,
@@ -73,7 +74,7 @@ def do(name: str, job: Job, seconds: float = WORK_SECONDS) -> Figures:
         with suppress(ProcessLookupError):
             os.killpg(worker.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
-            worker.wait(5)  # in a hung mount it ends when that is cleared away
+            worker.wait(5)  # in a hung mount, the process ends when the mount is detached
         if isinstance(early, subprocess.TimeoutExpired):
             raise Failed(f"not done in {seconds:.0f} s") from early
         raise
@@ -96,7 +97,7 @@ def cpu_so_far(bench: Bench, place: Place) -> Figures:
 
 
 def cpu_since(bench: Bench, place: Place, before: Figures) -> Figures:
-    """Return the CPU seconds that were used since `before`, which `cpu_so_far` gave."""
+    """Return the CPU seconds that were used since `before`, a result of `cpu_so_far`."""
     return {name: used - before[name] for name, used in cpu_so_far(bench, place).items()}
 
 
@@ -118,7 +119,7 @@ def landed(place: Place, wanted: Mapping[str, int], began: float) -> float:
 
 @contextmanager
 def written_below(place: Place, out: str) -> Iterator[None]:
-    """Remove afterwards what was written, so that many runs do not fill the disk."""
+    """Remove the written files afterwards, so that repeated runs do not fill the disk."""
     try:
         yield
     finally:
@@ -217,7 +218,7 @@ def git(bench: Bench, who: Contestant) -> Figures:
 
 
 def wait_for_rest(bench: Bench, place: Place, out: str) -> None:
-    """Wait until git's own files are on the service too, so that another mount sees them."""
+    """Wait until git's own files are on the service, so that another mount sees them."""
     here = {
         f"Out/{out}/.git/{name}": (place.root / "Out" / out / ".git" / name).stat().st_size
         for name in ("HEAD", "config", "index", "packed-refs")
@@ -237,9 +238,9 @@ def random_reads(bench: Bench, who: Contestant) -> Figures:
 
 
 def reread(*options: str) -> Measurement:
-    """Return a measurement of a big file that is all in the cache on disk, after a restart.
+    """Return a measurement of a big file that is completely in the cache on disk, after a restart.
 
-    It is read from the disk and from memory.
+    The file is read from the disk, then from memory.
     """
 
     def measure(bench: Bench, who: Contestant) -> Figures:
@@ -262,7 +263,7 @@ def reread(*options: str) -> Measurement:
 
 
 def forget_pages(folder: Path) -> None:
-    """Have the kernel forget the content of these files, so that it is read from the disk."""
+    """Let the kernel drop the content of these files, so that they are read from the disk."""
     for path in folder.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)
@@ -296,9 +297,9 @@ def start(bench: Bench, who: Contestant) -> Figures:
 
 
 def look(place: Place, name: str) -> Figures:
-    """List the top: the time since the command of the mount began, and the CPU seconds.
+    """List the root: the time since the start of the mount command, and the CPU seconds.
 
-    These are those of the commands that have ended and of the processes that serve the mount.
+    The CPU seconds are those of the commands that have ended and of the processes of the mount.
     """
     ls = ["ls", str(place.root)]
     subprocess.run(ls, stdout=subprocess.DEVNULL, check=True, timeout=WORK_SECONDS)
@@ -328,6 +329,17 @@ def idle(bench: Bench, who: Contestant) -> Figures:
         return figures
 
 
+def idle_mounts(bench: Bench, who: Contestant) -> Figures:
+    """Measure the memory of many unused mounts on one machine, as on a terminal server."""
+    with ExitStack() as stack:
+        places = [stack.enter_context(who.mounted()) for _ in range(MANY)]
+        for place in places:
+            do("warm_list", bench.job(place))
+        time.sleep(12)
+        each = [usage.proportional_mib(place.daemons) for place in places]
+        return {"most_mib": max(each), "mean_mib": sum(each) / MANY}
+
+
 def under_load(bench: Bench, who: Contestant) -> Figures:
     """Measure stats during transfers of big files, until the last of them has ended."""
     size = bench.big_mib // dataset.LOADS * dataset.MIB
@@ -336,7 +348,7 @@ def under_load(bench: Bench, who: Contestant) -> Figures:
 
 
 def scale(shape: str) -> Measurement:
-    """Return a measurement of a daemon with so many folders times so many entries."""
+    """Return a measurement of a daemon with the given numbers of folders and entries."""
 
     def measure(bench: Bench, who: Contestant) -> Figures:
         found = bench.servers.folder / f"{shape}.json"

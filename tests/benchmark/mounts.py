@@ -1,7 +1,8 @@
 """Mounts of zonedrive and its alternatives on the same data set.
 
-Knows nothing about the measurements.  Every mount is fresh: nothing cached on disk, no connection,
-no page in the kernel; and it has the default settings.  Afterwards it is removed in any state.
+Knows nothing about the measurements. Every mount is fresh, with the default settings: nothing is
+cached on the disk or in the kernel, and there is no connection. After the measurement, the mount
+is removed in any state.
 """
 
 import compileall
@@ -47,12 +48,12 @@ class Place:
     cache: Path | None = None
 
     def finish(self) -> None:
-        """Unmount if a mount can be repeated; the others are removed at the end."""
+        """Unmount if the contestant can be mounted repeatedly; others are unmounted at the end."""
         if self.unmount is not None:
             self.unmount()
 
     def restart(self) -> None:
-        """End the daemon and mount again, if that is measured."""
+        """End the daemon and mount again, if the restart is measured."""
         self.finish()
         if self.mount is not None:
             self.mount()
@@ -67,7 +68,7 @@ class Contestant(Protocol):
         ...
 
     def mounted(self, *options: str, far: bool = False) -> AbstractContextManager[Place]:
-        """Return a context manager for a fresh mount; `far` through the delay proxy."""
+        """Return a context manager for a fresh mount; with `far`, through the delay proxy."""
         ...
 
 
@@ -122,7 +123,7 @@ class Zonedrive:
     def mounted(self, *options: str, far: bool = False) -> Iterator[Place]:
         """See `Contestant`; options are those of `mount -o`."""
         with short_folder() as folder:
-            machine = Machine(folder)
+            machine = Machine(folder, starts_programs=True)
             machine.copy_account(self._account(far))
             root = folder / "Zones"
             root.mkdir()

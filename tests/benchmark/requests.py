@@ -43,7 +43,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Authorization(httpx.Auth):
-    """The header that a bearer makes."""
+    """Header with a bearer."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -55,7 +55,7 @@ class Authorization(httpx.Auth):
 
 
 async def work(job: Job) -> dict[str, float]:
-    """Make the requests, as many at once as a daemon would; return seconds and CPU seconds."""
+    """Make the requests, with the concurrency of a daemon; return seconds and CPU seconds."""
     settings = Settings()
     service = open_service(job, Authorization(job.authorization), load_profile("sandbox"), settings)
     await service.listing(job.zone, job.root)  # connected, as a mount is after its first listing

@@ -1,8 +1,9 @@
 """Memory, start and listings with many entries: `python -m tests.benchmark.scale [--shape FxN]…`.
 
-Each shape (folders x entries in each) is put straight into the tables of a sandbox; then one
-daemon after the other lists all of it, starts again, and lists it again.  The limit of a listing
-is what the service itself takes for the answers, measured with a plain client.
+Each shape (number of folders x entries in each) is written directly into the tables of a
+sandbox. Then each daemon in turn lists all folders, starts again, and lists them again. The
+limit of a listing is the time that the service takes for the answers, measured with a plain
+client.
 """
 
 import argparse
@@ -31,7 +32,7 @@ LONG = 1800.0  # seconds; only so that a hanging run ends
 
 
 def main() -> None:
-    """Measure, print a line for each figure, and JSON where asked."""
+    """Measure, print a line for each figure, and print JSON if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", action="append", metavar="FxN", help=f"default: {SHAPES}")
     parser.add_argument("--big", action="store_true", help=f"also {BIG}: takes some minutes")
@@ -51,7 +52,7 @@ def main() -> None:
 
 
 class Figures(dict[str, float]):
-    """Figures with their name and unit; each is printed once it is known."""
+    """Figures with name and unit; each is printed at once."""
 
     def __init__(self, shape: str) -> None:
         self._shape = shape
@@ -81,7 +82,7 @@ class Run:
             plant(self._path / "sandbox/data/sandbox.db", self._folders, self._entries)
             if self._big_mib:
                 self._upload(deployment)
-            machine = Machine(self._path / "machine")
+            machine = Machine(self._path / "machine", starts_programs=True)
             machine.log_on(deployment, profile="sandbox")
             mounted = Mounted(machine, deployment, "Zone 01", ["refresh=86400"])
             try:
@@ -133,7 +134,7 @@ class Run:
         found["unmount, s"] = time.monotonic() - started
 
     def _upload(self, deployment: Deployment) -> None:
-        """Put the big file into the zone's own folder."""
+        """Upload the big file to the root folder of the zone."""
         person = deployment.person("alice")
         zone = person.zone("Zone 01")
         path = self._path / BIG_NAME
@@ -147,7 +148,7 @@ class Run:
         path.unlink()
 
     def _limit(self, deployment: Deployment) -> float:
-        """Return the service's duration of all folders' listings, one after the other, in
+        """Return the time that the service takes to list all folders one after the other, in
         seconds."""
         person = deployment.person("alice")
         zone = person.zone("Zone 01")
@@ -160,7 +161,7 @@ class Run:
 
 
 class Daemon:
-    """Kernel's data about a process."""
+    """Data of the kernel about a process."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -183,7 +184,7 @@ class Daemon:
 def stalls(mounted: Mounted) -> Iterator[list[float]]:
     """Measure the longest duration (s) of a stat of a missing name during the block.
 
-    Each stat is a request to the daemon, in the zone's own folder, which is listed.
+    Each stat is a request to the daemon, in a folder that is listed.
     """
     longest = [0.0]
     over = threading.Event()
@@ -215,7 +216,7 @@ def _list(root: Path) -> float:
 
 
 def plant(path: Path, folders: int, entries: int) -> None:
-    """Put folders with entries into the first zone of a sandbox."""
+    """Create folders with entries in the first zone of a sandbox."""
     with closing(sqlite3.connect(path, timeout=60)) as database:
         zone, root, user = database.execute(
             "SELECT id, root_id, created_by FROM zones WHERE name = 'Zone 01'"

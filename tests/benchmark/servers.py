@@ -1,7 +1,7 @@
 """Servers of the data set: the sandbox, and the alternatives' servers for the same files.
 
-Knows nothing about mounts.  Everything listens on the loopback, near, and a second time behind the
-delay proxy, far.  All processes are children of this one and end with its `close`.
+Knows nothing about mounts. Every server listens on the loopback interface ("near"), and behind a
+delay proxy ("far"). All processes are children of this process and end with `Servers.close`.
 """
 
 import shutil
@@ -38,14 +38,14 @@ class Late(Exception):
 
 
 class Shelf(Protocol):
-    """Place where the bytes that are written on a mount arrive."""
+    """Place where the data written on a mount arrive."""
 
     def sizes(self, folder: str) -> Mapping[str, int]:
         """Return names and sizes of the files in a folder, nothing if it does not exist yet."""
         ...
 
     def remove(self, folder: str) -> None:
-        """Remove a folder or file for good, if it is there."""
+        """Delete a folder or file, if it exists."""
         ...
 
 
@@ -156,7 +156,7 @@ class Servers:
         self._stack.close()
 
     def port(self, near: int, *, far: bool) -> int:
-        """Return the port, or the delay proxy's port for it."""
+        """Return the port of a server, or the port of its delay proxy."""
         if not far:
             return near
         if near not in self._far:
@@ -241,7 +241,7 @@ class WebDav:
 
 
 class Sshd:
-    """An sshd with keys and settings of its own, for whoever runs this."""
+    """sshd with its own keys and settings, for the user who runs the benchmark."""
 
     def __init__(self, servers: Servers) -> None:
         folder = servers.folder / "sshd"

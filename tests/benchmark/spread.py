@@ -1,4 +1,4 @@
-"""The median of repeated measurements, and how far they lie apart."""
+"""Median of repeated measurements, with the lowest and highest value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Spread:
-    """Median, lowest and highest of so many values."""
+    """Median, lowest and highest value of a number of values."""
 
     median: float
     low: float
@@ -25,7 +25,8 @@ class Spread:
         return self.high < other.low or other.high < self.low
 
     def shown(self, digits: int, unit: str = "", *, usual: int = 5) -> str:
-        """Return the median with its unit, lowest and highest, and another number of times."""
+        """Return the median with its unit, the lowest and highest value, and the number of
+        values if it differs."""
         text = f"{self.median:,.{digits}f} {unit}".strip()
         if self.times == 1:
             return text if usual == 1 else f"{text} (once)"

@@ -41,7 +41,7 @@ def machine() -> str:
 
 
 def commit() -> str:
-    """Return the commit of the checkout, and a plus sign where files differ from it."""
+    """Return the commit of the checkout, with a plus sign if files differ from it."""
     git = ["git", "-C", str(ROOT)]
     found = subprocess.run(
         [*git, "rev-parse", "--short=12", "HEAD"],
@@ -54,7 +54,7 @@ def commit() -> str:
 
 
 def versions(who: set[str]) -> dict[str, str]:
-    """Return the versions of zonedrive and of those that it is measured beside."""
+    """Return the versions of zonedrive and of its alternatives."""
     found = {"zonedrive": metadata.version("zonedrive")}
     path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
     for name, command in VERSIONS.items():
@@ -69,7 +69,7 @@ def versions(who: set[str]) -> dict[str, str]:
 
 
 def busy() -> float:
-    """Return how many cores other programs use just now."""
+    """Return the number of cores that other programs use now."""
     before = _cpu_line()
     time.sleep(LOOK_SECONDS)
     return usage.busy_cores(before, _cpu_line(), LOOK_SECONDS)

@@ -48,7 +48,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Line:
-    """A row with the figures of each contestant."""
+    """Row with the figures of each contestant."""
 
     row: Row
     found: Mapping[str, Mapping[str, Spread]]
@@ -66,7 +66,8 @@ class Line:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Return the row's goals; one without a measurement is neither met nor missed."""
+        """Return the verdicts on the row's goals; without a measurement a goal is neither met
+        nor missed."""
         return [self._verdict(goal) for goal in self.row.goals]
 
     def _verdict(self, goal: Goal) -> Verdict:
@@ -87,7 +88,7 @@ class Line:
         return Verdict(goal, ratio, None if ratio is None else ratio >= goal.ratio)
 
     def ratio(self, other: str, figure: str = "") -> float | None:
-        """Return how many times as good as the other zonedrive is, by the medians."""
+        """Return the ratio by which zonedrive's median is better than the other's."""
         ours, theirs = self.spread("zonedrive"), self.spread(other, figure)
         if not ours or not theirs or not ours.median or not theirs.median:
             return None
@@ -105,13 +106,13 @@ class Line:
 
 
 def lines(rows: Sequence[Row], measured: Measured, times: int = 5) -> list[Line]:
-    """Return the rows for which there is anything."""
+    """Return the rows that have figures."""
     found = [Line(row, _spreads(measured.get(row.measured, {})), times) for row in rows]
     return [line for line in found if line.who]
 
 
 def _spreads(measured: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, dict[str, Spread]]:
-    """Return the spread of each figure by contestant; a try that failed lacks figures."""
+    """Return the spread of each figure by contestant; a failed try has no figures."""
     found: dict[str, dict[str, Spread]] = {}
     for who, tries in measured.items():
         figures = dict.fromkeys(figure for each in tries for figure in each)
@@ -138,7 +139,7 @@ HEADS = ["work", "zonedrive", *PEERS, "limit", "goal", "reached"]
 
 
 def text(every: Sequence[Sequence[str]]) -> str:
-    """Return cells, the heads first, as a table for a terminal."""
+    """Return cells as a table for a terminal; the first row is the heading."""
     widths = [max(map(len, column)) for column in zip(*every, strict=True)]
     return "\n".join(
         "  ".join(
@@ -150,14 +151,14 @@ def text(every: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(found: Sequence[Line], about: str) -> str:
-    """Return the block for the page."""
+    """Return the Markdown block for the page."""
     every = [HEADS, ["---", *["--:"] * (len(HEADS) - 1)], *map(cells, found)]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in every)
     return f"{about}\n\n{table}\n"
 
 
 def publish(path: Path, block: str) -> None:
-    """Replace the text between the two markers.  Raises ValueError where they are missing."""
+    """Replace the text between the two markers. Raises ValueError if a marker is missing."""
     old = path.read_text("utf-8")
     before, begin, rest = old.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -167,7 +168,7 @@ def publish(path: Path, block: str) -> None:
 
 
 def as_json(found: Sequence[Line], measured: Measured, about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return everything, for programs."""
+    """Return all figures as JSON."""
     return {
         **about,
         "rows": [

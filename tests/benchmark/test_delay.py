@@ -1,4 +1,4 @@
-"""Effect of the delay proxy on bytes."""
+"""Delay of bytes by the delay proxy."""
 
 import socket
 import subprocess
@@ -40,8 +40,9 @@ def echo() -> Iterator[int]:
             proxy.wait()
 
 
-def test_no_byte_comes_sooner_than_from_far_away(echo: int) -> None:
-    """The first answer takes two round trips, one of them for the connection, the others one."""
+def test_answers_are_delayed_by_round_trips(echo: int) -> None:
+    """The first answer takes two round trips, one of them for the connection; later answers take
+    one."""
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", echo)) as connection:
         for trips in (2, 3):
@@ -50,7 +51,7 @@ def test_no_byte_comes_sooner_than_from_far_away(echo: int) -> None:
             assert time.monotonic() - began > 0.95 * trips * RTT_SECONDS
 
 
-def test_what_is_sent_arrives_whole_and_in_order(echo: int) -> None:
+def test_bytes_arrive_completely_and_in_order(echo: int) -> None:
     """More data than fit in transit arrive in order, followed by the end."""
     sent = b"".join(number.to_bytes(4, "big") for number in range(2 << 20))
     with socket.create_connection(("127.0.0.1", echo)) as connection:

@@ -1,4 +1,4 @@
-"""Requests of curl for the limits, and the check of its answers."""
+"""Requests of curl for the limits, and the check of the answers."""
 
 import re
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.benchmark.measurements import Failed
 GETS = [Request("/api/a"), Request("/api/b")]
 
 
-def test_each_request_has_all_options_of_its_own() -> None:
-    """curl forgets the options at each `next`: without these it sends neither certificate nor
+def test_each_request_has_all_options() -> None:
+    """curl forgets the options at each `next`: without them it sends neither certificate nor
     token."""
     requests = [*GETS, Request("/api/c", ("fileName=x", "file=@/x"))]
     text = limits.config(requests, "https://host:1", Path("/ca.pem"), "Bearer secret")

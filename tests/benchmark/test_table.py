@@ -1,4 +1,4 @@
-"""The cells of the table, its goals, the file formats and the comparison of two reports."""
+"""Cells and goals of the table, the file formats, and the comparison of two reports."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ WITHIN = Row("sent", "send", "s", "s", (Goal("curl", within=1.3, plus=1.0),))
 FILE = Row("read", "read", "mb", "MB/s", (Goal("curl", 0.8, figure="file"),), more_is_better=True)
 
 
-def test_a_ratio_is_how_many_times_as_good_whichever_way_is_better() -> None:
+def test_a_ratio_is_above_one_if_the_value_is_better() -> None:
     """Twice the rate and half the time are both 2 x."""
     figures = {"list": {"zonedrive": [{"per_s": 300.0}], "rclone": [{"per_s": 150.0}]}}
     (line,) = table.lines([FAST], figures)
@@ -26,7 +26,7 @@ def test_a_ratio_is_how_many_times_as_good_whichever_way_is_better() -> None:
 
 
 def test_the_median_counts_and_the_lowest_and_highest_are_shown() -> None:
-    """Neither the best nor the worst of several values decides a goal."""
+    """Goals are compared with the median, not with the best or worst value."""
     ours = [{"per_s": value, "cpu_s": 0.25} for value in (10.0, 500.0, 310.0)]
     figures = {"list": {"zonedrive": ours, "rclone": [{"per_s": 100.0}] * 3}}
     (line,) = table.lines([FAST], figures, times=3)
@@ -45,8 +45,8 @@ def test_a_smaller_number_of_tries_is_shown() -> None:
     assert Spread.of([3.0]).shown(1, "s", usual=1) == "3.0 s"
 
 
-def test_a_missed_goal_is_bold_and_one_that_was_not_measured_is_neither() -> None:
-    """A missed goal must be visible, and an unmeasured one must not look met."""
+def test_a_missed_goal_is_bold() -> None:
+    """A missed goal must be visible, and a goal without a measurement must not look met."""
     figures = {"walk": {"zonedrive": [{"s": 1.5}], "rclone": [{"s": 3.0}]}}
     (line,) = table.lines([SHORT], figures)
     assert [each.met for each in line.verdicts] == [False, True]
@@ -98,7 +98,7 @@ def test_only_the_block_between_the_markers_changes(tmp_path: Path) -> None:
     assert 0 < published.find(table.BEGIN) < published.find(table.END)
 
 
-def test_every_row_names_a_measurement_and_somebody_who_is_measured() -> None:
+def test_every_row_has_a_measurement_and_a_contestant() -> None:
     """Each row can have figures."""
     for row in ROWS:
         assert row.measured in WORKS, row.title

@@ -20,7 +20,7 @@ input()
 
 
 def test_ended_and_living_children_count() -> None:
-    """A process that is idle itself has the CPU seconds of its children."""
+    """An idle process has the CPU seconds of its children."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="ascii",
@@ -35,12 +35,15 @@ def test_ended_and_living_children_count() -> None:
         assert usage.cpu_s([parent.pid]) >= usage.cpu_s([parent.pid, child])
         assert 0.35 < usage.precise_cpu_s([child]) < 5
         assert usage.resident_mib([parent.pid]) > usage.resident_mib([child]) > 1
+        # Both share the pages of the interpreter.
+        assert 1 < usage.proportional_mib([child]) < usage.resident_mib([child])
+        assert usage.proportional_mib([parent.pid]) > usage.proportional_mib([child])
         parent.communicate("\n")
     assert usage.tree([parent.pid]) == []
     assert usage.cpu_s([parent.pid]) == 0
 
 
-def test_a_name_with_spaces_and_brackets_is_no_field(tmp_path: Path) -> None:
+def test_a_name_with_spaces_and_brackets(tmp_path: Path) -> None:
     """The fields are counted after the name, which a program can choose freely."""
     for pid, parent, name in ((7, 1, "a) R 99 (b"), (8, 7, "ssh"), (9, 1, "other")):
         folder = tmp_path / str(pid)
@@ -52,7 +55,7 @@ def test_a_name_with_spaces_and_brackets_is_no_field(tmp_path: Path) -> None:
 
 
 def test_time_between_two_moments() -> None:
-    """The CPU seconds are those of commands that ended in between."""
+    """The CPU seconds of commands that ended between two moments are counted."""
     began = usage.Moment.now()
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     subprocess.run([sys.executable, "-c", burn], check=True)
@@ -61,8 +64,8 @@ def test_time_between_two_moments() -> None:
     assert took.time_s >= 0.3
 
 
-def test_busy_cores_are_those_that_neither_idle_nor_wait() -> None:
-    """Waiting for a disk does not count as busy; time that the host takes away is not ours."""
+def test_busy_cores() -> None:
+    """Waiting for a disk, and time that the host takes away, do not count as busy."""
     ticks = os.sysconf("SC_CLK_TCK")
     before = "cpu  100 0 100 5000 300 0 0 0 0 0"
     after = f"cpu  {100 + ticks} 0 {100 + ticks} 9000 900 0 0 {2 * ticks} 0 0"

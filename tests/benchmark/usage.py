@@ -1,7 +1,7 @@
-"""CPU time, memory and wake-ups of a process and everything that it started, from /proc.
+"""CPU time, memory and wake-ups of a process and its descendants, from /proc.
 
-A client may be several processes: sshfs has an ssh, a daemon may have helpers.  Only what ran in
-the processes of the mount counts, never the service or the programs that use the mount.
+A client may have several processes: sshfs starts an ssh, a daemon may have helpers. Only the
+processes of the mount count, not the service or the programs that use the mount.
 """
 
 import os
@@ -19,7 +19,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Moment:
-    """Time, and the CPU seconds of all commands that this process has waited for until then."""
+    """Time, and the CPU seconds of all commands that this process has waited for so far."""
 
     time_s: float
     commands_cpu_s: float
@@ -31,7 +31,7 @@ class Moment:
         return cls(time.monotonic(), used.ru_utime + used.ru_stime)
 
     def since(self, earlier: "Moment") -> "Moment":
-        """Return the elapsed and the used seconds since an earlier moment."""
+        """Return the elapsed seconds and the CPU seconds since an earlier moment."""
         cpu_s = self.commands_cpu_s - earlier.commands_cpu_s
         return Moment(self.time_s - earlier.time_s, cpu_s)
 
@@ -51,7 +51,7 @@ def tree(roots: Iterable[int], proc: Path = PROC) -> list[int]:
 
 
 def cpu_s(roots: Iterable[int], proc: Path = PROC) -> float:
-    """Return the user and system seconds of a process tree, ended children included.
+    """Return the user and system seconds of a process tree, including ended children.
 
     A child that has ended counts once its parent has waited for it.
     """
@@ -68,7 +68,7 @@ def precise_cpu_s(roots: Iterable[int]) -> float:
 
 
 def wakeups(roots: Iterable[int]) -> int:
-    """Return how often the threads of a process tree have waited for something and gone on."""
+    """Return how often the threads of a process tree were woken."""
     return sum(
         int(path.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
         for path in _threads(roots, "status")
@@ -79,6 +79,14 @@ def resident_mib(roots: Iterable[int]) -> float:
     """Return the resident memory of a process tree; pages that two of them share count twice."""
     return sum(
         int((PROC / str(pid) / "status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
+        for pid in tree(roots)
+    )
+
+
+def proportional_mib(roots: Iterable[int]) -> float:
+    """Return the memory of a process tree; a page that n processes share counts for 1/n."""
+    return sum(
+        int((PROC / str(pid) / "smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) / 1024
         for pid in tree(roots)
     )
 

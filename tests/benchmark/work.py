@@ -1,11 +1,12 @@
-"""What is timed, one function each: `python -m tests.benchmark.work NAME JOB` prints its figures.
+"""Timed works, one function each: `python -m tests.benchmark.work NAME JOB` prints the figures.
 
-Must not know which file system it works on.  A process of its own for each, so that one that
-hangs in a file system can be given up.  Figures end in their unit; `began` is CLOCK_MONOTONIC,
-which all processes share, where somebody else looks when the work has arrived.
+Must not know the file system that it works on. Each work is a separate process, which can be
+abandoned if it hangs in a file system. The names of figures end in their unit. `began` is
+CLOCK_MONOTONIC, which all processes share, so that another process can wait for the arrival of
+written data.
 """
 
-# ruff: noqa: PTH116, PTH123 - the plain calls, so that little is timed that is not the mount
+# ruff: noqa: PTH116, PTH123 - the plain calls, so that little else than the mount is timed
 
 import json
 import os
@@ -111,7 +112,7 @@ def ls_large(job: Job) -> Figures:
 
 
 def first_look(job: Job) -> Figures:
-    """List the top with ls."""
+    """List the root with ls."""
     began = now()
     assert os.listdir(job.data(""))
     return {"s": now() - began}
@@ -228,7 +229,7 @@ def git_status(job: Job) -> Figures:
     return {"s": now() - began}
 
 
-# --- in the way of each other ------------------------------------------------------------------
+# --- concurrent transfers ------------------------------------------------------------------
 
 
 def stat_under_load(job: Job) -> Figures:

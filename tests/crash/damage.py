@@ -16,7 +16,7 @@ def flatten(path: Path) -> None:
             with closing(sqlite3.connect(path)) as database:
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 database.execute("PRAGMA journal_mode = DELETE").fetchone()
-        except sqlite3.OperationalError:  # a killed process lets go of its locks in its own time
+        except sqlite3.OperationalError:  # a killed process releases its locks after a while
             return False
         return True
 

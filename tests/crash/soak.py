@@ -114,7 +114,7 @@ def _settle(desk: Desk) -> None:
 
 
 def _compare(desk: Desk, exchanged: set[int]) -> None:
-    """Check that the service has the same, and nothing twice.
+    """Check that the service has the same files, and no duplicates.
 
     Exchanged files are an exception: their bytes are sent to their new places.
     """

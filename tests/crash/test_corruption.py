@@ -54,7 +54,7 @@ def test_a_journal_that_cannot_be_read_is_made_again(dying: Mortal, table: str) 
     assert not (dying.path / "lost+found").exists()
 
 
-def test_a_damaged_page_costs_only_what_was_on_it(dying: Mortal) -> None:
+def test_a_damaged_page_loses_only_its_rows(dying: Mortal) -> None:
     """Other files keep their names; the damaged database is kept, and the log has its path."""
     desk = Desk(dying, "page", SEED)
     dying.allow(OUTBOX, "damaged", "lost their names")

@@ -199,7 +199,7 @@ def test_former_outgoing_bytes_are_never_sent(dying: Mortal, tmp_path: Path, run
 
 
 def test_foreign_outgoing_bytes_are_never_sent(dying: Mortal) -> None:
-    """Neither another file of this account nor an unencrypted file is sent."""
+    """Outgoing bytes of another file, or bytes without encryption, are never sent."""
     dying.allow("refused", "damaged")
     folder = work_in(dying, "foreign")
     outgoing = dying.machine.state / "outgoing"
@@ -242,7 +242,7 @@ def test_former_bytes_below_an_open_file(dying: Mortal, tmp_path: Path) -> None:
     assert dying.zone.find(f"{folder.name}/file.bin") is None
 
 
-def test_a_crash_is_no_attack(dying: Mortal) -> None:
+def test_a_crash_is_not_taken_for_an_attack(dying: Mortal) -> None:
     """Bytes written after fsync may or may not survive a crash, and the file is sent in any
     case."""
     dying.allow("refused", "reach", "offline")
@@ -262,7 +262,7 @@ def test_a_crash_is_no_attack(dying: Mortal) -> None:
     for number in (1, 3):
         expected[number * CHUNK : (number + 1) * CHUNK] = b"%d" % number * CHUNK
     assert read(path) == expected
-    with path.open("r+b") as again:  # an edit of what the crash left
+    with path.open("r+b") as again:  # an edit of the recovered file
         again.seek(4 * CHUNK)
         again.write(b"4" * CHUNK)
     expected[4 * CHUNK : 5 * CHUNK] = b"4" * CHUNK
@@ -296,7 +296,7 @@ def test_before_the_fsync_is_not_after_the_crash(dying: Mortal, tmp_path: Path) 
     assert dying.zone.find(f"{folder.name}/file.bin") is None
 
 
-def test_outgoing_files_of_before_are_sent(dying: Mortal) -> None:
+def test_outgoing_files_without_records_are_sent(dying: Mortal) -> None:
     """Outgoing files of a version without records are sent: edited again, renamed, or unchanged."""
     dying.allow("refused", "reach", "offline")
     folder = work_in(dying, "before")

@@ -16,8 +16,8 @@ from zonedrive.state.inodes import Inodes
 from zonedrive.state.schema import SCHEMAS
 
 
-class PreviousAccount:
-    """Databases of an account in the first schema."""
+class FormerDatabases:
+    """Databases of an account in the fourth schema, as the old version wrote them."""
 
     def __init__(self, state: Path, zone: RemoteZone, name: str) -> None:
         box, key = data_box(FileStore(state / "secrets.json"), True)
@@ -41,7 +41,7 @@ class PreviousAccount:
     def close(self) -> None:
         """Close the databases, as the old daemon did."""
         self.database.close()
-        former.make_first(self._state)
+        former.make_fourth(self._state)
 
     def save(self, name: str, data: bytes, **known: object) -> None:
         """Add a file that was closed and not sent."""
@@ -62,7 +62,7 @@ def test_a_full_outbox_of_the_former_schema_is_sent_once(dying: Mortal) -> None:
     zone = dying.zone
     before = zone.listing()
     name = dying.root.name
-    stores = PreviousAccount(dying.machine.state, zone, name)
+    stores = FormerDatabases(dying.machine.state, zone, name)
     saved = {f"former {n}.txt": random.Random(n).randbytes(1 + n * 40_000) for n in range(8)}
     for file, data in saved.items():
         stores.save(file, data)
@@ -102,7 +102,7 @@ def test_edits_renames_and_removals_of_the_former_schema_arrive(dying: Mortal) -
         (folder / "made").mkdir()
         (folder / "made/inside.txt").write_bytes(b"inside\n")
         dying.kill()
-    former.make_first(dying.machine.state)
+    former.make_fourth(dying.machine.state)
     dying.mount()
     dying.sync()
     assert zone.tree("upgrade") == {
@@ -128,7 +128,7 @@ def test_listings_of_the_former_schema_serve_offline(dying: Mortal) -> None:
     before = {each.name: each.stat().st_ino for each in folder.iterdir()}
     assert before.keys() == names
     dying.kill()
-    former.make_second(dying.machine.state)
+    former.make_fourth(dying.machine.state)
     with dying.deployment.faulty(down=True):
         dying.mount()
         assert (folder / "007.txt").stat().st_ino == before["007.txt"]

@@ -31,6 +31,20 @@ def install(machine: Machine, *file_managers: str) -> None:
         (folder / "zonedrive.py").write_text(text.replace(INSTALLED, str(package)))
 
 
+def install_service_menu(machine: Machine) -> None:
+    """Install the menu of Dolphin."""
+    data = machine.folders["DATA_HOME"]
+    package = data / "zonedrive"
+    package.mkdir()
+    (package / "zonedrive_desktop").symlink_to(SOURCES / "src" / "zonedrive" / "desktop")
+    menu = data / "kio" / "servicemenus" / "zonedrive.desktop"
+    menu.parent.mkdir(parents=True)
+    text = (SOURCES / "packaging" / "desktop" / "servicemenus" / menu.name).read_text()
+    assert INSTALLED in text
+    menu.write_text(text.replace(INSTALLED, str(package)))
+    menu.chmod(0o755)  # Dolphin runs no other one from a home
+
+
 def screenshot(session: Session, path: Path) -> None:
     """Write a picture of the screen."""
     subprocess.run(["import", "-window", "root", path], env=session.environment, check=True)

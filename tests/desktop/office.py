@@ -1,8 +1,8 @@
-"""Real office programs and editors with windows, on a real mount: what their saves become.
+"""Real office programs and editors with windows, on a real mount: the results of their saves.
 
     python -m tests.desktop.office [--pictures FOLDER] [PROGRAM...]
 
-Beside the suite, because LibreOffice is half a gigabyte.  Needs the programs it is to drive
+Not a part of the suite, because LibreOffice is half a gigabyte. Needs the programs that it runs
 (`writer`: libreoffice-writer, libreoffice-gtk3; `uno`: python3-uno as well; `mousepad`), an X
 server (xvfb) and xdotool; installs nothing.  Each program opens a document of the mount, changes
 and saves it twice and is closed.  Expected: one new version for each save, under the id that the

@@ -17,7 +17,7 @@ APPLICATION = "org.example.Editor"
 
 
 def main() -> None:
-    """Be given the document, and save it."""
+    """Request the document from the portal, and save it."""
     path = Path(sys.argv[1])
     bus = Gio.bus_get_sync(Gio.BusType.SESSION, None)
 

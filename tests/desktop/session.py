@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.desktop.looking import DESKTOP, ON_SCREEN, Item, accessibility
-from tests.harness.bus import connected
+from tests.harness.bus import RING_PASSWORD, connected, has_owner
 from tests.harness.waiting import eventually
 
 OPENED_WITH = """[Desktop Entry]
@@ -37,7 +37,8 @@ class Session:
             NO_AT_BRIDGE="0",
             GTK_USE_PORTAL="0",
             GDK_BACKEND="x11",
-            PATH=os.defpath,  # a Python inside of a program would take that of the suite's PATH
+            GSK_RENDERER="cairo",  # without a graphics card
+            PATH=os.defpath,  # a Python in a program would otherwise be the one in the suite's PATH
         )
         self.environment.pop("WAYLAND_DISPLAY", None)
         self.environment["DISPLAY"] = ":" + self._start(
@@ -54,7 +55,7 @@ class Session:
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = self._start(
             "dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address={}"
         )
-        # Before any program, for one that finds no such interface does without.
+        # Before any program, because programs look for this interface only at their start.
         self._interface = connected(accessibility(self.environment))
         self.screen = Item(self._interface, DESKTOP)
         list(self.screen.children())  # starts the registry, which a program asks only once
@@ -82,32 +83,35 @@ class Session:
         """Give the keyboard to the first window of a program, which a window manager would do."""
         if name not in self._windows:
             self._windows[name] = eventually(lambda: self._search(name), what=f"{name} is shown")
-        focus = ["xdotool", "windowfocus", "--sync", self._windows[name]]
-        subprocess.run(focus, env=self.environment, timeout=30, check=True)
+        self.xdotool("windowfocus", "--sync", self._windows[name], check=True)
+
+    def xdotool(self, *arguments: str, check: bool = False) -> str:
+        """Run xdotool, which types, clicks and finds windows; return its output."""
+        done = subprocess.run(
+            ["xdotool", *arguments], env=self.environment, timeout=30,
+            stdout=subprocess.PIPE, text=True, check=check,
+        )  # fmt: skip
+        return done.stdout
 
     def click(self, button: Item) -> None:
         """Click on a notification's button with the mouse, until the notification goes.
 
-        Its window takes no click while it is still coming in.
+        A notification accepts no click while it is still moving in.
         """
         x, y = button.centre(ON_SCREEN)
 
         def taken() -> bool:
-            for words in (("mousemove", str(x - 5), str(y)), ("mousemove", str(x), str(y))):
-                subprocess.run(["xdotool", *words], env=self.environment, timeout=30, check=True)
-            click = ["xdotool", "click", "1"]
-            subprocess.run(click, env=self.environment, timeout=30, check=True)
+            self.xdotool("mousemove", str(x - 5), str(y), check=True)
+            self.xdotool("mousemove", str(x), str(y), check=True)
+            self.xdotool("click", "1", check=True)
             return button.is_gone()
 
         eventually(taken, what="the notification takes a click")
 
     def _search(self, name: str) -> str:
         """Return the number of the newest window of a program, or ""."""
-        done = subprocess.run(
-            ["xdotool", "search", "--onlyvisible", "--class", name],
-            env=self.environment, timeout=30, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        return next(reversed(done.stdout.split()), "")
+        found = self.xdotool("search", "--onlyvisible", "--class", name)
+        return next(reversed(found.split()), "")
 
     def opens_text_with(self, script: str) -> None:
         """Open text files with a shell script, which gets the path as $1."""
@@ -120,6 +124,26 @@ class Session:
         (data / "applications/mimeapps.list").write_text(
             "[Default Applications]\ntext/plain=reader.desktop\n"
         )
+
+    def unlock_keyring(self) -> None:
+        """Start the keyring as a login does; otherwise a dialog would ask for a password."""
+        process = subprocess.Popen(
+            ["gnome-keyring-daemon", "--unlock", "--components=secrets", "--foreground"],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors,
+            env=self.environment,
+        )  # fmt: skip
+        self._running.append(process)
+        assert process.stdin is not None
+        process.stdin.write(RING_PASSWORD.encode())
+        process.stdin.close()
+        address = self.environment["DBUS_SESSION_BUS_ADDRESS"]
+        eventually(lambda: has_owner(address, "org.freedesktop.secrets"), what="the keyring")
+
+    def opens_folders_with(self, entry: str) -> None:
+        """Open folders with the program of a menu entry, by its name without the suffix."""
+        lists = Path(self.environment["XDG_DATA_HOME"], "applications", "mimeapps.list")
+        lists.parent.mkdir(exist_ok=True)
+        lists.write_text(f"[Default Applications]\ninode/directory={entry}.desktop\n")
 
     def __enter__(self) -> Self:
         return self

@@ -9,10 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.desktop.extensions import SOURCES, install, pixels, screenshot
+from tests.desktop.dolphin import Dolphin
+from tests.desktop.extensions import SOURCES, install, install_service_menu, pixels, screenshot
 from tests.desktop.nautilus import Nautilus
 from tests.desktop.session import Session
 from tests.desktop.thunar import Thunar
+from tests.harness.deployment import COMMAND
 from tests.harness.machine import Machine, Mounted
 from tests.harness.waiting import eventually
 
@@ -78,7 +80,6 @@ def test_menu_in_nautilus(mounted: Mounted, session: Session) -> None:
     nautilus.choose("Zones", "Keep on this computer")
     path = f"{mounted.root.name}/notes.txt"
     eventually(lambda: pins(mounted.machine) == [path], what="the file is kept")
-    eventually(lambda: "Zones" not in nautilus.menu(), what="the menu closes")
 
     def offers_the_opposite() -> bool:
         nautilus.open_menu("notes.txt")
@@ -101,6 +102,49 @@ def test_menu_in_thunar(mounted: Mounted, session: Session) -> None:
     item.do()
     path = f"{mounted.root.name}/notes.txt"
     eventually(lambda: pins(mounted.machine) == [path], what="the file is kept")
+
+
+def test_menu_in_dolphin(mounted: Mounted, session: Session) -> None:
+    """The service menu has an item for each action, and they work."""
+    install_service_menu(mounted.machine)
+    opened = mounted.machine.folder / "opened"
+    browser = mounted.machine.folder / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" >{opened}.new\nmv {opened}.new {opened}\n')
+    browser.chmod(0o700)
+    session.environment |= {"BROWSER": str(browser), "ZONEDRIVE_COMMAND": str(COMMAND)}
+    dolphin = Dolphin(session, mounted.root / "notes.txt")
+    dolphin.open_menu("z")  # Zones
+    picture(session, "dolphin-menu")
+    dolphin.press("k")  # Keep on this computer
+    path = f"{mounted.root.name}/notes.txt"
+    eventually(lambda: pins(mounted.machine) == [path], what="the file is kept")
+    dolphin.open_menu("z")
+    dolphin.press("o")  # Stop keeping on this computer
+    eventually(lambda: not pins(mounted.machine), what="the file is kept no more")
+    dolphin.open_menu("z")
+    dolphin.press("p")  # Pause uploads
+    eventually(lambda: mounted.status()["paused"], what="the uploads are paused")
+    dolphin.open_menu("z")
+    dolphin.press("r")  # Resume uploads
+    eventually(lambda: not mounted.status()["paused"], what="the uploads go on")
+    dolphin.open_menu("z")
+    dolphin.press("v")  # Versions
+    eventually(opened.exists, what="the window opens")
+
+
+@pytest.mark.parametrize("kind", [Nautilus, Thunar], ids=lambda kind: kind.__name__.lower())
+def test_uploads_are_paused_from_the_folder_of_the_mount(
+    mounted: Mounted, session: Session, kind: type[Nautilus] | type[Thunar]
+) -> None:
+    """The menu of the mount's own folder pauses the uploads, and then resumes them."""
+    name = kind.__name__.lower()
+    install(mounted.machine, name)
+    files = kind(session, mounted.machine.folder)
+    folder = mounted.path.name
+    files.choose_for(folder, "Zones", "Pause uploads")
+    eventually(lambda: mounted.status()["paused"], what="the uploads are paused")
+    files.choose_for(folder, "Zones", "Resume uploads")
+    eventually(lambda: not mounted.status()["paused"], what="the uploads go on")
 
 
 class Icons(msgspec.Struct):

@@ -55,7 +55,7 @@ def bubble(session: Session) -> Item:
 
 
 def test_a_notification_is_no_dialog(mounted: Mounted, bubble: Item, thunar: Thunar) -> None:
-    """With a notification on the screen the file manager's own dialogs are found, and no others."""
+    """A notification on the screen is not mistaken for a dialog of the file manager."""
     assert not thunar.dialogs()
     thunar.select("notes.txt")
     thunar.key("F2")
@@ -152,7 +152,7 @@ def known(dialog: Item) -> list[Item]:
 
 
 @pytest.mark.mount(profile="published")
-def test_deleting_what_cannot_be_deleted(mounted: Mounted, thunar: Thunar) -> None:
+def test_deleting_without_permission(mounted: Mounted, thunar: Thunar) -> None:
     """Without deletion in the profile a dialog says so at once, and the file is unchanged."""
     thunar.select("notes.txt")
     thunar.key("Delete")

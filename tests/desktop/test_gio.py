@@ -7,7 +7,7 @@ import pytest
 
 from tests.desktop.session import Session
 from tests.harness import world
-from tests.harness.machine import Mounted
+from tests.harness.machine import Mounted, has_ended
 from tests.harness.waiting import eventually
 
 
@@ -63,13 +63,13 @@ def test_copies_trash_and_room(mounted: Mounted, session: Session) -> None:
     assert notes.read_bytes() == world.SEED["notes.txt"]
     assert mounted.zone.read("notes.txt") == world.SEED["notes.txt"]
     gio.done("rename", notes, "protocol.txt")
-    gio.done("remove", mounted.root / "protocol.txt")  # for good, as far as it is asked
+    gio.done("remove", mounted.root / "protocol.txt")  # deletes permanently, if asked
     mounted.sync()
     assert not {"notes.txt", "protocol.txt"} & set(mounted.zone.listing())
 
 
 @pytest.mark.mount(profile="published")
-def test_a_trash_that_there_is_not(mounted: Mounted, session: Session) -> None:
+def test_without_a_trash(mounted: Mounted, session: Session) -> None:
     """Without deletion in the profile GIO reports at once that there is no trash."""
     refused = Gio(session).run("trash", mounted.root / "notes.txt")
     assert refused.returncode != 0
@@ -79,10 +79,10 @@ def test_a_trash_that_there_is_not(mounted: Mounted, session: Session) -> None:
 
 def test_ejecting_loses_nothing(mounted: Mounted, session: Session) -> None:
     """The eject button in the side bar unmounts; saved files are sent at the next mount."""
-    daemon = Path(f"/proc/{mounted.pid}")
+    pid = mounted.pid
     (mounted.root / "notes.txt").write_bytes(b"saved a moment ago\n")
     Gio(session).done("mount", "--unmount", mounted.path)
-    eventually(lambda: not mounted.is_mounted() and not daemon.exists(), what="it has ended")
+    eventually(lambda: not mounted.is_mounted() and has_ended(pid), what="it has ended")
     mounted.mount()
     mounted.sync()
     assert mounted.zone.read("notes.txt") == b"saved a moment ago\n"

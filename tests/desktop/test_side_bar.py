@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 from tests.desktop.extensions import install_side_bar
 from tests.desktop.session import Session
@@ -20,8 +21,8 @@ class SideBar:
     """Accounts that a program with a side bar shows now."""
 
     def __init__(self, program: "subprocess.Popen[str]") -> None:
-        self.accounts: list[list[str]] = []
-        self._output = program.stdout
+        self.accounts: list[list[Any]] = []
+        self._input, self._output = program.stdin, program.stdout
         self._thread = Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -29,6 +30,13 @@ class SideBar:
         assert self._output is not None
         for line in self._output:
             self.accounts = json.loads(line)
+
+    def choose(self, action: str, label: str) -> None:
+        """Choose an item of the account's menu."""
+        eventually(lambda: label in self.accounts[0][4], what=f"{label}, in {self.accounts}")
+        assert self._input is not None
+        self._input.write(f"{action}\n")
+        self._input.flush()
 
     def until(self, status: str, text: str = "") -> None:
         """Wait until the only account has this state."""
@@ -45,7 +53,11 @@ class SideBar:
 def shown(session: Session) -> Iterator[SideBar]:
     """Run the program in a session."""
     with subprocess.Popen(
-        [SYSTEM_PYTHON, PROGRAM], env=session.environment, stdout=subprocess.PIPE, text=True
+        [SYSTEM_PYTHON, PROGRAM],
+        env=session.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as program:
         try:
             yield SideBar(program)
@@ -57,7 +69,7 @@ def test_the_account_shows_its_state(mounted: Mounted) -> None:
     """The bus starts the exporter; the state follows uploads, failures and the end of the mount."""
     with Session(install_side_bar(mounted.machine)) as session, shown(session) as side_bar:
         side_bar.until("idle", "Everything is on the service.")
-        ((name, path, _, _),) = side_bar.accounts
+        ((name, path, *_),) = side_bar.accounts
         assert name == "Acme"
         assert path == str(mounted.path)
         mounted.allow("refused", "HTTP 403")
@@ -68,3 +80,14 @@ def test_the_account_shows_its_state(mounted: Mounted) -> None:
         side_bar.until("idle")
         mounted.kill()
         eventually(lambda: not side_bar.accounts, what="the account goes with its daemon")
+
+
+def test_uploads_are_paused_from_the_side_bar(mounted: Mounted) -> None:
+    """The account's menu pauses the uploads, and then offers to resume them."""
+    with Session(install_side_bar(mounted.machine)) as session, shown(session) as side_bar:
+        side_bar.until("idle", "Everything is on the service.")
+        side_bar.choose("pause", "Pause uploads")
+        side_bar.until("idle", "Uploads are paused.")
+        side_bar.choose("resume", "Resume uploads")
+        side_bar.until("idle", "Everything is on the service.")
+        assert not mounted.status()["paused"]

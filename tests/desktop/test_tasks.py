@@ -1,16 +1,33 @@
-"""Tasks of a person without a terminal, in the windows of a file manager and a browser."""
+"""Tasks of a person without a terminal, in the windows of a file manager and a browser.
 
+Each test runs with Nautilus and with Thunar:
+
+| task | test |
+|---|---|
+| log on by password, by identity provider | `test_the_first_logon_starts_in_the_menu` |
+| open and save a document, see that it is uploaded | `test_versions_trash_and_report` |
+| bring back a version, delete and restore, report a problem | `test_versions_trash_and_report` |
+| decide a conflict | `test_a_conflict_is_decided_from_the_file` |
+| keep offline, see who changed it, copy a link, share | `test_keeping_history_link_and_share` |
+| be told of an ended logon and renew it | `test_an_ended_logon_is_renewed_from_its_notification` |
+
+`packaging/rollout-tour` installs the packages.
+"""
+
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
-from tests.desktop.extensions import install
+from tests.desktop.extensions import SOURCES, install
 from tests.desktop.nautilus import Nautilus
 from tests.desktop.session import Session
-from tests.desktop.test_extensions import picture
+from tests.desktop.test_extensions import picture, pins
 from tests.desktop.test_file_manager import SERVICES
-from tests.desktop.thunar import Thunar
+from tests.desktop.thunar import Thunar, configure
 from tests.harness import world
 from tests.harness.chromium import Chromium
 from tests.harness.deployment import COMMAND, Deployment
@@ -24,14 +41,16 @@ FILE_MANAGERS: dict[str, type[Nautilus] | type[Thunar]] = {"nautilus": Nautilus,
 class Browser:
     """Browser with a window, which programs of the session open pages in."""
 
-    def __init__(self, folder: Path, session: Session) -> None:
-        """Open the browser; `folder` is for the address that a program gives it."""
+    def __init__(self, folder: Path, session: Session, deployment: Deployment) -> None:
+        """Open the browser, which trusts the service; `folder` is for what programs give it."""
         self._given = given = folder / "given"
         hook = folder / "hook"
         hook.write_text(f'#!/bin/sh\necho "$@" >{given}.new\nmv {given}.new {given}\n')
         hook.chmod(0o700)
         session.environment["BROWSER"] = str(hook)
-        self.page = Chromium(display=session.environment["DISPLAY"])
+        display = session.environment["DISPLAY"]
+        self.page = Chromium(deployment.base_url, display=display)
+        self.page.save_files_in(folder / "Downloads")
 
     def follow(self) -> None:
         """Go to the page that a program opens."""
@@ -62,13 +81,13 @@ class Person:
         self.files.choose_for(name, "Zones", item)
 
     def delete(self, name: str) -> None:
-        """Press the key for that, for an entry."""
+        """Select an entry and press Delete."""
         self._session.focus(self._name)
         self.files.select(name)
         self.files.key("Delete")
 
     def reload(self) -> None:
-        """Press the key for that: no kernel tells a file manager of names that others create."""
+        """Press F5, because the kernel does not report names that other users create."""
         self._session.focus(self._name)
         self.files.key("F5")
 
@@ -76,6 +95,11 @@ class Person:
         """Follow the file manager to the page that it opens in the browser; return its text."""
         self._browser.follow()
         return eventually(lambda: self.page.text, what="the page is shown")
+
+    def open_window(self) -> None:
+        """Open the window, as the entry in the menu of the desktop does."""
+        self._session.run(COMMAND, "ui")
+        self._browser.follow()
 
     def go(self, page: str) -> None:
         """Choose another page of the window."""
@@ -90,7 +114,7 @@ class Person:
 def person(request: pytest.FixtureRequest, mounted: Mounted) -> Iterator[Person]:
     """Yield a person at a desktop with that file manager; the browser is below it."""
     with Session(mounted.machine.environment, height=HEIGHT) as session:
-        browser = Browser(mounted.machine.folder, session)
+        browser = Browser(mounted.machine.folder, session, mounted.deployment)
         try:
             yield Person(mounted, session, request.param, browser)
         finally:
@@ -98,19 +122,26 @@ def person(request: pytest.FixtureRequest, mounted: Mounted) -> Iterator[Person]
 
 
 def test_versions_trash_and_report(mounted: Mounted, person: Person) -> None:
-    """A person edits a document, brings back the former version, deletes and restores it, and
-    saves a report for support."""
+    """A person edits a document, sees that it is uploaded, brings back the former version, deletes
+    and restores the document, and saves a report for support."""
     path = mounted.root / "notes.txt"
     former = path.read_bytes()
-    person.files.open("notes.txt")
-    eventually(lambda: len(mounted.zone.versions("notes.txt")) == 2, what="the edit is uploaded")
+    mounted.allow("503")
+    with mounted.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        person.files.open("notes.txt")
+        person.open_window()
+        assert "only on this computer" in person.page.until("notes.txt")
+        person.picture("waiting")
+    mounted.sync()
+    person.page.until("Everything is on the service.")
+    assert len(mounted.zone.versions("notes.txt")) == 2
     person.picture("saved")
 
     person.choose("notes.txt", "Versions…")
     assert "Versions of notes.txt" in person.window()
     person.picture("versions")
     person.page.click('form button[value="1"]')
-    person.page.until("Version 1 is the newest version now.")
+    person.page.until("The file has the content of version 1 now")
     mounted.sync()
     assert mounted.zone.read("notes.txt") == former
 
@@ -125,8 +156,46 @@ def test_versions_trash_and_report(mounted: Mounted, person: Person) -> None:
 
     person.go("help")
     person.page.until("Save a report")
-    said = person.page.run("return fetch('/a/default/report').then(page => page.text())")
-    assert said.startswith("zonedrive: a report")
+    person.page.click('main a[href$="/report"]')
+    report = mounted.machine.folder / "Downloads" / "zonedrive-report-default.txt"
+    assert eventually(report.read_text, what="the report").startswith("zonedrive: a report")
+    person.picture("report")
+
+
+def test_keeping_history_link_and_share(mounted: Mounted, person: Person) -> None:
+    """A person keeps a document on this computer, sees who changed it, copies the link for
+    coworkers, and shares it with somebody outside."""
+    path = mounted.root / "notes.txt"
+    person.choose("notes.txt", "Keep on this computer")
+    inside = f"{mounted.root.name}/notes.txt"
+    eventually(lambda: pins(mounted.machine) == [inside], what="the file is kept")
+    with mounted.deployment.faulty(down=True):
+        assert path.read_bytes() == world.SEED["notes.txt"]
+        person.picture("kept")
+
+    mounted.zone.write("notes.txt", b"theirs\n")
+    person.choose("notes.txt", "Who changed this…")
+    assert "Who changed notes.txt" in person.window()
+    person.page.until(f"bob@{world.DOMAIN}")
+    person.picture("who-changed-it")
+
+    person.choose("notes.txt", "Copy link for members")
+    link = eventually(person.page.paste, what="the link is copied")
+    assert link == mounted.command("link", path=str(path))["link"]
+    assert link.startswith(mounted.deployment.base_url)
+    bob = f"{quote(f'bob@{world.DOMAIN}', safe='')}:{quote(world.PASSWORDS['bob'])}"
+    person.page.go(link.replace("https://", f"https://{bob}@"))
+    assert "notes.txt" in person.page.text
+    person.picture("link")
+
+    person.choose("notes.txt", "Share…")
+    assert "Share notes.txt" in person.window()
+    person.page.click("main form button.main")
+    person.page.until("Copy it now")
+    person.picture("share")
+    shared = person.page.run("return document.getElementById('link').value")
+    person.page.go(shared)
+    assert "notes.txt" in person.page.text
 
 
 def test_a_conflict_is_decided_from_the_file(mounted: Mounted, person: Person) -> None:
@@ -153,26 +222,28 @@ def test_a_conflict_is_decided_from_the_file(mounted: Mounted, person: Person) -
     assert not mounted.conflicts()
 
 
+@pytest.mark.parametrize("name", FILE_MANAGERS)
 def test_an_ended_logon_is_renewed_from_its_notification(
-    machine: Machine, deployment: Deployment, zone: str
+    machine: Machine, deployment: Deployment, zone: str, name: str
 ) -> None:
     """The notification has a button, which leads to the window; the person types the password, and
     what was saved meanwhile is uploaded."""
     machine.log_on(deployment, profile="sandbox", options=("--session-only",))
     with Session(machine.environment, height=HEIGHT) as session:
-        browser = Browser(machine.folder, session)
+        browser = Browser(machine.folder, session, deployment)
         session.run(next(each for each in SERVICES if each.exists()))
         machine.environment |= session.environment
         mount = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.3"])
         mount.allow("logon", "log on")
         try:
             mount.mount()
+            person = Person(mount, session, name, browser)
             assert (mount.root / "notes.txt").read_bytes()
             deployment.tell({"expire_sessions": True})
             deployment.forget_people()  # their sessions have ended, too
-            (mount.root / "notes.txt").write_bytes(b"saved without a logon\n")
+            person.files.open("notes.txt")
             button = session.screen.find("push button", "Log on")
-            picture(session, "notification-logon")
+            person.picture("ended-logon")
             session.click(button)
             browser.follow()
             assert "Log on again to" in browser.page.until("User name")
@@ -183,7 +254,87 @@ def test_an_ended_logon_is_renewed_from_its_notification(
             browser.page.until("Connected")
             mount.sync()
             coworker = deployment.person("bob").zone(zone)
-            assert coworker.read("notes.txt") == b"saved without a logon\n"
+            assert coworker.read("notes.txt") == b"edited\n"
         finally:
             browser.page.close()
             mount.tear_down()
+
+
+@pytest.fixture(scope="module")
+def organization() -> Iterator[Deployment]:
+    """Yield a service whose users may also sign on at an identity provider."""
+    folder = Path(tempfile.mkdtemp(prefix="zdsb"))
+    provider = 'identity_providers = [{ name = "corp", description = "Corporate sign-on" }]'
+    deployment = Deployment(folder, zones=1, organization=provider)
+    yield deployment
+    deployment.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def log_on(page: Chromium, organization: Deployment, **fields: str) -> None:
+    """Fill the form of a logon in the window, with the certificates of the organization."""
+    page.until("Address of the service")
+    page.click("summary")
+    page.fill("url", organization.base_url)
+    page.choose_file("certificates", organization.ca_file)
+    for field, text in {"profile": "sandbox", **fields}.items():
+        page.fill(field, text)
+    page.click("form button.main")
+
+
+@pytest.mark.parametrize("name", ["org.gnome.Nautilus", "thunar"])
+def test_the_first_logon_starts_in_the_menu(
+    machine: Machine, organization: Deployment, name: str
+) -> None:
+    """The menu entry opens the window; a person logs on by password, sees the zones in the file
+    manager, logs off, and logs on again by an identity provider."""
+    applications = machine.folders["DATA_HOME"] / "applications"
+    applications.mkdir()
+    launcher = (SOURCES / "packaging/desktop/zonedrive.desktop").read_text()
+    assert "Exec=/usr/bin/zonedrive ui\n" in launcher
+    (applications / "zonedrive.desktop").write_text(
+        launcher.replace("/usr/bin/zonedrive", str(COMMAND))
+    )
+    folder = machine.folder / "Zones" / "default"
+    alice = f"alice@{world.DOMAIN}"
+    with Session(machine.environment, height=HEIGHT) as session:
+        session.unlock_keyring()
+        session.opens_folders_with(name)
+        configure(session)
+        browser = Browser(machine.folder, session, organization)
+        page = browser.page
+        try:
+            session.run("gio", "launch", applications / "zonedrive.desktop")
+            browser.follow()
+            log_on(page, organization, username=alice)
+            page.until("Password")
+            picture(session, f"{name}-logon-password")
+            page.fill("password", world.PASSWORDS["alice"])
+            page.click("form button.main")
+            page.until("Mounted.")
+            page.click("#o-default")
+            shown = session.screen.program(name)
+            eventually(
+                lambda: "Zone 01" in [each.name for each in shown.inside()], what="the zones"
+            )
+            picture(session, f"{name}-logon-done")
+            page.click("#q-default")
+            page.until("Log off")
+            page.click("main form button")
+            page.until("logged off")
+            log_on(page, organization, idp="corp")
+            page.until("Sign on with")
+            page.click("#sign-on")
+            page.tab(1)
+            page.until("Corporate sign-on")
+            picture(session, f"{name}-logon-provider")
+            page.fill("username", alice)
+            page.fill("password", world.PASSWORDS["alice"])
+            page.click("button.go")
+            page.until("close")
+            page.close_tab()
+            page.until("Mounted.")
+            eventually(lambda: (folder / "Zone 01").is_dir(), what="the zones are back")
+        finally:
+            browser.page.close()
+            machine.run("unmount", folder, "--now")

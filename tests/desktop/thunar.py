@@ -3,13 +3,13 @@
 Knows nothing of zonedrive or the folders.
 """
 
-import subprocess
 from pathlib import Path
 
 from tests.desktop.looking import Item
 from tests.desktop.session import Session
 from tests.harness.waiting import eventually
 
+MENU_SECONDS = 5.0  # for an item of a menu
 SETTINGS = """<?xml version="1.0" encoding="UTF-8"?>
 <channel name="thunar" version="1.0">
   <property name="last-view" type="string" value="ThunarDetailsView"/>
@@ -18,27 +18,51 @@ SETTINGS = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
+def configure(session: Session) -> None:
+    """Have Thunar show rows; screen readers learn no names from its icons."""
+    channels = Path(session.environment["XDG_CONFIG_HOME"], "xfce4/xfconf/xfce-perchannel-xml")
+    channels.mkdir(parents=True)
+    (channels / "thunar.xml").write_text(SETTINGS)
+
+
 class Thunar:
     """Window of Thunar that shows a folder."""
 
     def __init__(self, session: Session, folder: Path) -> None:
         self._session = session
-        channels = Path(session.environment["XDG_CONFIG_HOME"], "xfce4/xfconf/xfce-perchannel-xml")
-        settings = channels / "thunar.xml"
-        settings.parent.mkdir(parents=True)
-        settings.write_text(SETTINGS)
+        configure(session)
         session.run("thunar", folder)
         self.screen = session.screen.program("thunar")
         self.window = self.screen.find("frame")
         self._arrived(folder.name)
 
     def choose_for(self, name: str, *items: str) -> None:
-        """Choose an item of an entry's menu, through its submenus."""
-        self.select(name)
-        self.key("shift+F10")
-        for item in items[:-1]:
-            self.screen.find("menu", item).do()
-        self.screen.find("menu item", items[-1]).do()
+        """Choose an item of an entry's menu, through its submenus.
+
+        Opens the menu again if it has no such item, because extensions learn of changes later.
+        """
+
+        def chosen() -> bool:
+            self.key("Escape")
+            self.select(name)
+            self.key("shift+F10")
+            for item in items[:-1]:
+                self._shown("menu", item).do()
+            self._shown("menu item", items[-1]).do()
+            return True
+
+        eventually(chosen, what=f"{items} of {name} is chosen")
+
+    def _shown(self, role: str, name: str) -> Item:
+        """Return an item of an open menu."""
+
+        def look() -> Item | None:
+            items = (each for each in self.screen.inside(role) if each.name == name)
+            return next((each for each in items if each.is_showing), None)
+
+        found = eventually(look, MENU_SECONDS, what=f"{name} in the menu")
+        assert found is not None
+        return found
 
     def _arrived(self, title: str) -> None:
         eventually(
@@ -89,9 +113,7 @@ class Thunar:
 
     def key(self, *keys: str) -> None:
         """Press keys, one after the other."""
-        subprocess.run(
-            ["xdotool", "key", *keys], env=self._session.environment, check=True, timeout=30
-        )
+        self._session.xdotool("key", *keys, check=True)
 
     def status(self) -> str:
         """Return the text of the status bar."""

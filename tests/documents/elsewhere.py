@@ -97,7 +97,18 @@ ROWS = (
         "needs a user instance of systemd",
         (),
     ),
-    Row(r"loginctl enable-linger", MACHINE, ("packaging/service-tour",)),
+    Row(
+        r"sudo systemctl --global enable zonedrive@default\.service",
+        MACHINE,
+        ("packaging/service-tour",),
+    ),
+    Row(r"packaging/container-test 13", NETWORK, ("packaging/container-tour",)),
+    Row(
+        r"podman (secret create|build|run|volume create|stop) .*|podman stop",
+        "needs podman, root and the network",
+        ("packaging/container-tour",),
+    ),
+    Row(r"(sudo )?loginctl enable-linger( USER)?", MACHINE, ("packaging/service-tour",)),
     Row(r"(mount|umount) ~/Zones", "needs a line in /etc/fstab", ("packaging/service-tour",)),
     Row(
         r"systemd-creds encrypt --user --name=zonedrive\.default\.password"
@@ -131,6 +142,12 @@ ROWS = (
         "python -m tests.crash.soak --help",
     ),
     Row(
+        r"\.venv/bin/python -m tests\.simulation --(exhaustive 2|planner)",
+        LONG,
+        ("tests/simulation/test_exhaustive.py", "tests/simulation/test_planner.py"),
+        "python -m tests.simulation --help",
+    ),
+    Row(
         r"\.venv/bin/python -m tests\.model\.soak --minutes 10",
         LONG,
         ("tests/model/test_against_a_dict.py",),
@@ -158,7 +175,7 @@ ROWS = (
         ("tests/behaviour/test_signing_on_in_a_browser.py",),
     ),
     Row(
-        r"zonedrive logon( --save-password| --account work)?",
+        r"zonedrive logon( --save-password| --account work| --at-login)?",
         "needs the settings of an organization in /etc/zonedrive",
         ("tests/behaviour/test_organization_settings.py",),
     ),

@@ -32,7 +32,7 @@ class Block:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """Place of the line, for messages."""
         return f"{self.page}:{self.line}"
 
 

@@ -41,7 +41,7 @@ PROMPTS = (
 STAYS = (
     (re.compile(r"zonedrive status .*--watch"), "mounted at"),
     (re.compile(r"zonedrive mount .*(-f|--foreground)\b.*"), "is mounted at"),
-    (re.compile(r"(zonedrive |python -m zonedrive\.)sandbox\b.*"), "answers, until Ctrl-C"),
+    (re.compile(r"(zonedrive |python -m zonedrive\.)sandbox\b.*"), "the sandbox runs until Ctrl-C"),
     (re.compile(r"packaging/demo"), "until you press Ctrl-C"),
 )
 
@@ -54,7 +54,7 @@ MAY_RUN = re.compile(
 )
 # What is told of a folder of a zone is run there.
 IN_A_ZONE = re.compile(r"cp \.versions/.*")
-REPEAT_SECONDS = 20.0  # without a word, after which a person presses Ctrl-C again
+REPEAT_SECONDS = 20.0  # without output, after which a person presses Ctrl-C again
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,8 @@ class Stage:
         self._is_paused |= "zonedrive pause" in script
         if "zonedrive logoff" in script:  # another logon keeps the profile, or has the same one
             self._as_it_was = False
+        if "packaging/demo" in script:
+            self._check_setup()
         sign = next((sign for form, sign in STAYS if form.fullmatch(script.strip())), "")
         text = script.replace(SERVICE, self.deployment.base_url)
         text = re.sub(r"(\.venv/bin/)?\bpython -m", f"{sys.executable} -m", text)
@@ -197,6 +199,12 @@ class Stage:
         if IN_A_ZONE.fullmatch(script):
             text = f"cd ~/Zones/'Project X'; {text}"
         return self._in_terminal(text, sign)
+
+    def _check_setup(self) -> None:
+        """Fail if the demo would make a new .venv, from which other tests import."""
+        check = [str(ROOT / "packaging/setup"), "--check"]
+        said = subprocess.run(check, env=self.environment, capture_output=True, text=True)
+        assert said.returncode == 0, said.stderr
 
     def _in_terminal(self, script: str, sign: str) -> Shown:
         ours, theirs = pty.openpty()

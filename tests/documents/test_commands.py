@@ -28,6 +28,10 @@ FIVE_MINUTES = "Five minutes"
 OTHERS = {
     ("src/zonedrive/docs/SETTINGS.md", "toml"): "tests/documents/test_pages.py",
     ("src/zonedrive/docs/ADMINISTRATION.md", "toml"): "tests/documents/test_pages.py",
+    ("src/zonedrive/docs/CONTAINERS.md", "Containerfile"): "packaging/container-tour",
+    ("src/zonedrive/docs/CONTAINERS.md", "bash"): "packaging/container-tour",
+    ("src/zonedrive/docs/CONTAINERS.md", "yaml"): "packaging/container-tour",
+    ("src/zonedrive/docs/CONTAINERS.md", "toml"): "packaging/container-tour",
     ("src/zonedrive/docs/PYTHON_CLIENT.md", "python"): "tests/behaviour/test_programs_of_users.py",
     (
         "src/zonedrive/docs/PROFILES.md",
@@ -111,7 +115,7 @@ def forms() -> dict[str, list[Line]]:
 
 
 @pytest.mark.parametrize(("page", "section"), sections())
-def test_what_can_be_copied_works(_stage: Stage, page: str, section: str) -> None:
+def test_commands_in_blocks_work(_stage: Stage, page: str, section: str) -> None:
     """The lines of a section, copied in order, succeed with the promised result."""
     story = section == FIVE_MINUTES
     if story:
@@ -130,7 +134,7 @@ def test_what_can_be_copied_works(_stage: Stage, page: str, section: str) -> Non
 
 
 @pytest.mark.parametrize("page", forms())
-def test_what_a_sentence_tells_to_run_works(_stage: Stage, page: str) -> None:
+def test_commands_in_sentences_work(_stage: Stage, page: str) -> None:
     """A command in a sentence or table works with and without its optional parts."""
     for line in forms()[page]:
         for each in concrete(_stage, line):
@@ -156,7 +160,7 @@ def test_zonedrive_has_every_command_and_option_that_is_named() -> None:
                 pytest.fail(f"{line.where}: {line.text}: {wrong}")
 
 
-def test_nothing_is_said_to_be_tested_elsewhere_that_is_not() -> None:
+def test_commands_tested_elsewhere() -> None:
     """Each row matches a line of a document, and names existing files."""
     lines = {line.text for line in lines_in_documents()}
     for row in ROWS:
@@ -167,7 +171,7 @@ def test_nothing_is_said_to_be_tested_elsewhere_that_is_not() -> None:
         assert (ROOT / file).is_file(), file
 
 
-def test_what_runs_elsewhere_at_least_has_these_options() -> None:
+def test_scripts_that_are_not_run_have_these_options() -> None:
     """A script that is not run here exists, and knows each of its arguments."""
     helped: dict[str, str] = {}
     for line in lines_in_documents():

@@ -50,7 +50,7 @@ def test_all_of_a_page_is_seen() -> None:
         "zonedrive tokens lost",
     ],
 )
-def test_what_zonedrive_does_not_have_is_seen(line: str) -> None:
+def test_unknown_commands_and_options_are_found(line: str) -> None:
     """A misspelled command, option or setting, and a surplus argument are found."""
     with pytest.raises(commands.Wrong):
         commands.check(line.split())
@@ -69,8 +69,8 @@ def test_what_zonedrive_does_not_have_is_seen(line: str) -> None:
         ("zonedrive --version", True),
     ],
 )
-def test_a_name_is_told_from_a_command(line: str, whole: bool) -> None:
-    """Only complete commands are run; a mere name in a sentence is looked up."""
+def test_names_and_commands_are_distinguished(line: str, whole: bool) -> None:
+    """Only complete commands are run; a name in a sentence is looked up."""
     assert commands.check(line.split()) is whole
 
 
@@ -78,7 +78,7 @@ def test_a_name_is_told_from_a_command(line: str, whole: bool) -> None:
     "line",
     ["sudo modprobe fues", "packaging/deb 14", "systemctl --user enabel x.service", "reboot"],
 )
-def test_what_is_in_no_list_is_not_run(line: str) -> None:
+def test_an_unlisted_command_is_not_run(line: str) -> None:
     """A misspelled line of another test fails its page, and is not run."""
     assert row_for(line) is None
     assert stage.MAY_RUN.fullmatch(line) is None

@@ -82,7 +82,7 @@ def test_the_index_lists_every_document() -> None:
     assert there <= listed, sorted(there - listed)
 
 
-def test_the_first_screen_says_what_it_is_and_how_one_begins() -> None:
+def test_the_first_screen_has_the_first_commands() -> None:
     """The two first commands are on the first screen of the README."""
     first = (ROOT / "README.md").read_text("utf-8").splitlines()[:24]
     for word in ("mounts the zones", "for people", "zonedrive logon", "zonedrive mount"):
@@ -333,7 +333,7 @@ def titles(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("title", titles(TROUBLE))
-def test_a_symptom_is_what_people_see(title: str) -> None:
+def test_symptoms_are_messages_of_the_program(title: str) -> None:
     """An error in a title is printed by zonedrive or the system in exactly these words."""
     for shown in re.findall(r"`([^`]+)`", title):
         if shown in FOREIGN or shown in ("lost+found", "~") or shown.startswith("name (conflict"):
@@ -343,7 +343,7 @@ def test_a_symptom_is_what_people_see(title: str) -> None:
 
 
 @pytest.mark.parametrize("title", titles(TROUBLE))
-def test_an_entry_says_meaning_safety_and_remedy(title: str) -> None:
+def test_an_entry_has_meaning_safety_and_remedy(title: str) -> None:
     """Each entry has a meaning and a remedy, in this order, and may name a risk."""
     entry = TROUBLE.text.split(f"### {title}\n")[1].split("\n### ")[0].split("\n## ")[0]
     places = [entry.find(part) for part in ("**It means**", "**Your work**", "**Do**")]
@@ -352,13 +352,13 @@ def test_an_entry_says_meaning_safety_and_remedy(title: str) -> None:
     assert safety == -1 or meaning < safety < remedy, title
 
 
-def test_the_page_says_first_that_saved_work_is_safe() -> None:
+def test_the_introduction_says_that_saved_work_is_safe() -> None:
     """Entries that do not mention saved work rely on the introduction."""
     introduction = TROUBLE.text.split("\n## ")[0]
     assert "**Your work is safe unless an entry says otherwise.**" in introduction
 
 
-def test_the_line_for_fuse_conf_does_what_it_says(tmp_path: Path) -> None:
+def test_the_command_for_fuse_conf_works(tmp_path: Path) -> None:
     """The command enables `user_allow_other` in the file as Debian ships it."""
     (command,) = re.findall(r"^sudo (sed .*) /etc/fuse\.conf$", _code(TROUBLE), re.MULTILINE)
     file = tmp_path / "fuse.conf"
@@ -388,7 +388,7 @@ def test_the_changelog_ends_with_this_version() -> None:
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
-def test_the_tools_that_the_documents_take_for_granted_are_there() -> None:
+def test_external_programs_exist() -> None:
     """External programs in lines that can be copied exist on this machine."""
     for name in ("bash", "df", "findmnt", "getfattr", "tail"):
         assert shutil.which(name), f"{name} is missing: run packaging/setup --tests"

@@ -49,6 +49,13 @@ def connected(address: str, *, fds: bool = False) -> DBusConnection:
     return open_dbus_connection(address, enable_fds=fds, auth_timeout=PATIENCE_SECONDS)
 
 
+def has_owner(address: str, name: str) -> bool:
+    """Return True if a name has an owner on the bus."""
+    with connected(address) as connection:
+        call = new_method_call(BUS, "NameHasOwner", "s", (name,))
+        return bool(connection.send_and_get_reply(call).body[0])
+
+
 class Bus:
     """Private session bus, or one of the user `uid` that accepts all users."""
 
@@ -75,9 +82,7 @@ class Bus:
 
     def has(self, name: str) -> bool:
         """Return True if the name has an owner."""
-        with connected(self.address) as connection:
-            call = new_method_call(BUS, "NameHasOwner", "s", (name,))
-            return bool(connection.send_and_get_reply(call).body[0])
+        return has_owner(self.address, name)
 
     def close(self) -> None:
         """Stop the bus."""

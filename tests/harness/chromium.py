@@ -147,12 +147,19 @@ class Chromium:
         self._ask("POST", f"/element/{field}/clear", {})
         self._ask("POST", f"/element/{field}/value", {"text": text})
 
+    def paste(self) -> str:
+        """Return the text that Ctrl+V enters: what is on the clipboard of the display."""
+        self.go("data:text/html,<input name=here>")
+        keys = {"text": "\ue009v"}
+        self._ask("POST", f"/element/{self._find('input')}/value", keys)
+        return str(self.run("return document.querySelector('input').value"))
+
     def click(self, selector: str) -> None:
         """Click on the element of a CSS selector; a live page may replace it meanwhile."""
         eventually(lambda: self._is_clicked(self._find(selector)), what=f"{selector} is clicked")
 
     def _is_clicked(self, element: str) -> bool:
-        """Click on an element; return False if the page has it no more."""
+        """Click on an element; return False if the page no longer has it."""
         said = self._http.post(f"/session/{self._session}/element/{element}/click", json={})
         value = said.json()["value"]
         if said.is_success or value["error"] == "stale element reference":
@@ -199,6 +206,12 @@ class Chromium:
         ):
             body = {"cmd": command, "params": parameters}
             self._ask("POST", "/goog/cdp/execute", body)
+
+    def save_files_in(self, folder: Path) -> None:
+        """Save downloads in that folder."""
+        parameters = {"behavior": "allow", "downloadPath": str(folder)}
+        body = {"cmd": "Browser.setDownloadBehavior", "params": parameters}
+        self._ask("POST", "/goog/cdp/execute", body)
 
     def choose_file(self, name: str, path: Path) -> None:
         """Choose a file for the field with that name."""

@@ -1,4 +1,4 @@
-"""Sandbox in a process of its own, its faults, and coworkers who use it.
+"""Sandbox in a separate process, its faults, and coworkers who use it.
 
 Knows nothing of zonedrive's own client: a test sees the service itself through `Person`.
 """

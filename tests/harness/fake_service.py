@@ -9,6 +9,7 @@ only, identifiers and times of versions are numbered, and nothing is random.
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import httpx
@@ -174,7 +175,7 @@ class World:
         return self._add_file(zone_id, self.zones[zone_id].root_id, name, data, user).id
 
     def fault(self, **what: object) -> None:
-        """Misbehave from now on; `what` are the members of the sandbox's FaultOrder."""
+        """Apply a fault from now on; `what` are the members of the sandbox's FaultOrder."""
         self.faults.order(msgspec.convert(what, FaultOrder))
 
     def heal(self) -> None:
@@ -199,7 +200,7 @@ class World:
     # ---- looking ----
 
     def enter(self, zone_id: str, user: str, needed: Level) -> FakeZone:
-        """Return the zone. Raises ApiError if `user` has not the level `needed`."""
+        """Return the zone. Raises ApiError if `user` does not have the level `needed`."""
         zone = self.zones.get(zone_id)
         if zone is None:
             raise ApiError(404, "UNKNOWN_ZONE", "There is no such zone", zone_id)
@@ -328,7 +329,7 @@ class World:
         return node
 
     def purge(self, zone_id: str, entry_id: str, user: str) -> None:
-        """Remove a deleted entry and all below it for good. Raises ApiError."""
+        """Remove a deleted entry and all below it permanently. Raises ApiError."""
         self.enter(zone_id, user, Level.MANAGE)
         node = self._deleted(zone_id, entry_id)
         for each in [node, *self._below(node)]:
@@ -489,6 +490,9 @@ class _Request:
     streamed: bool = False  # a rejection comes before the body was sent
 
 
+_loaded = cache(load_profile)
+
+
 class FakeService(Service):
     """The connection of one user to a World, with the operations of a profile."""
 
@@ -496,7 +500,7 @@ class FakeService(Service):
         self, world: World, user: str = f"alice@{DOMAIN}", profile: str = "sandbox"
     ) -> None:
         self.world, self.user = world, user
-        self._profile = load_profile(profile)
+        self._profile = _loaded(profile)
         self._underway = 0
         self.link = Connectivity(chance=lambda: 1.0, clock=trio.current_time)
         self.transfer = FakeTransfers(self)
@@ -515,6 +519,10 @@ class FakeService(Service):
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
         return self._profile.can_place(folder, renamed=renamed, moved=moved)
+
+    def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
+        operation = self._profile.operation("member_link", folder=folder)
+        return operation.address({"zone": zone_id, "entry": entry_id}, "https://fake.example")
 
     @property
     def places(self) -> int:
@@ -612,7 +620,7 @@ class FakeService(Service):
 
     async def probe(self, state: State) -> None:
         path = REQUIREMENTS if state == "offline" else "/api/zones"
-        request = _Request("GET", path, "asking whether the service is there", READ_SECONDS)
+        request = _Request("GET", path, "", READ_SECONDS)
         try:
             await self.send(request, lambda: None)
         except RemoteError:
@@ -677,7 +685,7 @@ class FakeService(Service):
         self._profile.operation("purge", folder=folder)
         await self._bare_change(
             "DELETE", f"/api/sandbox/zones/{zone_id}/entries/{entry_id}/purge",
-            "removing for good", lambda: self.world.purge(zone_id, entry_id, self.user),
+            "removing permanently", lambda: self.world.purge(zone_id, entry_id, self.user),
         )  # fmt: skip
 
     # ---- requests ----
@@ -717,7 +725,7 @@ class FakeService(Service):
             await trio.sleep(wait)
 
     async def send(self, request: _Request, work: Callable[[], ResultT]) -> ResultT:
-        """Carry out a request as far as the faults let it, and report its result to the link."""
+        """Carry out a request as far as the faults allow it, and report its result to the link."""
         began = self.link.now()
         self._underway += request.paced
         try:
@@ -800,7 +808,7 @@ class FakeTransfers(Transfers):
         self.is_ending = False
 
     def prepare(self) -> None:
-        """Nothing has to be connected."""
+        """Do nothing, because there is no connection."""
 
     def hang_up(self) -> None:
         self.is_ending = True

@@ -6,8 +6,10 @@ can be killed at any await and started again on the same folder. Knows nothing a
 """
 
 import contextlib
+import contextvars
 import errno
 import inspect
+import itertools
 import logging
 import math
 import os
@@ -18,12 +20,11 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import SimpleNamespace, TracebackType
 from typing import Any, NoReturn, TypeVar, cast
 
 import outcome
@@ -69,6 +70,7 @@ class VirtualTime:
 
     def __init__(self) -> None:
         self.clock = trio.testing.MockClock(autojump_threshold=0)
+        self.fast_s: Callable[[], float] = lambda: 0.0  # by which the caller's clock is fast
         self._ticks = 0
         self._undo: list[Callable[[], None]] = []
 
@@ -79,8 +81,8 @@ class VirtualTime:
         def sleeping(seconds: float) -> None:
             (sleep if threading.get_ident() == owner else real_sleep)(seconds)
 
-        self._replace(time, "time", lambda: WALL_S + self._now())
-        self._replace(time, "time_ns", lambda: int(WALL_S * 1e9) + int(self._now() * 1e9))
+        self._replace(time, "time", self._wall)
+        self._replace(time, "time_ns", lambda: int(self._wall() * 1e9))
         self._replace(time, "monotonic", self._now)
         self._replace(time, "monotonic_ns", lambda: int(self._now() * 1e9))
         self._replace(time, "clock_gettime", lambda _clock: self._now())
@@ -98,6 +100,9 @@ class VirtualTime:
         """Put the functions back."""
         while self._undo:
             self._undo.pop()()
+
+    def _wall(self) -> float:
+        return WALL_S + self.fast_s() + self._now()
 
     def _now(self) -> float:
         self._ticks += 1
@@ -118,7 +123,7 @@ class VirtualTime:
             **_options: Any,
         ) -> Any:
             await trio.lowlevel.checkpoint_if_cancelled()
-            worker = _Worker(partial(work, *args))
+            worker = _Worker(partial(contextvars.copy_context().run, work, *args))
             if limiter is not None:
                 await limiter.acquire_on_behalf_of(worker)
             try:
@@ -225,11 +230,16 @@ class Client:
         self.world, self.user, self.profile = world, user, profile
         self.settings = config.load(folder / "no.toml", "default", options or {})
         self.is_running = False
+        self._descriptors = itertools.count(3)
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._calls: set[trio.CancelScope] = set()
         self._kept: Path | None = None  # the folder as it was at the client's death
         self.died_at = ""
+
+    def make_service(self) -> FakeService:
+        """Return a connection for the next start."""
+        return FakeService(self.world, self.user, self.profile)
 
     async def start(self, nursery: trio.Nursery, kill_at: str = "") -> None:
         """Start as a daemon does, with the recovery of what an earlier client left.
@@ -244,16 +254,22 @@ class Client:
             self._ended.set()
 
     async def stop(self) -> None:
-        """Close everything in order."""
+        """Close everything in order; calls of programs end first, as at an unmount."""
+        self._hang_up()
         self._scope.cancel()
         await self.ended()
+
+    def _hang_up(self) -> None:
+        self.is_running = False
+        for call in self._calls:
+            call.cancel()
 
     async def ended(self) -> None:
         """Wait until the client has ended."""
         await self._ended.wait()
 
     async def kill(self) -> None:
-        """Die at this instant: the folder keeps what it holds now."""
+        """Die immediately: the folder keeps its present content."""
         self._keep()
         await self.stop()
 
@@ -270,7 +286,7 @@ class Client:
         _copy(folder, self._kept)
 
     def _bury(self) -> None:
-        """Replace the folder, which the end of the tasks has changed, by what the client left."""
+        """Restore the folder as it was at the client's death; the ending tasks changed it."""
         assert self._kept is not None
         shutil.rmtree(self.paths.folder)
         self._kept.rename(self.paths.folder)
@@ -282,7 +298,9 @@ class Client:
             try:
                 if self.is_running:
                     return await work(*args)
-            except Killed:
+            except BaseException:
+                if not self.died_at:
+                    raise
                 self._scope.cancel()
             finally:
                 self._calls.discard(scope)
@@ -292,7 +310,7 @@ class Client:
 
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:
         self._scope, self._ended = trio.CancelScope(), trio.Event()
-        self.service = FakeService(self.world, self.user, self.profile)
+        self.service = self.make_service()
         box = (Sealed(NAMES_KEY), CONTENT_KEY)
         state = open_state(self.paths, self.settings, self.service, box, self.user)
         self.files = FileSystem(state, self.service, "Acme")
@@ -303,34 +321,36 @@ class Client:
         )  # fmt: skip
         session: Any = SimpleNamespace(folder=Path("/Zones"), ended=trio.Event(), stop=self.stop)
         self.commands = Commands(self.parts, session, trio.Event(), lambda: None)
-        self.kernel = Kernel(self.files)
-        self.is_running = True
+        self.kernel = Kernel(self.files, self._descriptors)
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(self.files.run)
                     nursery.start_soon(self._drain)
+                    self.is_running = True
                     task_status.started()
                     await trio.sleep_forever()
         except BaseException:
             if not self.died_at:
                 raise
         finally:
-            self.is_running = False
-            for call in self._calls:
-                call.cancel()
+            self._hang_up()
             self.service.transfer.hang_up()
-            with trio.CancelScope(shield=True), contextlib.suppress(Killed):
-                if self._kept is None:
-                    await self.kernel.close_all()
-                await self.files.aclose()
+            try:
+                with trio.CancelScope(shield=True):
+                    if self._kept is None:
+                        await self.kernel.close_all()
+                    await self.files.aclose()
+            except BaseException:
+                if not self.died_at:
+                    raise
             state.database.close()
             if self._kept is not None:
                 self._bury()
             self._ended.set()
 
     async def _drain(self) -> None:
-        """Take what the kernel would be told."""
+        """Discard the invalidations for the kernel."""
         async for _ in self.files.invalidations:
             pass
 
@@ -354,6 +374,29 @@ class _File:
     is_folder: bool = False
 
 
+class _Call:
+    """Limit of a system call's time, from which only OSError comes; a class for its speed."""
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._scope = trio.CancelScope(deadline=trio.current_time() + DEADLINE)
+
+    def __enter__(self) -> None:
+        self._scope.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        wrong: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._scope.__exit__(kind, wrong, trace)
+        if self._scope.cancelled_caught:
+            wrong = trio.TooSlowError()
+        if isinstance(wrong, OSError | ZonedriveError | trio.TooSlowError):
+            raise _errno(wrong, self._path) from wrong
+
+
 def _errno(error: Exception, path: str) -> OSError:
     number = errno_of(error)
     return OSError(number, os.strerror(number), path)
@@ -366,15 +409,15 @@ class Kernel:
     the same names in `os`.
     """
 
-    def __init__(self, files: FileSystem) -> None:
-        self._files = files
+    def __init__(self, files: FileSystem, numbers: Iterator[int]) -> None:
+        """Use `files`; `numbers` yields descriptors, which are not reused after a restart."""
+        self._files, self._numbers = files, numbers
         self._open: dict[int, _File] = {}
         self._known: Counter[int] = Counter()  # lookups that were not forgotten
-        self._last = 2
 
     async def open(self, path: str, flags: int, mode: int = 0o666) -> int:
         """Open a file; return its descriptor."""
-        async with self._call(path):
+        with _Call(path):
             folder, name = await self._parent(path)
             found = await self._child(folder, name)
             if found is not None and flags & os.O_CREAT and flags & os.O_EXCL:
@@ -401,18 +444,25 @@ class Kernel:
         return self._opened(_File(ino, handle, flags, is_folder=True))
 
     def _opened(self, file: _File) -> int:
-        self._last += 1
-        self._open[self._last] = file
-        return self._last
+        number = next(self._numbers)
+        self._open[number] = file
+        return number
+
+    def _file(self, fd: int) -> _File:
+        """Return an open file. Raises OSError if it was opened before the client was restarted."""
+        if fd not in self._open:
+            raise OSError(errno.ENOTCONN, "the client that opened the file has ended")
+        return self._open[fd]
 
     async def close(self, fd: int) -> None:
         """Close a descriptor."""
-        file = self._open.pop(fd)
+        file = self._file(fd)
+        del self._open[fd]
         if file.is_folder:
             await self._files.releasedir(file.handle)
             return
         try:
-            async with self._call():
+            with _Call():
                 await self._files.flush(file.handle)
         finally:
             await self._files.release(file.handle)
@@ -427,8 +477,8 @@ class Kernel:
 
     async def pread(self, fd: int, size: int, offset: int) -> bytes:
         """Read at an offset."""
-        file, found = self._open[fd], bytearray()
-        async with self._call():
+        file, found = self._file(fd), bytearray()
+        with _Call():
             if file.is_folder:
                 raise IsADirectoryError(errno.EISDIR, "is a folder")
             while len(found) < size:
@@ -443,19 +493,19 @@ class Kernel:
 
     async def read(self, fd: int, size: int) -> bytes:
         """Read at the descriptor's position."""
-        data = await self.pread(fd, size, self._open[fd].position)
-        self._open[fd].position += len(data)
+        data = await self.pread(fd, size, self._file(fd).position)
+        self._file(fd).position += len(data)
         return data
 
     async def pwrite(self, fd: int, data: bytes, offset: int) -> int:
         """Write at an offset."""
-        file = self._open[fd]
-        async with self._call():
+        file = self._file(fd)
+        with _Call():
             return await self._files.write(file.handle, offset, data)
 
     async def write(self, fd: int, data: bytes) -> int:
         """Write at the descriptor's position, or at the end."""
-        file = self._open[fd]
+        file = self._file(fd)
         if file.flags & os.O_APPEND:
             file.position = (await self.fstat(fd)).st_size
         written = await self.pwrite(fd, data, file.position)
@@ -464,42 +514,42 @@ class Kernel:
 
     async def lseek(self, fd: int, offset: int, whence: int) -> int:
         """Set the descriptor's position."""
-        file = self._open[fd]
+        file = self._file(fd)
         start = (0, file.position, 0)[whence] if whence < 2 else (await self.fstat(fd)).st_size
         file.position = start + offset
         return file.position
 
     async def ftruncate(self, fd: int, size: int) -> None:
         """Set the size of an open file."""
-        file = self._open[fd]
-        async with self._call():
+        file = self._file(fd)
+        with _Call():
             await self._files.setattr(file.ino, size=size, handle=file.handle)
 
     async def fsync(self, fd: int) -> None:
         """Make the bytes of an open file durable."""
-        file = self._open[fd]
-        async with self._call():
+        file = self._file(fd)
+        with _Call():
             await (self._files.fsyncdir if file.is_folder else self._files.fsync)(file.handle)
 
     async def fstat(self, fd: int) -> os.stat_result:
         """Return the attributes of an open file."""
-        async with self._call():
-            return _stat(await self._files.getattr(self._open[fd].ino))
+        with _Call():
+            return _stat(await self._files.getattr(self._file(fd).ino))
 
     async def truncate(self, path: str, size: int) -> None:
         """Set the size of a file."""
-        async with self._call(path):
+        with _Call(path):
             await self._files.setattr((await self._walk(path)).ino, size=size)
 
     async def lstat(self, path: str) -> os.stat_result:
         """Return the attributes of an entry."""
-        async with self._call(path):
+        with _Call(path):
             found = await self._walk(path)
             return _stat(await self._files.getattr(found.ino))
 
     async def listdir(self, path: str) -> list[str]:
         """Return the names in a folder."""
-        async with self._call(path):
+        with _Call(path):
             folder = await self._walk(path)
             if not _is_folder(folder):
                 raise NotADirectoryError(errno.ENOTDIR, "is a file")
@@ -513,7 +563,7 @@ class Kernel:
 
     async def mkdir(self, path: str, mode: int = 0o777) -> None:
         """Create a folder."""
-        async with self._call(path):
+        with _Call(path):
             folder, name = await self._parent(path)
             if await self._child(folder, name) is not None:
                 raise FileExistsError(errno.EEXIST, "there is one")
@@ -528,7 +578,7 @@ class Kernel:
         await self._remove(path, folder=False)
 
     async def _remove(self, path: str, *, folder: bool) -> None:
-        async with self._call(path):
+        with _Call(path):
             parent, name = await self._parent(path)
             found = await self._child(parent, name)
             if found is None:
@@ -541,7 +591,7 @@ class Kernel:
 
     async def rename(self, old: str, new: str, flags: int = 0) -> None:
         """Rename, move or exchange."""
-        async with self._call(old):
+        with _Call(old):
             old_parent, old_name = await self._parent(old)
             new_parent, new_name = await self._parent(new)
             moved = await self._child(old_parent, old_name)
@@ -568,50 +618,41 @@ class Kernel:
         await self._refuse_link(name)
 
     async def _refuse_link(self, path: str) -> None:
-        async with self._call(path):
+        with _Call(path):
             if await self._child(*await self._parent(path)) is not None:
                 raise FileExistsError(errno.EEXIST, "there is one")
             raise PermissionError(errno.EPERM, "no links")
 
     async def chmod(self, path: str, mode: int) -> None:
         """Set the permission bits."""
-        async with self._call(path):
+        with _Call(path):
             await self._files.setattr((await self._walk(path)).ino, mode=stat.S_IMODE(mode))
 
     async def fchmod(self, fd: int, mode: int) -> None:
         """Set the permission bits of an open file."""
-        async with self._call():
-            await self._files.setattr(self._open[fd].ino, mode=stat.S_IMODE(mode))
+        with _Call():
+            await self._files.setattr(self._file(fd).ino, mode=stat.S_IMODE(mode))
 
     async def utime(self, where: str | int, ns: tuple[int, int] | None = None) -> None:
         """Set access and modification time in ns, by default to now."""
         atime, mtime = ns or (time.time_ns(),) * 2
-        async with self._call():
-            ino = self._open[where].ino if isinstance(where, int) else (await self._walk(where)).ino
+        with _Call():
+            ino = self._file(where).ino if isinstance(where, int) else (await self._walk(where)).ino
             await self._files.setattr(ino, atime_ns=atime, mtime_ns=mtime)
 
     async def getxattr(self, path: str, name: str) -> bytes:
         """Return an extended attribute."""
-        async with self._call(path):
+        with _Call(path):
             return await self._files.getxattr((await self._walk(path)).ino, name.encode())
 
     async def setxattr(self, path: str, name: str, value: bytes) -> None:
         """Set an extended attribute."""
-        async with self._call(path):
+        with _Call(path):
             await self._files.setxattr((await self._walk(path)).ino, name.encode(), value)
-
-    @asynccontextmanager
-    async def _call(self, path: str = "") -> AsyncIterator[None]:
-        """Limit a system call's time; raise OSError only."""
-        try:
-            with trio.fail_after(DEADLINE):
-                yield
-        except (OSError, ZonedriveError, trio.TooSlowError) as wrong:
-            raise _errno(wrong, path) from wrong
 
     async def _walk(self, path: str) -> Attr:
         found = await self._files.getattr(ROOT)
-        for name in Path(path).parts:
+        for name in path.split("/") if path else ():
             if not _is_folder(found):
                 raise NotADirectoryError(errno.ENOTDIR, "is a file")
             child = await self._child(found.ino, os.fsencode(name))

@@ -62,7 +62,7 @@ WITHIN: dict[str, tuple[str, ...]] = {
     "remote": ("transport", "wire", "profiles"),
 }
 
-# Libraries that have one home.
+# Libraries that only one module may import.
 HOMES: dict[str, frozenset[str]] = {
     "pyfuse3": frozenset({"fuse"}),
     "httpx": frozenset({"remote", "logon"}),
@@ -78,7 +78,7 @@ HOMES: dict[str, frozenset[str]] = {
     "gi": frozenset({"desktop"}),  # of the system's Python, which runs this package
 }
 
-# The modules that may speak SQL; the sandbox has a store of its own.
+# The modules that may contain SQL; the sandbox has a separate store.
 STORES = frozenset(
     {
         "db",
@@ -143,6 +143,11 @@ class Module:
         return ast.parse(self.text, str(self.path))
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Return all nodes of the syntax tree, for several rules."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def imports(self) -> list[Import]:
         """Return all imports in the file."""
         return list(self._walk(self.tree.body, when_run=True))
@@ -159,7 +164,7 @@ class Module:
                     yield Import(f"{base}.{alias.name}", node.lineno, when_run)
             else:
                 lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-                if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+                if isinstance(node, ast.If) and _ends(node.test, "TYPE_CHECKING"):
                     lazy = True
                 yield from self._walk(ast.iter_child_nodes(node), when_run=when_run and not lazy)
 
@@ -249,8 +254,8 @@ def sql(sources: list[Module]) -> Iterator[str]:
         for each in module.imports:
             if each.name.split(".")[0] == "sqlite3" and module.name not in SEES_SQLITE_ERRORS:
                 yield module.at(each.line, f"sqlite3 belongs to {', '.join(sorted(STORES))}")
-        documentation = {id(text) for text in _docstrings(module.tree)}
-        for node in ast.walk(module.tree):
+        documentation = {id(text) for text in _docstrings(module.nodes)}
+        for node in module.nodes:
             if (
                 isinstance(node, ast.Constant)
                 and isinstance(node.value, str)
@@ -260,8 +265,8 @@ def sql(sources: list[Module]) -> Iterator[str]:
                 yield module.at(node.lineno, f"SQL belongs to {', '.join(sorted(STORES))}")
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.AST]:
-    for node in ast.walk(tree):
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
         if isinstance(
             node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
         ) and ast.get_docstring(node, clean=False):
@@ -275,7 +280,7 @@ def atomic(sources: list[Module]) -> Iterator[str]:
     for module in sources:
         if module.package not in SYNCHRONOUS and module.name not in SYNCHRONOUS:
             continue
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
                 yield module.at(node.lineno, f"{module.name} is synchronous: no async, no await")
         for each in module.imports:
@@ -289,7 +294,7 @@ def transactions(sources: list[Module]) -> Iterator[str]:
     for module in sources:
         if module.package in OPENS_TRANSACTIONS:
             continue
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Call) and _ends(node.func, "transaction"):
                 yield module.at(node.lineno, "a transaction is an operation of state/: call one")
 
@@ -325,7 +330,7 @@ def identity(sources: list[Module]) -> Iterator[str]:
     take the wrong one.
     """
     for module in sources:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not isinstance(node, ast.ClassDef):
                 continue
             is_struct = any(_ends(base, "Struct") for base in node.bases)
@@ -357,7 +362,7 @@ def private(sources: list[Module]) -> Iterator[str]:
     """Yield uses of private attributes outside of the modules that define them."""
     for module in sources:
         own, used = set(DOCUMENTED), []
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 own.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -379,7 +384,7 @@ def callbacks(sources: list[Module]) -> Iterator[str]:
     A callback is passed to the constructor, or registered as an observer (`observers.Observers`).
     """
     for module in sources:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not isinstance(node, ast.ClassDef):
                 continue
             methods = {

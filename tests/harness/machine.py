@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from tests.harness import starter, world
 from tests.harness.deployment import COMMAND, Deployment
@@ -21,7 +21,7 @@ from tests.posix import calls
 
 XDG = ("CONFIG_HOME", "CACHE_HOME", "STATE_HOME", "DATA_HOME", "RUNTIME_DIR")
 
-# Longer than any test may take: then the daemon is killed, so that what waits for it fails.
+# Longer than any test may take: then the daemon is killed, so that waiting calls fail.
 WATCHDOG_SECONDS = 270.0
 
 _ENTRY = re.compile(r"^\d{4}-\d\d-\d\d [\d:,]+ (\w+) ", re.MULTILINE)
@@ -201,6 +201,15 @@ class Mounted:
             self._watchdog.join()
             self._watchdog = None
 
+    @contextmanager
+    def mounting(self) -> Iterator[Self]:
+        """Mount for the duration of the block."""
+        try:
+            self.mount()
+            yield self
+        finally:
+            self.tear_down()
+
     def tear_down(self) -> None:
         """Remove mount, daemon and threads in any state."""
         try:
@@ -243,7 +252,7 @@ class Mounted:
         return self.machine.run("sync", *paths, "--timeout", str(seconds)).returncode
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Return what `conflicts --json` prints."""
+        """Return the output of `conflicts --json`."""
         found: list[dict[str, Any]] = json.loads(self.machine.done("conflicts", "--json"))
         return found
 

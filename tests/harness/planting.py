@@ -58,7 +58,7 @@ def failing(work, wrong):
             if abort(give) is trio.lowlevel.Abort.SUCCEEDED:
                 given, planted = outcome.Error(wrong), True
                 continue
-            # A nursery takes it over and ends its children; a thread goes on.
+            # A nursery catches it and ends its children; a thread continues.
             planted = "Nursery" in abort.__qualname__
         given = yield trap
 

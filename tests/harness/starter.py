@@ -1,8 +1,9 @@
 """Commands in processes that are forked from one that has already imported the program.
 
 Importing takes longer than most commands. `run` starts a command as `subprocess.run` does, with an
-environment, folder and streams of its own. It is not for settings that an interpreter reads at its
-start (see `FIXED`), nor for tests that check the command line of a process: these start a program.
+environment, folder and streams of its own; `start` does so for any module with a `main`. They are
+not for settings that an interpreter reads at its start (see `FIXED`), nor for tests that check the
+command line of a process: these start a program.
 
 `python -m tests.harness.starter SOCKET` is the process that forks. It ends with its parent.
 """
@@ -12,7 +13,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import io
 import json
 import os
 import select
@@ -34,6 +34,44 @@ FIXED = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
 PR_SET_NAME = 15  # prctl(2)
 
 
+class Forked:
+    """Process that the starter forked, with the methods of subprocess.Popen that tests use."""
+
+    def __init__(self, arguments: Sequence[str], connection: socket.socket) -> None:
+        """Take over the connection on which the process was requested."""
+        self.returncode: int | None = None
+        self._arguments = arguments
+        self._connection = connection
+        number, (self._descriptor,), _, _ = socket.recv_fds(connection, 4, 1)
+        self.pid = int.from_bytes(number, "big")
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the process runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, seconds: float) -> int:
+        """Wait for the end. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], seconds)[0]:
+                raise subprocess.TimeoutExpired(list(self._arguments), seconds)
+            with self._connection, self._connection.makefile("rb") as answer:
+                self.returncode = int(answer.readline())
+            os.close(self._descriptor)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, number)
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self.send_signal(signal.SIGKILL)
+
+
 class Starter:
     """Connection to the process that forks."""
 
@@ -49,7 +87,7 @@ class Starter:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End the process; commands go on."""
+        """End the process; running commands continue."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -58,41 +96,22 @@ class Starter:
         self._path.unlink(missing_ok=True)
         self._folder.rmdir()
 
-    def run(
-        self, arguments: Sequence[str], text: str, environment: Mapping[str, str], folder: Path,
-        seconds: float,
-    ) -> "subprocess.CompletedProcess[str]":  # fmt: skip
-        """Run a command to its end. Raises subprocess.TimeoutExpired after killing it."""
-        with (
-            os.fdopen(os.memfd_create("in"), "w+b") as given,
-            os.fdopen(os.memfd_create("out"), "w+b") as out,
-            os.fdopen(os.memfd_create("err"), "w+b") as err,
-        ):
-            given.write(text.encode())
-            given.seek(0)
-            code = self._wait(arguments, environment, folder, (given, out, err), seconds)
-            out.seek(0)
-            err.seek(0)
-            said = out.read().decode(), err.read().decode()
-        return subprocess.CompletedProcess(arguments, code, *said)
-
-    def _wait(
-        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path,
-        streams: Sequence[io.BufferedIOBase], seconds: float,
-    ) -> int:  # fmt: skip
-        request = json.dumps([list(arguments), dict(environment), os.fspath(folder)]).encode()
-        with socket.socket(socket.AF_UNIX) as connection:
+    def start(
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path,
+        streams: Sequence[int],
+    ) -> Forked:  # fmt: skip
+        """Start the `main` of a module with these descriptors as standard streams."""
+        words = [module, list(arguments), dict(environment), os.fspath(folder)]
+        request = json.dumps(words).encode()
+        connection = socket.socket(socket.AF_UNIX)
+        try:
             connection.connect(os.fspath(self._path))
-            descriptors = [stream.fileno() for stream in streams]
-            socket.send_fds(connection, [len(request).to_bytes(4, "big")], descriptors)
+            socket.send_fds(connection, [len(request).to_bytes(4, "big")], streams)
             connection.sendall(request)
-            with connection.makefile("rb") as answers:
-                pid = int(answers.readline())
-                if not select.select([connection], [], [], seconds)[0]:
-                    os.kill(pid, signal.SIGKILL)
-                    answers.readline()
-                    raise subprocess.TimeoutExpired(list(arguments), seconds)
-                return int(answers.readline())
+            return Forked(arguments, connection)
+        except BaseException:
+            connection.close()
+            raise
 
 
 _starter: Starter | None = None
@@ -105,16 +124,42 @@ def can_run(environment: Mapping[str, str]) -> bool:
     return not any(name.startswith(FIXED) for name in differing)
 
 
-def run(
-    arguments: Sequence[str], text: str, environment: Mapping[str, str], folder: Path,
-    seconds: float,
-) -> "subprocess.CompletedProcess[str]":  # fmt: skip
-    """Run a command of zonedrive, see Starter.run."""
+def start(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path,
+    streams: Sequence[int],
+) -> Forked:  # fmt: skip
+    """Start the `main` of a module, see Starter.start."""
     global _starter
     with _lock:
         if _starter is None:
             _starter = Starter()
-    return _starter.run(arguments, text, environment, folder, seconds)
+    return _starter.start(module, arguments, environment, folder, streams)
+
+
+def run(
+    arguments: Sequence[str], text: str, environment: Mapping[str, str], folder: Path,
+    seconds: float, module: str = "zonedrive.__main__",
+) -> "subprocess.CompletedProcess[str]":  # fmt: skip
+    """Run a command to its end. Raises subprocess.TimeoutExpired after killing it."""
+    with (
+        os.fdopen(os.memfd_create("in"), "w+b") as given,
+        os.fdopen(os.memfd_create("out"), "w+b") as out,
+        os.fdopen(os.memfd_create("err"), "w+b") as err,
+    ):
+        given.write(text.encode())
+        given.seek(0)
+        streams = given.fileno(), out.fileno(), err.fileno()
+        process = start(module, arguments, environment, folder, streams)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(60)
+            raise
+        out.seek(0)
+        err.seek(0)
+        said = out.read().decode(), err.read().decode()
+    return subprocess.CompletedProcess(arguments, code, *said)
 
 
 # ---- in the process that forks ----
@@ -134,13 +179,14 @@ def serve(path: str) -> NoReturn:
     print("ready", flush=True)
     while True:
         for key, _ in selector.select():
-            if key.fd == 0:  # whoever started this process has ended
+            if key.fd == 0:  # the parent of this process has ended
                 sys.exit()
             if key.fileobj is listening:
                 connection = listening.accept()[0]
                 pid = _fork(connection)
-                connection.sendall(f"{pid}\n".encode())
-                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
+                descriptor = os.pidfd_open(pid)
+                socket.send_fds(connection, [pid.to_bytes(4, "big")], [descriptor])
+                selector.register(descriptor, selectors.EVENT_READ, (pid, connection))
                 continue
             descriptor = key.fd
             pid, connection = key.data
@@ -178,7 +224,7 @@ def _fork(connection: socket.socket) -> int:
 
 def _command(request: bytes, descriptors: Sequence[int]) -> NoReturn:
     """Run the command with the process's streams, folder and environment."""
-    arguments, environment, folder = json.loads(request)
+    module, arguments, environment, folder = json.loads(request)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     os.closerange(3, 1024)
@@ -192,10 +238,7 @@ def _command(request: bytes, descriptors: Sequence[int]) -> NoReturn:
     sys.argv = ["zonedrive", *arguments]
     code = 1
     try:
-        from zonedrive.__main__ import main
-
-        main()
-        code = 0
+        code = importlib.import_module(module).main() or 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except BaseException:

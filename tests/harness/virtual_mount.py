@@ -5,6 +5,7 @@ moves only during a call of the test, so that both take turns in one order alway
 through `VirtualPath`, which has the methods of `pathlib.Path` that such tests need.
 """
 
+import contextlib
 import io
 import logging
 import os
@@ -15,6 +16,7 @@ import stat
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar
@@ -28,7 +30,7 @@ from zonedrive import failpoint
 from zonedrive.sandbox.zones import Level
 
 ResultT = TypeVar("ResultT")
-PATIENCE_S = 120.0  # in real time, for a call that would wait for ever
+PATIENCE_S = 120.0  # in real time, for a call that would never end
 LEVELS = {"alice": Level.MANAGE, "bob": Level.MODIFY, "carol": Level.ADD}
 ZONE = "Zone 01"
 FLAGS = {
@@ -53,7 +55,7 @@ class Loop:
         self.time.install(lambda seconds: self.run(trio.sleep, seconds))
 
     def run(self, work: Callable[..., Awaitable[ResultT]], *args: Any, **options: Any) -> ResultT:
-        """Run `work` to its end, and everything else as far as it gets meanwhile."""
+        """Run `work` to its end, and meanwhile all other tasks of the loop."""
         self._jobs.put(lambda: work(*args, **options))
         found: ResultT = self._result()
         return found
@@ -112,7 +114,7 @@ class System:
 
 
 class VirtualPath:
-    """A path in a VirtualMount, relative to it."""
+    """Path in a VirtualMount, relative to it."""
 
     def __init__(self, system: System, path: PurePosixPath) -> None:
         self.system, self._path = system, path
@@ -168,11 +170,18 @@ class VirtualPath:
 
     def is_dir(self) -> bool:
         """Return True if there is a folder."""
-        return self.exists() and stat.S_ISDIR(self.stat().st_mode)
+        return stat.S_ISDIR(self._mode())
 
     def is_file(self) -> bool:
         """Return True if there is a file."""
-        return self.exists() and stat.S_ISREG(self.stat().st_mode)
+        return stat.S_ISREG(self._mode())
+
+    def _mode(self) -> int:
+        """Return the type and permissions, 0 without an entry."""
+        try:
+            return self.stat().st_mode
+        except FileNotFoundError:
+            return 0
 
     def open(self, mode: str = "r", buffering: int = -1) -> IO[Any]:
         """Open the file."""
@@ -244,11 +253,12 @@ class VirtualPath:
 
     def rglob(self, pattern: str) -> Iterator["VirtualPath"]:
         """Yield everything below the folder."""
-        assert pattern == "*"
-        for path in self.iterdir():
-            yield path
-            if path.is_dir():
-                yield from path.rglob(pattern)
+        with contextlib.suppress(FileNotFoundError):  # a coworker removed the folder meanwhile
+            for path in list(self.iterdir()):
+                if fnmatch(path.name, pattern):
+                    yield path
+                if path.is_dir():
+                    yield from path.rglob(pattern)
 
 
 class _Raw(io.RawIOBase):
@@ -480,7 +490,7 @@ class VirtualMount:
         return found
 
     def status(self) -> dict[str, Any]:
-        """Return what `status --json` prints."""
+        """Return the output of `status --json`."""
         return self.command("status")
 
     def sync(self, *paths: VirtualPath, seconds: float = 60) -> None:
@@ -494,7 +504,7 @@ class VirtualMount:
         return code
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Return what `conflicts --json` prints."""
+        """Return the output of `conflicts --json`."""
         found: list[dict[str, Any]] = self.command("conflicts")["conflicts"]
         return found
 

@@ -46,7 +46,7 @@ class Workplace:
     def pause(self, *, still_open: bool) -> None:
         """Wait until everything that may be sent is sent.
 
-        A file that a program has open for writing must not be sent; there it is only tried.
+        A file that a program has open for writing must not be sent: then `sync` only gets a moment.
         """
         if still_open:
             self.mounted.command("sync", timeout=TRY_SECONDS)

@@ -22,8 +22,8 @@ def before(desk: Mounted) -> str:
     return desk.zone.entry_id("notes.txt")
 
 
-def test_the_service_keeps_what_it_has(desk: Mounted, before: str) -> None:
-    """For others the file is neither renamed nor deleted, and no change is pending."""
+def test_the_service_keeps_the_file(desk: Mounted, before: str) -> None:
+    """Coworkers see the file neither renamed nor deleted, and no change is pending."""
     content = desk.zone.read("notes.txt")
     backup = desk.root / "notes.txt~"
     (desk.root / "notes.txt").rename(backup)
@@ -41,7 +41,7 @@ def test_the_service_keeps_what_it_has(desk: Mounted, before: str) -> None:
 def test_a_new_file_in_its_place_is_its_next_version(
     desk: Mounted, before: str, restarted: bool
 ) -> None:
-    """After any time there is one new version, and the backup keeps the old bytes locally."""
+    """After a pause of any length there is one new version, and the backup keeps the old bytes."""
     content = desk.zone.read("notes.txt")
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     desk.sync()
@@ -165,7 +165,7 @@ def test_the_folder_it_was_in_is_removed(desk: Mounted) -> None:
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
+def test_a_file_in_a_local_folder_that_gets_an_ordinary_name(
     desk: Mounted, before: str, edited: bool
 ) -> None:
     """The file moves with its folder, with its history and its edits."""
@@ -184,7 +184,7 @@ def test_moved_into_a_local_folder_that_gets_a_name_for_everybody(
 
 
 @pytest.mark.mount("settle=60")
-def test_a_new_folder_cannot_hide_what_was_moved_into_it(desk: Mounted, before: str) -> None:
+def test_a_new_folder_cannot_get_a_local_name(desk: Mounted, before: str) -> None:
     """A new folder cannot get such a name either, and its content is uploaded."""
     (desk.root / "work").mkdir()
     (desk.root / "notes.txt").rename(desk.root / "work/notes.txt")

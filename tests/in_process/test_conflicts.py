@@ -59,6 +59,17 @@ def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
     assert desk.conflicts() == []
 
 
+def test_a_conflict_names_its_original_after_a_save_by_rename(desk: Mounted) -> None:
+    """The other version is listed under its name after a program has replaced the file."""
+    collide(desk)
+    (desk.root / "new.tmp").write_bytes(b"both versions\n")
+    (desk.root / "new.tmp").rename(desk.root / "notes.txt")
+    desk.sync()
+    (conflict,) = desk.conflicts()
+    assert conflict["original"].endswith("/notes.txt")
+    assert conflict["path"] != conflict["original"]
+
+
 def test_equal_content_is_no_conflict(desk: Mounted) -> None:
     """If both users saved the same bytes, there is no conflict copy."""
     assert (desk.root / "notes.txt").read_bytes()
@@ -101,7 +112,7 @@ def test_an_edit_after_the_other_version_was_seen_is_no_conflict(desk: Mounted) 
 
 @pytest.mark.also_mounted
 @pytest.mark.mount("refresh=60")
-def test_a_version_that_was_not_heard_of_is_never_mixed_in(desk: Mounted) -> None:
+def test_a_version_that_was_not_listed_is_never_mixed_in(desk: Mounted) -> None:
     """A read with an outdated listing gives an error at once, and the new version at the next open.
 
     A part of the new version, cut at the old size, must not be returned.
@@ -119,7 +130,7 @@ def test_a_version_that_was_not_heard_of_is_never_mixed_in(desk: Mounted) -> Non
 
 @pytest.mark.also_mounted
 @pytest.mark.mount("refresh=60")
-def test_appending_to_a_version_that_was_not_heard_of(desk: Mounted) -> None:
+def test_appending_to_a_version_that_was_not_listed(desk: Mounted) -> None:
     """An append with an outdated listing continues the coworker's version."""
     path = desk.root / "notes.txt"
     assert path.stat().st_size == 23
@@ -134,7 +145,7 @@ def test_appending_to_a_version_that_was_not_heard_of(desk: Mounted) -> None:
 
 
 @pytest.mark.mount("close=wait")
-def test_close_does_not_wait_for_ever_on_a_conflict(desk: Mounted) -> None:
+def test_close_returns_after_a_conflict(desk: Mounted) -> None:
     """With close=wait close also returns after a conflict, with a conflict copy."""
     desk.allow(SAID)
     with (desk.root / "notes.txt").open("r+b", buffering=0) as file:
@@ -178,7 +189,7 @@ def test_a_deletion_spares_a_version_that_was_not_seen(desk: Mounted, name: str)
 @pytest.mark.also_mounted(kind="folder")
 @pytest.mark.mount("settle=0", "refresh=60")
 @pytest.mark.parametrize("kind", ["file", "folder", "new folder"])
-def test_a_name_that_somebody_took_meanwhile(desk: Mounted, kind: str) -> None:
+def test_a_name_that_a_coworker_took_meanwhile(desk: Mounted, kind: str) -> None:
     """If a coworker takes the name of a rename or a new file, the local one becomes a conflict
     copy."""
     desk.allow(SAID)
@@ -256,8 +267,9 @@ def test_a_coworkers_rename_of_a_file_that_waits(desk: Mounted, new: str) -> Non
 
 
 @pytest.mark.mount("settle=0", "refresh=600")
-def test_a_removed_folder_that_somebody_fills(desk: Mounted) -> None:
-    """New entries are not removed unseen: the folder stays and is shown again, without an error."""
+def test_a_removed_folder_with_new_entries(desk: Mounted) -> None:
+    """New entries are not removed silently: the folder stays and is shown again, without an
+    error."""
     desk.allow("holds something new")
     desk.zone.make_folder("box")
     assert desk.names(desk.root / "box") == []

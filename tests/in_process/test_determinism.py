@@ -35,7 +35,7 @@ def played(folder: Path) -> tuple[list[str], object]:
 
 
 def test_two_runs_are_equal(tmp_path: Path) -> None:
-    """Neither threads nor the machine's speed have an influence."""
+    """Threads and the speed of the machine have no influence on a run."""
     first, second = played(tmp_path / "one"), played(tmp_path / "two")
     assert len(first[0]) > 20
     assert second == first

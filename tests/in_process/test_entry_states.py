@@ -200,8 +200,8 @@ def test_a_client_that_does_not_read_is_disconnected(desk: Mounted) -> None:
     assert not other.ended
 
 
-def test_nothing_is_computed_while_nobody_asks(desk: Mounted) -> None:
-    """Saves without a client leave the states uncomputed."""
+def test_states_are_not_computed_without_a_client(desk: Mounted) -> None:
+    """Saves without a client compute no states."""
     (desk.root / "notes.txt").write_bytes(b"new")
     desk.sync()
     found = virtual(desk).client.files.entry_states

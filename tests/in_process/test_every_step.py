@@ -1,4 +1,4 @@
-"""The client dies at each place of the crash protocol: no data are lost or sent twice.
+"""Death of the client at each place of the crash protocol: no data are lost or sent twice.
 
 The fixtures of the mounted cases come from tests/crash.
 """
@@ -78,7 +78,8 @@ def test_every_place_is_in_one_line_of_the_sources() -> None:
     """Every step of the protocol has a test, and every test has a step."""
     passed: Counter[str] = Counter()
     for path in Path(zonedrive.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = path.read_text("utf-8")
+        for node in ast.walk(ast.parse(text)) if "reached(" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "reached" and node.args:
                 passed[ast.unparse(node.args[0]).rpartition(".")[2]] += 1
     assert passed == Counter(place.name for place in Place)

@@ -39,7 +39,7 @@ def test_an_edit_while_its_former_bytes_are_fetched_is_kept(desk: Mounted) -> No
 
 
 @pytest.mark.also_mounted
-def test_what_goes_back_to_where_it_came_from_is_not_sent(desk: Mounted) -> None:
+def test_two_exchanges_cancel_each_other(desk: Mounted) -> None:
     """After two exchanges the service's file is unchanged, without a second version."""
     desk.allow("answer", "refused", "offline", "reach")
     identity = desk.zone.entry_id("notes.txt")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mount("settle=0")
 
 @contextmanager
 def unanswered(desk: Mounted, done: Callable[[], object], **request: str) -> Iterator[None]:
-    """Let the block's first such request take effect without an answer; all later ones stall."""
+    """Let the first such request of the block take effect without an answer; later ones stall."""
     desk.allow(*LOG)
     desk.deployment.fault(drop_reply=True, times=1, **request)
     yield
@@ -84,7 +84,7 @@ def test_a_kill_after_an_upload_without_an_answer(desk: Mounted, name: str, chan
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_new_file_that_arrived_unnoticed_and_was_removed(desk: Mounted, killed: bool) -> None:
+def test_a_lost_reply_to_a_file_that_was_removed(desk: Mounted, killed: bool) -> None:
     """The file is removed from the service, too."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").unlink()
@@ -95,7 +95,7 @@ def test_a_new_file_that_arrived_unnoticed_and_was_removed(desk: Mounted, killed
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_new_file_that_arrived_unnoticed_and_was_renamed(desk: Mounted, killed: bool) -> None:
+def test_a_lost_reply_to_a_file_that_was_renamed(desk: Mounted, killed: bool) -> None:
     """The file is renamed on the service: one file, one version."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").rename(desk.root / "renamed.txt")
@@ -106,7 +106,7 @@ def test_a_new_file_that_arrived_unnoticed_and_was_renamed(desk: Mounted, killed
     assert len(desk.zone.versions("renamed.txt")) == 1
 
 
-def test_a_new_file_that_arrived_unnoticed_and_was_renamed_over_another(desk: Mounted) -> None:
+def test_a_lost_reply_to_a_file_that_was_renamed_over_another(desk: Mounted) -> None:
     """The other file gets one new version, and the temporary name is gone."""
     before = desk.zone.entry_id("notes.txt")
     with lost_upload(desk, "notes.tmp", b"one\n"):
@@ -117,7 +117,7 @@ def test_a_new_file_that_arrived_unnoticed_and_was_renamed_over_another(desk: Mo
     assert len(desk.zone.versions("notes.txt")) == 2
 
 
-def test_one_that_became_a_version_before_its_temporary_name_was_looked_for(
+def test_a_lost_reply_with_a_temporary_name(
     desk: Mounted,
 ) -> None:
     """The same bytes were sent twice, with only one answer: the temporary name is deleted, too."""
@@ -134,7 +134,7 @@ def test_one_that_became_a_version_before_its_temporary_name_was_looked_for(
     assert len(desk.zone.versions("notes.txt")) == 2
 
 
-def test_a_new_file_that_arrived_unnoticed_and_became_a_local_one(desk: Mounted) -> None:
+def test_a_lost_reply_to_a_file_that_became_local(desk: Mounted) -> None:
     """A file that gets a local-only name is deleted on the service."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").rename(desk.root / "new.txt~")
@@ -142,7 +142,7 @@ def test_a_new_file_that_arrived_unnoticed_and_became_a_local_one(desk: Mounted)
     assert (desk.root / "new.txt~").read_bytes() == b"one\n"
 
 
-def test_a_new_file_that_arrived_unnoticed_and_was_written_anew(desk: Mounted) -> None:
+def test_a_lost_reply_to_a_file_that_was_created_again(desk: Mounted) -> None:
     """A file that was removed and created again is one file, without a conflict."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").unlink()
@@ -163,7 +163,7 @@ def test_a_name_that_is_free_again_is_not_mixed_up(desk: Mounted) -> None:
 
 @pytest.mark.also_mounted(change="rename")
 @pytest.mark.parametrize("change", ["rename", "remove", "nothing"])
-def test_a_folder_that_was_made_unnoticed(desk: Mounted, change: str) -> None:
+def test_a_lost_reply_to_a_new_folder(desk: Mounted, change: str) -> None:
     """The folder is renamed or removed on the service, and never created twice."""
     made = {"method": "POST", "path": "^/api/sandbox/"}
     with unanswered(desk, lambda: desk.zone.find("made"), **made):
@@ -181,8 +181,8 @@ def test_a_folder_that_was_made_unnoticed(desk: Mounted, change: str) -> None:
     assert set(desk.zone.listing()) == SEEDED | left
 
 
-def test_a_folder_that_was_made_unnoticed_and_put_into_its_successor(desk: Mounted) -> None:
-    """Another folder gets its name, and it is moved into that one: both end up so."""
+def test_a_lost_reply_to_a_folder_that_was_moved(desk: Mounted) -> None:
+    """Another folder gets its name, and the first folder is moved into that one on both sides."""
     made = {"method": "POST", "path": "^/api/sandbox/"}
     with unanswered(desk, lambda: desk.zone.find("made"), **made):
         (desk.root / "made").mkdir()
@@ -195,7 +195,7 @@ def test_a_folder_that_was_made_unnoticed_and_put_into_its_successor(desk: Mount
     assert set(desk.zone.listing()) == SEEDED | {"made"}
 
 
-def test_a_removal_that_was_carried_out_unnoticed(desk: Mounted) -> None:
+def test_a_lost_reply_to_a_removal(desk: Mounted) -> None:
     """The removal is complete; a new file of that name is a new file."""
     gone = {"method": "DELETE", "path": "^/api/sandbox/"}
     before = desk.zone.entry_id("notes.txt")
@@ -257,7 +257,7 @@ def test_a_name_that_a_rename_without_an_answer_took(desk: Mounted, killed: bool
 
 
 @pytest.mark.mount("settle=0", "refresh=0")
-def test_what_arrived_unnoticed_does_not_come_back(desk: Mounted) -> None:
+def test_a_renamed_file_with_a_lost_reply_does_not_reappear(desk: Mounted) -> None:
     """A file that was renamed or removed meanwhile does not appear under its former name."""
     with lost_upload(desk, "new.txt", b"one\n"):
         (desk.root / "new.txt").rename(desk.root / "renamed.txt")
@@ -271,7 +271,7 @@ def test_what_arrived_unnoticed_does_not_come_back(desk: Mounted) -> None:
     assert set(desk.zone.listing()) == SEEDED | {"renamed.txt"}
 
 
-def test_a_coworkers_version_on_top_of_one_that_arrived_unnoticed(desk: Mounted) -> None:
+def test_a_coworkers_version_after_a_lost_reply(desk: Mounted) -> None:
     """Both versions are in the history, in order, without a conflict or another upload."""
     with lost_upload(desk, "notes.txt", b"by alice\n"):
         desk.deployment.heal()

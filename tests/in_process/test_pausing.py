@@ -85,7 +85,7 @@ def test_a_pause_outlives_the_daemon(mount: VirtualMount, end: str) -> None:
 
 
 def test_a_pause_with_an_end(mount: VirtualMount) -> None:
-    """It ends by itself, also if the daemon was restarted meanwhile."""
+    """A pause with an end ends by itself, also after a restart of the daemon."""
     mount.command("pause", seconds=LONG_S)
     (mount.root / "a.txt").write_bytes(b"one\n")
     wait(mount, LONG_S - 60)
@@ -99,8 +99,8 @@ def test_a_pause_with_an_end(mount: VirtualMount) -> None:
     assert not mount.client.paths.pause.exists()
 
 
-def test_a_pause_ends_while_the_service_is_away(mount: VirtualMount) -> None:
-    """The changes are sent when it is back."""
+def test_a_pause_ends_while_the_service_is_unreachable(mount: VirtualMount) -> None:
+    """The changes are sent when the service is back."""
     mount.allow("offline", "reach")
     mount.command("pause", seconds=LONG_S)
     (mount.root / "a.txt").write_bytes(b"one\n")
@@ -112,7 +112,7 @@ def test_a_pause_ends_while_the_service_is_away(mount: VirtualMount) -> None:
 
 @pytest.mark.parametrize("timeout", [None, LONG_S])
 def test_sync_does_not_wait_in_a_pause(mount: VirtualMount, timeout: float | None) -> None:
-    """It says at once what is left and why, and nothing is sent."""
+    """`sync` reports at once what is left and why, and nothing is sent."""
     assert mount.command("sync", timeout=timeout)["exit"] == 0
     (mount.root / "a.txt").write_bytes(b"one\n")
     before = mount.loop.time.clock.current_time()
@@ -124,7 +124,7 @@ def test_sync_does_not_wait_in_a_pause(mount: VirtualMount, timeout: float | Non
 
 
 def test_a_waiting_sync_ends_when_a_pause_begins(mount: VirtualMount) -> None:
-    """It waits for requests that are under way, and then says what is left."""
+    """`sync` waits for requests in progress, and then reports what is left."""
     mount.command("resume")
     mount.deployment.fault(stall=20, method="POST", path="^/api/zones/")
     answers: list[dict[str, Any]] = []
@@ -184,7 +184,7 @@ def test_send_frees_the_name_first(mount: VirtualMount) -> None:
 
 
 def test_send_does_not_wait_for_the_settle_time(desk: Mounted) -> None:
-    """Without a pause it sends at once, too."""
+    """`send` sends at once, also without a pause."""
     mount = virtual(desk)
     mount.restart("settle=3600")
     (mount.root / "a.txt").write_bytes(b"one\n")
@@ -197,7 +197,7 @@ def test_send_does_not_wait_for_the_settle_time(desk: Mounted) -> None:
 
 
 def test_send_of_a_refused_file_fails(mount: VirtualMount) -> None:
-    """It is tried once, and the answer has the reason; the others go on waiting."""
+    """The file is tried once, and the answer has the reason; the other files keep waiting."""
     mount.allow("refused")
     (mount.root / "a.txt").write_bytes(b"one\n")
     (mount.root / "b.txt").write_bytes(b"two\n")
@@ -212,8 +212,8 @@ def test_send_of_a_refused_file_fails(mount: VirtualMount) -> None:
     assert not sent(mount, "b.txt")
 
 
-def test_send_while_the_service_is_away(mount: VirtualMount) -> None:
-    """It gives up with exit code 4, and the file still waits for the end of the pause."""
+def test_send_while_the_service_is_unreachable(mount: VirtualMount) -> None:
+    """`send` ends with exit code 4, and the file still waits for the end of the pause."""
     mount.allow("offline", "reach", "upload", "answer")
     (mount.root / "a.txt").write_bytes(b"one\n")
     with mount.deployment.faulty(down=True):
@@ -234,7 +234,7 @@ def test_send_of_an_open_file_waits_for_its_close(mount: VirtualMount) -> None:
 
 
 def test_a_coworkers_version_survives_a_send(mount: VirtualMount) -> None:
-    """The conflict copy is sent with it; the command says where it is."""
+    """The conflict copy is sent with the file; the command names its path."""
     assert (mount.root / "notes.txt").read_bytes()
     with (mount.root / "notes.txt").open("wb", buffering=0) as file:
         mount.zone.write("notes.txt", b"Bob's\n")
@@ -248,7 +248,7 @@ def test_a_coworkers_version_survives_a_send(mount: VirtualMount) -> None:
 
 @pytest.mark.mount("close=wait")
 def test_a_close_that_waits_for_the_service_fails_in_a_pause(mount: VirtualMount) -> None:
-    """As while the service is unreachable; the version is saved here, and sent later."""
+    """close fails as for an unreachable service; the version is saved here and sent later."""
     with pytest.raises(OSError, match=r".") as failed:
         (mount.root / "a.txt").write_bytes(b"one\n")
     assert failed.value.errno == errno.ENETUNREACH
@@ -257,8 +257,8 @@ def test_a_close_that_waits_for_the_service_fails_in_a_pause(mount: VirtualMount
     eventually(lambda: sent(mount, "a.txt"), what="it is sent")
 
 
-def test_file_managers_are_told(mount: VirtualMount) -> None:
-    """Begin and end are lines of the stream of changes, though no state of an entry changes."""
+def test_file_managers_are_notified(mount: VirtualMount) -> None:
+    """The stream of changes has lines for begin and end, although no state of an entry changes."""
     watcher = Watcher(mount)  # type: ignore[arg-type]
     (mount.root / "a.txt").write_bytes(b"one\n")
     watcher.wait(5)
@@ -275,7 +275,7 @@ def test_file_managers_are_told(mount: VirtualMount) -> None:
 
 
 def test_a_full_disk_refuses_a_pause(mount: VirtualMount, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing pretends to be paused that would not be after a restart."""
+    """A pause that cannot be stored, and would end at a restart, is refused."""
     mount.command("resume")
     monkeypatch.setattr(
         "zonedrive.state.pause.write_private", partial(_fail, OSError(errno.ENOSPC, "full"))
@@ -292,7 +292,8 @@ def _fail(error: OSError, *_: object) -> None:
 
 
 def test_trash_does_not_wait_in_a_pause(mount: VirtualMount) -> None:
-    """A deletion that the service does not know is not in its trash yet, and none is lost."""
+    """A deletion that the service does not know is not listed in its trash yet, and none is
+    lost."""
     (mount.root / "notes.txt").unlink()
     before = mount.loop.time.clock.current_time()
     assert mount.command("trash")["entries"] == []

@@ -14,7 +14,7 @@ from tests.harness.waiting import eventually
 NOTES = world.SEED["notes.txt"]
 ENTRIES = "/api/sandbox/zones/[^/]+/entries/"
 
-# Nothing is refused before all of it was done: the service hears of it when somebody asks.
+# Nothing is sent before all operations are done: the test then triggers the sending.
 pytestmark = pytest.mark.mount("settle=600")
 
 
@@ -32,7 +32,8 @@ def tell_removals(desk: Mounted) -> None:
 
 
 def told_once(desk: Mounted, *words: str) -> None:
-    """Check that `status` reports it until `sync` does with exit code 1; afterwards all is well."""
+    """Check that `status` reports the refusal until `sync` does with exit code 1, and not
+    afterwards."""
     eventually(lambda: "notice" in desk.status(), what="the refusal came")
     said = desk.status()["notice"]
     answer = desk.command("sync", timeout=20)
@@ -64,8 +65,8 @@ def test_a_file_whose_removal_is_refused_is_here_again(desk: Mounted, status: in
     assert desk.zone.find("notes.txt") is None
 
 
-def test_a_file_that_may_not_even_be_looked_up_is_here_again(desk: Mounted) -> None:
-    """If the service refuses the lookup, this does not mean that the file is gone."""
+def test_a_removal_and_its_lookup_are_refused(desk: Mounted) -> None:
+    """A refused lookup does not mean that the file is deleted: the file is back."""
     path = desk.root / "notes.txt"
     desk.allow("refused")
     with desk.deployment.faulty(status=403, path="^/api/.*/(entries|files)/"):
@@ -113,7 +114,7 @@ def test_a_tree_whose_removal_is_refused_is_here_again(desk: Mounted) -> None:
     assert desk.zone.tree("docs") == before
 
 
-def test_what_was_moved_out_of_a_removed_folder_is_back_in_it(desk: Mounted) -> None:
+def test_a_refused_move_out_of_a_removed_folder(desk: Mounted) -> None:
     """The folder cannot be removed while its entry cannot leave it: both are back, with one
     report."""
     before = desk.zone.tree()
@@ -134,7 +135,7 @@ def test_what_was_moved_out_of_a_removed_folder_is_back_in_it(desk: Mounted) -> 
     assert desk.zone.tree() == before
 
 
-def test_a_new_file_in_the_place_of_one_that_stays_is_kept_beside_it(desk: Mounted) -> None:
+def test_a_new_file_in_the_place_of_a_refused_removal(desk: Mounted) -> None:
     """The old file was trashed with its identity, so that no new file takes over its history."""
     path = desk.root / "notes.txt"
     with refusing(desk, 403, "DELETE"):
@@ -186,9 +187,7 @@ def test_names_whose_exchange_is_refused_are_as_they_were(desk: Mounted) -> None
 
 
 @pytest.mark.parametrize("refused", ["notes.txt", "docs/report.md"])
-def test_of_an_exchange_of_which_one_half_is_refused_nothing_keeps_a_name_that_nobody_gave(
-    desk: Mounted, refused: str
-) -> None:
+def test_a_partly_refused_exchange_leaves_no_temporary_name(desk: Mounted, refused: str) -> None:
     """The temporary name is removed, whichever of the two files had it on the service."""
     first, second = desk.root / "notes.txt", desk.root / "docs/report.md"
     before = desk.zone.tree()
@@ -204,10 +203,10 @@ def test_of_an_exchange_of_which_one_half_is_refused_nothing_keeps_a_name_that_n
     assert not (desk.root / "third").exists()
 
 
-def test_a_refused_move_out_of_a_folder_that_was_removed_since_does_not_go_back_into_it(
+def test_a_refused_move_stays_out_of_a_removed_folder(
     desk: Mounted,
 ) -> None:
-    """Otherwise the entry would be removed with the folder."""
+    """In its former folder the entry would be removed with the folder."""
     inner, outer = desk.root / "docs/2026/q1.csv", desk.root / "q1.csv"
     trash = desk.path / f".Trash-{os.getuid()}/files"
     desk.allow("refused", "holds something")

@@ -170,7 +170,7 @@ def office(path: Path) -> Iterator[bool]:
 
 
 def appended(path: Path) -> Iterator[bool]:
-    """Append to a log for any time with an fsync after each line; one version at the end.
+    """Append to a log repeatedly, with an fsync after each line; one version at the end.
 
     fsync only concerns the local disk; only the last close means that the file is complete.
     """
@@ -189,7 +189,7 @@ WAYS: dict[str, Way] = {
     )
 }  # fmt: skip
 
-# A pause after which the service knows of a step that no program would leave it at.
+# A pause after which the service has a step at which no program would stop.
 STRANDED = ("rename_over", "rsync", "lock_and_rename")  # published: the temporary file's name
 ANEW = ("rename_aside", "unlink_and_create")  # sandbox: the name is free on the service
 
@@ -263,7 +263,8 @@ def test_in_one_go(desk: Mounted, profile: str, name: str) -> None:
 @CALM
 @pytest.mark.parametrize("name", WAYS)
 def test_with_everything_sent_at_each_step(desk: Mounted, profile: str, name: str) -> None:
-    """However long a program takes between two steps, an incomplete state is no version."""
+    """An incomplete state never becomes a version, however long a program waits between two
+    steps."""
     if profile == "published" and name in STRANDED:
         stranded(Save(desk, "pauses", name))
         return
@@ -272,7 +273,7 @@ def test_with_everything_sent_at_each_step(desk: Mounted, profile: str, name: st
         save.place.pause(still_open=still_open)
     save.place.flush()
     if profile == "sandbox" and name in ANEW:
-        made_anew(save)
+        recreated(save)
     else:
         save.check()
 
@@ -295,7 +296,7 @@ def stranded(save: Save) -> None:
     assert zone.read(f"{folder}/{temporary}") == NEW
 
 
-def made_anew(save: Save) -> None:
+def recreated(save: Save) -> None:
     """Check the result with a `sync` between the removal (or renaming) and the new file.
 
     Then the service was told, as requested, that the file is gone, and the later one is new. No
@@ -329,7 +330,7 @@ def test_with_changes_sent_at_once(desk: Mounted, profile: str, name: str) -> No
     if refused:
         assert save.path.read_bytes() == desk.zone.read(save.inside) == OLD
     elif took >= NAMES_SETTLE_S and name in ANEW and profile == "sandbox" and save.is_another():
-        made_anew(save)  # a machine that stood still in the middle
+        recreated(save)  # a machine that was suspended in the middle
     else:
         save.check()
 
@@ -338,8 +339,7 @@ def test_with_changes_sent_at_once(desk: Mounted, profile: str, name: str) -> No
 @pytest.mark.also_mounted(circumstance="slow", profile="sandbox")
 @pytest.mark.parametrize("circumstance", ["slow", "away"])
 def test_with_a_service_in_trouble(desk: Mounted, profile: str, circumstance: str) -> None:
-    """All ways, one after the other, on a service that is slow, or unreachable until they are
-    over."""
+    """All ways in turn, on a service that is slow, or unreachable until all saves are done."""
     desk.allow("offline", "reach", "upload")
     saves = {name: Save(desk, circumstance, name) for name in WAYS}
     for save in saves.values():

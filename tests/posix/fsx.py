@@ -2,8 +2,8 @@
 
     python -m tests.posix.fsx --operations 200000 --seed 1 DIR
 
-Knows nothing of what serves DIR: it exercises any file system.  An operation holds all it needs,
-so that any part of a list of operations is one as well: that is how a failure is made short.
+Works on any file system. An operation is complete in itself, so every part of a list of operations
+can be run, too, and a failing list can be shortened.
 
 INVARIANT: a run depends on its seed alone, not on time.
 """
@@ -86,7 +86,7 @@ class Exerciser:
         self.close(Op("close", 0, 0, 0))
         self._compare(self.path.read_bytes(), bytes(self.model), 0, "the file at the end")
 
-    def detach_and_delete_remote(self) -> None:
+    def close_descriptors(self) -> None:
         """Close the open descriptors in any state."""
         for descriptor in (self._fd, self._reader):
             if descriptor is not None:
@@ -337,7 +337,7 @@ def fails(path: Path, start: bytes, ops: Sequence[Op]) -> str:
     except (Mismatch, OSError, ValueError) as wrong:  # ValueError: mmap, of a size that is wrong
         return f"{type(wrong).__name__}: {wrong}"
     finally:
-        exerciser.detach_and_delete_remote()
+        exerciser.close_descriptors()
     return ""
 
 
@@ -366,7 +366,7 @@ def exercise(path: Path, ops: Sequence[Op], start: bytes = b"") -> Exerciser:
     try:
         exerciser.run(_noted(ops, done))
     except (Mismatch, OSError, ValueError) as wrong:
-        exerciser.detach_and_delete_remote()
+        exerciser.close_descriptors()
         short = shrink(path, start, done[-LONGEST_SHRUNK:])
         last, text = ("\n".join(map(repr, many)) for many in (done[-20:], short))
         raise Mismatch(

@@ -1,8 +1,8 @@
-"""A folder with very many entries: what listing it, and working in it, takes.
+"""Measurement of a folder with very many entries: listing it, and working in it.
 
     python -m tests.posix.large_folder --entries 100000
 
-Prints times and the daemon's memory.  Nothing here asserts a time.
+Prints times and the daemon's memory, and asserts none of them.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python -m tests.posix.stress --processes 4 --operations 2000 --seed 1 DIR
 
-Knows nothing of what serves DIR.  Only errnos that POSIX has for what happened may come.
+Works on any file system. Only errnos that POSIX allows in the situation may occur.
 """
 
 import argparse

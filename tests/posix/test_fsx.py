@@ -74,7 +74,7 @@ def test_a_service_that_comes_and_goes_is_not_noticed(mounted: Mounted) -> None:
     assert arrived(mounted, done)[0] == hashlib.sha256(done.model).digest()
 
 
-def test_the_exerciser_finds_what_is_wrong_and_makes_it_short(tmp_path: Path) -> None:
+def test_the_exerciser_finds_and_shortens_a_failure(tmp_path: Path) -> None:
     """A byte that changes by itself is found, and reported with the few operations that matter."""
 
     class Rotten(Exerciser):

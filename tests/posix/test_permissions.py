@@ -116,12 +116,9 @@ def carols_mount(
     machine: Machine, deployment: Deployment, zone: str, *, settle: float = 0.2
 ) -> Iterator[Mounted]:
     """Yield a mount of a user who may only add to the zone."""
-    mount = Mounted(machine, deployment, zone, [f"settle={settle}", "refresh=0.3"])
-    try:
-        mount.mount()
+    options = [f"settle={settle}", "refresh=0.3"]
+    with Mounted(machine, deployment, zone, options).mounting() as mount:
         yield mount
-    finally:
-        mount.tear_down()
 
 
 @pytest.fixture
@@ -132,7 +129,7 @@ def carols(machine: Machine, deployment: Deployment, zone: str) -> Iterator[Moun
         yield mount
 
 
-def test_without_a_word_of_the_level_a_refused_change_is_kept(
+def test_a_refused_change_without_a_known_level_is_kept(
     machine: Machine, deployment: Deployment, zone: str
 ) -> None:
     """With a profile that does not report the level, a forbidden change is kept locally as failed.
@@ -159,7 +156,7 @@ def test_without_a_word_of_the_level_a_refused_change_is_kept(
 
 
 @pytest.mark.parametrize("root", [True, False], ids=["root", "ordinary"])
-def test_where_one_may_only_add_files_are_read_only(
+def test_files_of_an_add_only_zone_are_read_only(
     deployment: Deployment, zone: str, root: bool
 ) -> None:
     """With the level Add new files and folders are uploaded, and existing ones are read-only.

@@ -110,7 +110,7 @@ def test_locks_hold_between_processes(mounted: Mounted) -> None:
     assert elsewhere(LOCKER, path, "ofd") == "got"  # closing gives it back
 
 
-def test_mappings_share_what_they_should(mounted: Mounted) -> None:
+def test_shared_and_private_mappings(mounted: Mounted) -> None:
     """MAP_SHARED is visible to read(2) and to other processes, MAP_PRIVATE is not.
 
     All shared writes are uploaded, even those after the descriptor was closed.
@@ -207,7 +207,7 @@ def test_a_rename_that_takes_longer_than_settle_is_one_version(either: Mounted) 
     assert either.zone.read("big.bin") == b"the new one"
 
 
-def test_a_file_is_cut_below_who_has_it_open(mounted: Mounted) -> None:
+def test_truncation_is_visible_in_open_files(mounted: Mounted) -> None:
     """Truncation by name or by O_TRUNC is visible at once through every other descriptor."""
     path = mounted.root / "big.bin"
     with descriptor(path, os.O_RDWR) as one, descriptor(path, os.O_RDONLY) as two:
@@ -239,7 +239,7 @@ while not seen or seen[-1] != "end":
 """
 
 
-def test_changes_made_here_are_told_to_who_watches(mounted: Mounted) -> None:
+def test_inotify_reports_local_changes(mounted: Mounted) -> None:
     """inotify reports the operations of local programs in a folder as on a local disk."""
     with subprocess.Popen(
         [sys.executable, "-c", WATCHER, str(mounted.root)], stdout=subprocess.PIPE, text=True

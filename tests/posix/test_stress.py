@@ -28,7 +28,7 @@ def test_several_processes_at_once(mounted: Mounted) -> None:
 
     In the end the service has exactly what the folder shows.
     """
-    mounted.allow("sync.dispatcher: inode .* refused")  # a step that was overtaken is done anew
+    mounted.allow("sync.dispatcher: inode .* refused")  # an outdated step is done again
     folder = mounted.root / "work"
     folder.mkdir()
     assert stress(folder, processes=3, operations=300, seed=5) == []

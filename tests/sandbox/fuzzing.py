@@ -280,7 +280,7 @@ class Fuzzer:
         return '{"extensions": {"a": ' + "[" * depth + "]" * depth + "}}"
 
     def _upload(self) -> tuple[str, bytes]:
-        """Return a complete form with any name."""
+        """Return a complete form with a random name."""
         name = self._pick([*TEXTS, "a", "b"]).encode()
         pieces = [PARTS[0], FILE, b"content", b"\r\n--b\r\n", FILE_NAME, name, b"\r\n--b--\r\n"]
         return "multipart/form-data; boundary=b", b"".join(pieces)

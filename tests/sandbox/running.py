@@ -1,4 +1,4 @@
-"""Sandbox in a process of its own, and users who call it over TLS.
+"""Sandbox in a separate process, and users who call it over TLS.
 
 Knows nothing of zonedrive's client, and of the sandbox only what is published and its paths.
 """

@@ -25,7 +25,7 @@ def right(service: Service, user: str = ALICE) -> httpx.Response:
 
 
 def test_too_many_failures_block_a_user(start: Callable[..., Service]) -> None:
-    """Even the right password is refused until the block ends; other users are not affected."""
+    """The right password is refused, too, until the block ends; other users are not affected."""
     service = start(world(THREE))
     holder, known = service.person(), service.client()
     known.auth = httpx.BasicAuth(ALICE, PASSWORDS[ALICE])
@@ -50,7 +50,7 @@ def test_too_many_failures_block_a_user(start: Callable[..., Service]) -> None:
     assert "error" in service.tell({"unblock": ALICE})
 
 
-def test_a_success_in_between_starts_the_count_anew(start: Callable[..., Service]) -> None:
+def test_a_success_resets_the_count(start: Callable[..., Service]) -> None:
     """Only consecutive failures count."""
     service = start(world(THREE))
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_guesses_at_the_same_time_count_each(start: Callable[..., Service]) -> N
     assert refusal(right(service)) == (401, "TEMPORARY_BLOCKED")
 
 
-def test_nobody_learns_from_a_block_who_exists(start: Callable[..., Service]) -> None:
+def test_a_block_does_not_reveal_users(start: Callable[..., Service]) -> None:
     """An unknown name is blocked like a known one."""
     service = start(world(THREE))
     expected = [(401, "AUTHORIZATION_FAILED")] * 3 + [(401, "TEMPORARY_BLOCKED")]
@@ -153,7 +153,7 @@ def test_attempts_are_kept_with_where_they_came_from(start: Callable[..., Servic
 
 
 @pytest.mark.parametrize("value", [5, None, False, {"user": ALICE}])
-def test_the_commands_say_what_they_take(service: Service, value: object) -> None:
+def test_wrong_values_of_commands_are_errors(service: Service, value: object) -> None:
     """A wrong value gives an error answer, not a crash."""
     assert "error" in service.tell({"attempts": value})
     assert "error" in service.tell({"unblock": value})

@@ -82,7 +82,7 @@ def test_malformed_bodies(alice: Person, case: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_bodies_that_are_not_said_to_be_json(alice: Person, kind: str) -> None:
+def test_bodies_with_another_content_type(alice: Person, kind: str) -> None:
     """A JSON body must have the Content-Type application/json."""
     headers = {"Content-Type": kind}
     answer = alice.post("/api/groups", content=b'{"name": "x"}', headers=headers)
@@ -97,7 +97,7 @@ def test_unknown_fields_do_not_matter(alice: Person) -> None:
     alice.delete(f"/api/groups/{answer.json()['properties']['groupId']}")
 
 
-def test_what_is_not_published_is_said_to_be_missing(service: Service) -> None:
+def test_unpublished_operations_are_reported_as_missing(service: Service) -> None:
     """revalidate exists, but its form is not published."""
     answer = service.client().post("/api/access/revalidate", json={})
     assert refusal(answer) == (400, "NOT_SUPPORTED")
@@ -107,7 +107,7 @@ def test_what_is_not_published_is_said_to_be_missing(service: Service) -> None:
     "request_bytes",
     [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n", b"GET  HTTP/9\r\n\r\n"],
 )
-def test_what_is_no_http(service: Service, request_bytes: bytes) -> None:
+def test_bytes_that_are_not_http(service: Service, request_bytes: bytes) -> None:
     """Bytes that are not HTTP get the error body, too."""
     with service.connect() as connection:
         connection.sendall(request_bytes)

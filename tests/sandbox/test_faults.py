@@ -87,7 +87,7 @@ def test_a_stall_holds_the_answer_back(service: Service, zone: Zone, folder: str
 
 
 @pytest.mark.parametrize("order", [{"latency_ms": 3_600_000, "status": 503}, {"stall": 3600}])
-def test_clearing_lets_those_go_who_are_held_back(service: Service, order: dict[str, Any]) -> None:
+def test_clearing_releases_delayed_requests(service: Service, order: dict[str, Any]) -> None:
     """A request that would wait for an hour is answered normally."""
     service.tell({"stats": "reset"})
     service.fault(**order)
@@ -144,7 +144,7 @@ def test_a_download_is_cut(service: Service, zone: Zone, folder: str, after: int
     assert zone.content(file_id).content == content
 
 
-def test_only_what_is_longer_is_cut(service: Service, zone: Zone, folder: str) -> None:
+def test_only_longer_answers_are_cut(service: Service, zone: Zone, folder: str) -> None:
     """A single cut applies to the next answer that is longer than its limit."""
     file_id = zone.file("big", b"x" * 100_000, folder)["id"]
     service.fault(cut_after=50_000, times=1)
@@ -258,7 +258,7 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("order", WRONG)
-def test_an_order_that_cannot_be_is_refused(service: Service, alice: Person, order: Any) -> None:
+def test_an_invalid_fault_is_refused(service: Service, alice: Person, order: Any) -> None:
     """An invalid fault gives an error message and has no effect."""
     assert service.tell({"fault": order})["error"]
     assert alice.get("/api/zones").status_code == 200
@@ -305,7 +305,7 @@ def test_requests_and_bytes_are_counted(service: Service, zone: Zone, folder: st
     assert stats["bytes_out"] > 2000
 
 
-def test_a_reader_who_waits_costs_no_memory(service: Service, zone: Zone, folder: str) -> None:
+def test_a_slow_reader_takes_no_memory(service: Service, zone: Zone, folder: str) -> None:
     """Content that a client does not read is not read into memory."""
     file_id = zone.file("big", bytes(120 << 20), folder)["id"]
     before = memory_peak(service.ready["pid"])

@@ -38,7 +38,7 @@ def check(record: str, *answers: dict[str, Any]) -> None:
                 assert set(answer[name]) == fields, (record, name)
 
 
-def test_what_is_sent_has_the_fields_of_the_page(start: Callable[..., Service]) -> None:
+def test_sent_records_have_the_fields_of_the_page(start: Callable[..., Service]) -> None:
     """The page has the fields of each record that a running sandbox sends."""
     service = start(world(f"{PROVIDERS}\n{ERIN}"))
     alice, nobody = service.person(), service.client()
@@ -69,7 +69,7 @@ def test_what_is_sent_has_the_fields_of_the_page(start: Callable[..., Service]) 
     check("Error", alice.get(f"{zone.url}/files/none").json())
 
 
-def test_what_is_taken_has_the_fields_of_the_page() -> None:
+def test_accepted_bodies_have_the_fields_of_the_page() -> None:
     """The page has the fields of each body that the API accepts."""
     kinds: dict[str, type[msgspec.Struct]] = {
         "Logon wanted": LogonRequest,

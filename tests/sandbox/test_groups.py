@@ -127,7 +127,7 @@ def test_a_group_has_a_manager_from_the_start(bob: Person) -> None:
     assert others["properties"]["zoneActions"] == {"assignAccessRights": False}
 
 
-def test_changes_are_relative_unless_said_otherwise(alice: Person) -> None:
+def test_changes_are_relative_by_default(alice: Person) -> None:
     """Other members keep their access; with relative=false they lose it."""
     group = Group(alice, member(ALICE, "Manage"), member(BOB), member(CAROL))
     after = group.change(member(BOB, "Manage"), member(CAROL, "None"), member(DAVE))
@@ -135,7 +135,7 @@ def test_changes_are_relative_unless_said_otherwise(alice: Person) -> None:
     assert levels(group.change(member(ERIN), relative="true")).keys() == {ALICE, BOB, DAVE, ERIN}
     after = group.change(member(CAROL), member(DAVE, "None"), relative="false")
     assert levels(after) == {CAROL: "Access"}
-    # Nobody manages it now but the administrators.
+    # Only the administrators manage the group now.
     assert after["properties"]["administratorManaged"] is True
     assert levels(group.change(relative="false")) == {}
 

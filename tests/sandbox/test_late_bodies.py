@@ -21,7 +21,7 @@ class Late:
             f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             "Expect: 100-continue\r\n\r\n".encode()
         )
-        # It is said when the endpoint asks for the body.
+        # The flag is set when the endpoint asks for the body.
         assert self._connection.recv(1000).startswith(b"HTTP/1.1 100 ")
 
     def finish(self) -> tuple[int, str]:
@@ -47,7 +47,7 @@ def test_a_group_that_goes(alice: Person) -> None:
     assert late.finish() == (404, "ID_NOT_FOUND")
 
 
-def test_a_manager_who_is_none_any_more(service: Service, alice: Person) -> None:
+def test_a_former_manager(service: Service, alice: Person) -> None:
     """Permissions are checked when the change is made, not when the request begins."""
     erin = service.person("erin")
     group = erin.post("/api/groups", json={"name": "Handed over"}).json()["properties"]["groupId"]
@@ -58,7 +58,7 @@ def test_a_manager_who_is_none_any_more(service: Service, alice: Person) -> None
     alice.delete(f"/api/groups/{group}")
 
 
-def test_a_member_who_is_none_any_more(alice: Person, carol: Person) -> None:
+def test_a_former_member(alice: Person, carol: Person) -> None:
     """An upload is discarded if the access ends meanwhile."""
     zone = alice.zone("Alice alone")
     level = f"{zone.own}/members/{carol.id}"

@@ -21,7 +21,7 @@ def flow(service: Service, user: str, password: str | None = None, **more: Any) 
 
 
 def go_on(service: Service, first: httpx.Response, **more: Any) -> httpx.Response:
-    """Send a further request of the logon."""
+    """Send the next request of the logon."""
     body = {"logonSessionId": first.json()["sessionId"], **more}
     return service.client().post("/api/access/logon", json=body)
 
@@ -73,7 +73,7 @@ def test_a_password_first_then_a_code(start: Callable[..., Service]) -> None:
     assert refusal(ended) == (403, "ALREADY_LOGGED_ON")
 
 
-def test_a_failed_step_ends_the_flow_for_good(start: Callable[..., Service]) -> None:
+def test_a_failed_step_ends_the_flow(start: Callable[..., Service]) -> None:
     """After a 401 the flow cannot be continued, even with the right credentials."""
     service = start(world('otp = "TOTP"'))
     right = list(PASSWORDS[ALICE])
@@ -100,8 +100,8 @@ def test_a_failed_step_ends_the_flow_for_good(start: Callable[..., Service]) -> 
     assert refusal(flow(service, ALICE, "wrong")) == (401, "AUTHORIZATION_FAILED")
 
 
-def test_a_flow_goes_on_once(start: Callable[..., Service]) -> None:
-    """Of several simultaneous requests that continue a flow, one succeeds, and the code counts
+def test_a_flow_continues_once(start: Callable[..., Service]) -> None:
+    """One of several simultaneous requests that continue a flow succeeds, and the code counts
     once."""
     service = start(world('otp = "HOTP"'))
     pending = flow(service, ALICE, PASSWORDS[ALICE])
@@ -176,7 +176,7 @@ def test_a_code_comes_by_mail(start: Callable[..., Service]) -> None:
     assert refusal(again) == (401, "AUTHORIZATION_FAILED")
 
 
-def test_who_has_no_secret_is_mailed_no_code(start: Callable[..., Service]) -> None:
+def test_a_user_without_a_secret_gets_no_code(start: Callable[..., Service]) -> None:
     """With ServiceMail a user without `otp_secret` gets no code.
 
     The user cannot log on if a code is required, and the answer is the same as for a wrong code.

@@ -146,7 +146,7 @@ def test_a_taken_name_stops_a_restore(zone: Zone, folder: str) -> None:
     assert sorted(zone.names(folder)) == ["a", "b"]
 
 
-def test_removing_for_good_needs_a_deletion_first(zone: Zone, folder: str) -> None:
+def test_purging_needs_a_deletion_first(zone: Zone, folder: str) -> None:
     """An entry that is not deleted gives 409; a deleted one is purged with versions and content."""
     inner = zone.folder("inner", folder)
     file = zone.file("a", b"content", inner)
@@ -163,7 +163,7 @@ def test_removing_for_good_needs_a_deletion_first(zone: Zone, folder: str) -> No
     assert list(data.rglob(blob)) == []
 
 
-def test_everybody_learns_their_own_levels(zone: Zone, alice: Person, bob: Person) -> None:
+def test_users_see_their_own_levels(zone: Zone, alice: Person, bob: Person) -> None:
     """The levels are those in each zone that the user sees, also through a group."""
 
     def levels(person: Person) -> dict[str, str]:

@@ -48,15 +48,15 @@ def attempt(data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def one_line(result: "subprocess.CompletedProcess[str]") -> str:
-    """Return the single line of a failed start; the exit code must be 1."""
-    assert result.returncode == 1
+def one_line(result: "subprocess.CompletedProcess[str]", code: int = 1) -> str:
+    """Return the single line of a failed start, which must have this exit code."""
+    assert result.returncode == code
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     return line
 
 
-def test_the_ready_file_says_where(service: Service) -> None:
+def test_the_content_of_the_ready_file(service: Service) -> None:
     """The ready file has base URL, CA certificate, control socket and pid, once all of them
     work."""
     assert set(service.ready) == {"base_url", "ca_file", "control", "pid"}
@@ -148,7 +148,7 @@ def test_a_restart_keeps_everything(start: Start, number: int) -> None:
     assert service.client(Authorization=f"Bearer {token}").get("/api/zones").status_code == 200
 
 
-def test_a_folder_of_the_first_version_goes_on(start: Start) -> None:
+def test_a_folder_of_the_first_version_is_served(start: Start) -> None:
     """Data from before logs and shares existed are served, and get logs and shares from now on."""
     service = start(world())
     zone = service.person().zone()
@@ -226,13 +226,13 @@ def test_one_sandbox_for_one_folder(service: Service) -> None:
     assert service.person().zones()
 
 
-def test_a_taken_port_is_said(service: Service, place: Path) -> None:
+def test_a_port_in_use_is_reported(service: Service, place: Path) -> None:
     """If an explicitly given port is taken, the start fails instead of using another port."""
     line = one_line(attempt(place / "data", "--port", str(service.port)))
     assert f"port {service.port}" in line
 
 
-def test_a_remembered_port_that_is_taken_gives_way(start: Start) -> None:
+def test_a_remembered_port_in_use_is_replaced(start: Start) -> None:
     """With port 0 a restart prefers its old port, but takes another one if necessary."""
     service = start(world())
     old = service.port
@@ -253,8 +253,8 @@ def test_a_remembered_port_that_is_taken_gives_way(start: Start) -> None:
     ],
 )
 def test_a_mistake_at_the_start_is_one_line(place: Path, more: list[str], said: str) -> None:
-    """The line names the mistake; the exit code is 1."""
-    assert said in one_line(attempt(place / "data", *more))
+    """The line names the mistake; the exit code is 2 for the world file, else 1."""
+    assert said in one_line(attempt(place / "data", *more), 2 if "--world" in more else 1)
 
 
 def test_an_unusable_folder_is_one_line(place: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_mistake_in_the_world_is_one_line(place: Path, text: str, said: str) -
     """The line names file and place; after a correction, the same folder works."""
     file = place / "world.toml"
     file.write_text(text)
-    line = one_line(attempt(place / "data", "--world", str(file)))
+    line = one_line(attempt(place / "data", "--world", str(file)), 2)
     assert str(file) in line
     assert said in line
 
@@ -340,7 +340,7 @@ def test_content_of_the_world_is_copied_in(start: Start, place: Path) -> None:
     assert inner["run.sh"]["attributes"]["executable"] is True
 
 
-def test_content_that_cannot_be_copied_is_said(place: Path) -> None:
+def test_content_that_cannot_be_copied_is_an_error(place: Path) -> None:
     """A pipe in the folder prevents the start; without it the same start works."""
     (place / "docs").mkdir()
     os.mkfifo(place / "docs" / "pipe")

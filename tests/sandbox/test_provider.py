@@ -96,7 +96,7 @@ def test_a_sign_on_leads_to_one_session(
     assert refusal(again) == (401, "AUTHORIZATION_FAILED")
 
 
-def test_what_came_back_is_for_this_organization(provided: Service) -> None:
+def test_a_token_of_another_organization_is_refused(provided: Service) -> None:
     """A token that is sent for another organization logs no user on."""
     client = provided.client()
     fields = brought_back(sign_on(client, address(client)))
@@ -105,7 +105,7 @@ def test_what_came_back_is_for_this_organization(provided: Service) -> None:
 
 
 def test_the_page_asks_for_a_real_password(provided: Service) -> None:
-    """After a wrong password the form is shown again; five end the visit with an error."""
+    """After a wrong password the form is shown again; after five, the visit ends with an error."""
     client = provided.client()
     uri = address(client)
     for user, password in [(ALICE, "wrong"), ("<nobody>", "x"), (BOB, PASSWORDS[ALICE]), ("", "")]:
@@ -164,7 +164,7 @@ def test_an_address_is_good_for_one_sign_on(provided: Service) -> None:
         "http://127.0.0.1/\r\nX: y", "http://[::1", "http://127.0.0.1:99999999/",
     ],
 )  # fmt: skip
-def test_nobody_is_led_astray(provided: Service, redirect: str) -> None:
+def test_invalid_return_addresses_are_refused(provided: Service, redirect: str) -> None:
     """Answers are sent only to the caller's own machine or over HTTPS."""
     client = provided.client()
     for path in QUERIES:
@@ -186,7 +186,7 @@ def test_ways_back_that_are_allowed(provided: Service, redirect: str) -> None:
     assert address(provided.client(), redirectURI=redirect)
 
 
-def test_what_a_sign_on_address_needs(provided: Service) -> None:
+def test_parameters_of_a_sign_on_address(provided: Service) -> None:
     """Every parameter, an existing provider, and this organization (by name or domain) are
     required."""
     client = provided.client()
@@ -225,7 +225,7 @@ def test_large_forms_are_refused(provided: Service) -> None:
     assert refusal(many) == (400, "ILLEGAL_ARGUMENT")
 
 
-def test_without_a_provider_nobody_signs_on_in_a_browser(service: Service) -> None:
+def test_without_a_provider_there_is_no_sign_on(service: Service) -> None:
     """Without a provider in the world file, a request for one is refused."""
     client = service.client()
     for path in QUERIES:
@@ -233,7 +233,7 @@ def test_without_a_provider_nobody_signs_on_in_a_browser(service: Service) -> No
 
 
 def test_some_users_sign_on_at_a_provider_only(start: Start) -> None:
-    """Such a logon is answered with an address, which accepts one return address, once."""
+    """The logon of such a user is answered with an address that accepts one return address."""
     service = start(world(IDENTITY + f'idp_users = ["{BOB}"]\n'))
     client = service.client()
     needs = client.get("/api/access/authorizationrequirements").json()
@@ -254,7 +254,7 @@ def test_some_users_sign_on_at_a_provider_only(start: Start) -> None:
     assert client.post("/api/access/logon", json=fields).json()["userId"] == {"name": BOB}
 
 
-def test_an_organization_can_want_a_provider_of_everybody(start: Start) -> None:
+def test_an_organization_can_require_a_provider(start: Start) -> None:
     """If the organization requires a provider, passwords are not requested and do not work."""
     service = start(world(IDENTITY + "idp_required = true\n"))
     client = service.client()
@@ -263,5 +263,5 @@ def test_an_organization_can_want_a_provider_of_everybody(start: Start) -> None:
     assert needs["idpName"] == "corp"
     answer = logon(client, ALICE, PASSWORDS[ALICE]).json()
     assert (answer["logonOK"], urlsplit(answer["idpURI"]).scheme) == (False, "https")
-    assert sign_on(client, answer["idpURI"]).status_code == 200  # nobody waits for it, it says
+    assert sign_on(client, answer["idpURI"]).status_code == 200  # no program waits for the change
     assert "Nobody waits" in sign_on(client, logon(client, ALICE, "x").json()["idpURI"]).text

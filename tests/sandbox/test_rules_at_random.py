@@ -178,7 +178,7 @@ class Organization:
         members = [{"memberId": user, "accessLevel": "Access"} for user in users]
         answer = self.alice.post("/api/groups", json={"name": name, "members": members})
         assert answer.status_code == 201, answer.text
-        # Nobody was named to manage it, so its maker does.
+        # No manager was given, so the creator manages the group.
         self.model.members[answer.json()["properties"]["groupId"]] = {*users, ALICE}
 
     def change(self, group: str, wanted: list[str], into: bool, relative: bool) -> None:

@@ -30,8 +30,8 @@ def test_a_scope_without_content_is_the_user(service: Service, alice: Person) ->
     assert limited(service, alice).zones() == alice.zones()
 
 
-def test_clients_name_who_may_use_it(service: Service, alice: Person) -> None:
-    """With a scope for another client only, nothing is allowed except the logoff."""
+def test_a_scope_for_another_client(service: Service, alice: Person) -> None:
+    """A token whose scope is only for another client allows nothing but the logoff."""
     named = limited(service, alice, clients=["Desktop", "ServiceSSI"])
     assert named.get("/api/zones").status_code == 200
     other = limited(service, alice, clients=["Desktop"])
@@ -60,7 +60,7 @@ def test_scim_reaches_users_and_groups_only(service: Service, alice: Person) -> 
 
 
 def test_a_permission_opens_its_action_alone(service: Service, alice: Person) -> None:
-    """Each endpoint needs its own permission: all others are not enough, and this one is."""
+    """The permission of an endpoint is sufficient, and all other permissions together are not."""
     for method, path, _endpoint, resource, action in GUARDED:
         others = {name: name != action for name in ACTIONS if name != "all"}
         for permissions, forbidden in [
@@ -74,7 +74,7 @@ def test_a_permission_opens_its_action_alone(service: Service, alice: Person) ->
 
 
 def test_permissions_never_exceed_the_user(service: Service, bob: Person, zone: Zone) -> None:
-    """Whatever a scope allows, the user's own level also limits."""
+    """The user's own level also limits what a scope allows."""
     every = {name: {"all": True} for name in ("zones", "files", "groups", "users", "log")}
     mighty = limited(service, bob, permissions=every)
     path = f"{zone.own}/members/erin@acme.example"
@@ -102,7 +102,7 @@ def test_a_limitation_to_zones(service: Service, alice: Person, zone: Zone) -> N
 
 
 def test_a_limitation_to_entries(service: Service, alice: Person, zone: Zone, folder: str) -> None:
-    """Only the entries and everything below them can be read; no change is possible."""
+    """The given entries and everything below them can be read; no change is possible."""
     file, outside = zone.file("in", b"1", folder), zone.file("out", b"2")
     reader = zone.by(limited(service, alice, limitations={"entries": [folder]}))
     assert reader.names(folder) == ["in"]
@@ -118,7 +118,7 @@ def test_a_limitation_to_entries(service: Service, alice: Person, zone: Zone, fo
 @pytest.mark.parametrize(
     "limitations", [{"until": 5}, {"zones": "all"}, {"entries": [5]}, {"zones": None}]
 )
-def test_a_limit_that_nobody_understands_is_refused(
+def test_an_unknown_limitation_is_refused(
     service: Service, alice: Person, limitations: dict[str, Any]
 ) -> None:
     """An unknown limitation must not be accepted as if it were enforced."""
@@ -128,7 +128,7 @@ def test_a_limit_that_nobody_understands_is_refused(
 
 
 @pytest.mark.parametrize("depth", [18, 19, 500, 972, 5000])
-def test_a_scope_nested_without_end_is_refused(service: Service, alice: Person, depth: int) -> None:
+def test_a_deeply_nested_scope_is_refused(service: Service, alice: Person, depth: int) -> None:
     """Every accepted scope can also be listed."""
     values = "[" * depth + "]" * depth
     scope = '{"extensions": {"a": ' + values + "}}"

@@ -22,7 +22,7 @@ def bearer(service: Service, token: str) -> Person:
 
 
 def test_a_token_is_shown_once_and_works_like_a_session(service: Service, alice: Person) -> None:
-    """Only the creation's answer has the secret, which gives access to the same zones."""
+    """The secret is only in the answer to the creation, and gives access to the same zones."""
     before = time.time() * 1000
     answer = create(alice)
     assert answer.status_code == 201
@@ -96,7 +96,7 @@ def test_a_scim_token_manages_users_and_sees_no_zone(service: Service, alice: Pe
 
 
 @pytest.mark.parametrize("made_by_scim", [True, False])
-def test_what_scim_manages_is_the_administrators(
+def test_groups_changed_through_scim_belong_to_administrators(
     service: Service, alice: Person, bob: Person, made_by_scim: bool
 ) -> None:
     """A group that is created or changed through SCIM has no manager of its own any more."""
@@ -171,7 +171,7 @@ def test_a_token_ends_with_the_password_it_was_made_with(service: Service) -> No
 
 
 def test_a_revoked_token_has_expired(service: Service, alice: Person, bob: Person) -> None:
-    """Only its own user can revoke a token; it ends at once and stays in the list as expired."""
+    """A token can be revoked by its own user; it ends at once and stays in the list as expired."""
     made = create(alice, tokenName="to be revoked").json()
     holder = bearer(service, made["token"])
     path = f"/api/sandbox/tokens/{made['id']}"

@@ -92,7 +92,7 @@ def test_impossible_names_are_refused(zone: Zone, folder: str, name: bytes) -> N
 
 
 @pytest.mark.parametrize("name", ["..", ".", "bell\x07", "line\nbreak", "n" * 3000, " ", "a\\b"])
-def test_odd_names_are_taken(zone: Zone, folder: str, name: str) -> None:
+def test_unusual_names_are_accepted(zone: Zone, folder: str, name: str) -> None:
     """Unusual names are accepted, because clients must handle them."""
     assert send(zone, folder, form(("file", b""), ("fileName", name.encode()))).status_code == 200
     assert zone.names(folder) == [name]
@@ -166,7 +166,7 @@ def test_an_upload_into_nowhere_is_refused(zone: Zone) -> None:
     assert zone.person.get("/api/zones").status_code == 200
 
 
-def test_a_full_disk_is_said(start: Callable[..., Service]) -> None:
+def test_a_full_disk_is_reported(start: Callable[..., Service]) -> None:
     """An upload that does not fit is refused with IO_EXCEPTION, and leaves no data."""
     service = start(world())
     zone = service.person().zone()

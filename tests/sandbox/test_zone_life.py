@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.running import Person, Service, Zone, refusal
+from tests.sandbox.running import PASSWORDS, Person, Service, Zone, refusal
 from tests.sandbox.test_own_paths import entry_url
 
 
@@ -17,7 +17,7 @@ def log(zone: Zone, **query: Any) -> list[dict[str, Any]]:
     return messages
 
 
-def test_everything_that_happens_stands_in_the_log(zone: Zone, folder: str) -> None:
+def test_every_change_is_in_the_log(zone: Zone, folder: str) -> None:
     """Each change gives one message with user, time, kind, entry and a sentence."""
     file = zone.file("a.txt", b"1", folder)
     zone.file("a.txt", b"2", folder)
@@ -151,7 +151,7 @@ def test_attributes_are_set_and_enforced(zone: Zone, folder: str, bob: Person) -
     assert refusal(wrong) == (400, "ILLEGAL_ARGUMENT")
 
 
-def test_a_share_key_gives_a_token_that_reads_what_was_shared(
+def test_a_share_key_gives_access_to_the_shared_entry(
     service: Service, zone: Zone, folder: str
 ) -> None:
     """A user without an account can read the shared folder and its content, and nothing else."""
@@ -195,7 +195,7 @@ def test_the_end_of_a_share(service: Service, zone: Zone, folder: str, carol: Pe
     assert [one["event"] for one in log(zone, pageSize=3)] == ["Unshared", "Shared", "Shared"]
 
 
-def test_a_link_leads_to_what_was_shared(service: Service, zone: Zone, folder: str) -> None:
+def test_a_link_leads_to_the_shared_entry(service: Service, zone: Zone, folder: str) -> None:
     """Without a logon the page leads to every file below, and to nothing beside."""
     name = "<b>Grüße<b> & co.txt"
     file, outside = zone.file(name, b"shared", folder), zone.file("secret", b"")
@@ -221,6 +221,32 @@ def test_a_link_leads_to_what_was_shared(service: Service, zone: Zone, folder: s
     assert "Grüße" not in nobody.get(link).text
 
 
+def test_a_page_for_members_asks_for_the_password(
+    service: Service, alice: Person, zone: Zone, folder: str, carol: Person
+) -> None:
+    """A browser is told to ask; a member sees the folder and the file, and nobody else does."""
+    file, secret = zone.file("<b>.txt", b"for members", folder), zone.file("secret", b"", folder)
+    zone.person.put(entry_url(zone, secret["id"]) + "/attributes", json={"readProtected": True})
+    pages = f"/api/sandbox/pages/{zone.record['id']}"
+    browser = service.client()
+    asked = browser.get(f"{pages}/{folder}")
+    assert refusal(asked) == (401, "AUTHORIZATION_FAILED")
+    assert asked.headers["WWW-Authenticate"].startswith("Basic ")
+    browser.auth = (zone.person.id, PASSWORDS[zone.person.id])
+    page = browser.get(f"{pages}/{folder}")
+    assert f'href="{pages}/{file["id"]}"' in page.text and "secret" not in page.text
+    assert "&lt;b&gt;.txt" in page.text and "<b>" not in page.text
+    assert f'href="{pages}/content/{file["id"]}"' in browser.get(f"{pages}/{file['id']}").text
+    found = browser.get(f"{pages}/content/{file['id']}")
+    assert found.content == b"for members"
+    assert found.headers["Content-Disposition"].startswith("attachment; ")
+    assert refusal(browser.get(f"{pages}/{secret['id']}")) == (403, "NOT_ALLOWED")
+    assert refusal(browser.get(f"{pages}/content/{secret['id']}")) == (403, "NOT_ALLOWED")
+    closed = alice.zone("Alice alone")
+    answer = carol.get(f"/api/sandbox/pages/{closed.record['id']}/{closed.root}")
+    assert refusal(answer) == (403, "INVALID_ACCESS")
+
+
 def test_sharing_needs_the_zones_leave(alice: Person, carol: Person, zone: Zone) -> None:
     """A zone that forbids sharing, a level that is too low, and unknown keys are refused."""
     closed = alice.zone("Alice alone")
@@ -230,7 +256,7 @@ def test_sharing_needs_the_zones_leave(alice: Person, carol: Person, zone: Zone)
     assert refusal(alice.post("/share/made-up/token")) == (404, "NOT_FOUND")
 
 
-def test_a_share_is_worth_what_its_maker_may_do(
+def test_a_share_has_the_rights_of_its_creator(
     service: Service, alice: Person, zone: Zone, folder: str
 ) -> None:
     """If the sharing user loses the zone, the holder of the key loses access, too."""

@@ -45,7 +45,7 @@ def test_the_size_of_a_zone_is_real(alice: Person, zone: Zone, folder: str) -> N
     assert alice.zones()["Project X"]["currentSize"] == before
 
 
-def test_one_sees_the_zones_one_is_in(service: Service, alice: Person, bob: Person) -> None:
+def test_only_the_users_zones_are_listed(service: Service, alice: Person, bob: Person) -> None:
     """Other zones are not listed, even for administrators; closed zones are, as closed."""
     assert alice.zones().keys() == {"Project X", "Closed", "Alice alone"}
     assert bob.zones().keys() == {"Project X", "Closed"}
@@ -53,9 +53,8 @@ def test_one_sees_the_zones_one_is_in(service: Service, alice: Person, bob: Pers
     assert bob.zones()["Closed"]["ssiAccessible"] is False
 
 
-def test_a_closed_zone_shows_nothing_inside(alice: Person) -> None:
-    """Even the manager of a closed zone gets no listing, no metadata and no upload over this
-    API."""
+def test_a_closed_zone_is_not_accessible(alice: Person) -> None:
+    """The manager of a closed zone gets no listing, metadata or upload over this API, either."""
     closed = alice.zone("Closed")
     for path in (f"/folder/{closed.root}", f"/files/{closed.root}"):
         assert refusal(alice.get(closed.url + path)) == (403, "INVALID_ACCESS")
@@ -125,7 +124,7 @@ def test_a_folder_is_an_entry_too(zone: Zone, folder: str) -> None:
     assert (inner["folder"], inner["parentId"], inner["size"]) == (True, zone.root, 0)
 
 
-def test_what_is_not_there_is_404(alice: Person, zone: Zone, folder: str) -> None:
+def test_unknown_ids_are_404(alice: Person, zone: Zone, folder: str) -> None:
     """Unknown ids, and ids of another zone, give 404."""
     entry = zone.file("a", b"", folder)
     other = alice.zone("Alice alone")
@@ -173,7 +172,7 @@ def test_the_level_modify_does_all_but_purge(zone: Zone, folder: str, bob: Perso
     assert bob.post(own + "/restore").status_code == 200
 
 
-def test_protected_entries_are_left_alone(service: Service, zone: Zone, folder: str) -> None:
+def test_protection_is_enforced(service: Service, zone: Zone, folder: str) -> None:
     """Read-protected content is not sent; write-protected entries are not changed."""
     name = zone.person.get(f"{zone.url}/files/{folder}").json()["name"]
     entry = zone.file("a", b"1", folder)

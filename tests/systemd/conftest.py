@@ -7,7 +7,7 @@ import pytest
 
 from tests.harness.deployment import Deployment, RemoteZone
 from tests.harness.waiting import eventually
-from tests.systemd.house import HOME, SECONDS, Ended, House, house
+from tests.systemd.systemd_machine import HOME, SECONDS, Ended, SystemdMachine, running_machine
 
 # Quick where waiting would prove nothing; all else as it is installed.
 DROP_IN = """
@@ -23,8 +23,8 @@ StandardError=append:%h/%i.log
 class Unit:
     """Unit `zonedrive@NAME.service` of the machine's user."""
 
-    def __init__(self, home: House, account: str, zone: str) -> None:
-        self.house, self.account = home, account
+    def __init__(self, machine: SystemdMachine, account: str, zone: str) -> None:
+        self.machine, self.account = machine, account
         self.name = f"zonedrive@{account}.service"
         self.mountpoint = f"{HOME}/Zones/{account}"
         self.folder = f"{self.mountpoint}/{zone}"
@@ -32,28 +32,28 @@ class Unit:
     def settings(self, text: str) -> None:
         """Write settings as `systemctl --user edit` does."""
         place = f"{HOME}/.config/systemd/user/{self.name}.d/override.conf"
-        self.house.write(place, text)
+        self.machine.write(place, text)
         self.done("daemon-reload")
 
     def systemctl(self, verb: str, *options: str) -> Ended:
         """Run a verb for this unit, without a check of the result."""
-        return self.house.systemctl(*options, verb, self.name)
+        return self.machine.systemctl(*options, verb, self.name)
 
     def start(self) -> None:
         """Start the unit, and list its folder."""
         self.done("start")
-        assert self.house.read(f"{self.folder}/notes.txt")
+        assert self.machine.read(f"{self.folder}/notes.txt")
 
     def said(self) -> str:
         """Return the output of daemon and stop so far, which the journal would have."""
-        ended = self.house.person("cat", f"{HOME}/{self.account}.log")
+        ended = self.machine.person("cat", f"{HOME}/{self.account}.log")
         return ended.stdout
 
     def done(self, verb: str, *options: str) -> str:
         """Run a verb for this unit, or for the manager, which must succeed."""
         unit = () if verb == "daemon-reload" else (self.name,)
-        ended = self.house.systemctl(*options, verb, *unit)
-        assert ended.returncode == 0, (verb, ended.stderr, self.house.log()[-3000:])
+        ended = self.machine.systemctl(*options, verb, *unit)
+        assert ended.returncode == 0, (verb, ended.stderr, self.machine.log()[-3000:])
         return ended.stdout
 
     def show(self, what: str) -> str:
@@ -71,17 +71,17 @@ class Unit:
 
     def status(self) -> dict[str, object]:
         """Return the output of `zonedrive status --json`."""
-        said = self.house.done("zonedrive", "status", "--account", self.account, "--json")
+        said = self.machine.done("zonedrive", "status", "--account", self.account, "--json")
         found: dict[str, object] = json.loads(said)
         return found
 
     def sync(self) -> None:
         """Wait until everything is on the service."""
-        self.house.done("zonedrive", "sync", self.mountpoint, "--timeout", "30")
+        self.machine.done("zonedrive", "sync", self.mountpoint, "--timeout", "30")
 
     def is_mounted(self) -> bool:
         """Return True if the kernel has a mount there, dead or alive."""
-        return f" {self.mountpoint} fuse" in self.house.read("/proc/mounts")
+        return f" {self.mountpoint} fuse" in self.machine.read("/proc/mounts")
 
     def wait_line(self, *parts: str) -> None:
         """Return when the line of `systemctl status` has these parts."""
@@ -105,8 +105,8 @@ class Unit:
 
 
 @pytest.fixture(scope="session")
-def _houses() -> Iterator[House]:
-    with house() as made:
+def _machine() -> Iterator[SystemdMachine]:
+    with running_machine() as made:
         yield made
 
 
@@ -118,15 +118,15 @@ def zone_there(deployment: Deployment, zone: str) -> RemoteZone:
 
 @pytest.fixture
 def unit(
-    _houses: House, deployment: Deployment, zone: str, request: pytest.FixtureRequest
+    _machine: SystemdMachine, deployment: Deployment, zone: str, request: pytest.FixtureRequest
 ) -> Iterator[Unit]:
     """Yield Alice's unit with its own account, logged on, not started."""
     account = zone.lower().replace(" ", "-")
-    made = Unit(_houses, account, zone)
+    made = Unit(_machine, account, zone)
     made.settings(DROP_IN)
     if "no_logon" not in request.keywords:
-        _houses.log_on(deployment, account)
+        _machine.log_on(deployment, account)
     yield made
     deployment.heal()
-    _houses.systemctl("disable", "--now", made.name)
-    _houses.person("fusermount3", "-uzq", made.mountpoint)
+    _machine.systemctl("disable", "--now", made.name)
+    _machine.person("fusermount3", "-uzq", made.mountpoint)

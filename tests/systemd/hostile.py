@@ -108,7 +108,7 @@ def inject(descriptor: int) -> bool:
 
 
 def read(descriptor: int) -> str:
-    """Return what can be read without waiting."""
+    """Return the data that can be read without waiting."""
     os.set_blocking(descriptor, False)
     return (attempt(lambda: os.read(descriptor, 4096)) or b"").decode()
 
@@ -132,7 +132,7 @@ def key(keyctl: int) -> str:
 
 
 def stay_behind() -> int:
-    """Leave a process that keeps all descriptors open for ever; return its pid."""
+    """Leave a process that keeps all descriptors open; return its pid."""
     reading, writing = os.pipe()
     if os.fork() == 0:
         os.setsid()

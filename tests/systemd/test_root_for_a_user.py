@@ -16,7 +16,7 @@ import zonedrive
 from tests.harness.deployment import Deployment
 from tests.harness.waiting import eventually
 from tests.systemd import hostile
-from tests.systemd.house import HOME, ROOT, SECONDS, UID, House
+from tests.systemd.systemd_machine import HOME, ROOT, SECONDS, UID, SystemdMachine
 
 CREW = 4712  # another group of the user
 SHARED = "/srv/shared"  # the user's, and where root happens to be
@@ -56,9 +56,9 @@ def keyctl() -> int:
 class Shell:
     """Shell of root at a terminal, with secrets of root."""
 
-    def __init__(self, home: House) -> None:
-        self.house = home
-        self.terminal = home.terminal_of_root(
+    def __init__(self, machine: SystemdMachine) -> None:
+        self.machine = machine
+        self.terminal = machine.terminal_of_root(
             PYTHON, "-Ic", SESSION, str(keyctl()), PYTHONPATH=SHARED, TOKEN="of root",
         )  # fmt: skip
         self.terminal.until("# ")
@@ -74,8 +74,8 @@ class Shell:
         return int(found[1])
 
     def report(self) -> str:
-        """Return what the user's code has written so far."""
-        return self.house.root("cat", str(hostile.REPORT)).stdout
+        """Return the report that the user's code has written so far."""
+        return self.machine.root("cat", str(hostile.REPORT)).stdout
 
     def stolen(self) -> dict[str, Any]:
         """Return the report of the user's code, once it exists."""
@@ -89,44 +89,44 @@ class Shell:
     def end_process(self) -> None:
         """Kill the process that the user's code reported."""
         if report := self.report():
-            self.house.root("kill", "-KILL", str(json.loads(report)["pid"]))
+            self.machine.root("kill", "-KILL", str(json.loads(report)["pid"]))
 
     def without_hook(self) -> None:
         """Restore the original command."""
-        self.house.root("sh", "-c", "cd /usr/local/bin; [ ! -e kept ] || mv kept zonedrive")
+        self.machine.root("sh", "-c", "cd /usr/local/bin; [ ! -e kept ] || mv kept zonedrive")
 
     def has(self, path: str) -> bool:
         """Return True if the file exists."""
-        return self.house.root("test", "-e", path).returncode == 0
+        return self.machine.root("test", "-e", path).returncode == 0
 
 
 @pytest.fixture
-def shell(_houses: House) -> Iterator[Shell]:
+def shell(_machine: SystemdMachine) -> Iterator[Shell]:
     """Yield a shell of root in a folder of the user, whose Python runs hostile code."""
-    site = _houses.done(PYTHON, "-m", "site", "--user-site").strip()
-    _houses.write(f"{site}/usercustomize.py", Path(hostile.__file__).read_text())
+    site = _machine.done(PYTHON, "-m", "site", "--user-site").strip()
+    _machine.write(f"{site}/usercustomize.py", Path(hostile.__file__).read_text())
     setup = f"""
         grep -q crew /etc/group || echo crew:x:{CREW}:person >>/etc/group
         umask 022; cd /usr/local/bin; mv zonedrive kept; cat >zonedrive; chmod 755 zonedrive
         mkdir -p /root; install -d -o {UID} {SHARED} {HOME}/Work
         (umask 077; echo secret >/root/secret); rm -f /root/injected /root/typed {hostile.REPORT}
     """
-    _houses.root("sh", "-euc", setup, text=COMMAND)
+    _machine.root("sh", "-euc", setup, text=COMMAND)
     for name in PLANTED:
-        _houses.write(f"{SHARED}/{name}.py", PLANT)
-    made = Shell(_houses)
+        _machine.write(f"{SHARED}/{name}.py", PLANT)
+    made = Shell(_machine)
     yield made
     made.end_process()
     made.type("exit")
     made.terminal.end()
-    _houses.root("rm", "-rf", site, SHARED, str(hostile.MODE))
+    _machine.root("rm", "-rf", site, SHARED, str(hostile.MODE))
     made.without_hook()
 
 
-def test_a_user_gets_nothing_of_root_who_mounts_for_them(shell: Shell) -> None:
+def test_a_user_gets_nothing_of_root(shell: Shell) -> None:
     """The user gets no terminal, keystroke, file, folder, variable, key or group; errors are
     readable."""
-    shell.house.write(str(hostile.MODE), f"steal {keyctl()}")
+    shell.machine.write(str(hostile.MODE), f"steal {keyctl()}")
     shell.type(f"cd {SHARED}; exec 9</root/secret; umask 0")
     # The second line waits in the terminal while the first one runs.
     attack = f"{MOUNT} {NOWHERE} {HOME}/Work; echo code=$?."
@@ -173,7 +173,7 @@ def test_a_user_gets_nothing_of_root_who_mounts_for_them(shell: Shell) -> None:
 
 def test_the_output_of_the_user_is_plain_and_short_at_roots_terminal(shell: Shell) -> None:
     """Output has no control characters and a limited size; zonedrive's own line is the last."""
-    shell.house.write(str(hostile.MODE), f"steal {keyctl()}")
+    shell.machine.write(str(hostile.MODE), f"steal {keyctl()}")
     shell.type(f"{MOUNT} {NOWHERE} {HOME}/Work; echo code=$?.")
     assert shell.code() == 1
     shown = shell.terminal.shown
@@ -186,7 +186,7 @@ def test_the_output_of_the_user_is_plain_and_short_at_roots_terminal(shell: Shel
 @pytest.mark.parametrize("mode", ["polite", "stubborn"])
 def test_ctrl_c_of_root_ends_a_mount_for_a_user(shell: Shell, mode: str) -> None:
     """Ctrl-C works even if the user's process ignores signals."""
-    shell.house.write(str(hostile.MODE), f"{mode} 0")
+    shell.machine.write(str(hostile.MODE), f"{mode} 0")
     shell.type(f"{MOUNT} {NOWHERE} {HOME}/Work")
     pid = shell.stolen()["pid"]
     shell.terminal.press("\x03")
@@ -197,14 +197,14 @@ def test_ctrl_c_of_root_ends_a_mount_for_a_user(shell: Shell, mode: str) -> None
 
 def test_a_mount_for_a_user_that_hangs_is_killed(shell: Shell) -> None:
     """A user's process that never ends delays root, or the boot, only for a limited time."""
-    shell.house.write(str(hostile.MODE), "stubborn 0")
+    shell.machine.write(str(hostile.MODE), "stubborn 0")
     impatient = (
         "import runpy, sys; helper = runpy.run_path(sys.argv[1]);"
         "helper['follow'].__globals__['SECONDS'] = 1;"
         "sys.exit(helper['main'](sys.argv[2:]))"
     )
     helper = ["/sbin/mount.fuse.zonedrive", NOWHERE, f"{HOME}/Work", "-o", "setuid=person"]
-    ended = shell.house.root(PYTHON, "-ISc", impatient, *helper)
+    ended = shell.machine.root(PYTHON, "-ISc", impatient, *helper)
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
     assert "did not come to an end within" in ended.stderr
     assert shell.has(f"/proc/{shell.stolen()['pid']}") is False
@@ -215,15 +215,15 @@ def test_the_daemon_of_the_user_holds_nothing_of_roots_terminal(
 ) -> None:
     """A real mount from a terminal works, and its daemon has no descriptor of the terminal."""
     shell.without_hook()
-    shell.house.log_on(deployment, "terminal")
+    shell.machine.log_on(deployment, "terminal")
     options = f"{MOUNT},account=terminal"
     shell.type(f"{options} {deployment.base_url} {HOME}/Work; echo code=$?.")
     assert shell.code() == 0, shell.terminal.shown
-    assert shell.house.read(f"{HOME}/Work/{zone}/notes.txt")
-    lock = shell.house.read(f"{HOME}/.local/state/zonedrive/terminal/daemon.lock")
+    assert shell.machine.read(f"{HOME}/Work/{zone}/notes.txt")
+    lock = shell.machine.read(f"{HOME}/.local/state/zonedrive/terminal/daemon.lock")
     pid = json.loads(lock)["pid"]
-    assert shell.house.root("stat", "-c", "%U", f"/proc/{pid}").stdout == "person\n"
-    open_files = shell.house.root("sh", "-c", f"readlink /proc/{pid}/fd/*").stdout.split()
+    assert shell.machine.root("stat", "-c", "%U", f"/proc/{pid}").stdout == "person\n"
+    open_files = shell.machine.root("sh", "-c", f"readlink /proc/{pid}/fd/*").stdout.split()
     assert open_files[0] == "/dev/null"
     assert not [path for path in open_files if "/pts/" in path or "/tty" in path]
-    assert shell.house.root("umount", f"{HOME}/Work").returncode == 0
+    assert shell.machine.root("umount", f"{HOME}/Work").returncode == 0

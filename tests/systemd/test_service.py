@@ -4,7 +4,7 @@ from tests.harness import world
 from tests.harness.deployment import Deployment, RemoteZone
 from tests.harness.waiting import eventually
 from tests.systemd.conftest import DROP_IN, Unit
-from tests.systemd.house import HOME, SECONDS
+from tests.systemd.systemd_machine import HOME, SECONDS
 
 DONE = "everything is on the service"
 
@@ -13,12 +13,12 @@ def test_a_started_unit_is_a_mount_that_answers(unit: Unit, zone_there: RemoteZo
     """`start` returns when files can be read; an edit makes a version; the status shows the
     mount."""
     unit.done("start")
-    assert unit.house.read(f"{unit.folder}/notes.txt") == world.SEED["notes.txt"].decode()
+    assert unit.machine.read(f"{unit.folder}/notes.txt") == world.SEED["notes.txt"].decode()
     assert unit.status()["state"] == "online"
     assert unit.show("WatchdogUSec") == "2min"
     unit.wait_line("online; ", DONE)
     assert f'Status: "online; {DONE}"' in unit.done("status")
-    unit.house.write(f"{unit.folder}/notes.txt", "edited\n")
+    unit.machine.write(f"{unit.folder}/notes.txt", "edited\n")
     unit.sync()
     assert zone_there.read("notes.txt") == b"edited\n"
     assert len(zone_there.versions("notes.txt")) == 2
@@ -33,7 +33,7 @@ def test_a_stop_waits_for_the_outbox(
     unit.done("enable")
     unit.start()
     deployment.fault(latency_ms=300)
-    unit.house.write(f"{unit.folder}/late.txt", "at the last moment\n")
+    unit.machine.write(f"{unit.folder}/late.txt", "at the last moment\n")
     unit.done("stop")
     deployment.heal()
     assert zone_there.read("late.txt") == b"at the last moment\n"
@@ -42,14 +42,14 @@ def test_a_stop_waits_for_the_outbox(
     assert not unit.is_mounted()
 
 
-def test_a_stop_without_the_service_says_what_is_left(
+def test_a_stop_without_the_service_names_pending_changes(
     unit: Unit, zone_there: RemoteZone, deployment: Deployment
 ) -> None:
     """The stop ends within its limit with a message, and the next start sends the changes."""
     unit.done("enable")
     unit.start()
     deployment.fault(down=True)
-    unit.house.write(f"{unit.folder}/waits.txt", "ten bytes!")
+    unit.machine.write(f"{unit.folder}/waits.txt", "ten bytes!")
     unit.wait_line("offline", "1 file to upload, 0 bytes of 10 bytes")
     before = len(unit.said())
     unit.done("stop")
@@ -63,18 +63,18 @@ def test_a_stop_without_the_service_says_what_is_left(
     unit.wait_line("online; ", DONE)
 
 
-def test_a_killed_daemon_comes_back_with_all_that_was_written(
+def test_a_killed_daemon_is_restarted_without_loss(
     unit: Unit, zone_there: RemoteZone, deployment: Deployment
 ) -> None:
     """The dead mount is gone; another daemon serves the folder and sends pending changes once."""
     unit.start()
     deployment.fault(down=True)
-    unit.house.write(f"{unit.folder}/notes.txt", "before the end\n")
+    unit.machine.write(f"{unit.folder}/notes.txt", "before the end\n")
     pid = unit.pid
     unit.done("kill", "--kill-whom=main", "--signal=KILL")
     unit.wait_other(pid)
-    assert unit.house.read(f"{unit.folder}/notes.txt") == "before the end\n"
-    mounts = unit.house.read("/proc/mounts")
+    assert unit.machine.read(f"{unit.folder}/notes.txt") == "before the end\n"
+    mounts = unit.machine.read("/proc/mounts")
     assert mounts.count(f" {unit.mountpoint} fuse") == 1
     deployment.heal()
     unit.sync()
@@ -87,24 +87,24 @@ def test_a_daemon_that_hangs_is_replaced(unit: Unit, zone_there: RemoteZone) -> 
     restart."""
     unit.settings(f"{DROP_IN}WatchdogSec=8\n")
     unit.start()
-    unit.house.write(f"{unit.folder}/notes.txt", "before it hung\n")
+    unit.machine.write(f"{unit.folder}/notes.txt", "before it hung\n")
     pid = unit.pid
     unit.done("kill", "--kill-whom=main", "--signal=STOP")
     unit.wait_other(pid)
-    assert unit.house.read(f"{unit.folder}/notes.txt") == "before it hung\n"
+    assert unit.machine.read(f"{unit.folder}/notes.txt") == "before it hung\n"
     unit.sync()
     assert zone_there.read("notes.txt") == b"before it hung\n"
 
 
-def test_a_restart_keeps_what_was_there(unit: Unit, deployment: Deployment) -> None:
+def test_a_restart_keeps_all_files(unit: Unit, deployment: Deployment) -> None:
     """A new process shows the same files, even those that are not uploaded yet."""
     unit.start()
     pid = unit.pid
     deployment.fault(down=True)
-    unit.house.write(f"{unit.folder}/new.txt", "kept\n")
+    unit.machine.write(f"{unit.folder}/new.txt", "kept\n")
     unit.done("restart")
     assert unit.pid not in (0, pid)
-    assert unit.house.read(f"{unit.folder}/new.txt") == "kept\n"
+    assert unit.machine.read(f"{unit.folder}/new.txt") == "kept\n"
 
 
 def test_a_logon_that_ends_is_a_state_and_no_restart(
@@ -112,33 +112,31 @@ def test_a_logon_that_ends_is_a_state_and_no_restart(
 ) -> None:
     """The mount stays, even over a restart, and names the command that is enough to send all
     changes."""
-    unit.house.log_on(deployment, unit.account, "--session-only")
+    unit.machine.log_on(deployment, unit.account, "--session-only")
     unit.start()
     pid = unit.pid
     deployment.tell({"expire_sessions": True})
-    unit.house.write(f"{unit.folder}/notes.txt", "without a logon\n")
+    unit.machine.write(f"{unit.folder}/notes.txt", "without a logon\n")
     unit.wait_line(
         f"logon required, run: zonedrive logon {deployment.base_url} --username",
         f"--account {unit.account} --session-only; 1 file to upload",
     )
-    assert unit.house.read(f"{unit.folder}/notes.txt") == "without a logon\n"
+    assert unit.machine.read(f"{unit.folder}/notes.txt") == "without a logon\n"
     assert (unit.pid, unit.show("NRestarts"), unit.is_active()) == (pid, "0", True)
     unit.done("restart")
     pid = unit.pid
     unit.wait_line("logon required, run: ", "; 1 file to upload")
-    assert unit.house.read(f"{unit.folder}/notes.txt") == "without a logon\n"
-    unit.house.log_on(deployment, unit.account, "--session-only")
+    assert unit.machine.read(f"{unit.folder}/notes.txt") == "without a logon\n"
+    unit.machine.log_on(deployment, unit.account, "--session-only")
     unit.wait_line("online; ", DONE)
     assert (unit.pid, unit.show("NRestarts")) == (pid, "0")
     there = deployment.fresh_person("bob").zone(unit.folder.rpartition("/")[2])
     assert there.read("notes.txt") == b"without a logon\n"
 
 
-def test_without_a_logon_the_unit_fails_once_and_says_why(
-    unit: Unit, deployment: Deployment
-) -> None:
+def test_without_a_logon_the_unit_fails_once(unit: Unit, deployment: Deployment) -> None:
     """The unit is not restarted repeatedly; after a logon `start` is sufficient."""
-    unit.house.done("zonedrive", "logoff", "--account", unit.account)
+    unit.machine.done("zonedrive", "logoff", "--account", unit.account)
     before = len(unit.said())
     assert unit.systemctl("start").returncode != 0
     assert (unit.show("ActiveState"), unit.show("ExecMainStatus")) == ("failed", "3")
@@ -147,22 +145,22 @@ def test_without_a_logon_the_unit_fails_once_and_says_why(
     assert f"the account '{unit.account}' is not logged on; run zonedrive logon" in said
     assert unit.show("StatusText").startswith(f"the account '{unit.account}' is not logged on; run")
     assert "Traceback" not in said
-    unit.house.log_on(deployment, unit.account)
+    unit.machine.log_on(deployment, unit.account)
     unit.start()
 
 
-def test_a_start_waits_for_its_keyring_and_can_be_given_up(unit: Unit) -> None:
+def test_a_start_waits_for_its_keyring_and_can_be_stopped(unit: Unit) -> None:
     """A missing keyring causes neither a failure nor a restart, and is reported; a stop ends the
     wait."""
     state = f"{HOME}/.local/state/zonedrive/{unit.account}"
-    unit.house.done("mv", f"{state}/secrets.json", f"{state}/in-keyring")
+    unit.machine.done("mv", f"{state}/secrets.json", f"{state}/in-keyring")
     unit.done("enable")
     unit.done("start", "--no-block")
-    unit.wait_line("waiting: the keyring that holds this account's secrets is not there")
+    unit.wait_line("waiting: the keyring that holds this account's secrets is not available")
     assert (unit.show("ActiveState"), unit.show("NRestarts")) == ("activating", "0")
     unit.done("stop")
     assert (unit.show("ActiveState"), unit.show("Result")) == ("inactive", "success")
-    unit.house.done("mv", f"{state}/in-keyring", f"{state}/secrets.json")
+    unit.machine.done("mv", f"{state}/in-keyring", f"{state}/secrets.json")
     unit.start()
 
 
@@ -173,34 +171,34 @@ def test_a_boot_without_the_service_ends_in_a_mount(
     unit.done("enable")
     unit.start()
     deployment.fault(down=True)
-    unit.house.boot_again()
+    unit.machine.boot_again()
     assert unit.is_active()
     pid = unit.pid
     unit.wait_line("offline", DONE)
-    assert unit.house.read(f"{unit.folder}/notes.txt") == world.SEED["notes.txt"].decode()
-    unit.house.write(f"{unit.folder}/notes.txt", "offline\n")
+    assert unit.machine.read(f"{unit.folder}/notes.txt") == world.SEED["notes.txt"].decode()
+    unit.machine.write(f"{unit.folder}/notes.txt", "offline\n")
     deployment.heal()
     unit.wait_line("online; ", DONE)
     assert zone_there.read("notes.txt") == b"offline\n"
     assert unit.pid == pid
 
 
-def test_a_dead_mount_of_before_does_not_keep_it_from_starting(unit: Unit) -> None:
+def test_a_dead_mount_does_not_prevent_the_start(unit: Unit) -> None:
     """A dead mount of a daemon that was started from a shell does not prevent the start."""
-    unit.house.done("mkdir", "-p", unit.mountpoint)
-    unit.house.done("zonedrive", "mount", unit.mountpoint, "--account", unit.account)
+    unit.machine.done("mkdir", "-p", unit.mountpoint)
+    unit.machine.done("zonedrive", "mount", unit.mountpoint, "--account", unit.account)
     pid = str(unit.status()["pid"])
-    unit.house.done("kill", "-KILL", pid)
-    eventually(lambda: unit.house.person("ls", unit.mountpoint).returncode != 0, SECONDS)
+    unit.machine.done("kill", "-KILL", pid)
+    eventually(lambda: unit.machine.person("ls", unit.mountpoint).returncode != 0, SECONDS)
     unit.start()
 
 
-def test_a_frozen_mount_of_before_is_told_and_left_alone(unit: Unit) -> None:
+def test_a_frozen_mount_is_reported_and_unchanged(unit: Unit) -> None:
     """A start at a frozen mount fails with a remedy; the frozen daemon continues unharmed later."""
-    unit.house.done("mkdir", "-p", unit.mountpoint)
-    unit.house.done("zonedrive", "mount", unit.mountpoint, "--account", unit.account)
+    unit.machine.done("mkdir", "-p", unit.mountpoint)
+    unit.machine.done("zonedrive", "mount", unit.mountpoint, "--account", unit.account)
     pid = str(unit.status()["pid"])
-    unit.house.done("kill", "-STOP", pid)
+    unit.machine.done("kill", "-STOP", pid)
     try:
         unit.done("start", "--no-block")
         command = f"run 'zonedrive unmount --now {unit.mountpoint}'"
@@ -208,24 +206,24 @@ def test_a_frozen_mount_of_before_is_told_and_left_alone(unit: Unit) -> None:
         unit.done("stop")
         assert unit.show("ActiveState") in ("inactive", "failed")
     finally:
-        unit.house.done("kill", "-CONT", pid)
-    assert unit.house.read(f"{unit.folder}/notes.txt")
-    unit.house.done("zonedrive", "unmount", unit.mountpoint)
+        unit.machine.done("kill", "-CONT", pid)
+    assert unit.machine.read(f"{unit.folder}/notes.txt")
+    unit.machine.done("zonedrive", "unmount", unit.mountpoint)
     unit.start()
 
 
-def test_what_fails_at_once_is_tried_five_times(unit: Unit) -> None:
+def test_a_unit_that_fails_at_once_is_tried_five_times(unit: Unit) -> None:
     """The restarts are limited; once the cause is gone, the two documented commands start the
     unit."""
     unit.settings(DROP_IN.replace("StartLimitIntervalSec=0", ""))
-    unit.house.done("mkdir", "-p", unit.mountpoint)
-    unit.house.write(f"{unit.mountpoint}/stray", "in the way")
+    unit.machine.done("mkdir", "-p", unit.mountpoint)
+    unit.machine.write(f"{unit.mountpoint}/stray", "in the way")
     unit.done("start", "--no-block")
     eventually(lambda: unit.show("ActiveState") == "failed", SECONDS, what="it has given up")
     assert unit.show("NRestarts") == "5"
     assert unit.said().count("is not empty; mount on an empty folder") == 5
     assert unit.show("StatusText") == f"{unit.mountpoint} is not empty; mount on an empty folder"
-    unit.house.done("rm", f"{unit.mountpoint}/stray")
+    unit.machine.done("rm", f"{unit.mountpoint}/stray")
     unit.done("reset-failed")
     unit.start()
 
@@ -240,7 +238,7 @@ def test_the_limits_are_those_of_the_unit_as_it_is_installed(unit: Unit) -> None
              "StartLimitBurst", "StartLimitIntervalUSec", "RestartPreventExitStatus", "LimitCORE",
              "UMask", "Restart", "KillMode", "Environment")  # fmt: skip
     show = [f"--property={name}" for name in asked]
-    said = unit.house.systemctl(*show, "show", "zonedrive@untouched.service").stdout
+    said = unit.machine.systemctl(*show, "show", "zonedrive@untouched.service").stdout
     found = dict(line.split("=", 1) for line in said.splitlines())
     assert "STOP_SECONDS=60" in found.pop("Environment").split()
     assert found == {
@@ -260,7 +258,7 @@ def test_the_limits_are_those_of_the_unit_as_it_is_installed(unit: Unit) -> None
 def test_an_unmount_by_hand_is_the_end_and_no_failure(unit: Unit) -> None:
     """The unit is stopped, not failed, and does not mount again by itself."""
     unit.start()
-    unit.house.done("zonedrive", "unmount", unit.mountpoint)
+    unit.machine.done("zonedrive", "unmount", unit.mountpoint)
     eventually(lambda: unit.show("ActiveState") == "inactive", SECONDS, what="it is stopped")
     assert (unit.show("Result"), unit.show("NRestarts")) == ("success", "0")
     assert not unit.is_mounted()

@@ -67,7 +67,14 @@ def test_a_value_that_makes_no_sense_is_refused(file: Path, name: str, text: str
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("10G", 10 << 30), ("500M", 500 << 20), ("64 KiB", 65_536), ("1TB", 1 << 40), ("7", 7)],
+    [
+        ("10G", 10 << 30),
+        ("500M", 500 << 20),
+        ("64 KiB", 65_536),
+        ("2g", 2 << 30),
+        ("1TB", 1 << 40),
+        ("7", 7),
+    ],
 )
 def test_a_size_may_have_a_unit(file: Path, text: str, size: int) -> None:
     """Units are powers of 1024, in the file and behind -o."""
@@ -77,8 +84,8 @@ def test_a_size_may_have_a_unit(file: Path, text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["10X", "G", "1.5G", "-1G", "9" * 19, "99999999999T"])
-def test_a_wrong_size_says_how_to_write_one(file: Path, text: str) -> None:
-    """The error has an example."""
+def test_the_error_for_a_wrong_size_has_an_example(file: Path, text: str) -> None:
+    """The error shows a valid size."""
     with pytest.raises(ConfigError, match="cache_size") as refused:
         config.load(file, "default", {"cache_size": text})
     assert "use " in refused.value.line()
@@ -104,7 +111,7 @@ def test_a_mistake_in_the_file_is_named_with_its_line(file: Path, text: str, sai
     assert said in refused.value.line()
 
 
-def test_what_is_no_text_is_refused(file: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(file: Path) -> None:
     """The error is one line; a pipe or a device, which may never end, is not read."""
     for make, said in (
         (lambda: file.write_bytes(b"settle = 1\nprofile = '\xff'\n"), "config.toml:2: not UTF-8"),

@@ -75,7 +75,7 @@ def test_a_checkpoint_moves_what_is_committed_meanwhile(
     assert in_the_file(database) == ["before", *moved]
 
 
-def test_a_log_that_was_moved_begins_anew(database: Database) -> None:
+def test_the_log_restarts_after_a_checkpoint(database: Database) -> None:
     """The log does not grow after a checkpoint, and no commit waits for the disk."""
     log = database.path.with_name(database.path.name + "-wal")
     sizes = []

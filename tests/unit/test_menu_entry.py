@@ -85,7 +85,7 @@ def test_without_a_logon_the_window_asks(desktop: Desktop) -> None:
     assert desktop.click() == ["zonedrive ui --page logon"]
 
 
-def test_a_mount_that_fails_is_told(desktop: Desktop) -> None:
+def test_a_failed_mount_is_notified(desktop: Desktop) -> None:
     """A notification shows the line that a terminal would show."""
     desktop.says("mount", "/home/me/Zones/default is not empty")
     desktop.exits("zonedrive.mount", 1)

@@ -92,7 +92,7 @@ def test_the_suite_for_debian_has_what_the_tests_import() -> None:
 @pytest.mark.parametrize(
     ("script", "words", "says"),
     [
-        ("postinst", ["configure", "1.0"], "goes on with version 1.0"),
+        ("postinst", ["configure", "1.0"], "still runs version 1.0"),
         ("prerm", ["remove"], "is still mounted"),
     ],
 )
@@ -189,7 +189,7 @@ def mounted(helper: Path, program: Path, *arguments: str) -> tuple[int, list[str
     return said.returncode, (said.stdout or said.stderr).splitlines()
 
 
-def test_a_line_in_fstab_finds_the_logon_of_who_mounts(helper: Path, tmp_path: Path) -> None:
+def test_a_line_in_fstab_finds_the_users_logon(helper: Path, tmp_path: Path) -> None:
     """mount(8) removes HOME; the account is still found in the user's home folder."""
     me = pwd.getpwuid(os.getuid())
     code, words = mounted(helper, tmp_path, "-n", "-o", "rw,noauto,user,refresh=5", "-v")
@@ -225,7 +225,7 @@ def test_a_faked_mount_mounts_nothing(helper: Path, tmp_path: Path) -> None:
     assert mounted(helper, tmp_path, "-f", "-o", "rw") == (0, [])
 
 
-def test_a_user_who_does_not_exist_is_told(helper: Path, tmp_path: Path) -> None:
+def test_an_unknown_user_is_one_line(helper: Path, tmp_path: Path) -> None:
     """A mistyped setuid= gives one line."""
     code, words = mounted(helper, tmp_path, "-o", "rw,setuid=nobody-of-that-name")
     assert code == 1

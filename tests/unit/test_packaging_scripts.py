@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,11 @@ PACKAGING = ROOT / "packaging"
 SCRIPTS = [
     path
     for path in sorted(
-        [*PACKAGING.rglob("*"), *(ROOT / ".ci").rglob("*"), ROOT / "tests" / "systemd" / "house.sh"]
+        [
+            *PACKAGING.rglob("*"),
+            *(ROOT / ".ci").rglob("*"),
+            ROOT / "tests" / "systemd" / "systemd_machine.sh",
+        ]
     )
     if path.is_file()
     and re.match(rb"#!/bin/(ba)?sh\n|.*\n# shellcheck shell=|# A clean root", path.read_bytes())
@@ -133,8 +139,66 @@ def test_dpkg_reads_the_names_as_they_are(hostile: Path, tmp_path: Path) -> None
     assert f"Version: {said.stdout.strip()}" in fields
 
 
+@pytest.fixture
+def prepared(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """Return a checkout with a complete .venv, and an environment with all system packages."""
+    folder, programs = tmp_path / "checkout", tmp_path / "bin"
+    shutil.copytree(PACKAGING, folder / "packaging")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    programs.mkdir()
+    for name, text in {"fusermount3": "", "gcc": "echo /crt1.o", "pkg-config": ""}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    python = programs / "python3"
+    python.symlink_to(sys.executable)
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / ".venv/bin/python").symlink_to(python)
+    show = "import sys, sysconfig; print(sys.executable, sysconfig.get_config_var('SOABI'))"
+    base = subprocess.run([python, "-I", "-c", show], capture_output=True, text=True, check=True)
+    locks = [folder / f"packaging/{name}requirements.txt" for name in ("", "build-", "axe-")]
+    sums = [b"".join(each.read_bytes() for each in locks)]
+    sums.append((folder / "pyproject.toml").read_bytes())
+    lines = [str(folder), base.stdout.strip(), *(sha256(each).hexdigest() for each in sums)]
+    (folder / ".venv/zonedrive.setup").write_text("".join(f"{line}\n" for line in lines))
+    path = f"{programs}:{os.environ['PATH']}"
+    return folder, {"PATH": path, "PYTHON": str(python), "HOME": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (None, ""),
+        (".venv/zonedrive.setup", "there is no .venv of this checkout and this interpreter"),
+        ("packaging/axe-requirements.txt", "the dependencies or pyproject.toml have changed"),
+        ("pyproject.toml", "the dependencies or pyproject.toml have changed"),
+        ("gcc", "system packages are missing: libc6-dev"),
+    ],
+)
+def test_a_check_of_the_setup_changes_nothing(
+    prepared: tuple[Path, dict[str, str]], changed: str | None, reason: str
+) -> None:
+    """`packaging/setup --check` says in one line what a setup would do, and does none of it."""
+    folder, environment = prepared
+    if changed == "gcc":
+        (folder.parent / "bin/gcc").write_text("#!/bin/sh\necho crt1.o\n")
+    elif changed:
+        (folder / changed).write_text("changed\n")
+    before = {path: path.lstat().st_mtime_ns for path in folder.rglob("*")}
+    said = subprocess.run(
+        [folder / "packaging/setup", "--check"], env=environment, capture_output=True, text=True
+    )
+    assert said.stdout == ""
+    if changed is None:
+        assert (said.returncode, said.stderr) == (0, "")
+    else:
+        assert said.returncode == 1
+        assert said.stderr.startswith(f"setup: {reason}")
+        assert said.stderr.endswith(": run packaging/setup\n") and said.stderr.count("\n") == 1
+    assert {path: path.lstat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_no_shell_stumbles_over_a_script(script: Path) -> None:
+def test_scripts_pass_shellcheck(script: Path) -> None:
     """shellcheck finds no errors, for example variables that are expanded without quotes."""
     shell = "bash" if script.read_text().startswith("#!/bin/bash") else "sh"
     subprocess.run([shell, "-n", script], check=True)

@@ -8,7 +8,7 @@ from zonedrive.single_flight import Flight, SingleFlight
 
 
 async def test_later_callers_wait_for_the_same_flight() -> None:
-    """They are woken when it ends; other keys are independent."""
+    """Waiting callers are woken when the flight ends; other keys are independent."""
     flights: SingleFlight[str, Flight] = SingleFlight()
     woken: list[bool] = []
 

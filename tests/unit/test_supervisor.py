@@ -62,7 +62,7 @@ def started() -> Iterator[tuple[str, str]]:
 
 
 def test_every_task_is_supervised() -> None:
-    """Exceptions are in a table, each with its reason."""
+    """A task without supervision must be in the table of exceptions, with its reason."""
     other = {each for each in started() if not re.search(r"(^|[._])(keep|job)$", each[1])}
     assert other == set(WAITED_FOR)
 
@@ -95,7 +95,7 @@ class Failing:
 async def test_a_kept_task_is_restarted_with_growing_pauses(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It counts as failing until it has run for a while."""
+    """A task counts as failing until it has run for a while."""
     supervisor, work = Supervisor(), Failing(8)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(supervisor.keep, Task.NOTIFICATIONS, work.run)
@@ -148,7 +148,7 @@ async def test_a_task_that_ran_long_is_restarted_at_once(
 
 
 async def test_a_task_that_returns_is_not_restarted() -> None:
-    """Its failure is forgotten."""
+    """An earlier failure of the task is forgotten."""
     times = 0
 
     async def once() -> None:
@@ -162,7 +162,7 @@ async def test_a_task_that_returns_is_not_restarted() -> None:
 async def test_a_failed_job_is_listed_until_another_succeeds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is not repeated, and other jobs continue."""
+    """A failed job is not repeated, and other jobs continue."""
     supervisor = Supervisor()
 
     async def work(number: int) -> None:

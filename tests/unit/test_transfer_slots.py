@@ -51,7 +51,7 @@ def test_fast_transfers_work_one_after_the_other() -> None:
     assert sorted(order[:4]) == sorted(order[4:8]) == [0, 1, 2, 3]
 
 
-def test_nobody_waits_for_a_transfer_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_transfer_does_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The transfer with the turn may wait for the network: after a moment the others continue."""
     monkeypatch.setattr(transfer_slots, "PATIENCE_S", 0.001)
     shared = TransferSlots()

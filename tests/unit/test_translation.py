@@ -60,7 +60,7 @@ def test_every_text_is_translated(file: Path) -> None:
 
 @pytest.mark.parametrize("file", CATALOGUES, ids=lambda file: file.parents[1].name)
 def test_the_compiled_catalogue_is_that_of_the_texts(file: Path) -> None:
-    """What programs read was compiled from what people read."""
+    """The compiled catalogue matches the texts in the source catalogue."""
     compiled = io.BytesIO()
     with file.open("rb") as opened:
         mofile.write_mo(compiled, pofile.read_po(opened))

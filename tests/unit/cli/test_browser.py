@@ -67,7 +67,7 @@ async def test_the_first_browser_that_starts_is_taken(
     said = tmp_path / "said"
 
     class Looked(subprocess.Popen[bytes]):
-        """The time for a look is over when a program that stays has certainly begun."""
+        """Clock on which the time limit ends when a program that stays has certainly started."""
 
         def wait(self, timeout: float | None = None) -> int:
             if timeout is None or "fails" in str(self.args):
@@ -108,10 +108,10 @@ async def test_no_browser_that_starts(
     )
 
 
-async def test_a_page_is_only_where_nobody_else_can_change_it(
+async def test_the_page_is_in_a_private_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise the page is in the runtime folder; without one, no browser is started."""
+    """If other users can write to the home folder, the page is in the runtime folder, if any."""
     home, runtime = tmp_path / "my-home", tmp_path / "my-run"
     home.mkdir()
     home.chmod(0o777)
@@ -135,7 +135,7 @@ async def test_a_page_is_only_where_nobody_else_can_change_it(
 async def test_only_a_yes_confirms(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, confirmed: bool
 ) -> None:
-    """Only an answer after the question counts, not keys that were pressed before."""
+    """An answer counts if it follows the question; keys pressed before are discarded."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -175,8 +175,8 @@ async def test_a_machine_without_a_desktop(
     assert "http://127.0.0.1:1/ ." in shown
 
 
-def test_without_a_terminal_nobody_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A required choice gives an error with all methods, an optional one uses the password."""
+def test_the_choice_of_a_method_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A required choice gives an error with all methods; an optional one selects the password."""
     monkeypatch.setattr("sys.stdin", io.StringIO())
     seat = BrowserPrompt(None, here=False, seconds=1, username=str)
     offers = [Offer("idp", "a b"), Offer("personal-id", "c")]
@@ -247,7 +247,7 @@ async def test_a_pasted_line(
 
 
 async def test_a_line_of_a_pipe_or_file(tmp_path: Path) -> None:
-    """Lines of a pipe or file are read unchanged; the end of the file is no line."""
+    """Lines of a pipe or file are read unchanged; the end of the file does not count as a line."""
     (tmp_path / "file").write_text("http://x/#y\n")
     with (tmp_path / "file").open("rb") as file:
         lines = browser.RawLineReader(file.fileno())
@@ -259,7 +259,7 @@ async def test_a_line_of_a_pipe_or_file(tmp_path: Path) -> None:
     os.close(reading)
 
 
-async def test_giving_up_gives_the_terminal_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interruption_restores_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an interruption the terminal echoes again."""
     typist = Typist(monkeypatch)
     async with trio.open_nursery() as nursery:

@@ -63,9 +63,9 @@ class Shell:
         os.close(self._ours)
 
 
-@pytest.fixture(params=["bash", "zsh"])
+@pytest.fixture(scope="module", params=["bash", "zsh"])
 def shell(request: pytest.FixtureRequest, share: Path) -> Iterator[Shell]:
-    """Yield a shell that has loaded its script."""
+    """Yield a shell that has loaded its script; each test types a line and clears it."""
     if request.param == "bash":
         one = Shell(share, "bash", "--norc", "--noprofile", "-i")
         begin = f". '{share}/bash-completion/completions/zonedrive'"
@@ -100,6 +100,8 @@ def test_the_tab_key_completes(shell: Shell, typed: str, completed: str) -> None
     """A unique match is inserted: commands, options, account names, files and folders."""
     shell.type(f"zonedrive {typed}\t")
     shell.until(f"zonedrive {completed}")
+    shell.type("\x15\n")  # Ctrl-U
+    shell.until(PROMPT)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_a_prompt(stand_in: StandIn, asked: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sync", "zones", "conflicts", "trash"])
-def test_a_daemon_that_takes_its_time(stand_in: StandIn, name: str) -> None:
+def test_a_slow_daemon(stand_in: StandIn, name: str) -> None:
     """The command prints nothing."""
     stand_in.answers.pop(name, None)
     terminal = at_terminal(name)
@@ -42,11 +42,9 @@ def test_a_daemon_that_takes_its_time(stand_in: StandIn, name: str) -> None:
 
 
 @pytest.mark.parametrize(("way", "code"), [(signal.SIG_DFL, 130), (signal.SIG_IGN, 7)])
-def test_before_it_has_begun(home: Path, way: signal.Handlers, code: int) -> None:
-    """Ctrl-C prints nothing while the program is loading.
-
-    A signal that the parent process ignores, as with nohup, stays ignored.
-    """
+def test_while_the_program_is_loading(home: Path, way: signal.Handlers, code: int) -> None:
+    """Ctrl-C prints nothing while the program is loading. A signal that the parent process
+    ignores, as with nohup, stays ignored."""
     (home / "click").mkdir()
     slow = "import os, sys\nos.write(1, b'loading')\n"
     slow += "for _ in range(1000):\n    if os.path.exists('go'): os._exit(7)\n"

@@ -74,7 +74,7 @@ def test_received_bytes_are_split_into_lines(line: Line) -> None:
 
 
 def test_a_daemon_that_answers_a_second_connection_is_slow(line: Line) -> None:
-    """It is tested repeatedly, and only the time limit ends the wait."""
+    """The daemon is tested repeatedly, and only the time limit ends the wait."""
     with pytest.raises(DaemonTimeout):
         next(lines(line, line.answering, 0.2))
     assert len(line.beside) == 6
@@ -82,13 +82,13 @@ def test_a_daemon_that_answers_a_second_connection_is_slow(line: Line) -> None:
 
 @pytest.mark.parametrize("longest", [None, 1000.0])
 def test_a_daemon_that_does_not_answer_hangs(line: Line, longest: float | None) -> None:
-    """It is given up long before the time limit, and without one."""
+    """The wait ends long before the time limit, and also without one."""
     with pytest.raises(TimeoutError):
         next(lines(line, line.silent, longest))
 
 
-def test_a_closing_daemon_has_time(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its socket is gone already; a stopped process has no time."""
+def test_a_closing_daemon_gets_time(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closing daemon has removed its socket already; a stopped process gets no time."""
     asked: list[int] = []
 
     def gone() -> socket.socket:
@@ -108,7 +108,8 @@ def test_a_closing_daemon_has_time(line: Line, monkeypatch: pytest.MonkeyPatch) 
 def test_a_working_daemon_gets_more_time(
     line: Line, monkeypatch: pytest.MonkeyPatch, working: bool, looks: int
 ) -> None:
-    """It computes, or waits for its disk.  Time is counted in slices: a suspend counts as one."""
+    """A daemon gets more time while it computes or waits for its disk. Time is counted in
+    slices: a suspend counts as one."""
     monkeypatch.setattr(lock, "is_working", lambda pid: working)
     looked = 0
     with pytest.raises(TimeoutError):

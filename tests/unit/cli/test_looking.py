@@ -24,7 +24,7 @@ def test_status_is_one_object(stand_in: StandIn) -> None:
     assert _answered("status", "--json") == STATUS
 
 
-def test_status_tells_people_what_waits(stand_in: StandIn) -> None:
+def test_the_text_of_status(stand_in: StandIn) -> None:
     """The text has the state, the outbox, the cache and each upload."""
     shown = run("status").stdout
     assert "mounted at /proc, online" in shown
@@ -71,13 +71,11 @@ REFUSED = [{"path": "Z/a", "error": "refused"}]
         (errors.Unreachable("gone"), 4, "zonedrive: gone\n"),
     ],
 )  # fmt: skip
-def test_sync_says_by_its_exit_code_how_it_went(
+def test_exit_codes_of_sync(
     stand_in: StandIn, answer: dict[str, Any] | Exception, code: int, said: str
 ) -> None:
     """0: everything is on the service; 1: a failure; 3: no logon; 4: the service is unreachable.
-
-    Each code but 0 has a line with the remedy; a removal is not counted as a file.
-    """
+    Each code but 0 has a line with the remedy; a removal is not counted as a file."""
     stand_in.answers["sync"] = answer
     done = run("sync", "--timeout", "7")
     assert (done.returncode, done.stderr) == (code, said)
@@ -142,7 +140,7 @@ def test_conflicts_trash_and_restore(stand_in: StandIn) -> None:
     assert stand_in.asked[-1] == {"command": "restore", "zone": "Z", "entries": ["old.txt"]}
 
 
-def test_what_the_profile_lacks_is_one_line(stand_in: StandIn) -> None:
+def test_an_operation_without_an_endpoint_is_one_line(stand_in: StandIn) -> None:
     """An operation without an endpoint is reported in one line."""
     stand_in.answers["trash"] = errors.NotSupported("the profile cannot list deleted entries")
     failed = run("trash")
@@ -151,11 +149,12 @@ def test_what_the_profile_lacks_is_one_line(stand_in: StandIn) -> None:
 
 
 def test_a_daemon_from_before_an_upgrade_is_named(stand_in: StandIn) -> None:
-    """A command that it lacks fails with the way to the new version."""
+    """A command that an old daemon does not know fails, and the error says how to start the new
+    one."""
     stand_in.answers["trash"] = errors.ZonedriveError("there is no command 'trash'")
     failed = run("trash")
     assert failed.returncode == 1
-    assert failed.stderr.startswith("zonedrive: the daemon of account default is from before")
+    assert failed.stderr.startswith("zonedrive: the daemon of account default was started before")
     assert "run 'zonedrive unmount " in failed.stderr and failed.stderr.count("\n") == 1
 
 
@@ -170,7 +169,7 @@ def test_lists_fit_the_terminal(stand_in: StandIn, columns: str, name: str) -> N
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX"])
-def test_a_poor_locale_is_enough(stand_in: StandIn, locale: str) -> None:
+def test_a_locale_without_some_characters(stand_in: StandIn, locale: str) -> None:
     """Characters missing in the locale are replaced, and no command fails."""
     for name in ("status", "zones"):
         done = run(name, LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")

@@ -53,7 +53,7 @@ def test_a_wrong_option_is_one_line(
 
 
 @pytest.mark.parametrize("foreground", [True, False])
-def test_an_account_that_is_none_leaves_nothing_behind(home: Path, foreground: bool) -> None:
+def test_an_unknown_account_leaves_no_folder(home: Path, foreground: bool) -> None:
     """A mistyped --account: exit code 3, and no folder of that name is created."""
     (home / "Z").mkdir()
     failed = run("mount", "Z", "--account", "nosuch", *(["-f"] if foreground else []))
@@ -87,7 +87,7 @@ def test_mount_8_finds_the_account_by_the_address() -> None:
         _account_of("https://c.example", None)
 
 
-def test_mount_8_says_which_account_is_not_logged_on() -> None:
+def test_mount_8_names_the_account_without_a_logon() -> None:
     """The error names the logon command of the requested account, not of another one."""
     log_on()
     with pytest.raises(ConfigError) as refused:
@@ -100,7 +100,7 @@ def test_mount_8_says_which_account_is_not_logged_on() -> None:
     assert "https://elsewhere.example --account work'" in refused.value.remedy
 
 
-def test_a_folder_in_a_remedy_can_be_pasted_into_a_shell(home: Path) -> None:
+def test_a_folder_in_a_remedy_is_quoted(home: Path) -> None:
     """The remedy quotes a name with a space and a quotation mark."""
     folder = home / "My Zones (Bob's)"
     with pytest.raises(MountError) as refused:
@@ -109,17 +109,17 @@ def test_a_folder_in_a_remedy_can_be_pasted_into_a_shell(home: Path) -> None:
     assert shlex.split(command) == ["mkdir", "-p", str(folder)]
 
 
-def test_an_address_may_be_shouted(home: Path) -> None:
+def test_an_address_may_be_in_capitals(home: Path) -> None:
     """HTTPS:// in fstab is recognized as an address."""
     assert "nobody is logged on" in run("HTTPS://ELSEWHERE", "x").stderr
 
 
-def test_others_are_let_in_only_where_the_machine_allows_it(
+def test_allow_other_needs_permission_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the missing setting and the command that adds it."""
     monkeypatch.setattr(mountpoint, "FUSE_CONF", tmp_path / "fuse.conf")
-    mountpoint.check_sharing(tmp_path, ["allow_other"])  # root needs nobody's leave
+    mountpoint.check_sharing(tmp_path, ["allow_other"])  # root needs no permission
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     mountpoint.check_sharing(tmp_path, ["ro"])
     with pytest.raises(MountError, match="allow_root only allowed if 'user_allow_other'") as no:
@@ -149,10 +149,10 @@ def test_the_form_of_mount_8_is_understood(home: Path) -> None:
         ("b.example", f"is the base URL of the logon, {URL}\n"),
     ],
 )
-def test_mount_8_with_another_source_is_told_the_right_one(
+def test_mount_8_with_a_wrong_source_names_the_right_one(
     home: Path, source: str, said: str
 ) -> None:
-    """For another text in the first field of fstab, the error gives the right address."""
+    """If the first field of fstab has another text, the error gives the right address."""
     log_on()
     log_on("work", "https://b.example")
     failed = run(source, str(home), "-o", "rw,noauto,user")
@@ -161,14 +161,14 @@ def test_mount_8_with_another_source_is_told_the_right_one(
     assert failed.stderr.endswith(said) and failed.stderr.count("\n") == 1
 
 
-def test_mount_8_with_another_source_where_nobody_is_logged_on(home: Path) -> None:
+def test_mount_8_with_a_wrong_source_without_a_logon(home: Path) -> None:
     """Without a logon the error has an example address; a mistyped command is reported as such."""
     failed = run("default", str(home), "-orw")
     assert failed.stderr.endswith("is the base URL of the logon, such as https://service.example\n")
     assert "no such command 'defaults'" in run("defaults", str(home)).stderr.lower()
 
 
-def test_unmounting_what_is_no_mount_is_one_line(home: Path) -> None:
+def test_unmounting_another_folder_is_one_line(home: Path) -> None:
     """A mistyped folder, an ordinary folder and a foreign mount: exit code 1, without an effect."""
     log_on()
     for path in ("missing", ".", "/proc"):
@@ -196,7 +196,7 @@ def test_unmounting_asks_the_daemon_of_the_mount(tmp_path: Path) -> None:
             served.stop()
 
 
-def test_a_mount_whose_daemon_died_is_cleared_away(tmp_path: Path) -> None:
+def test_a_mount_without_a_daemon_is_removed(tmp_path: Path) -> None:
     """`zonedrive unmount` after a crash leaves an ordinary empty folder."""
     (tmp_path / "mnt").mkdir()
     served = MemoryMount(tmp_path / "mnt")
@@ -204,7 +204,7 @@ def test_a_mount_whose_daemon_died_is_cleared_away(tmp_path: Path) -> None:
     assert run("unmount", served.path).returncode == 0
     assert os.listdir(served.path) == []
     assert mountpoint.at(served.path) is None
-    served.process.communicate()
+    served.wait()
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_a_mount_of_another_users_daemon_is_left_alone_unless_forced(tmp_path: P
         ("/home/me/.local/share/pipx/venvs/x", f"{sys.executable} -m pip install httptools "),
     ],
 )
-def test_the_sandbox_says_what_it_needs(
+def test_missing_dependencies_of_the_sandbox(
     missing: str, place: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without its dependencies, the command names them and the installer."""

@@ -64,14 +64,14 @@ def test_json_is_whole_and_ascii(shown: Callable[..., str]) -> None:
     assert json.loads(text) == USERS and text.isascii()
 
 
-def test_nobody_and_nothing(shown: Callable[..., str]) -> None:
+def test_empty_lists(shown: Callable[..., str]) -> None:
     """An empty list is a sentence, or an empty array with --json."""
     for command in ("users", "tokens"):
         assert f"no {command}" in shown([], command, "list", columns=80)
         assert json.loads(shown([], command, "list", "--json", columns=80)) == []
 
 
-def test_tokens_of_a_deployment_that_says_other_things(shown: Callable[..., str]) -> None:
+def test_tokens_with_unknown_fields(shown: Callable[..., str]) -> None:
     """Unknown fields are shown under their own names."""
     found = [
         Token("", "", 0, {"value": "t1"}),
@@ -102,7 +102,7 @@ def test_tokens_of_a_deployment_that_says_other_things(shown: Callable[..., str]
         ["groups", "delete", "g", "--yes"],
     ],
 )
-def test_each_says_when_it_cannot_ask(arguments: list[str]) -> None:
+def test_exit_codes_without_an_answer(arguments: list[str]) -> None:
     """Exit code 3 without a logon, 4 without a service; one line without a secret."""
     outside = run(*arguments)
     assert (outside.returncode, outside.stdout) == (3, "")
@@ -113,10 +113,10 @@ def test_each_says_when_it_cannot_ask(arguments: list[str]) -> None:
     assert away.stderr.count("\n") == 1 and "t0ken" not in away.stderr
 
 
-def test_a_service_that_cannot_now_is_asked_again_later(
+def test_a_command_does_not_repeat_its_request(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command does not repeat its request; the error asks the user to."""
+    """If the service is not available, the error asks the user to try again later."""
 
     def fail(*_: object) -> None:
         raise Unavailable("the service cannot do it now (HTTP 503)")

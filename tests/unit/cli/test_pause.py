@@ -12,8 +12,8 @@ LEFT = {"files": 2, "changes": 1, "bytes": 5}
 NOTHING = {"files": 0, "changes": 0, "bytes": 0}
 
 
-def test_the_daemon_is_told(stand_in: StandIn) -> None:
-    """The answer says how much waits."""
+def test_the_daemon_gets_the_command(stand_in: StandIn) -> None:
+    """The output has the amount of pending changes."""
     stand_in.answers["pause"] = {"left": LEFT, "uploading": 0}
     ended = run("pause")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -26,7 +26,7 @@ def test_the_daemon_is_told(stand_in: StandIn) -> None:
 
 
 def test_an_upload_that_does_not_end_is_named(stand_in: StandIn) -> None:
-    """A request may hang; the command does not."""
+    """`pause` ends although the request of an upload may hang."""
     stand_in.answers["pause"] = {"left": LEFT | {"files": 1, "changes": 0}, "uploading": 1}
     ended = run("pause")
     assert ended.returncode == 0
@@ -57,16 +57,16 @@ def test_a_wrong_length_is_wrong_usage(text: str) -> None:
 
 def test_resume_says_what_goes_on(stand_in: StandIn) -> None:
     stand_in.answers["resume"] = {"was_paused": True, "left": LEFT | {"changes": 0}}
-    assert run("resume").stdout == "uploads go on; 2 files (5 bytes) to send\n"
+    assert run("resume").stdout == "uploads continue; 2 files (5 bytes) to send\n"
     stand_in.answers["resume"] = {"was_paused": True, "left": NOTHING}
-    assert run("resume").stdout == "uploads go on\n"
+    assert run("resume").stdout == "uploads continue\n"
     stand_in.answers["resume"] = {"was_paused": False, "left": LEFT}
     ended = run("resume")
     assert (ended.returncode, ended.stdout) == (0, "uploads were not paused\n")
 
 
 def test_without_a_mount_the_pause_is_stored() -> None:
-    """`status`, `--json` and metrics tell it; each account has its own."""
+    """`status`, `--json` and the metrics show the pause; each account has its own."""
     paths, work = log_on(), log_on("work")
     ended = run("pause", "--account", "work", "--for", "2h")
     assert (ended.returncode, ended.stderr) == (0, ""), ended
@@ -85,13 +85,13 @@ def test_without_a_mount_the_pause_is_stored() -> None:
     assert json.loads(run("status", "--json").stdout)["paused"] is False
     values = [line for line in run("status", "--metrics").stdout.splitlines() if "_paused{" in line]
     assert [line.rpartition(" ")[2] for line in values] == ["0", "1"]
-    assert run("resume", "--account", "work").stdout == "uploads go on at the next mount\n"
+    assert run("resume", "--account", "work").stdout == "uploads continue at the next mount\n"
     assert run("resume", "--account", "work").stdout == "uploads were not paused\n"
     assert load(work.pause) is None
 
 
 def test_a_damaged_database_does_not_prevent_a_pause() -> None:
-    """Only the number of waiting files is unknown."""
+    """The number of waiting files is then unknown."""
     paths = log_on()
     paths.database.write_bytes(b"no database" * 1000)
     ended = run("pause")
@@ -120,7 +120,7 @@ def test_without_a_logon_there_is_nothing_to_pause(command: str) -> None:
 
 
 def test_an_error_of_the_daemon_is_one_line(stand_in: StandIn) -> None:
-    """A full disk, for example."""
+    """A full disk, for example, is reported in one line."""
     stand_in.answers["pause"] = OSError(28, "No space left on device", "/state/pause.json")
     ended = run("pause")
     assert ended.returncode == 1
@@ -142,7 +142,7 @@ def test_send_prints_the_result_as_sync_does() -> None:
 
 
 def test_sync_in_a_pause_names_what_is_left(stand_in: StandIn) -> None:
-    """Also if all of it failed before."""
+    """`sync` counts the waiting files, also if all of them failed before."""
     stand_in.answers["sync"] = DONE | {
         "exit": 1,
         "paused": True,

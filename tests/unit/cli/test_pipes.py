@@ -26,7 +26,7 @@ def pipe(home: Path) -> Path:
     "mount Z -o profile=",
 ])  # fmt: skip
 @pytest.mark.parametrize("device", [False, True])
-def test_what_is_read_again_must_be_a_file(
+def test_files_that_are_read_again_must_be_regular(
     home: Path, pipe: Path, command: str, device: bool
 ) -> None:
     """A pipe and a device without an end are rejected at once, in one line."""

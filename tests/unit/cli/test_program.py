@@ -25,7 +25,7 @@ def _all_kinds(kind: type[ZonedriveError] = ZonedriveError) -> list[type[Zonedri
     return [kind, *(below for each in kind.__subclasses__() for below in _all_kinds(each))]
 
 
-def test_the_version_is_said() -> None:
+def test_the_version_is_printed() -> None:
     """`--version` prints name and version, in a process as a person starts it."""
     said = subprocess.run(command("--version"), capture_output=True, encoding="utf-8", check=True)
     assert said.stdout == f"zonedrive {__version__}\n"
@@ -106,7 +106,7 @@ def test_a_wrong_use_is_one_line_and_exits_with_2(arguments: list[str]) -> None:
 
 
 def test_a_name_at_the_beginning_of_a_message_stays_as_it_is() -> None:
-    """Only the first word of a sentence becomes lower case."""
+    """The first word of a sentence becomes lower case, a name does not."""
     failed = run("groups", "create", "g", "--member", "Bob=Access", "--member", "Bob=Manage")
     assert "'Bob'" in failed.stderr
     assert _sentence("NAME is empty.") == "NAME is empty"
@@ -144,7 +144,7 @@ def test_exit_codes_follow_the_kind_of_error() -> None:
         ["versions", "x"],
     ],
 )
-def test_without_a_logon_it_says_so_and_exits_with_3(arguments: list[str], home: Path) -> None:
+def test_commands_without_a_logon_exit_with_3(arguments: list[str], home: Path) -> None:
     """Before the first logon every command names the remedy."""
     failed = run(*arguments)
     assert failed.returncode == 3
@@ -153,13 +153,13 @@ def test_without_a_logon_it_says_so_and_exits_with_3(arguments: list[str], home:
 
 
 @pytest.mark.parametrize("name", ["sync", "conflicts"])
-def test_without_a_mount_it_says_so(name: str) -> None:
+def test_commands_without_a_mount(name: str) -> None:
     """Commands about a mount name the remedy if nothing is mounted."""
     log_on()
     failed = run(name)
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr == (
-        "zonedrive: account default is not mounted; run 'zonedrive mount DIR'\n"
+        "zonedrive: the account 'default' is not mounted; run 'zonedrive mount DIR'\n"
     )
 
 
@@ -175,7 +175,7 @@ def test_ctrl_c_is_quiet(stand_in: StandIn) -> None:
     assert (waiting.returncode, out, err.strip()) == (130, "", "")
 
 
-def test_a_reader_that_has_gone_is_no_error(stand_in: StandIn) -> None:
+def test_a_closed_pipe_is_no_error(stand_in: StandIn) -> None:
     """`zonedrive zones | head -1` is quiet."""
     stand_in.answers["zones"] = {"zones": ZONES * 3000}
     with subprocess.Popen(
@@ -213,7 +213,7 @@ def test_closed_streams_are_no_obstacle(streams: str, home: Path) -> None:
     assert closed("<&- >&- 2>&-", "status").returncode == 0
 
 
-def test_a_logon_with_closed_input_says_what_is_missing() -> None:
+def test_a_logon_with_closed_input() -> None:
     """A missing password and a missing terminal are each reported in one line."""
     failed = closed("<&-", "logon", "https://127.0.0.1:1")
     assert failed.returncode == 4 and failed.stderr.count("\n") == 1
@@ -231,7 +231,7 @@ def _username() -> None:
     logon_module._prompt("User name")
 
 
-def test_what_nobody_foresaw_is_one_line_and_a_file(
+def test_an_internal_error_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """No traceback is printed; the details go to a file, without values that could be secrets."""

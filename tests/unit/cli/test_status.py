@@ -76,15 +76,15 @@ def waiting(number: int, **every: object) -> dict[str, Any]:
         (IDLE | {"lost": 1}, "1 file in lost+found is only on this machine"),
     ],
 )  # fmt: skip
-def test_the_first_line_says_whether_it_is_safe(
+def test_the_first_line_says_if_data_is_safe(
     stand_in: StandIn, found: dict[str, Any], first: str
 ) -> None:
-    """The first line is enough to know it."""
+    """The first line alone shows if everything is on the service."""
     stand_in.answers["status"] = found
     assert run("status").stdout.splitlines()[0] == first
 
 
-def test_what_failed_says_what_to_do(stand_in: StandIn) -> None:
+def test_failed_uploads_are_shown_with_their_error(stand_in: StandIn) -> None:
     """The error is shown completely, and above the waiting uploads."""
     remedy = "you have no right to change this file; ask the manager of the zone for it"
     failed = waiting(1, state="failed", error=remedy)
@@ -95,11 +95,11 @@ def test_what_failed_says_what_to_do(stand_in: StandIn) -> None:
     shown = run("status", COLUMNS="200").stdout
     assert f"  Zone/0.txt: {remedy}\n" in shown
     assert shown.index(remedy) < shown.index("Zone/a.txt")
-    assert "2 conflicts; run: zonedrive conflicts\n" in shown
+    assert "conflicts  2; run: zonedrive conflicts\n" in shown
 
 
 @pytest.mark.parametrize("state", ["offline", "logon-required"])
-def test_without_the_service_it_says_why_and_what_to_run(stand_in: StandIn, state: str) -> None:
+def test_the_reason_why_the_service_is_unreachable(stand_in: StandIn, state: str) -> None:
     """The text has the daemon's reason and, for a logon, the complete command."""
     remedy = f"zonedrive logon {STATUS['base_url']} --username alice --session-only"
     why = {"reason": "the session has ended", "remedy": remedy}
@@ -113,7 +113,7 @@ def test_without_the_service_it_says_why_and_what_to_run(stand_in: StandIn, stat
 
 
 def test_a_reason_is_given_once(stand_in: StandIn) -> None:
-    """Each upload waits for the same: the service."""
+    """The reason is shown once, although each upload waits for it."""
     waits = waiting(2, state="pending", error="the proxy refused the connection")
     stand_in.answers["status"] = waits | {
         "state": "offline",
@@ -122,7 +122,7 @@ def test_a_reason_is_given_once(stand_in: StandIn) -> None:
     assert run("status", COLUMNS="200").stdout.count("the proxy refused") == 1
 
 
-def test_a_pause_says_how_to_end_it(stand_in: StandIn) -> None:
+def test_a_pause_is_shown_with_the_command_to_end_it(stand_in: StandIn) -> None:
     """The line has the begin and the end, in the local time zone."""
     stand_in.answers["status"] = STATUS | {
         "paused": True,
@@ -136,7 +136,7 @@ def test_a_pause_says_how_to_end_it(stand_in: StandIn) -> None:
 
 
 def test_ten_thousand_waiting_files_are_a_few_lines(stand_in: StandIn) -> None:
-    """The first uploads and the total are shown; the daemon is asked for no more."""
+    """The first uploads and the total are shown; the daemon is asked for no more than these."""
     stand_in.answers["status"] = waiting(10_000)
     lines = run("status").stdout.splitlines()
     assert len(lines) < 24
@@ -272,7 +272,7 @@ def test_a_sync_shows_how_far_it_is_on_one_line(stand_in: StandIn, columns: int)
     assert terminal.shown.rpartition("\r\x1b[K")[2].strip() == ""
 
 
-def test_a_mount_that_ends_during_a_sync_is_said_in_a_line() -> None:
+def test_the_end_of_the_mount_during_a_sync() -> None:
     """Without pending changes, the end of the mount is no error."""
     paths = log_on()
     with ExitStack() as stack:
@@ -285,7 +285,10 @@ def test_a_mount_that_ends_during_a_sync_is_said_in_a_line() -> None:
     assert terminal.shown.endswith("\r\x1b[K")
     gone = run("sync")
     assert gone.returncode == 1
-    assert gone.stderr == "zonedrive: account default is not mounted; run 'zonedrive mount DIR'\n"
+    assert (
+        gone.stderr
+        == "zonedrive: the account 'default' is not mounted; run 'zonedrive mount DIR'\n"
+    )
 
 
 def test_a_socket_of_another_user_is_not_spoken_to(

@@ -22,7 +22,7 @@ class Clock:
         return self.now
 
 
-def test_what_stays_open_is_told_once() -> None:
+def test_an_open_file_is_reported_once() -> None:
     """A file is reported after some seconds, and not if it is closed by then."""
     clock = Clock()
     held = Held(clock)
@@ -61,8 +61,8 @@ def test_many_programs_are_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None
     assert held.at(one) == [said]
 
 
-def test_who_reads_a_file_does_not_keep_it_waiting(tmp_path: Path) -> None:
-    """Of the programs that have a file open, only the writer is found."""
+def test_readers_of_an_open_file_are_not_named(tmp_path: Path) -> None:
+    """Only the writer is named of the programs that have a file open."""
     path = tmp_path / "a file"
     path.touch()
     with path.open("rb") as reading, path.open("ab") as writing:

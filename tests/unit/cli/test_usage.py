@@ -17,14 +17,14 @@ LOGON = ("logon", "https://a.example", "--username", "u", "--password-stdin")
         (("mount", "Z", "-o", "cache_size=x"), "-o: cache_size cannot be 'x'; use a number of"),
         ((*LOGON, "--ca-file", "none.pem"), "--ca-file: none.pem does not exist"),
         ((*LOGON, "--ca-file", "empty.pem"), "--ca-file: empty.pem holds no certificate"),
-        ((*LOGON, "--profile", "none.toml"), "--profile: the profile none.toml cannot be read"),
+        ((*LOGON, "--profile", "none.toml"), "--profile: the profile none.toml does not exist"),
         ((*LOGON, "--profile", "nothing"), "--profile: there is no profile 'nothing'"),
         (("logon", "ftp://a.example"), "'ftp://a.example' is not an https:// address"),
         (("logon", "http://a.example"), "'http://a.example' is plain HTTP"),
     ],
 )
 def test_a_wrong_value_is_wrong_usage(home: Path, arguments: tuple[str, ...], said: str) -> None:
-    """Nothing is sent, and the line names the option."""
+    """The line names the option, and no request is sent."""
     log_on()
     (home / "Z").mkdir()
     (home / "empty.pem").touch()
@@ -34,7 +34,7 @@ def test_a_wrong_value_is_wrong_usage(home: Path, arguments: tuple[str, ...], sa
     assert failed.stderr.count("\n") == 1
 
 
-def test_an_unknown_account_is_told_the_others(home: Path) -> None:
+def test_an_unknown_account_is_reported_with_the_others(home: Path) -> None:
     """A typing error in --account is found at once."""
     log_on("default")
     log_on("work", "https://b.example")
@@ -53,7 +53,7 @@ def test_an_unknown_account_is_told_the_others(home: Path) -> None:
 
 
 def test_logging_off_without_a_logon(home: Path) -> None:
-    """The state that the user wants is there already."""
+    """The error says that there is nothing to do."""
     failed = run("logoff")
     assert failed.returncode == 3
     assert failed.stderr == "zonedrive: the account 'default' is not logged on: nothing to do\n"

@@ -37,7 +37,7 @@ def test_a_time_is_a_date_or_a_duration() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5", "7y", "2026-13-01", "-1h", "9" * 9 + "d"])
-def test_what_is_no_time(text: str) -> None:
+def test_an_invalid_time(text: str) -> None:
     """The error shows what a time looks like."""
     with pytest.raises(click.BadParameter, match="2026-11-20"):
         Since().convert(text, None, None)
@@ -88,7 +88,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_each_message_comes_once(pauses: list[float]) -> None:
-    """New messages come once, in the order of the log, equal ones as often as they are there."""
+    """New messages are shown once, in the order of the log; equal messages are shown as often as
+    they exist."""
     a, b, c = message(1, "a"), message(2, "b"), message(3, "c")
     source = Source([b, a], [b, a], [c, c, b], [c, c, c], [c, c, c])
     assert list(followed(source, 0)) == ["a", "b", "c", "c", "c"]
@@ -107,10 +108,10 @@ def test_following_begins_with_the_last_messages(pauses: list[float]) -> None:
     assert len(list(followed(Source(many), 5))) == 30
 
 
-def test_a_service_that_is_away_is_waited_for(
+def test_following_waits_for_an_unreachable_service(
     pauses: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two lines tell of it, however long it takes; nothing is lost."""
+    """Two lines report the outage, however long it is, and no message is lost."""
     away = Unreachable("zones.example cannot be reached")
     source = Source([], away, away, away, [message(1, "a")])
     assert list(followed(source, 0)) == ["a"]
@@ -118,7 +119,7 @@ def test_a_service_that_is_away_is_waited_for(
     assert said.count("cannot be reached; waiting") == 1 and said.count("is back") == 1
 
 
-def test_it_says_when_it_cannot_ask() -> None:
+def test_exit_codes_without_a_log() -> None:
     """Exit code 3 without a logon, 1 if the profile has no log, also without a service."""
     outside = run("log")
     assert (outside.returncode, outside.stdout, outside.stderr.count("\n")) == (3, "", 1)
@@ -131,7 +132,7 @@ def test_it_says_when_it_cannot_ask() -> None:
     assert run("log", "--since", "soon").returncode == 2
 
 
-def test_a_service_that_is_away_from_the_start(home: Path) -> None:
+def test_a_service_that_is_unreachable_from_the_start(home: Path) -> None:
     """Exit code 4, in one line, without waiting, also with --follow."""
     paths = AccountPaths("default")
     Account(name="default", base_url="https://127.0.0.1:1", username="a", profile="sandbox").save(

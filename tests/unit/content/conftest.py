@@ -1,4 +1,4 @@
-"""A running cache for each test."""
+"""Fixtures: a running cache for each test, and the key of each codec."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,21 +13,21 @@ KEY = bytes(range(32))
 
 @pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
 def key(request: pytest.FixtureRequest) -> bytes | None:
-    """The key of each codec."""
+    """Return the key of each codec: one that encrypts, and None."""
     value: bytes | None = request.param
     return value
 
 
 @pytest.fixture(autouse=True)
 def _patient_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A download waits for its reader, however long a busy machine lets that one stand still."""
+    """Let a download wait for its reader without a limit, because the machine may be busy."""
     monkeypatch.setattr("zonedrive.content.download_worker.LINGER", 1000.0)
     monkeypatch.setattr("zonedrive.content.fetcher.LINGER_WHOLE", 2000.0)
 
 
 @pytest.fixture
 async def cache(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Cache]:
-    """A sealed cache with room enough."""
+    """Yield an encrypted cache with enough room."""
     made = Cache(tmp_path / "cache", KEY, 1 << 30, stall=60.0).start()
     await nursery.start(made.run)
     yield made

@@ -1,4 +1,4 @@
-"""Small file systems of a test's own, to be filled up and made read-only."""
+"""Small file systems that a test can fill up or make read-only."""
 
 import subprocess
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A tmpfs of `size` bytes at `folder`; needs the right to mount, and says so."""
+    """Mount a tmpfs of `size` bytes at `folder`; fails without the right to mount."""
     folder.mkdir(exist_ok=True)
     options = f"size={size},mode=700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
@@ -19,5 +19,5 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
 
 
 def read_only(folder: Path) -> None:
-    """Let nobody write there any more, as a kernel does after a disk error."""
+    """Make a mount read-only, as the kernel does after a disk error."""
     subprocess.run(["mount", "-o", "remount,ro", folder], check=True)

@@ -1,10 +1,11 @@
-"""The cache keeps what was read, and nothing that happens to its folder makes a read fail."""
+"""Cached files and their index: restarts, damage, full disks and deleted folders."""
 
 import contextlib
 import logging
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ KEY = bytes(range(32))
 async def running(
     folder: Path, key: bytes | None = KEY, limit: int = 1 << 30, identity: str = ""
 ) -> AsyncIterator[Cache]:
-    """A cache that runs."""
+    """Yield a running cache."""
     cache = Cache(folder, key, limit, identity=identity, stall=60.0).start()
     async with trio.open_nursery() as nursery:
         await nursery.start(cache.run)
@@ -36,12 +37,12 @@ async def running(
 
 
 async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:
-    """The whole file."""
+    """Return the whole content."""
     return b"".join([bytes(await reader.read(at, piece)) for at in range(0, reader.size, piece)])
 
 
 async def fetched(cache: Cache, ino: int, source: Script, revision: str = "r") -> bytes:
-    """Open, read everything, close."""
+    """Open a file, read it completely, and close it."""
     reader = cache.open(ino, revision, len(source.data), source)
     try:
         return await read_all(reader)
@@ -50,7 +51,7 @@ async def fetched(cache: Cache, ino: int, source: Script, revision: str = "r") -
 
 
 def taken(folder: Path) -> int:
-    """Bytes that the content files take on the disk."""
+    """Return the bytes that the content files take on the disk."""
     blocks = 0
     for path in folder.iterdir():
         if not path.name.startswith("index.db"):
@@ -60,20 +61,20 @@ def taken(folder: Path) -> int:
 
 
 async def counted(cache: Cache, folder: Path) -> None:
-    """Wait until the cache counts the bytes on the disk; threads remove what is dropped."""
+    """Wait until the cache has counted the bytes on the disk, which threads change."""
     await until(lambda: cache.usage() == taken(folder))
 
 
 class Offline(Script):
-    """A source that has nothing any more."""
+    """Source that cannot be reached."""
 
     def __init__(self, size: int) -> None:
         super().__init__(b"\0" * size)
         self.error = Unreachable("offline")
 
 
-async def test_what_was_read_stays_readable_offline(tmp_path: Path, key: bytes | None) -> None:
-    """After a restart without a network, everything that was read before is there."""
+async def test_read_files_stay_readable_offline(tmp_path: Path, key: bytes | None) -> None:
+    """After a restart without a network, every file that was read before is readable."""
     whole, part = Script(content(3 * MIB)), Script(content(8 * MIB, 1))
     async with running(tmp_path, key) as cache:
         await fetched(cache, 1, whole)
@@ -115,7 +116,8 @@ async def test_complete_files_survive_a_killed_daemon(tmp_path: Path, key: bytes
 
 
 async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
-    """Programs that have the old version open read it to its end; all others get the new one."""
+    """Programs that have the old version open read it to its end; all other programs get the new
+    one."""
     old, new = Script(content(2 * MIB)), Script(content(2 * MIB, 1))
     async with running(tmp_path) as cache:
         await fetched(cache, 1, old, "old")
@@ -129,8 +131,8 @@ async def test_a_new_revision_replaces_the_old_one(tmp_path: Path) -> None:
         assert taken(tmp_path) < 3 * MIB
 
 
-async def test_a_dropped_file_is_read_to_its_end(tmp_path: Path) -> None:
-    """A file that is deleted while it is read is read as on any Unix."""
+async def test_a_file_deleted_during_a_read_is_read_to_its_end(tmp_path: Path) -> None:
+    """A file that is deleted while a program reads it stays readable, as on any file system."""
     source = Script(content(2 * MIB))
     async with running(tmp_path) as cache:
         reader = cache.open(1, "r", 2 * MIB, source)
@@ -144,7 +146,8 @@ async def test_a_dropped_file_is_read_to_its_end(tmp_path: Path) -> None:
 
 
 async def test_the_limit_is_never_exceeded(tmp_path: Path, key: bytes | None) -> None:
-    """Whatever is read, the files take no more than `cache_size`; the longest unused go first."""
+    """The files never take more than `cache_size`; those unused for the longest time are evicted
+    first."""
     limit = 5 * MIB
     async with running(tmp_path, key, limit) as cache:
         for ino in range(12):
@@ -166,7 +169,7 @@ async def test_the_limit_is_never_exceeded(tmp_path: Path, key: bytes | None) ->
 
 
 async def test_a_file_in_use_or_pinned_is_not_evicted(tmp_path: Path) -> None:
-    """What a program has open, and what was pinned, stays, however much else is read."""
+    """Open files and pinned files are not evicted, however much else is read."""
     async with running(tmp_path, limit=4 * MIB) as cache:
         first, second = Script(content(MIB)), Script(content(MIB, 1))
         await fetched(cache, 1, first)
@@ -181,7 +184,7 @@ async def test_a_file_in_use_or_pinned_is_not_evicted(tmp_path: Path) -> None:
 
 
 async def test_a_file_bigger_than_the_cache_can_be_read(tmp_path: Path) -> None:
-    """A huge file is read through once, in order, within the limit."""
+    """A large file is read in order while the cache stays within its limit."""
     source = Script(content(40 * MIB))
     async with running(tmp_path, limit=3 * MIB) as cache:
         reader = cache.open(1, "r", len(source.data), source)
@@ -197,8 +200,8 @@ async def test_a_file_bigger_than_the_cache_can_be_read(tmp_path: Path) -> None:
         file.close()
 
 
-async def test_a_cache_of_no_bytes(tmp_path: Path) -> None:
-    """With `cache_size = 0` files are readable and nothing is on the disk."""
+async def test_a_cache_of_size_zero(tmp_path: Path) -> None:
+    """With `cache_size = 0`, files are readable and nothing is stored on the disk."""
     source = Script(content(3 * MIB))
     async with running(tmp_path, limit=0) as cache:
         assert await fetched(cache, 1, source) == source.data
@@ -206,10 +209,10 @@ async def test_a_cache_of_no_bytes(tmp_path: Path) -> None:
         assert taken(tmp_path) == 0
 
 
-async def test_many_open_files_that_cannot_be_kept(
+async def test_many_open_files_that_cannot_be_cached(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Memory does not grow with their number, all are read right, and the log says it once."""
+    """Memory does not grow with their number, all are read correctly, and the log says so once."""
     sources = [Script(content(12 * MIB, ino), piece=MIB) for ino in range(8)]
     async with running(tmp_path, limit=MIB) as cache:
         windows = cache._windows
@@ -240,10 +243,10 @@ async def test_a_lowered_limit_holds_at_once(tmp_path: Path) -> None:
         assert cache.is_complete(7, "r")
 
 
-async def test_a_full_disk_is_no_obstacle(
+async def test_reads_continue_on_a_full_disk(
     tmp_path: Path, key: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When others fill the disk, reads go on uncached, it is said once, and nothing is torn."""
+    """On a disk that others have filled, reads continue uncached, and the log reports it once."""
     source = Script(content(12 * MIB))
     with small_disk(tmp_path / "disk", 8 * MIB) as disk:
         async with running(disk / "cache", key) as cache:
@@ -260,8 +263,8 @@ async def test_a_full_disk_is_no_obstacle(
         assert 0 < len(caplog.records) <= 3
 
 
-async def test_the_last_of_the_disk_is_left_free(tmp_path: Path) -> None:
-    """The cache leaves five of a hundred parts of the disk to everybody else."""
+async def test_a_part_of_the_disk_is_left_free(tmp_path: Path) -> None:
+    """The cache leaves 5 % of the disk free."""
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
         async with running(disk / "cache") as cache:
             for ino in range(20):
@@ -273,8 +276,8 @@ async def test_the_last_of_the_disk_is_left_free(tmp_path: Path) -> None:
                 assert space.f_bavail >= space.f_blocks * 0.05 - 64
 
 
-async def test_the_limit_in_force_is_what_the_disk_leaves(tmp_path: Path) -> None:
-    """The ceiling includes the stored bytes; it is never negative and never above the limit."""
+async def test_the_limit_depends_on_the_free_space(tmp_path: Path) -> None:
+    """The limit includes the stored bytes; it is never negative, and never above `cache_size`."""
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
         async with running(disk / "cache") as cache:
             await fetched(cache, 3, Script(content(MIB, 3)))
@@ -294,7 +297,8 @@ async def test_the_limit_in_force_is_what_the_disk_leaves(tmp_path: Path) -> Non
 async def test_enospc_in_the_middle_of_a_file(
     tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that is full although it said otherwise (a quota) makes no read fail."""
+    """Reads succeed on a disk that reports free space and then fails with ENOSPC, such as under a
+    quota."""
     real = os.pwritev if key else os.pwrite
     source = Script(content(4 * MIB))
     left = 20
@@ -314,7 +318,7 @@ async def test_enospc_in_the_middle_of_a_file(
 
 
 async def test_a_folder_that_is_deleted_while_in_use(tmp_path: Path, key: bytes | None) -> None:
-    """Someone empties ~/.cache under the running daemon: reads go on, and are cached again."""
+    """If the cache folder is deleted while the daemon runs, reads continue and are cached again."""
     folder = tmp_path / "cache"
     source, other = Script(content(2 * MIB)), Script(content(2 * MIB, 1))
     async with running(folder, key) as cache:
@@ -332,10 +336,53 @@ async def test_a_folder_that_is_deleted_while_in_use(tmp_path: Path, key: bytes 
         assert cache.is_complete(3, "r")
 
 
+async def test_bytes_cached_after_the_folder_was_deleted_are_kept(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    """The index notices the deletion when the file is closed; bytes in the new folder are kept."""
+    folder, source = tmp_path / "cache", Script(content(2 * MIB))
+    is_stored = threading.Event()
+
+    def pace(offset: int) -> None:
+        if offset >= MIB:
+            is_stored.set()
+            source.go.wait(60)
+
+    source.pace = pace
+    async with running(folder, key) as cache:
+        reader = cache.open(1, "r", 2 * MIB, source)
+        shutil.rmtree(folder)
+        await reader.read(0, 100)
+        await until(is_stored.is_set)
+        reader.close()
+        assert taken(folder) >= MIB // 2
+        assert cache.usage() == taken(folder)
+        source.error = Unreachable("offline")
+        reader = cache.open(1, "r", 2 * MIB, source)
+        assert await reader.read(0, 100) == source.data[:100]
+        reader.close()
+
+
+async def test_a_file_that_is_added_after_the_folder_was_deleted_is_kept(
+    tmp_path: Path, key: bytes | None
+) -> None:
+    """A saved file is read from this machine, although the cache folder was deleted."""
+    folder = tmp_path / "cache"
+    path = tmp_path / ("7-1.plain" if key is None else "7-1.sealed")
+    async with running(folder, key) as cache:
+        file = create_file(path, key)
+        file.pwrite(0, b"saved" * 50_000)
+        file.close()
+        shutil.rmtree(folder)
+        await cache.add_file(path, 7, "new", 250_000, file.manifest())
+        assert cache.usage() == taken(folder) > 0
+        assert await fetched(cache, 7, Offline(250_000), "new") == b"saved" * 50_000
+
+
 async def test_a_folder_that_becomes_read_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a disk error the kernel lets nobody write: cached files stay readable, others too."""
+    """After a disk error makes the folder read-only, cached files and other files stay readable."""
     kept, other = Script(content(MIB)), Script(content(2 * MIB, 1))
     with small_disk(tmp_path / "disk", 16 * MIB) as disk:
         async with running(disk / "cache") as cache:
@@ -348,10 +395,10 @@ async def test_a_folder_that_becomes_read_only(
         assert 0 < len(caplog.records) <= 4
 
 
-async def test_a_flipped_bit_is_fetched_again(
+async def test_a_damaged_block_is_fetched_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged block of the cache is noticed and replaced from the service, alone."""
+    """Only the damaged block is fetched from the service again."""
     source = Script(content(2 * MIB))
     async with running(tmp_path) as cache:
         await fetched(cache, 1, source)
@@ -370,7 +417,7 @@ async def test_a_flipped_bit_is_fetched_again(
 
 
 async def test_a_damaged_block_is_never_zeros_after_a_crash(tmp_path: Path) -> None:
-    """Killed between noticing damage and repairing it, the daemon still knows of it."""
+    """A daemon killed between the detection of damage and the repair still knows of the damage."""
     source = Script(content(2 * MIB))
     async with running(tmp_path / "a") as cache:
         await fetched(cache, 1, source)
@@ -392,7 +439,7 @@ async def test_a_damaged_block_is_never_zeros_after_a_crash(tmp_path: Path) -> N
 async def test_a_damaged_folder_is_used_anyway(
     tmp_path: Path, key: bytes | None, damage: str
 ) -> None:
-    """Whatever is found in the cache folder at the start, reads give the service's bytes."""
+    """Reads return the service's bytes, whatever is in the cache folder at the start."""
     source = Script(content(2 * MIB))
     async with running(tmp_path, key) as cache:
         await fetched(cache, 1, source)
@@ -414,7 +461,7 @@ async def test_a_damaged_folder_is_used_anyway(
 
 
 async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
-    """A damaged index is created again while opening, reading and closing continue."""
+    """A damaged index is created again while programs open, read and close files."""
     source = Script(content(2 * MIB))
     async with running(tmp_path, None) as cache:
         await fetched(cache, 1, source)
@@ -446,7 +493,8 @@ async def test_an_index_that_is_damaged_while_in_use(tmp_path: Path) -> None:
 async def test_a_damaged_row_of_the_index(
     tmp_path: Path, key: bytes | None, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file of a damaged row is fetched again, at runtime and at the start; others stay."""
+    """The file of a damaged row is fetched again, at run time and at the start; other files stay
+    cached."""
     source = Script(content(2 * MIB))
 
     def harm(ino: int) -> None:
@@ -467,13 +515,13 @@ async def test_a_damaged_row_of_the_index(
         await counted(cache, tmp_path)
         for ino in (1, 2, 3):
             assert await fetched(cache, ino, source) == source.data
-        if "cast" not in damage:  # which is taken for a damage of the whole file
+        if "cast" not in damage:  # which counts as damage of the whole file
             assert len(source.opened) == 5
         await counted(cache, tmp_path)
     assert "index" in caplog.text
 
 
-async def test_rows_that_somebody_made_count_for_nothing(tmp_path: Path) -> None:
+async def test_forged_rows_are_rejected(tmp_path: Path) -> None:
     """A row that was made without the account's key is rejected, and its file is not read."""
     source = Script(content(2 * MIB))
     async with running(tmp_path, KEY) as cache:
@@ -493,7 +541,7 @@ async def test_rows_that_somebody_made_count_for_nothing(tmp_path: Path) -> None
 
 
 async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:
-    """A restored or repaired disk gives two files each other's names: neither is taken for it."""
+    """After a repair of the disk exchanges the names of two files, both are rejected."""
     sources = {ino: Script(content(2 * MIB, ino)) for ino in (1, 2)}
     async with running(tmp_path) as cache:
         for ino, source in sources.items():
@@ -517,7 +565,7 @@ async def test_cached_files_that_were_exchanged(tmp_path: Path) -> None:
         assert [len(source.opened) for source in sources.values()] == [2, 2, 1]
 
 
-async def test_a_folder_that_can_be_had_again(
+async def test_caching_resumes_after_an_obstacle_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Caching stops while a file is in the place of the cache folder, and resumes afterwards."""
@@ -537,7 +585,7 @@ async def test_a_folder_that_can_be_had_again(
 
 
 async def can_be_read_offline(cache: Cache, ino: int, data: bytes) -> bool:
-    """Whether a content is there as a whole; it is the right one then."""
+    """Return True if a content is completely cached; its bytes must be the right ones."""
     try:
         found = await fetched(cache, ino, Offline(len(data)))
     except Unreachable:
@@ -546,8 +594,8 @@ async def can_be_read_offline(cache: Cache, ino: int, data: bytes) -> bool:
     return True
 
 
-async def test_another_tree_or_key_gets_nothing_old(tmp_path: Path) -> None:
-    """Inode numbers of another store, or another key, never give that store's content."""
+async def test_another_database_or_key_gets_no_old_content(tmp_path: Path) -> None:
+    """The inode numbers of another database, or another key, never give old content."""
     source = Script(content(MIB))
     for key, identity in ((KEY, "one"), (KEY, "two"), (None, "two"), (bytes(32), "two")):
         async with running(tmp_path, key, identity=identity) as cache:
@@ -558,7 +606,7 @@ async def test_another_tree_or_key_gets_nothing_old(tmp_path: Path) -> None:
 
 
 async def test_an_uploaded_file_is_kept(tmp_path: Path, key: bytes | None) -> None:
-    """What was just saved is read back from this machine, not from the service."""
+    """A file that was just uploaded is read from this machine, not from the service."""
     name = "7-1.plain" if key is None else "7-1.sealed"
     async with running(tmp_path / "cache", key) as cache:
         await fetched(cache, 7, Script(content(MIB)), "old")
@@ -578,8 +626,8 @@ async def test_an_uploaded_file_is_kept(tmp_path: Path, key: bytes | None) -> No
         await counted(cache, tmp_path / "cache")
 
 
-async def test_an_uploaded_file_is_taken_over_from_another_disk(tmp_path: Path) -> None:
-    """State and cache on different file systems: the bytes are copied."""
+async def test_an_uploaded_file_is_copied_from_another_disk(tmp_path: Path) -> None:
+    """The bytes are copied if state and cache are on different file systems."""
     with small_disk(tmp_path / "disk", 4 * MIB) as disk:
         async with running(tmp_path / "cache") as cache:
             file = create_file(disk / "7-1.sealed", KEY)
@@ -593,8 +641,8 @@ async def test_an_uploaded_file_is_taken_over_from_another_disk(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("wrong", ["size", "kind", "missing", "room", "manifest"])
-async def test_a_file_that_cannot_be_kept_is_let_go(tmp_path: Path, wrong: str) -> None:
-    """An uploaded file that does not fit is removed here; the service has it."""
+async def test_an_uploaded_file_that_does_not_fit_is_removed(tmp_path: Path, wrong: str) -> None:
+    """An uploaded file that does not fit into the cache is removed here; the service has it."""
     async with running(tmp_path / "cache", limit=MIB) as cache:
         path = tmp_path / ("7-1.plain" if wrong == "kind" else "7-1.sealed")
         size = 2 * MIB if wrong == "room" else 1000
@@ -611,7 +659,7 @@ async def test_a_file_that_cannot_be_kept_is_let_go(tmp_path: Path, wrong: str) 
 
 
 async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
-    """The first write to a file of the service works on a copy; the cached version stays."""
+    """The first write to a file of the service works on a copy; the cached version is unchanged."""
     source = Script(content(3 * MIB))
     async with running(tmp_path / "cache", key) as cache:
         file = await cache.export(1, "r", len(source.data), source, tmp_path / "copy")
@@ -627,8 +675,8 @@ async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
         empty.close()
 
 
-async def test_nobody_else_may_look(tmp_path: Path) -> None:
-    """Cached files belong to their owner alone, and the index names neither people nor files."""
+async def test_cached_files_are_private(tmp_path: Path) -> None:
+    """Cached files are accessible to their owner only, and the index contains no names."""
     source = Script(content(MIB))
     source.validator = "etag-of-a-secret"
     async with running(tmp_path / "cache") as cache:

@@ -1,4 +1,4 @@
-"""Bytes at rest come back as they were written, or not at all."""
+"""Content files: reading returns the written bytes, or an error."""
 
 import errno
 import os
@@ -32,21 +32,21 @@ STEP = st.tuples(
 
 @pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
 def key(request: pytest.FixtureRequest) -> bytes | None:
-    """The key of each codec."""
+    """Return the key of each codec."""
     value: bytes | None = request.param
     return value
 
 
 @pytest.fixture
 def file(tmp_path: Path, key: bytes | None) -> Iterator[ContentFile]:
-    """An empty content file."""
+    """Yield an empty content file."""
     made = create_file(tmp_path / "file", key)
     yield made
     made.close()
 
 
 def put(model: bytearray, offset: int, data: bytes) -> None:
-    """What a write does to the bytes of a file."""
+    """Write to a bytearray as to a file."""
     if data:
         model.extend(bytes(max(0, offset - len(model))))
         model[offset : offset + len(data)] = data
@@ -54,12 +54,12 @@ def put(model: bytearray, offset: int, data: bytes) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([None, KEY]), st.lists(STEP, max_size=25))
-def test_a_content_file_is_a_file(
+def test_a_content_file_behaves_as_a_plain_file(
     tmp_path_factory: pytest.TempPathFactory,
     key: bytes | None,
     steps: list[tuple[str, int, int, int]],
 ) -> None:
-    """Any mix of writes, truncations, reopening and copying gives the bytes a file would give."""
+    """Any mix of writes, truncations, reopening and copying gives the bytes of a plain file."""
     folder = tmp_path_factory.mktemp("model")
     file, model = create_file(folder / "0", key), bytearray()
     for number, (verb, place, length, seed) in enumerate(steps, 1):
@@ -98,10 +98,10 @@ def test_a_content_file_is_a_file(
         file.close()
 
 
-def test_a_library_that_cannot_work_in_place_reads_and_writes_the_same(
+def test_a_library_without_in_place_encryption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Debian 13 has a cryptography without `encrypt_into` and `decrypt_into`."""
+    """Debian 13 has a version of cryptography without `encrypt_into` and `decrypt_into`."""
     data = random.Random(1).randbytes(5 * CHUNK + 9)
     for writer in (True, False):
         monkeypatch.setattr("zonedrive.content.chunk_crypto._INTO", writer)
@@ -118,7 +118,7 @@ def test_a_library_that_cannot_work_in_place_reads_and_writes_the_same(
 
 
 def test_a_former_chunk_in_the_middle_of_a_run_is_noticed(tmp_path: Path) -> None:
-    """A chunk that was written again is never read in its former state, however it is read."""
+    """An earlier state of a chunk is never read after the chunk was written again."""
     file = create_file(tmp_path / "file", KEY)
     file.pwrite(0, b"a" * (5 * CHUNK))
     file.flush()
@@ -141,7 +141,7 @@ def test_a_former_chunk_in_the_middle_of_a_run_is_noticed(tmp_path: Path) -> Non
 
 
 def test_nothing_readable_is_on_the_disk(tmp_path: Path) -> None:
-    """Whoever takes the disk away finds neither content nor key; others cannot open the file."""
+    """The disk contains neither content nor key, and other users cannot open the file."""
     file = create_file(tmp_path / "file", KEY)
     file.pwrite(0, b"top secret " * 20_000)
     file.close()
@@ -152,14 +152,14 @@ def test_nothing_readable_is_on_the_disk(tmp_path: Path) -> None:
 
 
 def test_another_key_opens_nothing(tmp_path: Path) -> None:
-    """After logoff has destroyed the key, nobody can read what is left."""
+    """After a logoff has destroyed the key, the remaining files cannot be read."""
     create_file(tmp_path / "file", KEY).close()
     with pytest.raises(Damaged):
         open_file(tmp_path / "file", os.urandom(32))
 
 
 def test_a_key_stream_is_never_used_twice(tmp_path: Path) -> None:
-    """Two versions of the same chunk share no nonce, in copies neither."""
+    """Two versions of a chunk never share a nonce, also not in copies."""
     file = create_file(tmp_path / "file", KEY)
     slots = set()
     for number in range(20):
@@ -180,7 +180,7 @@ def test_a_key_stream_is_never_used_twice(tmp_path: Path) -> None:
 def test_a_flipped_bit_never_gives_wrong_bytes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """A disk that changes one bit is noticed, or it hit something that does not matter."""
+    """A changed bit on the disk is detected, unless it has no effect on the content."""
     path = tmp_path_factory.mktemp("flip") / "file"
     file = create_file(path, KEY)
     content = random.Random(1).randbytes(2 * CHUNK + 1000)
@@ -211,7 +211,7 @@ def test_a_flipped_bit_never_gives_wrong_bytes(
 
 
 def test_a_lost_chunk_is_not_taken_for_zeros(tmp_path: Path) -> None:
-    """When a power cut loses bytes of a file, reading says so; real holes are zeros."""
+    """Reading bytes that a power cut has lost raises an error; real holes are zeros."""
     file = create_file(tmp_path / "file", KEY)
     file.pwrite(0, b"x" * (3 * CHUNK))
     file.truncate(6 * CHUNK)
@@ -229,7 +229,7 @@ def test_a_lost_chunk_is_not_taken_for_zeros(tmp_path: Path) -> None:
 
 
 def test_more_holes_than_the_head_can_list(tmp_path: Path) -> None:
-    """A file written here and there in hundreds of places keeps every one of them."""
+    """A file with writes in hundreds of places keeps all of its holes."""
     file = create_file(tmp_path / "file", KEY)
     places = [3 * CHUNK * n for n in range(3 * MAX_HOLES)]
     for place in places:
@@ -242,7 +242,7 @@ def test_more_holes_than_the_head_can_list(tmp_path: Path) -> None:
 
 
 def test_small_writes_are_not_amplified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing 4 KiB pieces one after the other puts each byte on the disk about once."""
+    """Sequential writes of 4 KiB put each byte on the disk about once."""
     file = create_file(tmp_path / "file", KEY)
     assert isinstance(file, EncryptedFile)
     stored: list[int] = []
@@ -260,7 +260,7 @@ def test_small_writes_are_not_amplified(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_users_share_one_file(file: ContentFile) -> None:
-    """An upload that still reads is not disturbed by the last close of a program."""
+    """The last close of a program does not disturb an upload that still reads."""
     file.pwrite(0, b"shared")
     other = file.share()
     other.close()
@@ -270,8 +270,8 @@ def test_users_share_one_file(file: ContentFile) -> None:
     assert not file.closed
 
 
-def test_a_closed_file_says_so(tmp_path: Path, key: bytes | None) -> None:
-    """A use after the last close is an error, not another file's bytes."""
+def test_the_use_of_a_closed_file_is_an_error(tmp_path: Path, key: bytes | None) -> None:
+    """A use after the last close never reads the bytes of another file."""
     file = create_file(tmp_path / "file", key)
     file.close()
     for use in (lambda: file.pread(0, 1), lambda: file.pwrite(0, b"x"), file.flush):
@@ -279,8 +279,8 @@ def test_a_closed_file_says_so(tmp_path: Path, key: bytes | None) -> None:
             use()
 
 
-def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is written to while it is copied makes no copy, instead of a mixture."""
+def test_a_copy_is_never_a_mixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copying a file during a write fails instead of making a mixture."""
     file = create_file(tmp_path / "file", KEY)
     file.pwrite(0, b"a" * CHUNK)
     real = os.copy_file_range
@@ -299,7 +299,7 @@ def test_a_copy_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_copy_without_help_of_the_kernel(
     tmp_path: Path, key: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """File systems that can neither share blocks nor copy by themselves still give true copies."""
+    """Copies are correct on file systems that can neither share blocks nor copy by themselves."""
 
     def refuse(*_: int) -> int:
         raise OSError(18, "cross-device")
@@ -315,8 +315,8 @@ def test_a_copy_without_help_of_the_kernel(
     file.close()
 
 
-def test_what_a_killed_writer_left_behind_the_end_never_comes_back(tmp_path: Path) -> None:
-    """Bytes that were never confirmed do not turn up when the file grows later."""
+def test_unconfirmed_bytes_never_reappear(tmp_path: Path) -> None:
+    """Bytes behind the end that a killed writer left do not appear when the file grows later."""
     file = create_file(tmp_path / "file", KEY)
     file.pwrite(0, b"kept")
     file.flush()
@@ -329,10 +329,10 @@ def test_what_a_killed_writer_left_behind_the_end_never_comes_back(tmp_path: Pat
     file.close()
 
 
-def test_a_long_write_that_does_not_fit_leaves_what_was_there(
+def test_a_long_write_that_does_not_fit_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several chunks are written at once: where the disk is full, none of them remain."""
+    """If the disk is full, none of several chunks written at once remain."""
     file = EncryptedFile.create(tmp_path / "file", KEY)
     file.pwrite(0, b"a" * (3 * CHUNK))
     file.flush()
@@ -353,10 +353,10 @@ def test_a_long_write_that_does_not_fit_leaves_what_was_there(
     file.close()
 
 
-def test_cached_chunks_written_at_once_are_missing_where_the_disk_was_full(
+def test_cached_chunks_that_do_not_fit_count_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of content that can be fetched again, a failed write is never taken for bytes."""
+    """A failed write of content that can be fetched again never counts as cached bytes."""
     file = EncryptedFile.create(tmp_path / "file", KEY)
     file.disable_redo_log()
     file.truncate(8 * CHUNK)

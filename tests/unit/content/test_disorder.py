@@ -1,4 +1,4 @@
-"""Many readers, a bad service and a bad disk at once: every byte that is read is the right one."""
+"""Many readers at once, on a service and a disk with random faults: no read returns wrong bytes."""
 
 import random
 import shutil
@@ -18,7 +18,7 @@ LIMIT = 6 * MIB
 
 
 class Version:
-    """One revision of one file, on a service in one of its moods."""
+    """One revision of a file, and the present behaviour of its service."""
 
     def __init__(self, ino: int, number: int, chance: random.Random) -> None:
         self.revision = f"r{number}"
@@ -39,7 +39,7 @@ class Version:
 
 
 class Disorder:
-    """Programs that open, read, give up and close, and a service where versions change."""
+    """Programs that open, read, give up and close files, while versions change on the service."""
 
     def __init__(self, cache: Cache, folder: Path, seed: int) -> None:
         self.cache = cache
@@ -49,7 +49,7 @@ class Disorder:
         self.read = 0
 
     async def program(self) -> None:
-        """A few files, one after the other."""
+        """Use a few files, one after the other."""
         for _ in range(12):
             ino = self.chance.randrange(FILES)
             version = self.versions[ino]
@@ -67,7 +67,7 @@ class Disorder:
                 reader.close()
 
     async def reads(self, size: int, data: bytes, reader: Reader) -> None:
-        """Some sequential and some random reads of one file."""
+        """Read one file sequentially and at random places."""
         offset = 0
         for _ in range(20):
             if self.chance.random() < 0.3:
@@ -81,7 +81,7 @@ class Disorder:
             offset += length
 
     async def fate(self) -> None:
-        """What happens to the service and to the disk meanwhile."""
+        """Inject faults of the service and the disk."""
         for number in range(1, 25):
             await trio.sleep(0.01)
             ino = self.chance.randrange(FILES)
@@ -98,7 +98,7 @@ class Disorder:
                 self.cache.limit = self.chance.choice([LIMIT, LIMIT // 4, 0])
 
     def flip(self) -> None:
-        """Damage some cached file."""
+        """Damage a cached file."""
         files = [path for path in self.folder.glob("[0-9]*-*") if path.is_file()]
         if not files:
             return
@@ -113,7 +113,7 @@ class Disorder:
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_wrong_bytes_are_never_read(tmp_path: Path, seed: int) -> None:
-    """Whatever goes wrong, a read gives the bytes of its version, or an error."""
+    """Despite all faults, a read returns the bytes of its version, or an error."""
     folder = tmp_path / "cache"
     cache = Cache(folder, KEY, LIMIT, stall=60.0, connections=4).start()
     async with trio.open_nursery() as nursery:

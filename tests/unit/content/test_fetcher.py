@@ -1,4 +1,4 @@
-"""Missing bytes are fetched once, as far as somebody wants them, and from one version only."""
+"""Downloads of missing bytes: each byte once, only as far as requested, from one version only."""
 
 import contextlib
 import errno
@@ -24,7 +24,7 @@ from zonedrive.transfer_slots import TURNS
 
 
 async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:
-    """The whole file, as the kernel reads it."""
+    """Read the whole file as the kernel does."""
     parts = []
     for offset in range(0, reader.size, piece):
         ready = reader.available(offset, piece)
@@ -34,8 +34,8 @@ async def read_all(reader: Reader, piece: int = 128 * KIB) -> bytes:
 
 @pytest.mark.parametrize("piece", [10_000, 64 * KIB, 300_001, MIB])
 @pytest.mark.parametrize("size", [0, 1, 64 * KIB, 5 * MIB + 17])
-async def test_a_file_is_read_through(cache: Cache, size: int, piece: int) -> None:
-    """A cold file comes whole, whatever pieces the service sends, and over one connection."""
+async def test_a_file_is_read_over_one_connection(cache: Cache, size: int, piece: int) -> None:
+    """A cold file is read completely over one connection, whatever pieces the service sends."""
     source = Script(content(size), piece=piece)
     reader = cache.open(7, "r", size, source)
     assert await read_all(reader) == source.data
@@ -48,7 +48,7 @@ async def test_a_file_is_read_through(cache: Cache, size: int, piece: int) -> No
     assert cache.is_complete(7, "r") == (size > 0)
 
 
-async def test_the_first_bytes_come_before_the_last(cache: Cache) -> None:
+async def test_a_read_returns_before_the_download_ends(cache: Cache) -> None:
     """The first read of a big file returns with the first chunk."""
     source = Script(content(8 * MIB))
     source.pace = lambda offset: offset == 0 or source.go.wait(60)
@@ -65,7 +65,7 @@ async def test_the_first_bytes_come_before_the_last(cache: Cache) -> None:
 async def test_the_memory_of_a_large_download_goes_back_to_the_system(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, size: int, times: int
 ) -> None:
-    """Free memory is returned once after a large download, and not after a small one."""
+    """Memory is returned to the system once after a large download, not after a small one."""
     returned: list[int] = []
     monkeypatch.setattr(memory, "give_back", lambda: returned.append(threading.get_ident()))
     source = Script(content(size))
@@ -80,7 +80,7 @@ async def test_the_memory_of_a_large_download_goes_back_to_the_system(
 
 
 async def test_many_readers_cause_one_download(cache: Cache) -> None:
-    """Ten programs that open the same file fetch it once."""
+    """Ten programs that open the same file cause one download."""
     source = Script(content(3 * MIB))
     results: list[bytes] = []
 
@@ -98,7 +98,8 @@ async def test_many_readers_cause_one_download(cache: Cache) -> None:
 
 
 async def test_a_head_does_not_fetch_the_whole_file(cache: Cache) -> None:
-    """Reading the first bytes of a huge file fetches a little more, and its end nothing else."""
+    """Reading the first bytes of a huge file fetches a little more; reading its end fetches only
+    that."""
     source = Script(content(32 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     assert await reader.read(0, 4096) == source.data[:4096]
@@ -108,8 +109,8 @@ async def test_a_head_does_not_fetch_the_whole_file(cache: Cache) -> None:
     assert source.sent <= 2 * MIB
 
 
-async def test_a_paused_download_goes_on_with_its_reader(cache: Cache) -> None:
-    """A program that reads slowly is served by the same connection."""
+async def test_a_paused_download_continues_with_its_reader(cache: Cache) -> None:
+    """A program that reads slowly is served over the same connection."""
     source = Script(content(8 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     await reader.read(0, 64 * KIB)
@@ -119,8 +120,8 @@ async def test_a_paused_download_goes_on_with_its_reader(cache: Cache) -> None:
     reader.close()
 
 
-async def test_random_reads_fetch_what_they_need(cache: Cache) -> None:
-    """Reads here and there in a big file ask for parts and leave the rest on the service."""
+async def test_random_reads_fetch_only_parts(cache: Cache) -> None:
+    """Reads at random places of a big file request parts, and no others."""
     source = RangeScript(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in (40 * MIB + 5, 20 * MIB, 63 * MIB, 3 * MIB + 4000):
@@ -133,7 +134,7 @@ async def test_random_reads_fetch_what_they_need(cache: Cache) -> None:
 
 
 async def test_random_reads_close_to_each_other_fetch_little_more(cache: Cache) -> None:
-    """Two adjacent reads among many random ones do not begin a long download."""
+    """Two adjacent reads among many random ones do not start a long download."""
     source = RangeScript(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in (40 * MIB, 40 * MIB + 300 * KIB, 20 * MIB, 20 * MIB - 600 * KIB, 5 * MIB):
@@ -143,8 +144,9 @@ async def test_random_reads_close_to_each_other_fetch_little_more(cache: Cache) 
     reader.close()
 
 
-async def test_a_reader_that_goes_on_is_asked_for_ever_more_at_once(cache: Cache) -> None:
-    """A program that reads on after a jump soon causes one long download, not many short ones."""
+async def test_sequential_reads_after_a_jump_become_one_download(cache: Cache) -> None:
+    """A program that reads on after a jump soon causes one long download instead of many short
+    ones."""
     source = RangeScript(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in range(8 * MIB, 48 * MIB, 128 * KIB):
@@ -156,8 +158,8 @@ async def test_a_reader_that_goes_on_is_asked_for_ever_more_at_once(cache: Cache
     reader.close()
 
 
-async def test_the_head_of_a_big_file_costs_a_part_of_it(cache: Cache) -> None:
-    """`file` on a folder of films asks the service for a part of each, and leaves the rest."""
+async def test_the_head_of_a_big_file_fetches_a_part_of_it(cache: Cache) -> None:
+    """`file` on a folder of films fetches only a part of each film."""
     source = RangeScript(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     assert await reader.read(0, 4096) == source.data[:4096]
@@ -169,7 +171,7 @@ async def test_the_head_of_a_big_file_costs_a_part_of_it(cache: Cache) -> None:
 
 
 async def test_a_far_seek_does_not_wait_for_the_bytes_between(cache: Cache) -> None:
-    """Jumping to the end of a film does not download the film first."""
+    """A jump to the end of a film does not download the film first."""
     source = Script(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     await reader.read(0, 4096)
@@ -179,8 +181,8 @@ async def test_a_far_seek_does_not_wait_for_the_bytes_between(cache: Cache) -> N
     reader.close()
 
 
-async def test_what_is_there_is_not_fetched_again(cache: Cache) -> None:
-    """A sequential read jumps over parts that a random read brought before."""
+async def test_cached_parts_are_not_fetched_again(cache: Cache) -> None:
+    """A sequential read skips the parts that a random read has fetched."""
     source = Script(content(16 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in range(8 * MIB, 12 * MIB, 128 * KIB):
@@ -193,8 +195,8 @@ async def test_what_is_there_is_not_fetched_again(cache: Cache) -> None:
     reader.close()
 
 
-async def test_fetching_the_rest_does_not_pause_at_what_is_there(cache: Cache) -> None:
-    """Completing a file of which parts are there takes no longer than their download."""
+async def test_completing_a_file_does_not_pause_at_cached_parts(cache: Cache) -> None:
+    """Completing a partly cached file takes only the time to download the other parts."""
     source = Script(content(16 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in range(4 * MIB, 6 * MIB, 128 * KIB):
@@ -206,7 +208,7 @@ async def test_fetching_the_rest_does_not_pause_at_what_is_there(cache: Cache) -
 
 @pytest.mark.parametrize("kind", [Script, RangeScript])
 async def test_a_source_without_ranges_serves_every_read(cache: Cache, kind: type[Script]) -> None:
-    """Where the service ignores ranges one download from the beginning serves all readers."""
+    """If the service ignores ranges, one download from the beginning serves all readers."""
     source = kind(content(6 * MIB))
     source.ranges = False
     reader = cache.open(7, "r", len(source.data), source)
@@ -217,10 +219,10 @@ async def test_a_source_without_ranges_serves_every_read(cache: Cache, kind: typ
     reader.close()
 
 
-async def test_bytes_of_a_source_without_ranges_keep_their_place(
+async def test_reads_at_the_end_of_a_download_without_ranges(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reads that begin while the download from the beginning ends get the right bytes, too."""
+    """Reads that begin while the download from the beginning ends get the right bytes."""
     monkeypatch.setattr(Download, "extend", lambda _self, _limit: False)  # each is just ending
     source = Script(content(6 * MIB))
     source.ranges = False
@@ -232,7 +234,7 @@ async def test_bytes_of_a_source_without_ranges_keep_their_place(
 
 
 async def test_a_broken_connection_is_resumed(cache: Cache) -> None:
-    """A download that is cut again and again goes on where it was, unseen by the reader."""
+    """A download that is interrupted repeatedly continues at the same place without an error."""
     source = Script(content(4 * MIB))
     source.cut, source.error = 700_000, Interrupted("the connection broke")
     reader = cache.open(7, "r", len(source.data), source)
@@ -243,10 +245,10 @@ async def test_a_broken_connection_is_resumed(cache: Cache) -> None:
 
 @pytest.mark.parametrize("room", [1 << 30, 0], ids=["on the disk", "in memory"])
 @pytest.mark.parametrize(("size", "cut"), [(MIB + 17, 20 * KIB), (70 * KIB, 1000)])
-async def test_a_file_is_read_over_connections_that_bring_little(
+async def test_a_file_is_read_over_many_short_connections(
     tmp_path: Path, nursery: trio.Nursery, key: bytes | None, size: int, cut: int, room: int
 ) -> None:
-    """Every byte that came before a connection broke counts, and none comes twice."""
+    """All bytes received before an interruption are used, and none is received twice."""
     cache = Cache(tmp_path / "cache", key, room, stall=60.0).start()
     await nursery.start(cache.run)
     source = Script(content(size))
@@ -269,7 +271,7 @@ async def test_a_file_is_read_over_connections_that_bring_little(
 
 
 async def test_a_change_between_two_connections_is_noticed(cache: Cache) -> None:
-    """What a broken connection brought is not continued with bytes of another version."""
+    """Bytes of an interrupted download are not continued with bytes of another version."""
     source = Script(content(MIB))
     source.cut, source.error = 20 * KIB, Interrupted("the connection broke")
 
@@ -288,10 +290,10 @@ async def test_a_change_between_two_connections_is_noticed(cache: Cache) -> None
     fresh.close()
 
 
-async def test_connections_that_bring_nothing_are_tried_for_a_while(
+async def test_connections_without_a_byte_are_retried_for_a_while(
     cache: Cache, mock_clock: trio.testing.MockClock
 ) -> None:
-    """A read fails after `stall` seconds, and the next one sooner, with the connection's error."""
+    """A read fails with the connection's error after `stall` seconds, and the next one sooner."""
     cache._engine.stall = 10.0
     source = Script(content(MIB))
     source.cut, source.error = 0, Interrupted("the connection broke")
@@ -301,7 +303,7 @@ async def test_connections_that_bring_nothing_are_tried_for_a_while(
     cache.fetched.add(lambda ino, error: ended.append((ino, error)))
 
     async def attempt() -> float:
-        """Read in vain, while only the pauses between connections pass; how long that took."""
+        """Return how long a read takes that fails; only the pauses between connections pass."""
         began, over = trio.current_time(), trio.Event()
 
         async def read() -> None:
@@ -332,7 +334,7 @@ async def test_connections_that_bring_nothing_are_tried_for_a_while(
 async def test_a_connection_is_not_credited_with_bytes_of_another_one(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that breaks without a byte is retried after a pause, whatever others bring."""
+    """A connection that breaks without a byte is retried after a pause, whatever others receive."""
     monkeypatch.setattr("zonedrive.content.download_worker.TELL_S", 1000.0)
     source = Script(content(16 * MIB))
     far, brought = 8 * MIB, threading.Event()
@@ -373,8 +375,8 @@ async def test_a_body_of_a_wrong_length_is_an_error(cache: Cache, size: int) -> 
     reader.close()
 
 
-async def test_offline_is_told_to_all_and_tried_again_later(cache: Cache) -> None:
-    """Without a network every waiting read fails at once; when it is back, reads work."""
+async def test_offline_fails_all_waiting_reads_at_once(cache: Cache) -> None:
+    """Without a network all waiting reads fail at once; later reads try again."""
     source = Script(content(MIB))
     source.error = Unreachable("no route")
     reader = cache.open(7, "r", len(source.data), source)
@@ -396,7 +398,7 @@ async def test_offline_is_told_to_all_and_tried_again_later(cache: Cache) -> Non
 
 
 async def test_a_stalled_download_ends_the_wait(tmp_path: Path, nursery: trio.Nursery) -> None:
-    """A service that stops sending freezes nobody: the read fails after the deadline."""
+    """If the service stops sending, a read fails after the deadline."""
     cache = Cache(tmp_path / "cache", bytes(32), 1 << 30, stall=60.0).start()
     await nursery.start(cache.run)
     source = Script(content(MIB))
@@ -424,7 +426,7 @@ async def test_another_size_is_another_version(cache: Cache) -> None:
 
 
 async def test_two_versions_are_never_mixed(cache: Cache) -> None:
-    """When a file changes while it is read, the read fails; what it has read stays readable."""
+    """If a file changes during a read, the read fails; the bytes read so far stay readable."""
     source = Script(content(8 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     old = source.data
@@ -441,13 +443,13 @@ async def test_two_versions_are_never_mixed(cache: Cache) -> None:
 
 
 class Confirmed(Script):
-    """A source that gives no validator, and can be asked."""
+    """Source that sends no validator, and can confirm the version."""
 
     asked = 0
     changed = False
 
     async def confirm(self) -> None:
-        """As the service's own source."""
+        """Confirm the version as the service's own source does."""
         self.asked += 1
         if self.changed:
             raise Changed("another one")
@@ -471,9 +473,7 @@ async def test_without_a_validator_the_version_is_looked_up(cache: Cache) -> Non
 
 
 @pytest.mark.parametrize("before", [None, "v1"])
-async def test_a_validator_that_comes_or_goes_proves_nothing(
-    cache: Cache, before: str | None
-) -> None:
+async def test_a_validator_that_appears_or_disappears(cache: Cache, before: str | None) -> None:
     """The version is confirmed before bytes with and without a validator are combined."""
     source = Confirmed(content(8 * MIB))
     source.validator = before
@@ -501,7 +501,7 @@ async def test_a_change_is_noticed_after_a_restart(cache: Cache) -> None:
 
 
 async def test_a_cancelled_reader_leaves_no_trace(cache: Cache) -> None:
-    """A program that is killed while it waits disturbs no other one, and threads end."""
+    """A program that is killed during its wait disturbs no other program, and its threads end."""
     source = Script(content(MIB))
     source.held()
     reader = cache.open(7, "r", len(source.data), source)
@@ -522,7 +522,7 @@ async def test_a_cancelled_reader_leaves_no_trace(cache: Cache) -> None:
     await until(lambda: source.open_now == 0)
 
 
-async def test_nobody_left_means_no_thread_left(cache: Cache) -> None:
+async def test_the_last_close_ends_the_download(cache: Cache) -> None:
     """Closing the last reader ends a download that hangs in the network."""
     source = Script(content(MIB))
     source.held()
@@ -536,7 +536,7 @@ async def test_nobody_left_means_no_thread_left(cache: Cache) -> None:
 
 
 async def test_the_end_of_the_cache_ends_the_waiting(cache: Cache) -> None:
-    """Unmounting while a read waits for the network takes no deadline to pass."""
+    """An unmount during a read that waits for the network does not wait for the deadline."""
     source = Script(content(MIB))
     source.held()
     reader = cache.open(7, "r", len(source.data), source)
@@ -556,10 +556,10 @@ async def test_the_end_of_the_cache_ends_the_waiting(cache: Cache) -> None:
     await until(lambda: source.open_now == 0)
 
 
-async def test_drips_do_not_keep_others_waiting(
+async def test_slow_downloads_do_not_block_other_files(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is read although slow downloads of other files occupy all threads."""
+    """A file is read although slow downloads of other files use all threads."""
     monkeypatch.setattr("zonedrive.content.fetcher.TURN", 0.5)
     over = threading.Event()
     drips = [Script(content(MIB, ino), piece=10) for ino in range(12)]
@@ -582,8 +582,10 @@ async def test_drips_do_not_keep_others_waiting(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_drip_ends_the_wait(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read fails if only a byte comes now and then."""
+async def test_a_very_slow_download_fails_a_read(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read fails if only single bytes arrive now and then."""
     source, over = Script(content(MIB), piece=1), threading.Event()
     source.pace = lambda _offset: over.wait(0.05)
     reader = cache.open(7, "r", MIB, source)
@@ -597,10 +599,10 @@ async def test_a_drip_ends_the_wait(cache: Cache, monkeypatch: pytest.MonkeyPatc
     reader.close()
 
 
-async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
+async def test_a_wait_for_a_thread_is_not_a_stall(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """A read that waits for a free thread does not time out while bytes of its file come."""
+    """A read that waits for a free thread does not time out while bytes of its file arrive."""
     fetcher = Fetcher(
         cast(Any, None), cast(Any, None), Engine(1, stall=10.0), str,
         moved=lambda: None, over=lambda: None,
@@ -617,7 +619,7 @@ async def test_a_look_at_the_pace_ends_no_wait_for_a_place(
 
 
 async def test_few_connections_serve_many_files(cache: Cache) -> None:
-    """More open files than connections: each gets its bytes, paused downloads give way."""
+    """With more open files than connections, paused downloads give way to others."""
     sources = [Script(content(4 * MIB, seed)) for seed in range(20)]
     readers = [cache.open(n, "r", 4 * MIB, source) for n, source in enumerate(sources)]
     with trio.fail_after(60):
@@ -628,7 +630,7 @@ async def test_few_connections_serve_many_files(cache: Cache) -> None:
 
 
 async def test_reads_in_any_order_get_their_own_bytes(cache: Cache) -> None:
-    """The kernel's parallel reads of one file each get what they asked for."""
+    """Parallel reads of the kernel each get the requested bytes."""
     source = Script(content(6 * MIB), piece=100_000)
     reader = cache.open(7, "r", len(source.data), source)
     wrong: list[int] = []
@@ -646,7 +648,7 @@ async def test_reads_in_any_order_get_their_own_bytes(cache: Cache) -> None:
 
 
 class SlowDisk:
-    """Writes of content files that wait until `go` is set."""
+    """Content files whose writes wait until `go` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
@@ -661,7 +663,7 @@ class SlowDisk:
         monkeypatch.setattr(EncryptedFile, "pwrite", slow)
 
     async def is_reached(self) -> None:
-        """Wait until a write waits."""
+        """Wait until a write is waiting."""
         while not self.reached.is_set():  # noqa: ASYNC110
             await trio.sleep(0.001)
 
@@ -669,7 +671,7 @@ class SlowDisk:
 async def test_a_reader_does_not_wait_for_the_disk(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Received bytes are read before they are stored, and are not fetched again."""
+    """Received bytes can be read before they are stored, and are not fetched again."""
     disk, source = SlowDisk(monkeypatch), Script(content(MIB), piece=256 * KIB)
     reader = cache.open(7, "r", MIB, source)
     with trio.fail_after(60):
@@ -685,10 +687,10 @@ async def test_a_reader_does_not_wait_for_the_disk(
     reader.close()
 
 
-async def test_to_fetch_all_of_a_file_is_to_have_it_on_the_disk(
+async def test_complete_waits_for_the_disk(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
-    """`complete` ends after the last byte was stored, not after it came."""
+    """`complete` returns after the last byte was stored, not when it was received."""
     disk, source = SlowDisk(monkeypatch), Script(content(100 * KIB))
     ended = trio.Event()
 
@@ -706,10 +708,10 @@ async def test_to_fetch_all_of_a_file_is_to_have_it_on_the_disk(
     assert cache.is_complete(7, "r")
 
 
-async def test_the_last_chunk_before_cached_bytes_is_waited_for(
+async def test_complete_waits_for_the_last_chunk_before_cached_bytes(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
-    """A download ends when it reaches cached bytes; the bytes that it still stores count."""
+    """A download that ends at cached bytes is complete only when its last bytes are stored."""
     source = RangeScript(content(6 * MIB), piece=512 * KIB)
     reader = cache.open(7, "r", 6 * MIB, source)
     for start in range(3 * MIB, 6 * MIB, MIB):
@@ -729,10 +731,10 @@ async def test_the_last_chunk_before_cached_bytes_is_waited_for(
     assert cache.is_complete(7, "r")
 
 
-async def test_what_a_full_disk_refuses_is_read_from_memory(
+async def test_a_chunk_refused_by_a_full_disk_is_read_from_memory(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chunk that was read before the disk refused it can be read afterwards, too."""
+    """A chunk that the disk refused can be read again from memory."""
     source = Script(content(512 * KIB))
 
     def refuse(_file: EncryptedFile, _offset: int, _data: Buffer) -> int:
@@ -748,8 +750,8 @@ async def test_what_a_full_disk_refuses_is_read_from_memory(
     assert not cache.is_complete(7, "r")
 
 
-async def test_a_damaged_chunk_ahead_does_not_harm_who_does_not_read_it(cache: Cache) -> None:
-    """Damage in bytes that were read ahead from the disk is noticed when a program reads them."""
+async def test_damage_in_a_read_ahead_chunk(cache: Cache) -> None:
+    """Damage in chunks that were read ahead from the disk is detected when a program reads them."""
     source = Script(content(2 * MIB), piece=256 * KIB)
     await cache.complete(7, "r", 2 * MIB, source)
     reader = cache.open(7, "r", 2 * MIB, source)
@@ -768,7 +770,7 @@ async def test_a_damaged_chunk_ahead_does_not_harm_who_does_not_read_it(cache: C
     reader.close()
 
 
-async def test_a_paused_download_lets_others_work(cache: Cache) -> None:
+async def test_a_paused_download_uses_no_slot(cache: Cache) -> None:
     """A download that waits for its reader does not use a transfer slot."""
     source = Script(content(64 * MIB), piece=256 * KIB)
     reader = cache.open(7, "r", len(source.data), source)

@@ -1,4 +1,4 @@
-"""A process that is killed at any instant loses nothing that it had flushed."""
+"""A process that is killed at any instant loses no flushed bytes."""
 
 import os
 import random
@@ -18,7 +18,7 @@ Step = tuple[str, int, bytes]
 
 
 def group(seed: int, number: int) -> list[Step]:
-    """What the writer does between one flush and the next."""
+    """Return the writer's steps between one flush and the next."""
     choice = random.Random(seed * 1000 + number)
     steps: list[Step] = []
     for _ in range(choice.randrange(1, 4)):
@@ -32,7 +32,7 @@ def group(seed: int, number: int) -> list[Step]:
 
 
 def states(seed: int, done: int) -> list[bytes]:
-    """The content after flush number `done`, and after each step that may have followed."""
+    """Yield the content after flush number `done`, and after each step that may have followed."""
     content = bytearray()
     found: list[bytes] = []
     for number in range(1, done + 2):
@@ -50,7 +50,7 @@ def states(seed: int, done: int) -> list[bytes]:
 
 
 def check(content: bytes, possible: list[bytes], *, between: bool = False) -> None:
-    """Every byte is as flushed, or as a later step left it.
+    """Require that every byte is as flushed, or as a later step left it.
 
     `between`: the kernel may have stopped in the middle of the last write.
     """
@@ -85,8 +85,8 @@ while True:
 
 @pytest.mark.parametrize("codec", ["sealed", "sealed", "plain"])
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_flushed_survives_sigkill(tmp_path: Path, codec: str, seed: int) -> None:
-    """SIGKILL in the middle of writing: the file opens and has all that was confirmed."""
+def test_flushed_bytes_survive_sigkill(tmp_path: Path, codec: str, seed: int) -> None:
+    """After SIGKILL during a write, the file opens and has all confirmed bytes."""
     root = str(Path(__file__).parents[3])
     command = [sys.executable, "-c", WRITER, str(tmp_path / "file"), codec, str(seed), root]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
@@ -104,14 +104,14 @@ def test_what_was_flushed_survives_sigkill(tmp_path: Path, codec: str, seed: int
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL."""
+    """Exception in place of SIGKILL."""
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_write_cut_at_any_byte(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever byte the kill leaves as the last one, flushed bytes are whole afterwards."""
+    """Flushed bytes are complete, whichever byte is the last one that was written."""
     real = os.pwrite
     chance = random.Random(seed)
     for attempt in range(25):

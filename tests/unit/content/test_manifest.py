@@ -1,4 +1,4 @@
-"""Which write of each chunk is the last one: small to keep, and exact."""
+"""Records of the last write of each chunk: small and exact."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ STEP = st.tuples(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(STEP, max_size=40))
 def test_each_chunk_has_its_last_write(steps: list[tuple[int, int, str]]) -> None:
-    """Any mix of writes, in a row or not, and of chunks that are dropped."""
+    """The record is right for any mix of sequential writes, random writes and dropped chunks."""
     writes, model, nonces = Writes(), dict[int, int](), Nonces()
     end = 0
     for start, count, verb in steps:
@@ -49,8 +49,8 @@ def test_each_chunk_has_its_last_write(steps: list[tuple[int, int, str]]) -> Non
             assert in_a_row or not nonce
 
 
-def test_what_is_written_in_a_row_takes_one_run() -> None:
-    """A gigabyte that came in order is recorded in some bytes."""
+def test_sequential_writes_take_one_run() -> None:
+    """A gigabyte written in order is recorded in a few bytes."""
     writes, nonces = Writes(), Nonces()
     for start in range(0, 16_384, 16):
         writes.set(start, start + 16, nonces.reserve(16))
@@ -58,7 +58,7 @@ def test_what_is_written_in_a_row_takes_one_run() -> None:
 
 
 def test_nonces_are_never_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither by one object, also at the end of its numbers, nor by two."""
+    """Neither one object, also at the end of its numbers, nor two objects repeat a nonce."""
     monkeypatch.setattr("zonedrive.content.manifest._COUNTER_MASK", 255)
     monkeypatch.setattr("zonedrive.content.manifest._COUNTER_BITS", 8)
     given = set[int]()
@@ -75,14 +75,14 @@ def test_nonces_are_never_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\x90", b"no manifest", b"\x95\xc4\x00\x00\xc4\x01x\xc4\x00\xc4\x00"]
 )
-def test_what_is_no_manifest_is_damaged(data: bytes) -> None:
-    """Whatever stands in a row that was damaged is said to be so."""
+def test_an_invalid_manifest_is_damaged(data: bytes) -> None:
+    """Any content of a damaged row raises Damaged."""
     with pytest.raises(Damaged):
         Manifest.decode(data)
 
 
 def written(path: Path, *, final: bool = False) -> tuple[ContentFile, bytes, bytes]:
-    """A file, its bytes and manifest after the first of two writes, still open."""
+    """Return a file with its bytes and manifest after the first of two writes, still open."""
     file = create_file(path, KEY)
     file.pwrite(0, b"1" * SIZE)
     file.flush()
@@ -94,7 +94,7 @@ def written(path: Path, *, final: bool = False) -> tuple[ContentFile, bytes, byt
 
 
 def test_former_bytes_are_damaged(tmp_path: Path) -> None:
-    """A former file or chunk fails its check with the present manifest, and not with its own."""
+    """An earlier file or chunk fails its check with the present manifest, but not with its own."""
     file, _, raw = written(tmp_path / "file")
     file.close()
     present = (tmp_path / "file").read_bytes()
@@ -116,7 +116,7 @@ def test_former_bytes_are_damaged(tmp_path: Path) -> None:
 
 
 def test_a_hole_stays_a_hole(tmp_path: Path) -> None:
-    """What was cut off, or forgotten, does not come back with a slot that is put back."""
+    """Bytes that were cut off or dropped do not return if an old slot is put back."""
     file, _, raw = written(tmp_path / "file")
     file.truncate(2 * CHUNK)
     file.truncate(SIZE)
@@ -132,8 +132,8 @@ def test_a_hole_stays_a_hole(tmp_path: Path) -> None:
     again.close()
 
 
-def test_only_what_was_written_since_may_differ(tmp_path: Path) -> None:
-    """After a kill, later writes by the same object count; a final manifest allows none."""
+def test_only_later_writes_may_differ(tmp_path: Path) -> None:
+    """After a kill, later writes by the same object are accepted; a final manifest accepts none."""
     file, manifest, _ = written(tmp_path / "file")
     file.close()
     again = open_file(tmp_path / "file", KEY, manifest)
@@ -155,7 +155,7 @@ def test_only_what_was_written_since_may_differ(tmp_path: Path) -> None:
 
 
 def test_another_file_is_damaged(tmp_path: Path) -> None:
-    """A manifest is of one file: another one of the same account is refused at once."""
+    """A manifest belongs to one file: another file of the same account is refused at once."""
     one, _, _ = written(tmp_path / "one")
     two, _, _ = written(tmp_path / "two")
     one.close()

@@ -1,4 +1,4 @@
-"""A set of byte positions behaves like a set."""
+"""Ranges of byte positions, compared with a plain set."""
 
 import itertools
 
@@ -13,7 +13,7 @@ STEPS = st.lists(st.tuples(st.booleans(), POSITION, POSITION), max_size=30)
 
 
 def played(steps: list[tuple[bool, int, int]]) -> tuple[Ranges, set[int]]:
-    """The same steps on a Ranges and on a plain set."""
+    """Apply the same steps to a Ranges and to a plain set; return both."""
     ranges, model = Ranges(), set[int]()
     for add, start, end in steps:
         if add:
@@ -27,8 +27,8 @@ def played(steps: list[tuple[bool, int, int]]) -> tuple[Ranges, set[int]]:
 
 @settings(deadline=None)
 @given(STEPS)
-def test_it_holds_what_was_added_and_not_removed(steps: list[tuple[bool, int, int]]) -> None:
-    """Whatever comes and goes, exactly the bytes that are there count as there."""
+def test_ranges_contain_the_positions_of_a_set(steps: list[tuple[bool, int, int]]) -> None:
+    """After any additions and removals, a Ranges has the same positions as a set."""
     ranges, model = played(steps)
     assert {position for start, end in ranges for position in range(start, end)} == model
     assert bool(ranges) == bool(model)
@@ -39,10 +39,8 @@ def test_it_holds_what_was_added_and_not_removed(steps: list[tuple[bool, int, in
 
 @settings(deadline=None)
 @given(STEPS, POSITION, POSITION)
-def test_its_questions_have_the_answers_of_a_set(
-    steps: list[tuple[bool, int, int]], start: int, end: int
-) -> None:
-    """A read is served exactly when all its bytes are there."""
+def test_ranges_answer_as_a_set(steps: list[tuple[bool, int, int]], start: int, end: int) -> None:
+    """`covers` is true exactly if all bytes of a read are in the set."""
     ranges, model = played(steps)
     assert ranges.covers(start, end) == (set(range(start, end)) <= model)
     assert ranges.reach(start) == next(n for n in range(start, 200) if n not in model)
@@ -53,8 +51,8 @@ def test_its_questions_have_the_answers_of_a_set(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_it_comes_back_from_a_store(steps: list[tuple[bool, int, int]]) -> None:
-    """What was cached before a restart is known after it."""
+def test_ranges_can_be_stored_and_loaded(steps: list[tuple[bool, int, int]]) -> None:
+    """Ranges that were cached before a restart are the same after it."""
     ranges, _ = played(steps)
     assert list(Ranges.decode(ranges.encode())) == list(ranges)
 
@@ -63,6 +61,6 @@ def test_it_comes_back_from_a_store(steps: list[tuple[bool, int, int]]) -> None:
     "data", [b"short", Ranges([(5, 9)]).encode() * 2, b"\0" * 16], ids=["cut", "twice", "empty"]
 )
 def test_damaged_ranges_are_refused(data: bytes) -> None:
-    """A damaged list of ranges is noticed, not believed."""
+    """A damaged list of ranges raises an error."""
     with pytest.raises(ValueError, match="not a list"):
         Ranges.decode(data)

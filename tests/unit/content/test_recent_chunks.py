@@ -1,4 +1,4 @@
-"""What came last can be read from memory, and the memory that is given back is not read again."""
+"""Buffer of recent chunks: they are read from memory, and freed memory is not read again."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +20,10 @@ PIECES = st.lists(
 def test_recent_bytes_are_the_right_ones(
     pieces: list[tuple[int, int, bool]], offset: int, length: int
 ) -> None:
-    """Whatever came in whatever order: a read gives the bytes of the content, or nothing.
+    """In any order of chunks, a read returns the bytes of the content, or nothing.
 
-    The memory of chunks that made room is written over at once, as downloads do.  A chunk that is
-    stored nowhere else is there in any case.
+    The memory of removed chunks is overwritten at once, as downloads do. A chunk that is stored
+    nowhere else is always in the buffer.
     """
     recent = RecentChunks(capacity=200 * KIB)
     for start, size, is_stored in pieces:
@@ -41,8 +41,8 @@ def test_recent_bytes_are_the_right_ones(
         assert recent.get(start, end - start) == DATA[start:end]
 
 
-def test_what_came_last_is_there_across_chunks() -> None:
-    """A reader just behind the download needs no disk."""
+def test_recent_bytes_are_read_across_chunks() -> None:
+    """A reader just behind the download does not need the disk."""
     recent = RecentChunks()
     for start in range(0, 256 * KIB, 64 * KIB):
         recent.put(start, DATA[start : start + 64 * KIB])
@@ -52,8 +52,8 @@ def test_what_came_last_is_there_across_chunks() -> None:
     assert recent.get(60 * KIB, 1) is None
 
 
-def test_at_rest_only_what_is_not_stored_stays() -> None:
-    """Stored chunks are dropped when no download runs, the others as soon as they are stored."""
+def test_stored_chunks_are_dropped_at_rest() -> None:
+    """Stored chunks are dropped when no download runs, other chunks as soon as they are stored."""
     recent = RecentChunks()
     recent.put(0, DATA[:KIB])
     recent.put(KIB, DATA[KIB : 2 * KIB])
@@ -66,7 +66,7 @@ def test_at_rest_only_what_is_not_stored_stays() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Never more than the capacity, nor more than a few small chunks, once they are stored."""
+    """Stored chunks take no more than the capacity, or a few small chunks."""
     recent, held = RecentChunks(capacity=200 * KIB), 0
     for number, size in enumerate([64 * KIB] * 100 + [1] * 1000):
         recent.put(number * 64 * KIB, bytes(size))
@@ -78,7 +78,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_a_chunk_stays_until_it_is_stored() -> None:
-    """The only copy of a chunk does not make room for others, however slow the disk is."""
+    """The only copy of a chunk is never removed, however slow the disk is."""
     recent = RecentChunks(capacity=100 * KIB)
     for number in range(4):
         recent.put(number * 64 * KIB, DATA[: 64 * KIB])

@@ -1,4 +1,4 @@
-"""Small contents: many in one file, as private and as safe against others as files are."""
+"""Small contents, many in one file: as private and as well protected as single files."""
 
 import contextlib
 import shutil
@@ -20,19 +20,19 @@ KEY = bytes(range(32))
 
 
 def small(number: int, size: int = 4 * KIB) -> bytes:
-    """Some bytes."""
+    """Return bytes."""
     return content(size, number)
 
 
 @contextlib.contextmanager
 def rows(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The index, for somebody who can write to the disk."""
+    """Open the index as a user who can write to the disk."""
     with contextlib.closing(sqlite3.connect(folder / "index.db")) as index:
         yield index
         index.commit()
 
 
-async def test_what_was_put_in_is_readable_at_once_and_after_a_restart(
+async def test_small_contents_are_readable_at_once_and_after_a_restart(
     tmp_path: Path, key: bytes | None
 ) -> None:
     """A small file is read without a cache file and without the source."""
@@ -51,7 +51,7 @@ async def test_what_was_put_in_is_readable_at_once_and_after_a_restart(
             assert await fetched(cache, ino, Offline(ino * 100)) == small(ino, ino * 100)
 
 
-async def test_contents_are_written_together_a_moment_later(tmp_path: Path) -> None:
+async def test_small_contents_are_written_in_batches(tmp_path: Path) -> None:
     """A background task writes small contents soon, not only when the cache is closed."""
     async with running(tmp_path / "cache") as cache:
         for ino in range(1, 11):
@@ -66,7 +66,7 @@ async def test_contents_are_written_together_a_moment_later(tmp_path: Path) -> N
         assert await fetched(cache, 10, Offline(4 * KIB)) == small(10)
 
 
-async def test_a_write_that_fails_costs_only_the_cached_copy(
+async def test_a_failed_write_loses_only_the_cached_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Later contents are written although one write failed."""
@@ -94,7 +94,7 @@ def test_nothing_is_readable_on_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["flipped", "exchanged", "former", "other revision", "gone"])
-async def test_others_cannot_put_bytes_in_place(
+async def test_forged_contents_are_rejected(
     tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Damaged, exchanged and old contents are rejected."""
@@ -185,8 +185,8 @@ async def test_a_file_that_is_read_is_not_replaced(tmp_path: Path) -> None:
         assert await fetched(cache, 3, Offline(4 * KIB), "other") == small(4)
 
 
-async def test_the_limit_holds_and_what_was_not_used_goes_first(tmp_path: Path) -> None:
-    """Pinned small contents are never evicted."""
+async def test_unused_contents_are_evicted_first(tmp_path: Path) -> None:
+    """The limit holds, and pinned small contents are never evicted."""
     each = cost(4 * KIB + 28)
     cache = Cache(tmp_path, KEY, 100 * each).start()
     cache.pinned = {1}
@@ -210,7 +210,7 @@ async def test_the_limit_holds_and_what_was_not_used_goes_first(tmp_path: Path) 
         await cache.aclose()
 
 
-def test_as_many_as_there_is_room_for_are_kept(tmp_path: Path) -> None:
+def test_only_contents_that_fit_are_kept(tmp_path: Path) -> None:
     """Only the contents that fit are written from one batch."""
     each = cost(4 * KIB + 28)
     cache = Cache(tmp_path, KEY, 3 * each).start()
@@ -223,7 +223,7 @@ def test_as_many_as_there_is_room_for_are_kept(tmp_path: Path) -> None:
     assert cache.inos() == [1, 2, 3]
 
 
-async def test_the_disk_gets_back_what_is_dropped(tmp_path: Path) -> None:
+async def test_dropped_contents_free_disk_space(tmp_path: Path) -> None:
     """The index file becomes smaller after contents were evicted."""
     async with running(tmp_path) as cache:
         for ino in range(1, 401):
@@ -250,7 +250,9 @@ async def test_the_log_of_the_index_stays_short(
         assert not cache._small.needs_checkpoint
 
 
-async def test_a_full_disk_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_reads_continue_on_a_full_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Content that could not be written is fetched again."""
     with small_disk(tmp_path / "disk", 2 * MIB) as disk:
         cache = Cache(disk / "cache", KEY, 1 << 30).start()
@@ -268,7 +270,7 @@ async def test_a_full_disk_is_no_obstacle(tmp_path: Path, caplog: pytest.LogCapt
 
 
 async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
-    """An editor begins with what is here."""
+    """An editor starts with the cached content."""
     async with running(tmp_path / "cache", key) as cache:
         assert cache.put(1, "r", small(1))
         copy = await cache.export(1, "r", 4 * KIB, Offline(4 * KIB), tmp_path / "copy")
@@ -279,7 +281,7 @@ async def test_a_copy_for_writing(tmp_path: Path, key: bytes | None) -> None:
 def test_plain_contents_are_not_trusted_after_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing would tell what was lost of them."""
+    """Without encryption there is no check that detects lost bytes."""
     cache = Cache(tmp_path / "cache", None, 1 << 30).start()
     assert cache.put(1, "r", small(1))
     shutil.copytree(tmp_path / "cache", tmp_path / "killed")

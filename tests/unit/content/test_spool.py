@@ -1,4 +1,4 @@
-"""Outgoing bytes: nothing that was accepted is lost, nothing that cannot be kept is accepted."""
+"""Spool of outgoing files: no accepted byte is lost, and bytes that cannot be kept are refused."""
 
 import errno
 import os
@@ -24,12 +24,12 @@ MIB = 1 << 20
 
 @pytest.fixture(params=[None, KEY], ids=["plain", "sealed"])
 def spool(request: pytest.FixtureRequest, tmp_path: Path) -> Spool:
-    """A spool of each kind."""
+    """Yield a spool of each kind."""
     return Spool(private_dir(tmp_path / "outgoing"), request.param)
 
 
 def test_generations_are_found_after_a_restart(spool: Spool) -> None:
-    """What was not uploaded before a restart is known after it; other files are left alone."""
+    """Generations that were not uploaded before a restart are found; other files are ignored."""
     for ino, generation in ((12, 3), (7, 1), (7, 2)):
         file = spool.create(ino, generation)
         file.pwrite(0, b"%d-%d" % (ino, generation))
@@ -43,8 +43,8 @@ def test_generations_are_found_after_a_restart(spool: Spool) -> None:
     assert spool.directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_generation_is_not_made_twice(spool: Spool) -> None:
-    """Bytes that wait for their upload are never overwritten by a mistake of numbering."""
+def test_a_generation_is_not_created_twice(spool: Spool) -> None:
+    """A wrong number never overwrites bytes that wait for upload."""
     spool.create(1, 1).close()
     with pytest.raises(FileExistsError):
         spool.create(1, 1)
@@ -52,8 +52,8 @@ def test_a_generation_is_not_made_twice(spool: Spool) -> None:
         spool.open(1, 2)
 
 
-def test_all_who_open_a_generation_see_the_same(spool: Spool) -> None:
-    """A reader sees what a writer wrote a moment ago, before it is on the disk."""
+def test_readers_see_unflushed_writes(spool: Spool) -> None:
+    """A reader sees bytes that were just written and are not on the disk yet."""
     writer = spool.create(1, 1)
     reader = spool.open(1, 1)
     writer.pwrite(0, b"just now")
@@ -66,8 +66,8 @@ def test_all_who_open_a_generation_see_the_same(spool: Spool) -> None:
     later.close()
 
 
-def test_a_copy_goes_its_own_way(spool: Spool) -> None:
-    """Writing on while an upload runs changes nothing of what is uploaded."""
+def test_a_copy_is_independent(spool: Spool) -> None:
+    """Writes during an upload do not change the uploaded bytes."""
     old = spool.create(1, 1)
     old.pwrite(0, b"version one" * 10_000)
     new = spool.copy(old, 1, 2)
@@ -78,8 +78,8 @@ def test_a_copy_goes_its_own_way(spool: Spool) -> None:
     new.close()
 
 
-def test_a_deleted_generation_can_still_be_read_by_its_readers(spool: Spool) -> None:
-    """An open file stays readable after its generation was deleted."""
+def test_a_deleted_generation_stays_readable(spool: Spool) -> None:
+    """A file that is open stays readable after its generation was deleted."""
     file = spool.create(1, 1)
     file.pwrite(0, b"still here")
     spool.delete(1, 1)
@@ -109,7 +109,7 @@ def test_encrypted_bytes_are_never_uploaded_as_they_are(tmp_path: Path) -> None:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Iterator[Spool]:
-    """A spool with a table of manifests; generations 1 and 2 are recorded, 3 is not."""
+    """Return a spool with a table of manifests; generations 1 and 2 are recorded, 3 is not."""
     database = Database.open(tmp_path / "tree.db", SCHEMAS)
     spool = Spool(private_dir(tmp_path / "outgoing"), KEY, ManifestTable(database, Sealed(KEY)))
     for generation in (1, 2, 3):
@@ -122,8 +122,8 @@ def recorded(tmp_path: Path) -> Iterator[Spool]:
     database.close()
 
 
-def test_only_what_was_recorded_is_opened(recorded: Spool) -> None:
-    """Without a record, or with that of another file, nothing is read."""
+def test_only_recorded_generations_are_opened(recorded: Spool) -> None:
+    """A file without a record, or with the record of another file, is not read."""
     with pytest.raises(Damaged, match="nothing is recorded"):
         recorded.open(7, 3)
     shutil.copyfile(recorded.path(7, 1), recorded.path(7, 2))
@@ -136,7 +136,7 @@ def test_only_what_was_recorded_is_opened(recorded: Spool) -> None:
 
 
 def test_records_follow_their_files(recorded: Spool) -> None:
-    """A second name has a record, too; a file that is gone has none; lost ones can be accepted."""
+    """A second name has a record, a deleted file has none, lost records can be accepted again."""
     recorded.link(7, 1, 8)
     file = recorded.open(8, 1)
     assert file.pread(0, 10) == b"1"
@@ -157,10 +157,8 @@ def test_records_follow_their_files(recorded: Spool) -> None:
             recorded.manifest(ino, generation)
 
 
-def test_the_records_of_files_that_are_gone_are_deleted_together(
-    recorded: Spool, tmp_path: Path
-) -> None:
-    """With the next file that is recorded, also after one that was not; or once they are many."""
+def test_records_of_deleted_files_are_deleted_together(recorded: Spool, tmp_path: Path) -> None:
+    """The records are deleted when the next file is recorded, or when there are many."""
 
     def rows() -> set[tuple[int, int]]:
         reader = Database.read(tmp_path / "tree.db", SCHEMAS)
@@ -191,7 +189,7 @@ def test_the_records_of_files_that_are_gone_are_deleted_together(
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
 @pytest.mark.parametrize("piece", [4096, 100_000, MIB])
 def test_a_full_disk_loses_nothing(tmp_path: Path, key: bytes | None, piece: int) -> None:
-    """A write that does not fit is refused with ENOSPC; all that was flushed before is there."""
+    """A write that does not fit fails with ENOSPC; bytes flushed before are kept."""
     with small_disk(tmp_path / "disk", 3 * MIB) as disk:
         spool = Spool(private_dir(disk / "out"), key)
         file = spool.create(1, 1)
@@ -203,7 +201,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, key: bytes | None, piece: int
             while True:
                 offset += file.pwrite(offset, b"n" * piece)
         assert refused.value.errno == errno.ENOSPC
-        # Overwriting what is there is tried as well: the old or the new bytes, whole.
+        # Overwriting existing bytes is tested as well: the result is all old or all new bytes.
         for place in (0, MIB, 500_000):
             try:
                 file.pwrite(place, safe[place : place + 5000])
@@ -225,8 +223,8 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, key: bytes | None, piece: int
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
-def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path, key: bytes | None) -> None:
-    """On a disk that is full, a new file fails at once and no empty one stays behind."""
+def test_a_file_that_cannot_be_created_leaves_nothing(tmp_path: Path, key: bytes | None) -> None:
+    """On a full disk a new file fails at once, and no empty file remains."""
     with small_disk(tmp_path / "disk", 64 * 1024) as disk:
         (disk / "filler").write_bytes(bytes(64 * 1024))
         path = disk / "1-1"

@@ -1,4 +1,4 @@
-"""The memory window gives back what it holds, and holds no more than it may."""
+"""Memory buffers of uncached downloads: right bytes, within the limit."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ PIECES = st.lists(
 def test_uncached_bytes_are_the_right_ones(
     pieces: list[tuple[int, int]], offset: int, length: int
 ) -> None:
-    """Streams cut in any way overlap in memory: what came is there, nothing else is."""
+    """Streams with any overlap: received bytes are in memory, and no others."""
     window, there = StreamBuffers().new(), bytearray(9 * CELL)
     for start, size in pieces:
         window.pwrite(start, DATA[start : start + size])
@@ -36,7 +36,7 @@ def test_uncached_bytes_are_the_right_ones(
 
 
 def test_memory_is_bounded() -> None:
-    """However much passes through, only the latest bytes are held, and the rest is told."""
+    """Only the latest bytes are kept, and the removal of others is reported."""
     window = StreamBuffers(4 * CELL).new()
     for start in range(0, 100 * CELL, CELL):
         window.pwrite(start, bytes(CELL))
@@ -45,8 +45,8 @@ def test_memory_is_bounded() -> None:
     assert list(window.dropped) == [(n * CELL, (n + 1) * CELL) for n in range(96)]
 
 
-def test_all_together_hold_no_more_than_one_may() -> None:
-    """However many files are open: what nobody uses gives way, the others share."""
+def test_all_buffers_share_one_limit() -> None:
+    """With many open files, unused buffers are freed and the others share the limit."""
     windows = StreamBuffers(8 * CELL)
     idle, first, second = windows.new(), windows.new(), windows.new()
     idle.pwrite(0, DATA[: 4 * CELL])
@@ -65,8 +65,8 @@ def test_all_together_hold_no_more_than_one_may() -> None:
     assert first.pread(2 * CELL, CELL) == DATA[2 * CELL : 3 * CELL]
 
 
-def test_the_slow_keep_their_part_beside_the_fast() -> None:
-    """A film is not fetched again and again because others copy big files."""
+def test_slow_readers_keep_their_share() -> None:
+    """A film is not fetched repeatedly while other programs copy big files."""
     windows = StreamBuffers(8 * CELL)
     slow, fast = windows.new(), windows.new()
     slow.pwrite(0, DATA[: 3 * CELL])
@@ -76,8 +76,8 @@ def test_the_slow_keep_their_part_beside_the_fast() -> None:
     assert windows.held == 8 * CELL
 
 
-def test_nothing_is_left_of_the_closed_and_the_idle() -> None:
-    """The memory of idle windows is freed."""
+def test_closed_and_idle_buffers_are_freed() -> None:
+    """The memory of idle buffers is freed."""
     windows = StreamBuffers()
     closed, idle = windows.new(), windows.new()
     for window in (closed, idle):
@@ -94,11 +94,11 @@ FULL = SimpleNamespace(allow=lambda _entry, _need, _want: False)
 """A store whose disk takes nothing."""
 
 
-def test_what_has_just_come_outlives_what_gave_way_before_it(tmp_path: Path) -> None:
-    """Bytes that are fetched once more count from the moment they come, stored or not."""
+def test_refetched_bytes_count_as_recent(tmp_path: Path) -> None:
+    """Bytes that are fetched again count as recent from that moment, stored or not."""
     windows = StreamBuffers(2 * CELL)
     entry = CacheEntry(1, "stamp", 4 * CELL, tmp_path / "file", None, windows, cast(Any, FULL))
-    for number in range(4):  # the first two give way, which the loop has not seen yet
+    for number in range(4):  # the first two end, which the loop has not processed yet
         entry.store(number * CELL, bytes([number]) * CELL, lambda: None)
     again = []
 

@@ -1,4 +1,4 @@
-"""Programs that a click on a notification starts, on a real session bus."""
+"""Programs that start at a click on a notification, on a real session bus."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ class FileManager(Owner):
 
 
 class ServiceManager(Owner):
-    """Service manager of the user, which only tells its environment."""
+    """Service manager of the user that only returns its environment."""
 
     NAME = "org.freedesktop.systemd1"
 
@@ -50,7 +50,7 @@ class ServiceManager(Owner):
 
 @pytest.fixture
 def bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
-    """Yield the session bus of a user without a screen of the daemon's own."""
+    """Yield the session bus of a user; the daemon itself has no screen."""
     monkeypatch.setattr("zonedrive.daemon.notification_client.SECONDS", 60.0)
     running = Bus(tmp_path)
     monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", running.address)
@@ -118,14 +118,12 @@ async def test_the_window_opens_on_the_screen_of_the_session(
         manager.close()
 
 
-async def test_a_unit_starts_the_window_beside_itself(
+async def test_the_window_outlives_the_unit_of_the_mount(
     bus: Bus, actions: ClickActions, python: Program, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """The window is a unit of its own, so that it does not end with the mount.
-
-    If the service manager refuses, the window starts all the same.
-    """
+    """The window is started as a unit, so that it does not end with the mount. If the service
+    manager refuses, the window is started as a process."""
     run = Program(tmp_path / "bin", "systemd-run")
     monkeypatch.setenv("PATH", f"{run.path.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("INVOCATION_ID", "1")
@@ -145,8 +143,8 @@ async def test_a_unit_starts_the_window_beside_itself(
         manager.close()
 
 
-def test_without_a_service_manager_there_is_one_way() -> None:
-    """A shell may have the variable of a unit, too."""
+def test_the_window_without_a_service_manager() -> None:
+    """The window is started as a process; a shell may have the variable of a unit, too."""
     assert starters(["a"], {"INVOCATION_ID": "1"}, {}) == [["setsid", "--fork", "a"]]
     assert starters(["a"], {}, {"DISPLAY": ":0"}) == [["setsid", "--fork", "a"]]
 
@@ -171,11 +169,11 @@ async def test_files_are_selected_in_the_file_manager(
     assert opener.started() == [f"{tmp_path}/Zones/Zone", "token=", "display="]
 
 
-async def test_a_program_that_is_not_there_changes_nothing(
+async def test_a_missing_program_is_logged(
     actions: ClickActions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """The log has a line."""
+    """The daemon continues, and the log has a line."""
     monkeypatch.setenv("PATH", str(tmp_path))
     await actions.open_window("logon")("")
     assert "a click on a notification could not start" in caplog.text

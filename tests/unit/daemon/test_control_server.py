@@ -178,7 +178,7 @@ async def test_an_unexpected_error_is_logged_and_answered(
 
 
 async def test_malformed_requests_get_an_error(path: Path) -> None:
-    """They end neither the server nor the connection."""
+    """Malformed requests end neither the server nor the connection."""
     async with serving(path) as served:
         client = await served.client()
         for line in (b"\n", b"{\n", b"[]\n", b"\xff\xff\n", b'{"command": []}\n', b"{}\n"):
@@ -247,18 +247,18 @@ async def test_the_socket_of_a_killed_daemon_is_replaced(path: Path) -> None:
 
 
 async def test_a_removed_socket_is_created_again(path: Path) -> None:
-    """At the same path or another one; existing connections continue."""
+    """The socket may have the same path or another one; existing connections continue."""
     async with serving(path) as served:
         first = await served.client()
-        served.server.listen_anew(path)
+        served.server.listen_again(path)
         assert await first.ask(command="pulse") == {"done": True}
         path.unlink()
         path.parent.rmdir()
-        served.server.listen_anew(path)
+        served.server.listen_again(path)
         second = await served.client()
         assert (await second.ask(command="echo", text="2"))["said"] == "2"
         served.path = path.parent.with_name("other") / path.name
-        served.server.listen_anew(served.path)
+        served.server.listen_again(served.path)
         assert not path.exists()
         third = await served.client()
         for number, client in enumerate((first, second, third)):
@@ -274,9 +274,9 @@ async def test_the_socket_of_a_running_daemon_is_kept(path: Path) -> None:
             assert await (await served.client()).ask(command="pulse") == {"done": True}
         first.server.hide()
         assert not path.exists() and second.path.exists()
-        first.server.listen_anew(path)
+        first.server.listen_again(path)
         assert not path.exists()
-        second.server.listen_anew(path)
+        second.server.listen_again(path)
         assert second.server.path == second.path
         second.server.hide()
         second.server.hide()

@@ -152,10 +152,14 @@ class Daemon:
             files=SimpleNamespace(report=self.report, trash=TrashOperations()),
             service=self.service,
             paths=SimpleNamespace(
-                account="work", account_file=FOLDER / "none", option=" --account work"
+                account="work",
+                account_file=FOLDER / "none",
+                state=FOLDER / "state",
+                option=" --account work",
             ),
             account=Account(name="work", base_url="https://x", username="alice"),
             auth=SimpleNamespace(last=None),
+            state=SimpleNamespace(settings=SimpleNamespace(profile=None)),
         )
         self.said: list[Message] = []
         self.heard: list[str] = []
@@ -216,14 +220,14 @@ async def test_a_missing_path_is_an_error(daemon: Daemon) -> None:
 
 
 async def test_sync_of_a_local_only_file_fails(daemon: Daemon) -> None:
-    """If its path was given, the answer says why it stays on this machine."""
+    """If the path of the file was given, the answer has the reason why it stays on this machine."""
     daemon.report.done.set()
     answer = await daemon.ask("sync", paths=["Zone/a.txt", "Zone/a.swp"])
     assert answer["exit"] == 1
     assert answer["stays"] == [{"path": "Zone/a.swp", "error": "stays on this machine"}]
 
 
-async def test_sync_in_a_pause_says_so(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_sync_in_a_pause_fails(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     """The exit code is 1 and the remedy complete, also if the service is unreachable."""
     daemon.report.uploads = [_upload("pending"), _upload("failed")]
     daemon.report.pause = Pause(1)
@@ -246,7 +250,7 @@ async def test_sync_in_a_pause_with_nothing_to_send(daemon: Daemon) -> None:
 
 
 async def test_send_needs_paths(daemon: Daemon) -> None:
-    """It sends these files first, and a pause is no reason to fail."""
+    """`send` uploads these files first, and does not fail because of a pause."""
     with pytest.raises(ZonedriveError, match="names no paths"):
         await daemon.ask("send")
     daemon.report.pause = Pause(1)
@@ -264,7 +268,7 @@ async def test_a_wrong_length_of_a_pause_is_refused(daemon: Daemon, seconds: obj
 
 
 async def test_sync_fails_if_files_are_in_lost_found(daemon: Daemon) -> None:
-    """Only a sync of the whole mount reports them."""
+    """A sync of the whole mount reports the files, a sync of a path does not."""
     daemon.report.saved = 2
     daemon.report.done.set()
     answer = await daemon.ask("sync")
@@ -285,7 +289,7 @@ async def test_sync_reports_refused_uploads(daemon: Daemon) -> None:
 async def test_sync_reports_rolled_back_and_pending_changes(
     daemon: Daemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both are in the answer."""
+    """The answer has both kinds of changes."""
     daemon.report.taken_back = [{"path": "Zone/b", "error": "it is here again"}]
     daemon.report.uploads = [_upload("pending")]
     answer = await daemon.ask("sync", timeout=0)
@@ -481,6 +485,7 @@ async def test_deleted_entries_are_restored_by_name_or_id(daemon: Daemon) -> Non
 
 
 async def test_a_logon_is_passed_on(daemon: Daemon) -> None:
-    """Tasks that wait for a logon continue at once."""
-    assert await daemon.ask("logged-on") == {}
+    """Tasks that wait for a logon continue at once; the answer has the mount's profile."""
+    answer = await daemon.ask("logged-on")
+    assert answer == {"profile": "published", "mountpoint": str(FOLDER)}
     assert daemon.heard == ["logged on"]

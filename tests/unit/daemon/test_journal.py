@@ -78,7 +78,8 @@ def log(journald: Journald) -> Iterator[logging.Logger]:
 
 
 def test_a_record_has_fields(log: logging.Logger, journald: Journald) -> None:
-    """Account, mount point, level, place in the source, inode, HTTP status and code."""
+    """The fields are account, mount point, level, place in the source, inode, HTTP status and
+    code."""
     refused = Forbidden("no", status=403, code="NO_ACCESS")
     log.warning("inode %d: refused: %s", 7, "no", extra={"error": refused})
     entry = journald.entry()
@@ -104,13 +105,13 @@ def test_a_record_has_fields(log: logging.Logger, journald: Journald) -> None:
 def test_the_priority_is_that_of_syslog(
     log: logging.Logger, journald: Journald, level: int, priority: str
 ) -> None:
-    """`journalctl -p` selects by it."""
+    """The priority is the number that `journalctl -p` selects by."""
     log.log(level, "hello")
     assert journald.entry()["PRIORITY"] == priority
 
 
 def test_errors_are_found_in_fields_and_tracebacks(log: logging.Logger, journald: Journald) -> None:
-    """The numbers of the system and of the service are fields of their own."""
+    """The errno and the HTTP status are separate fields."""
     log.info("%d of %d in inode %d: %s", 1, 2, 3, OSError(28, "full", "/home/me/secret.txt"))
     entry = journald.entry()
     assert (entry["ERRNO"], entry["INODE"], entry["ERROR"]) == ("28", "3", "OSError")
@@ -126,7 +127,7 @@ def test_errors_are_found_in_fields_and_tracebacks(log: logging.Logger, journald
 
 
 def test_a_message_cannot_add_a_field(log: logging.Logger, journald: Journald) -> None:
-    """A name of a file can have line breaks."""
+    """A line break in the name of a file does not start a new field."""
     log.info("%s", "a\nPRIORITY=0\nHTTP_STATUS=200")
     entry = journald.entry()
     assert entry["MESSAGE"] == "a\nPRIORITY=0\nHTTP_STATUS=200"
@@ -135,7 +136,7 @@ def test_a_message_cannot_add_a_field(log: logging.Logger, journald: Journald) -
 
 
 def test_a_record_longer_than_a_datagram(log: logging.Logger, journald: Journald) -> None:
-    """It is handed over in a sealed file."""
+    """A long record is passed in a sealed file."""
     text = "x" * (4 << 20)
     log.info("%s", text)
     assert journald.entry()["MESSAGE"] == text

@@ -45,7 +45,7 @@ def test_a_mount_can_start_while_status_waits_for_the_keyring(
 def test_status_does_not_use_the_keyring_while_a_daemon_starts(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon itself asks for the key."""
+    """The daemon asks for the key itself."""
 
     def asks(paths: AccountPaths, settings: Settings) -> Box:
         raise AssertionError("the user would be asked twice")

@@ -92,8 +92,8 @@ def test_a_damaged_lock_file_is_ignored(tmp_path: Path) -> None:
     assert lock_module.is_held(tmp_path / "missing") is False
 
 
-def test_the_refusal_tells_an_ending_daemon_from_a_starting_one(tmp_path: Path) -> None:
-    """It has the command that ends the daemon."""
+def test_the_refusal_distinguishes_ending_and_starting_daemons(tmp_path: Path) -> None:
+    """The error has the command that ends the daemon."""
     path = tmp_path / "daemon.lock"
     lock = Lock(path, "default")
     lock.take(Path("/nowhere/My Zones"))
@@ -112,7 +112,7 @@ def test_the_refusal_tells_an_ending_daemon_from_a_starting_one(tmp_path: Path) 
 
 
 def test_a_daemon_waits_for_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It starts when the readers are done, and is not refused as a second daemon is."""
+    """The daemon starts when the readers are done, and is not refused as a second daemon is."""
     monkeypatch.setattr(lock_module, "TEST_SECONDS", 0.0)
     path = tmp_path / "daemon.lock"
     with _hold(path, "/proc") as first:  # where something is mounted: no daemon that is leaving
@@ -143,7 +143,7 @@ def test_a_daemon_waits_for_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_refusal_because_of_a_reader_names_no_daemon(tmp_path: Path) -> None:
-    """The file may still name the last daemon, which was killed."""
+    """The lock file may still name the last daemon, which was killed."""
     path = tmp_path / "daemon.lock"
     with _hold(path, "/nowhere/mounted") as first:
         first.kill()

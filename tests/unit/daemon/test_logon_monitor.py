@@ -101,10 +101,10 @@ class Watched:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> trio.testing.MockClock:
-    """Days pass in no time, once nothing is left to do.
+    """Use virtual time: days pass at once when no task is running.
 
-    What goes into a thread is done at once: the clock cannot see that a thread is at work, and on
-    a busy machine days would go by meanwhile.
+    Work in threads is done at once, because the clock does not know that a thread is running,
+    and on a busy machine days would pass meanwhile.
     """
 
     async def at_once(work: Callable[..., object], *given: object, **_: object) -> object:
@@ -137,7 +137,7 @@ def after(seconds: float) -> Callable[[Bearer], Bearer]:
 async def test_reminder_a_week_before_a_token_ends(
     clock: trio.testing.MockClock, paths: AccountPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is shown once, with the expiry and the command."""
+    """The reminder is shown once, with the expiry and the command."""
     monkeypatch.setattr("zonedrive.daemon.logon_monitor.LOOK_SECONDS", DAY / 2)
     watched = Watched(paths, "token", 20, Renewing())
     await watched.go_by(19)
@@ -150,7 +150,7 @@ async def test_reminder_a_week_before_a_token_ends(
 async def test_no_reminder_before_a_session_ends(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """Sessions are too short; their end is notified."""
+    """A session is too short for a reminder; its end is notified."""
     watched = Watched(paths, "session", 0.05, Renewing())
     await watched.go_by(0.05)
     assert watched.desktop.said == []
@@ -179,7 +179,7 @@ async def test_renewal_when_a_fifth_of_the_life_is_left(
 async def test_a_wrong_local_clock_delays_no_renewal(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """The service's time counts."""
+    """The expiry is compared with the time of the service."""
     watched = Watched(paths, "session", 1 / 24, Renewing(after(3600)))
     here = watched.auth.clock.now_ns
     watched.auth.clock = Clock(lambda: here() - int(DAY * 1e9))  # a day behind
@@ -191,7 +191,7 @@ async def test_a_wrong_local_clock_delays_no_renewal(
 async def test_renewal_is_retried_while_the_service_is_unreachable(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """Every minute until the bearer ends."""
+    """There is an attempt every minute until the bearer ends."""
     watched = Watched(paths, "session", 1 / 24, Renewing(lambda former: None))
     await watched.go_by(0.9 / 24)
     assert 4 <= len(watched.renewal.asked) <= 7
@@ -201,7 +201,7 @@ async def test_renewal_is_retried_while_the_service_is_unreachable(
 async def test_a_refused_renewal_is_notified_once(
     clock: trio.testing.MockClock, paths: AccountPaths
 ) -> None:
-    """With the remaining time."""
+    """The notification has the remaining time."""
 
     def refuse(former: Bearer) -> Bearer:
         raise CredentialsRefused("the password is wrong")

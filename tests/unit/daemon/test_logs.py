@@ -28,7 +28,7 @@ def root() -> Iterator[logging.Logger]:
 
 @pytest.mark.usefixtures("root")
 def test_a_reply_that_the_kernel_discards_is_not_logged(capfd: pytest.CaptureFixture[str]) -> None:
-    """Programs are killed, and mounts end, during a request; other failures are logged."""
+    """Replies to killed programs and ended mounts are not logged; other failures are."""
     logs.to_stderr()
     said = "fuse_reply_* failed with %s"
     logging.getLogger("pyfuse3").error(f"fuse_release(): {said}", "No such file or directory")
@@ -39,7 +39,7 @@ def test_a_reply_that_the_kernel_discards_is_not_logged(capfd: pytest.CaptureFix
 
 @pytest.mark.usefixtures("root")
 def test_the_anonymous_log_hides_every_name(tmp_path: Path) -> None:
-    """It has the fixed text, numbers, known words and types of errors, and nothing else."""
+    """The anonymous log has only fixed text, numbers, known words and types of errors."""
     kept = os.dup(2)
     try:
         logs.to_file(tmp_path / "daemon.log")
@@ -73,7 +73,7 @@ def test_the_anonymous_log_hides_every_name(tmp_path: Path) -> None:
 
 
 def test_messages_are_constant_texts() -> None:
-    """A name in the text itself, not in a field, would be in the anonymous log."""
+    """A name in the text of a message, instead of a field, would be in the anonymous log."""
     for path in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             match node:

@@ -102,7 +102,7 @@ async def test_a_click_runs_the_action_of_its_button(
 
 
 async def test_without_buttons_the_text_has_the_command(bus: Bus, desktop: Desktop) -> None:
-    """Some desktops show no buttons, or no markup."""
+    """The text has the command on desktops without buttons or markup."""
     screen = Screen(bus, abilities=["body"])
     try:
         shown = await Notification(desktop).show("one", "a & b.", [Clicks().button("A")], "Run: it")
@@ -113,8 +113,9 @@ async def test_without_buttons_the_text_has_the_command(bus: Bus, desktop: Deskt
         screen.close()
 
 
-async def test_clicks_on_what_is_not_shown_have_no_effect(screen: Screen, desktop: Desktop) -> None:
-    """Withdrawn notifications, those of other programs, and buttons that there are not."""
+async def test_invalid_clicks_have_no_effect(screen: Screen, desktop: Desktop) -> None:
+    """Clicks on withdrawn notifications, on those of other programs, and on unknown buttons are
+    ignored."""
     clicks = Clicks()
     gone, there = Notification(desktop), Notification(desktop)
     await gone.show("one", "", [clicks.button("Gone")])
@@ -131,7 +132,7 @@ async def test_clicks_on_what_is_not_shown_have_no_effect(screen: Screen, deskto
 
 
 async def test_another_service_has_its_own_notifications(bus: Bus, desktop: Desktop) -> None:
-    """After a restart of the desktop, no number of the former one is used."""
+    """After a restart of the desktop, the number of an earlier notification is not used."""
     clicks, first, second = Clicks(), Notification(desktop), Notification(desktop)
     screen = Screen(bus)
     await first.show("one", "", [clicks.button("First")])
@@ -172,10 +173,10 @@ async def test_another_bus_is_found(
 
 
 @pytest.mark.parametrize("address", [None, "", "nonsense", "tcp:host=127.0.0.1", "unix:path=/no"])
-async def test_without_a_desktop_nothing_happens(
+async def test_without_a_desktop_no_notification_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str | None, desktop: Desktop
 ) -> None:
-    """On a server, in a container, or with a wrong bus address."""
+    """There is no desktop on a server, in a container, or with a wrong bus address."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     if address is not None:

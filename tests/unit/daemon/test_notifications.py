@@ -1,4 +1,5 @@
-"""Notifications about failed uploads and conflicts: once, and combined."""
+"""Notifications about failed uploads and conflicts: each event once, events close together in
+one."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,7 +45,7 @@ class Outbox:
         self.kept |= copies
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Return the conflicts; an odd file was deleted by the other user."""
+        """Return the conflicts; the original of an odd number was deleted by the other user."""
         return [
             {"path": self.path(ino), "original": self.path(ino if ino % 2 else 1000), "by": "Bob"}
             for ino in self.beside
@@ -155,7 +156,7 @@ async def test_a_rolled_back_change_is_not_called_an_upload(clock: trio.testing.
 async def test_many_failures_are_one_notification(
     clock: trio.testing.MockClock,
 ) -> None:
-    """It has their number, and no failure is notified twice."""
+    """The notification has the number of failures, and no failure is notified twice."""
     told = Told()
     await told.go_by(10_000, *((1 + one / 10, one, 0, 0) for one in range(1, 101)))
     (said,) = told.failures.said
@@ -164,7 +165,7 @@ async def test_many_failures_are_one_notification(
 
 
 async def test_failures_are_notified_once(clock: trio.testing.MockClock) -> None:
-    """Also after retries; the notification is withdrawn when they are gone."""
+    """A retry does not notify again; the notification is withdrawn when no failure is left."""
     told = Told()
     await told.go_by(10_000, (1, 3, 0, 0), (500, 3, 0, 0), (2000, 2, 0, 0), (3000, 0, 0, 0))
     assert len(told.failures.said) == 1
@@ -201,8 +202,10 @@ async def test_conflicts_are_notified_once(
     assert told.conflicts.said[1].startswith("6 files were also changed by other users | ")
 
 
-async def test_an_edit_of_a_deleted_file_is_told_as_such(clock: trio.testing.MockClock) -> None:
-    """There is only one version."""
+async def test_the_notification_about_an_edit_of_a_deleted_file(
+    clock: trio.testing.MockClock,
+) -> None:
+    """The notification names no coworker's version, because there is none."""
     told = Told(beside=1)
     await told.go_by(60, (1, 0, 2, 0))
     assert told.conflicts.said == [
@@ -215,7 +218,7 @@ async def test_an_edit_of_a_deleted_file_is_told_as_such(clock: trio.testing.Moc
 async def test_an_unreported_conflict_is_notified_after_a_restart(
     clock: trio.testing.MockClock,
 ) -> None:
-    """The daemon ended first, or no desktop was there."""
+    """A conflict is unreported if the daemon ended first, or no desktop was running."""
     told = Told()
     told.conflicts.there = False
     await told.go_by(1.5, (1, 0, 1, 0))  # ends before it is calm

@@ -33,20 +33,20 @@ def test_a_private_error_class_becomes_its_public_base() -> None:
 
 
 def test_an_unexpected_error_shows_only_its_type() -> None:
-    """Its message may contain a secret."""
+    """The message of the exception may contain a secret."""
     said = protocol.refusal(KeyError("hunter2"))
     assert "hunter2" not in str(said)
     assert "KeyError" in said["error"]
 
 
 def test_an_os_error_keeps_its_text() -> None:
-    """With the file name, if it has one."""
+    """The text includes the file name, if there is one."""
     said = protocol.refusal(FileNotFoundError(errno.ENOENT, "No such file", "/x/y"))
     assert said["error"] == "/x/y: No such file"
 
 
 def test_a_full_disk_has_a_remedy() -> None:
-    """For every command."""
+    """The answer of every command has the remedy."""
     back = protocol.raised(protocol.refusal(OSError(errno.ENOSPC, "No space left", "/x/tree.db")))
     assert back.line().startswith("/x/tree.db: No space left; make room on that disk")
 
@@ -58,7 +58,7 @@ def test_an_unknown_error_kind_is_a_plain_error() -> None:
 
 
 def test_paths_may_contain_any_bytes() -> None:
-    """Encoding and decoding keep them."""
+    """Encoding and decoding do not change the bytes of a path."""
     path = os.fsdecode(b"/tmp/\xff\xfe\n\x01 x")
     assert protocol.decode(protocol.encode({"path": path}))["path"] == path
 

@@ -1,4 +1,4 @@
-"""Zones as a person names them."""
+"""Lookup of zones by the names that a person gives."""
 
 from pathlib import Path
 
@@ -31,8 +31,9 @@ def test_a_zone_is_found_by_id_name_and_folder(paths: AccountPaths) -> None:
         assert service_commands.chosen(paths, ZONES, wanted).id == zone_id
 
 
-def test_no_zone_and_several(paths: AccountPaths) -> None:
-    """A person is told where the names are, and the ids where a name is not enough."""
+def test_unknown_and_ambiguous_zones(paths: AccountPaths) -> None:
+    """The error says where the names are listed, and names the ids if several zones have the
+    name."""
     with pytest.raises(NotFound, match="no zone 'board'") as missing:
         service_commands.chosen(paths, ZONES, "board")
     assert "zonedrive zones" in missing.value.remedy

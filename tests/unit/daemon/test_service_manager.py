@@ -118,20 +118,20 @@ async def test_an_idle_mount_computes_no_line(
 
 
 async def test_without_a_manager_the_report_is_not_read() -> None:
-    """The status line then costs nothing."""
+    """Without a service manager, the status line is not computed."""
     mount = Watched(is_heard=False)
     await mount.bulletin.run()
     assert mount.outbox.looks == 0
 
 
 async def test_the_last_line_has_the_remaining_changes() -> None:
-    """The service manager shows it after the stop."""
+    """The service manager shows the line after the stop."""
     mount = Watched()
     assert mount.bulletin.end() == f"unmounted; {DONE}"
     mount.outbox.become(files=2, bytes=2048)
     assert mount.bulletin.end() == (
-        "unmounted; 2 files (2.0 KiB) are not on the service yet; kept here, uploads go on at the"
-        " next mount"
+        "unmounted; 2 files (2.0 KiB) are not on the service yet; kept here, uploads continue at"
+        " the next mount"
     )
 
 
@@ -149,7 +149,7 @@ async def test_changes_without_content_are_counted_separately() -> None:
 
 
 async def test_a_pause_is_in_the_line() -> None:
-    """Also in the last one, because the next mount sends nothing either."""
+    """The last line names the pause, too, because the next mount sends nothing either."""
     mount = Watched()
     mount.outbox.become(paused=True)
     assert mount.bulletin.line() == f"online, uploads are paused; {DONE}"
@@ -163,7 +163,7 @@ async def test_a_pause_is_in_the_line() -> None:
 
 
 async def test_lost_files_are_in_the_line() -> None:
-    """While it is mounted, and in the last line."""
+    """The lost files are named during the mount, and in the last line."""
     mount = Watched()
     mount.outbox.become(lost=2)
     said = "2 files in lost+found are only on this machine"

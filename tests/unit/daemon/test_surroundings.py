@@ -1,4 +1,4 @@
-"""The daemon and its service manager, log, core dumps and parent process."""
+"""Daemon in its environment: service manager, log, core dumps and parent process."""
 
 import json
 import os
@@ -62,7 +62,7 @@ async def test_the_watchdog_signal(
 
 
 async def test_without_a_service_manager_nothing_is_sent(tmp_path: Path) -> None:
-    """Also if the manager has ended."""
+    """Nothing is sent without a service manager, or after its end."""
     for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}):
         notifier = Notifier(environment)
         notifier.ready("x")
@@ -72,7 +72,7 @@ async def test_without_a_service_manager_nothing_is_sent(tmp_path: Path) -> None
 
 
 def test_a_background_daemon_is_detached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """From the files, session and service manager of its parent."""
+    """The daemon is independent of the files, session and service manager of its parent."""
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "OTHER"):
         monkeypatch.setenv(name, "x")
     seen = tmp_path / "seen"
@@ -101,7 +101,7 @@ def test_a_background_daemon_is_detached(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_the_process_cannot_be_dumped() -> None:
-    """Core files and debuggers could read its keys."""
+    """Core files and debuggers cannot read the keys of the daemon."""
     text = (
         "import ctypes, resource; from zonedrive.process_setup import forbid_dumps; forbid_dumps();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), resource.getrlimit(resource.RLIMIT_CORE))"
@@ -202,7 +202,7 @@ def test_the_exit_code_if_sigchld_is_ignored() -> None:
 
 
 def test_a_parent_that_has_ended_is_ignored(tmp_path: Path) -> None:
-    """Ctrl-C in `zonedrive mount` at the last moment keeps the mount."""
+    """After Ctrl-C in `zonedrive mount` at the last moment, the mount stays."""
     reading, writing = os.pipe()
     os.close(reading)
     pipe = daemonize.Pipe(writing)

@@ -1,4 +1,4 @@
-"""Daemon and event loop in this process, both of which move only when the test says so."""
+"""Daemon and event loop in this process; a test controls both step by step."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ SYNCED = {"state": "synced", "folder": False, "kept": False, "read_only": False}
 
 
 class StepLoop:
-    """Event loop with a clock of its own."""
+    """Event loop with a clock that the test controls."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -69,7 +69,8 @@ class FakeDaemon:
         self._watching: list[socket.socket] = []
 
     def step(self) -> bool:
-        """Accept, and answer what has arrived; return True if there was something."""
+        """Accept connections, and answer requests that have arrived; return True if there was
+        any."""
         moved = False
         with contextlib.suppress(OSError):  # none now, or dead
             client, _ = self._listening.accept()
@@ -128,7 +129,7 @@ class FakeDaemon:
             self._watching.remove(client)
 
     def die(self) -> None:
-        """End as after SIGKILL: the socket's file stays."""
+        """End as after SIGKILL: the file of the socket stays."""
         for client in list(self._clients):
             self._hang_up(client)
         self._listening.close()

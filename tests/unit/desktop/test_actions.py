@@ -1,6 +1,5 @@
-"""Actions of menus: the requests that they send, and what they say when they fail."""
+"""Actions of menus: their requests, and their messages on failure."""
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +60,28 @@ def test_one_request_for_all_paths(served: Served, action: str, command: str) ->
     assert not served.shown
 
 
+@pytest.mark.parametrize("action", ["pause", "resume"])
+def test_a_pause(served: Served, action: str) -> None:
+    """The daemon of the mount gets the command."""
+    assert served.run(action) == 2
+    assert actions.main([action, str(served.mount)]) == 0
+    (request,) = served.asked()
+    assert request["command"] == action
+    assert not served.shown
+
+
+def test_a_link_without_a_clipboard(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link is shown; if there is no link, the error has the reason."""
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent")
+    served.daemon.answer = {"link": "https://zones.example/web/1", "done": True}
+    assert served.run("link", "Zone/a.txt") == 0
+    assert served.shown == [("Link for members", "https://zones.example/web/1", "edit-copy")]
+    served.daemon.answer = {"error": "Zone/a.txt is not on the service", "done": True}
+    assert served.run("link", "Zone/a.txt") == 1
+    assert served.shown[1][1] == "Zone/a.txt is not on the service"
+    assert {request["path"] for request in served.asked()} == {f"{served.mount}/Zone/a.txt"}
+
+
 def test_an_error_is_shown(served: Served) -> None:
     """The notification names the file, the cause and the remedy."""
     served.daemon.answer = {"error": "it is kept with Zone", "remedy": "unpin that", "done": True}
@@ -85,7 +106,7 @@ def test_an_unreachable_service_is_named(served: Served) -> None:
 
 
 def test_without_a_daemon(served: Served) -> None:
-    """A path in no mount is an error that says what to do."""
+    """The error for a path in no mount has a remedy."""
     assert actions.main(["keep", "/nowhere/a.txt"]) == 1
     assert "zonedrive doctor" in served.shown[0][1]
 
@@ -112,58 +133,6 @@ def test_a_page_that_does_not_open(
     monkeypatch.setattr(actions, "COMMAND", str(tmp_path / "none"))
     assert served.run("versions", "a.txt") == 1
     assert "not installed" in served.shown[1][1]
-
-
-@pytest.fixture
-def without_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the record of opened folders, with a zonedrive that has no window."""
-    record = tmp_path / "opened"
-    programs = {
-        "zonedrive": "echo \"Error: No such command 'ui'.\" >&2\nexit 2",
-        "xdg-open": f'echo "$1" >>"{record}"',
-    }
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, script in programs.items():
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return record
-
-
-def test_versions_without_a_window(served: Served, without_window: Path) -> None:
-    """The folder with the versions opens."""
-    assert served.run("versions", "Zone/a.txt") == 0
-    assert without_window.read_text() == f"{served.mount}/Zone/.versions/a.txt\n"
-    assert not served.shown
-
-
-def test_authors_without_a_window(served: Served, without_window: Path) -> None:
-    """A notification names the authors of the newest versions."""
-    version = {"modified": "2026-11-22T12:00:00Z", "modified_by": "bob@acme.example"}
-    served.daemon.answer = {"versions": [version] * 9, "done": True}
-    assert served.run("log", "Zone/a.txt") == 0
-    ((title, text, _),) = served.shown
-    assert title == "Who changed a.txt"
-    assert text.count("bob@acme.example") == actions.AUTHORS
-    (request,) = served.asked()
-    assert request["path"] == f"{served.mount}/Zone/a.txt"
-
-
-def test_a_conflict_without_a_window(
-    served: Served, without_window: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both versions are shown in the file manager, and a notification says what to do."""
-    selected: list[list[str]] = []
-    monkeypatch.setattr(actions, "_show_items", selected.append)
-    conflict = {"path": "Zone/a (conflict).txt", "original": "Zone/a.txt", "by": "bob"}
-    served.daemon.answer = {"conflicts": [conflict], "done": True}
-    assert served.run("conflict", "Zone/a (conflict).txt") == 0
-    copy = f"{served.mount}/Zone/a (conflict).txt"
-    assert selected == [[copy, f"{served.mount}/Zone/a.txt"]]
-    assert served.shown[0][0] == "a.txt was also changed by bob"
-    assert served.run("conflict", "Zone/b.txt") == 1
-    assert served.shown[1][1] == "The conflict is already decided."
 
 
 def test_wrong_usage(served: Served) -> None:

@@ -1,4 +1,4 @@
-"""States in a file manager: asked in batches, kept up to date, never waited for."""
+"""States in a file manager: requested in batches, kept up to date, never waited for."""
 
 import time
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Desk:
         self.client = Client(self.loop, self.changed.extend)
 
     def settle(self, seconds: float = 0.0) -> None:
-        """Let time pass, and everything happen that can happen."""
+        """Let time pass until all events are handled."""
         self.loop.now += seconds
         while self.loop.step() | self.daemon.step():
             pass
@@ -98,8 +98,8 @@ def test_long_paths_fit_into_the_socket(desk: Desk) -> None:
     assert all(desk.client.entry(path) for path in paths)
 
 
-def test_changes_arrive_unasked(desk: Desk) -> None:
-    """A reported change is shown; one of an entry that nobody looks at is ignored."""
+def test_changes_are_reported_by_the_daemon(desk: Desk) -> None:
+    """A reported change of a shown entry is displayed; other changes are ignored."""
     desk.daemon.states[FILE] = SYNCED
     desk.ask(FILE)
     desk.changed.clear()
@@ -113,8 +113,8 @@ def test_changes_arrive_unasked(desk: Desk) -> None:
     assert desk.batches() == [1]
 
 
-def test_a_pause_arrives_unasked(desk: Desk) -> None:
-    """A daemon of an earlier version does not report it, and counts as not paused."""
+def test_a_pause_is_reported_by_the_daemon(desk: Desk) -> None:
+    """A daemon of an earlier version does not report a pause, and counts as not paused."""
     (daemon,) = desk.client.daemons()
     assert not daemon.paused
     desk.daemon.report(paused=True)
@@ -125,8 +125,8 @@ def test_a_pause_arrives_unasked(desk: Desk) -> None:
     assert not daemon.paused
 
 
-def test_everything_is_asked_again(desk: Desk) -> None:
-    """After a pin the client asks for what it shows."""
+def test_all_states_are_requested_again(desk: Desk) -> None:
+    """After a pin the client requests the states of all shown entries."""
     desk.daemon.states[FILE] = SYNCED
     desk.ask(FILE)
     desk.daemon.states[FILE] = SYNCED | {"kept": True}
@@ -140,7 +140,7 @@ def test_everything_is_asked_again(desk: Desk) -> None:
 
 
 def test_a_dead_daemon_leaves_no_states(desk: Desk) -> None:
-    """The states go at once; a new daemon is found, and asked for what is shown."""
+    """The states are removed at once; a new daemon is found, and the states are requested again."""
     desk.daemon.states[FILE] = SYNCED
     desk.ask(FILE)
     desk.daemon.die()
@@ -157,8 +157,8 @@ def test_a_dead_daemon_leaves_no_states(desk: Desk) -> None:
     assert desk.client.entry(FILE) is not None
 
 
-def test_a_silent_daemon_is_given_up(desk: Desk) -> None:
-    """A daemon that takes a question and never answers has no states after the deadline."""
+def test_the_states_of_a_silent_daemon_are_removed(desk: Desk) -> None:
+    """The states of a daemon that does not answer in time are removed."""
     desk.daemon.states[FILE] = SYNCED
     desk.ask(FILE)
     desk.daemon.answers = False
@@ -167,6 +167,18 @@ def test_a_silent_daemon_is_given_up(desk: Desk) -> None:
     desk.settle(client_module.ANSWER_SECONDS + 1)
     assert desk.client.entry(FILE) is None
     assert not desk.client.daemons()
+
+
+def test_a_daemon_that_never_answers(desk: Desk) -> None:
+    """A daemon that never reported its mount point is disconnected; no path counts as changed."""
+    desk.daemon.answers = False
+    desk.client.close()
+    changed: list[str] = []
+    client = Client(desk.loop, changed.extend)
+    desk.settle()
+    desk.settle(client_module.ANSWER_SECONDS + 1)
+    assert changed == []
+    client.close()
 
 
 def test_a_menu_waits_only_a_moment(desk: Desk) -> None:
@@ -213,3 +225,28 @@ def test_showing_icons_costs_little(desk: Desk) -> None:
             desk.client.entry(path)
         spent.append(time.process_time() - begun)
     assert min(spent) < 0.05
+
+
+def test_a_request_is_answered_once(desk: Desk) -> None:
+    """The answer comes without waiting; a silent, a dying and a dead daemon are an empty answer."""
+    desk.ask(FILE)
+    daemon = desk.client.daemon(FILE)
+    assert daemon is not None
+    answers: list[dict[str, object]] = []
+    desk.daemon.answer = {"link": "https://zones.example/1", "done": True}
+    desk.client.request(daemon, {"command": "link", "path": FILE}, answers.append)
+    assert answers == []
+    desk.settle()
+    desk.settle(client_module.ANSWER_SECONDS + 1)
+    assert answers == [desk.daemon.answer]
+    desk.daemon.answers = False
+    desk.client.request(daemon, {"command": "link", "path": FILE}, answers.append)
+    desk.settle()
+    desk.settle(client_module.ANSWER_SECONDS + 1)
+    assert answers[1:] == [{}]
+    desk.client.request(daemon, {"command": "link", "path": FILE}, answers.append)
+    desk.daemon.die()
+    desk.settle()
+    assert answers[1:] == [{}, {}]
+    desk.client.request(daemon, {"command": "link", "path": FILE}, answers.append)
+    assert answers[1:] == [{}, {}, {}]

@@ -9,7 +9,7 @@ from zonedrive.desktop.actions import ACTIONS
 from zonedrive.desktop.client import Entry
 
 EMBLEMS = Path(__file__).parents[3] / "packaging" / "desktop" / "emblems"
-EVERYTHING = ("versions", "zone_log", "share")
+EVERYTHING = ("versions", "zone_log", "member_link", "share")
 FILE = Entry("synced", False, False, False)
 FOLDER = Entry("synced", True, False, False)
 
@@ -20,18 +20,18 @@ def actions(*entries: Entry, can: tuple[str, ...] = EVERYTHING) -> list[str]:
 
 def test_a_synced_file() -> None:
     """Everything that the profile can do is offered."""
-    assert actions(FILE) == ["keep", "versions", "log", "share"]
+    assert actions(FILE) == ["keep", "versions", "log", "link", "share"]
     assert actions(FILE, can=()) == ["keep"]
     assert actions(FILE, can=("versions",)) == ["keep", "versions", "log"]
     assert actions(FOLDER, can=("versions",)) == ["keep"]
 
 
 def test_a_folder_has_no_versions() -> None:
-    assert actions(FOLDER) == ["keep", "log", "share"]
+    assert actions(FOLDER) == ["keep", "log", "link", "share"]
 
 
 def test_several_entries() -> None:
-    """Only what makes sense for all of them is offered; kept ones can be kept no more."""
+    """The menu has only items that fit all selected entries."""
     kept = FILE._replace(kept=True)
     assert actions(FILE, kept) == ["keep", "stop-keeping"]
     assert actions(kept, kept) == ["stop-keeping"]
@@ -59,11 +59,13 @@ def test_each_item_has_an_action() -> None:
     states = [FILE._replace(state=each) for each in (*menu.MARKED, "synced", "local")]
     every = {action for each in states for action in actions(each)}
     every |= set(actions(FILE._replace(kept=True)))
+    every |= {item.action for paused in (False, True) for item in menu.top_items(paused)}
+    every.add("overview")  # in the side bar
     assert every == set(ACTIONS)
 
 
 def test_each_emblem_is_a_picture_of_the_package() -> None:
-    """There is a picture for every state, and no other."""
+    """Every state has a picture, and no other pictures exist."""
     states = [FILE._replace(state=each) for each in (*menu.MARKED, "synced", "local")]
     names = {menu.emblem(each) for each in (*states, FILE._replace(kept=True))} - {""}
     assert names == {path.stem for path in EMBLEMS.glob("*.svg")}

@@ -31,7 +31,7 @@ from zonedrive.desktop.side_bar import described
 def test_the_most_urgent_fact_is_shown(
     link: str, counts: dict[str, int], state: str, text: str
 ) -> None:
-    """What the user has to know first decides about state and text."""
+    """The most urgent fact decides the state and the text."""
     assert described(link, counts) == (state, text)
 
 
@@ -44,7 +44,7 @@ def test_the_most_urgent_fact_is_shown(
     ],
 )
 def test_a_pause_is_shown(counts: dict[str, int], text: str) -> None:
-    """It is no error, because the user has asked for it."""
+    """A pause is not shown as an error, because the user has requested it."""
     assert described("online", counts, paused=True) == ("IDLE", text)
     assert described("online", {**counts, "failed": 1}, paused=True)[0] == "ERROR"
     assert described("offline", counts, paused=True)[0] == "ERROR"

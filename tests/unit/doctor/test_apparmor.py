@@ -90,7 +90,7 @@ def test_a_folder_is_compared_with_the_profile(system: Path, folder: str, ok: bo
 
 
 def test_the_folder_on_the_command_line_is_checked(system: Path) -> None:
-    """It replaces the folder of the last mount."""
+    """The folder on the command line replaces that of the last mount."""
     wants = facts()
     wants.folder = Path("/data/zones")
     found = machine.apparmor(wants)
@@ -118,7 +118,7 @@ def test_an_installed_profile_counts_as_loaded(system: Path) -> None:
 
 
 def test_without_confinement_there_is_no_result(system: Path) -> None:
-    """AppArmor is disabled or missing, or the profile is missing or not enforced."""
+    """There is no result if AppArmor is disabled, or the profile is missing or not enforced."""
     (system / "loaded").write_text("fusermount3 (complain)\n")
     assert machine.apparmor(facts("/data/zones")) is None
     (system / "enabled").write_text("N\n")
@@ -148,7 +148,7 @@ def test_allow_other_needs_a_line_in_fuse_conf(system: Path) -> None:
 
 
 def test_a_systemd_unit_may_ask_for_allow_other(system: Path) -> None:
-    """Drop-ins count, comments in them do not."""
+    """Drop-ins of a unit count; comments in them do not."""
     folder = system / "units/zonedrive@default.service.d"
     folder.mkdir(parents=True)
     (folder / "own.conf").write_text("# OPTIONS=allow_other\n")

@@ -73,7 +73,8 @@ def test_a_clock_may_differ_a_little(ahead: float, ok: bool) -> None:
 
 
 def test_the_clock_difference_from_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Date header has whole seconds; the duration of the request is not a difference."""
+    """The whole seconds of the Date header and the duration of the request do not count as a
+    difference."""
     monkeypatch.setattr(time, "time", lambda: 1_000_000_000.9)
     date = "Sun, 09 Sep 2001 01:46:40 GMT"
     assert probe._ahead(date, 0.1) == 0.0
@@ -83,7 +84,7 @@ def test_the_clock_difference_from_an_answer(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("days", "ok"), [(90.0, True), (3.0, False)])
 def test_a_certificate_that_expires_soon(days: float, ok: bool) -> None:
-    """It is reported while there is time to renew it."""
+    """A certificate is reported while there is time to renew it."""
     found = account.certificate(facts(glance=ProbeResult(0.1, 0.0, days)))
     assert found is not None and found.ok == ok
 
@@ -111,14 +112,14 @@ def test_the_result_for_an_unreachable_service_has_no_host_name(
 
 
 def test_a_full_disk(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state folder and the cache folder are reported."""
+    """A full disk of the state folder or the cache folder is reported."""
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=20 << 20))
     found = folders.state(home), folders.cache(home)
     assert [each is not None and each.ok for each in found] == [False, False]
 
 
 def test_a_small_disk_limits_the_cache(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """5 % of the disk stay free; this is not a problem."""
+    """The cache leaves 5 % of the disk free, which is not a problem."""
     monkeypatch.setattr(os, "statvfs", lambda path: disk(free=2 << 30, total=4 << 30))
     found = folders.cache(home)
     assert found is not None and found.ok
@@ -220,7 +221,7 @@ def test_repeated_failures_count_while_the_service_answers(
 
 @pytest.mark.parametrize(("days", "held", "ok"), [(0, 0, True), (3, 0, False), (3, 1, True)])
 def test_changes_that_wait_for_days(home: Any, days: int, held: int, ok: bool) -> None:
-    """They are reported, unless a program has the file open."""
+    """Old changes are reported, unless a program has the file open."""
     home.paths.outgoing.mkdir()
     (home.paths.outgoing / "1").touch()
     os.utime(home.paths.outgoing / "1", (0, time.time() - days * 86_400 - 60))
@@ -236,7 +237,7 @@ def test_changes_that_wait_for_days(home: Any, days: int, held: int, ok: bool) -
 
 
 def test_conflict_copies_are_counted(home: Any) -> None:
-    """They are not a problem, but the user should look at them."""
+    """Conflict copies are not a problem, but the user should look at them."""
     home.vitals = {"waiting": 0, "failed": 0, "tries": 0, "state": "online", "conflicts": 2}
     found = mount.outbox(home)
     assert found is not None and found.ok
@@ -244,7 +245,7 @@ def test_conflict_copies_are_counted(home: Any) -> None:
 
 
 def test_a_daemon_that_does_not_answer(home: Any) -> None:
-    """The remedy ends it, because a new mount would be refused."""
+    """The remedy ends the daemon, because a new mount would be refused."""
     home.vitals, home.holder = None, Holder(4711, Path("/home/me/My Zones"))
     found = mount.answering(home)
     assert found is not None and not found.ok
@@ -256,7 +257,7 @@ def test_a_daemon_that_does_not_answer(home: Any) -> None:
 
 
 def test_an_unmounted_folder_that_is_still_in_use(home: Any) -> None:
-    """For example by a container."""
+    """A container, for example, may still use an unmounted folder."""
     home.account = SimpleNamespace(base_url="https://account.example")
     home.holder = Holder(4711, home.paths.state / "Zones", home.paths.control)
     found = mount.mounted(home)
@@ -279,7 +280,7 @@ def test_a_daemon_of_an_older_version(home: Any, version: str | None, ok: bool) 
 
 
 def test_a_failed_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its result has no text of the error."""
+    """The result of a failed check does not contain the text of the error."""
 
     def store(facts: DoctorFacts) -> CheckResult:
         raise StoreError("/home/alice is damaged")
@@ -306,7 +307,7 @@ def test_a_failed_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_hanging_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example on a dead network folder."""
+    """A check may hang on a dead network folder, for example."""
     over = threading.Event()
 
     def hung(facts: DoctorFacts) -> CheckResult:
@@ -326,6 +327,6 @@ def test_a_hanging_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatc
 
 
 def test_ages_have_one_unit() -> None:
-    """The largest one."""
+    """An age is shown in its largest unit."""
     ages = [age(seconds) for seconds in (5, 60, 7200, 86_400 * 40)]
     assert ages == ["less than a minute", "1 minute", "2 hours", "40 days"]

@@ -29,4 +29,4 @@ def mount(tmp_path: Path) -> Iterator[Callable[..., MemoryMount]]:
             each.kill()
         while mountpoint.at(each.path):
             subprocess.run(["fusermount3", "-uz", os.fspath(each.path)], check=True)
-        each.process.communicate()
+        each.wait()

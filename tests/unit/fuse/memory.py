@@ -1,4 +1,4 @@
-"""File system in memory behind the real handlers and a real mount, in a process of its own.
+"""File system in memory behind the real handlers and a real mount, in a separate process.
 
 `python -m tests.unit.fuse.memory DIR [OPTION...]` mounts it at DIR.  It prints `mounted`, executes
 one line of JSON from standard input at a time, and answers each with a line on standard output:

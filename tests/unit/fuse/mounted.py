@@ -1,13 +1,16 @@
 """Mount of the file system in memory, as the tests use it."""
 
+import contextlib
 import json
+import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from tests.harness import starter
+
 HERE = Path(__file__).parents[3]
+PROGRAM = "tests.unit.fuse.memory"
 
 
 class MemoryMount:
@@ -15,24 +18,25 @@ class MemoryMount:
 
     def __init__(self, path: Path, *options: str) -> None:
         self.path = path
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.unit.fuse.memory", path, *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=HERE,
-            encoding="utf-8",
-        )
-        assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        assert said == "mounted\n", self.process.communicate(timeout=60)
+        given, orders = os.pipe()
+        answers, said = os.pipe()
+        errors, log = os.pipe()
+        self._orders = os.fdopen(orders, "w")
+        self._answers = os.fdopen(answers)
+        self._errors = os.fdopen(errors)
+        try:
+            words = [os.fspath(path), *options]
+            self.process = starter.start(PROGRAM, words, os.environ, HERE, (given, said, log))
+        finally:
+            for descriptor in (given, said, log):
+                os.close(descriptor)
+        assert self._answers.readline() == "mounted\n", self.wait()
 
     def tell(self, **order: object) -> dict[str, Any]:
         """Send a command; see `memory`."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        self._orders.write(json.dumps(order) + "\n")
+        self._orders.flush()
+        answer: dict[str, Any] = json.loads(self._answers.readline())
         return answer
 
     def stop(self) -> tuple[str, str]:
@@ -42,7 +46,14 @@ class MemoryMount:
 
     def wait(self) -> tuple[str, str]:
         """Wait for the end of the process; return its output."""
-        return self.process.communicate(timeout=60)
+        self.process.wait(60)
+        said = "", ""
+        if not self._answers.closed:
+            said = self._answers.read(), self._errors.read()
+        for stream in (self._orders, self._answers, self._errors):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        return said
 
     def kill(self) -> None:
         """Kill the process."""

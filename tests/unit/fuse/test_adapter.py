@@ -220,7 +220,7 @@ def test_an_error_reaches_the_program_and_the_mount_lives_on(
     assert ("KeyError" in said) == (error == "KeyError")
 
 
-def test_what_changes_behind_the_kernels_back_shows(mount: Mount) -> None:
+def test_changes_on_the_service_are_visible(mount: Mount) -> None:
     """Cached attributes, pages and names are dropped when the service has newer ones."""
     served = mount()
     path = served.path / "a.txt"
@@ -251,7 +251,7 @@ def test_one_stuck_request_does_not_stop_the_others(mount: Mount) -> None:
         assert b"not connected" in stuck.communicate(timeout=60)[1]
 
 
-def test_the_end_answers_everybody_who_waits(mount: Mount) -> None:
+def test_waiting_programs_get_an_error_at_the_end(mount: Mount) -> None:
     """SIGTERM unmounts at once: waiting programs get an error, and none hangs."""
     served = mount()
     path = served.path / "a.txt"

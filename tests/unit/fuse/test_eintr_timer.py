@@ -27,7 +27,7 @@ async def test_the_signal_comes_only_while_the_loop_is_awake() -> None:
 
 
 async def test_a_loop_that_is_stuck_is_interrupted() -> None:
-    """A system call that would block for ever ends after a moment."""
+    """A system call that would block without an end returns after a moment."""
     reading, writing = os.pipe()
     with EintrTimer():
         # Python itself would try again after a signal: a handler that writes shows that it came.

@@ -35,13 +35,13 @@ def _all_kinds(kind: type[ZonedriveError] = ZonedriveError) -> list[type[Zonedri
 
 
 @pytest.mark.parametrize(("kind", "number"), PROMISED.items())
-def test_each_error_is_the_errno_that_says_it(kind: type[ZonedriveError], number: int) -> None:
+def test_each_error_has_its_errno(kind: type[ZonedriveError], number: int) -> None:
     """The errno shows the program what the service or the profile has refused."""
     assert errno_of(kind("why")) == number
 
 
 def test_every_error_of_ours_is_foreseen(caplog: pytest.LogCaptureFixture) -> None:
-    """Each of zonedrive's own errors has an entry, and none makes a program repeat for ever."""
+    """Each of zonedrive's own errors has an entry, and none makes a program repeat endlessly."""
     for kind in _all_kinds():
         assert any(parent in TABLE for parent in kind.__mro__)
     assert not {errno.EAGAIN, errno.EINTR, 0} & set(TABLE.values())
@@ -66,7 +66,7 @@ def test_an_error_without_a_number_of_its_class_has_the_classes() -> None:
 
 
 def test_a_full_database_is_a_full_disk() -> None:
-    """What SQLite reports of the disk below it reaches the program as such."""
+    """Errors that SQLite reports of the disk reach the program with the same errno."""
     connection = sqlite3.connect(":memory:")
     connection.execute("PRAGMA max_page_count = 4")
     connection.execute("CREATE TABLE t (x)")
@@ -77,19 +77,19 @@ def test_a_full_database_is_a_full_disk() -> None:
     assert errno_of(full.value) == errno.ENOSPC
 
 
-def test_a_version_that_can_no_longer_be_had_is_stale() -> None:
+def test_a_missing_version_is_stale() -> None:
     """A reader of a replaced version never gets a mixture."""
     assert errno_of(Changed("another version")) in (errno.ESTALE, errno.EIO)
 
 
-def test_several_failures_at_once_are_the_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_several_failures_give_the_first_errno(caplog: pytest.LogCaptureFixture) -> None:
     """Several tasks that fail together give one errno."""
     group = ExceptionGroup("tasks", [errors.Forbidden("no"), errors.BadAnswer("what")])
     assert errno_of(group) == errno.EACCES
     assert caplog.records == []
 
 
-def test_a_surprise_is_eio_with_its_traceback_in_the_log(
+def test_an_unexpected_error_is_eio(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An unexpected error is logged with its traceback."""

@@ -7,7 +7,7 @@ from zonedrive.errors import ConfigError
 from zonedrive.fuse.options import IGNORED, KERNEL, for_session, parse
 
 
-def test_settings_and_fuses_own_are_told_apart() -> None:
+def test_settings_and_fuse_options_are_distinguished() -> None:
     """Settings and options of FUSE may be mixed, in any number of -o."""
     found = parse(["settle=2,allow_other,close=wait", "ro", "local_only=*.a:b\\,c", "ro"])
     assert found.kernel == ("allow_other", "ro")

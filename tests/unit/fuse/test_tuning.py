@@ -42,7 +42,7 @@ def test_a_large_file_is_read_in_large_requests(mount: Mount) -> None:
 
 
 @pytest.mark.usefixtures("connections")
-def test_readers_that_wait_hold_up_nobody_else(mount: Mount) -> None:
+def test_waiting_readers_do_not_block_others(mount: Mount) -> None:
     """While twenty programs wait for content, cached files can be read."""
     served = mount()
     for number in range(READERS):

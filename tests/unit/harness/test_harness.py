@@ -1,4 +1,4 @@
-"""The instruments of the mounted tests measure right."""
+"""Measuring and waiting tools of the mounted tests."""
 
 import os
 import subprocess
@@ -33,36 +33,36 @@ TRACEBACK = (
 
 
 def test_a_log_without_complaints_passes() -> None:
-    """Ordinary messages are no reason to fail."""
+    """Ordinary messages do not fail a test."""
     assert unexpected(CALM * 3, []) == []
     assert unexpected("", []) == []
 
 
-def test_warnings_tracebacks_and_foreign_words_are_found() -> None:
-    """A warning, an error with its traceback, and what C code wrote before are all told."""
+def test_warnings_and_tracebacks_are_found() -> None:
+    """A warning, an error with its traceback, and output of C code before it are reported."""
     log = "fuse: something\n" + CALM + WARNING + CALM + TRACEBACK + CALM
     assert unexpected(log, []) == ["fuse: something\n", WARNING, TRACEBACK]
 
 
-def test_what_a_test_allows_is_left_out() -> None:
-    """A test names the warnings that it provokes."""
+def test_allowed_warnings_are_ignored() -> None:
+    """A test names the warnings that it causes."""
     assert unexpected(WARNING + TRACEBACK, ["is offline", "KeyError"]) == []
 
 
 def test_waiting_gives_the_first_true_value() -> None:
-    """Looking again ends as soon as there is something to see."""
+    """The wait ends with the first true value."""
     values = iter([0, 0, 7])
     assert eventually(lambda: next(values), 5) == 7
 
 
-def test_waiting_says_what_it_saw_last() -> None:
-    """A deadline that passes names what was waited for."""
+def test_a_wait_that_fails_names_its_condition() -> None:
+    """The error of a missed deadline names the condition and the last value."""
     with pytest.raises(AssertionError, match=r"the moon \(last seen: \[\]\)"):
         eventually(list, 0.05, what="the moon")
 
 
-def test_a_failed_test_fails_no_other_one(tmp_path: Path) -> None:
-    """A process and a file that it left are gone when the next test begins."""
+def test_a_failed_test_leaves_nothing(tmp_path: Path) -> None:
+    """A process and a file that a test left are gone when the next test begins."""
     (tmp_path / "test_two.py").write_text(LEAVES_A_PROCESS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     ended = subprocess.run(

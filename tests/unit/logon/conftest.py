@@ -1,4 +1,4 @@
-"""Simulated logon service whose other end is a function, and a user who answers its questions."""
+"""Simulated logon service in this process, and a user who answers its questions."""
 
 import json
 from collections.abc import Callable

@@ -22,7 +22,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AccountPaths:
     return AccountPaths("work")
 
 
-def test_what_is_saved_is_loaded(paths: AccountPaths) -> None:
+def test_saving_and_loading(paths: AccountPaths) -> None:
     """The file is readable only by its owner."""
     ALICE.save(paths)
     assert Account.load(paths) == ALICE
@@ -34,7 +34,7 @@ def test_what_is_saved_is_loaded(paths: AccountPaths) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"name":1}', b"\xff"])
-def test_a_damaged_file_is_said(paths: AccountPaths, text: bytes) -> None:
+def test_a_damaged_file_is_reported(paths: AccountPaths, text: bytes) -> None:
     """The error names the file if its copy is damaged, too."""
     ALICE.save(paths)
     paths.account_file.write_bytes(text)
@@ -64,8 +64,8 @@ def test_a_file_that_was_edited_to_http_is_refused(paths: AccountPaths) -> None:
         ({"user_id": "", "username": "bob"}, False),
     ],
 )
-def test_whose_data_it_is(other: dict[str, str], same: bool) -> None:
-    """The service's id of the user decides, if it is known."""
+def test_the_owner_of_the_data(other: dict[str, str], same: bool) -> None:
+    """The service's id of the user decides, if the id is known."""
     fields = {name: getattr(ALICE, name) for name in Account.__struct_fields__} | other
     assert ALICE.same_owner(Account(**fields)) is same
 
@@ -117,7 +117,7 @@ def test_a_backlog_reads_well() -> None:
     assert str(Backlog(2, 0, 2)) == f"2 changes {changes}"
 
 
-def test_what_to_type_names_the_same_sign_on() -> None:
+def test_the_remedy_names_the_same_sign_on() -> None:
     """After a sign-on in a browser, the remedy is the same sign-on, not a password."""
     browser = msgspec.structs.replace(ALICE, sign_on=("--idp", "branch office"))
     assert browser.logon_command(session_only=True) == (
@@ -126,8 +126,8 @@ def test_what_to_type_names_the_same_sign_on() -> None:
     assert "--username alice" in ALICE.logon_command()
 
 
-def test_what_a_lost_keyring_holds_does_not_keep_the_rest(paths: AccountPaths) -> None:
-    """If the user wants that, the other data are deleted; otherwise nothing changes."""
+def test_a_logoff_with_a_lost_keyring(paths: AccountPaths) -> None:
+    """With --discard the other data are deleted; otherwise nothing changes."""
 
     class Lost(FileStore):
         def delete(self, name: str) -> None:

@@ -37,8 +37,8 @@ class Memory:
         self.kept.pop(name, None)
 
 
-class VirtualRoot(httpx.MockTransport):
-    """Service that accepts only some bearers, and records all it has received."""
+class PickyService(httpx.MockTransport):
+    """Service that accepts only some bearers, and records all received ones."""
 
     def __init__(self, *good: str, on_refusal: Callable[[], None] = lambda: None) -> None:
         super().__init__(self._answer)
@@ -55,19 +55,19 @@ class VirtualRoot(httpx.MockTransport):
         return httpx.Response(401)
 
 
-def get(store: Memory, transport: VirtualRoot, times: int = 1) -> int:
+def get(store: Memory, transport: PickyService, times: int = 1) -> int:
     """Return the status for a client of the worker threads."""
     with httpx.Client(transport=transport, auth=BearerAuth(store)) as client:
         return [client.get("https://zones.example/").status_code for _ in range(times)][-1]
 
 
-async def aget(store: Memory, transport: VirtualRoot) -> int:
+async def aget(store: Memory, transport: PickyService) -> int:
     """Return the status for a client on the loop."""
     async with httpx.AsyncClient(transport=transport, auth=BearerAuth(store)) as client:
         return (await client.get("https://zones.example/")).status_code
 
 
-async def both(store: Memory, transport: VirtualRoot) -> tuple[int, int]:
+async def both(store: Memory, transport: PickyService) -> tuple[int, int]:
     """Return the statuses for one request of either kind of client."""
     return get(store, transport), await aget(store, transport)
 
@@ -76,14 +76,14 @@ async def test_the_stored_bearer_is_sent() -> None:
     """The header is `Authorization: Bearer`."""
     store = Memory()
     save_bearer(store, Bearer("good", "token", 5, "id"))
-    assert await both(store, VirtualRoot("good")) == (200, 200)
+    assert await both(store, PickyService("good")) == (200, 200)
     assert load_bearer(store) == Bearer("good", "token", 5, "id")
 
 
 def test_the_store_is_read_once() -> None:
     """The keyring is not read for every request."""
     store = Memory(bearer="good")
-    assert get(store, VirtualRoot("good"), times=5) == 200
+    assert get(store, PickyService("good"), times=5) == 200
     assert store.reads == 1
 
 
@@ -95,7 +95,7 @@ async def test_a_logon_elsewhere_is_picked_up(asynchronous: bool) -> None:
     def log_on() -> None:
         store.set("bearer", Secret("new"))
 
-    transport = VirtualRoot("new", on_refusal=log_on)
+    transport = PickyService("new", on_refusal=log_on)
     found = await aget(store, transport) if asynchronous else get(store, transport)
     assert found == 200
     assert transport.seen == ["old", "new"]
@@ -103,7 +103,7 @@ async def test_a_logon_elsewhere_is_picked_up(asynchronous: bool) -> None:
 
 async def test_a_refused_bearer_is_not_sent_again_and_again() -> None:
     """A refused bearer causes one request, and the caller gets the 401."""
-    transport = VirtualRoot()
+    transport = PickyService()
     assert await both(Memory(bearer="old"), transport) == (401, 401)
     assert transport.seen == ["old", "old"]
 
@@ -111,7 +111,7 @@ async def test_a_refused_bearer_is_not_sent_again_and_again() -> None:
 def test_a_body_that_is_gone_is_not_repeated() -> None:
     """A request without a repeatable body fails, but the next one has the new bearer."""
     store = Memory(bearer="old")
-    transport = VirtualRoot("new", on_refusal=lambda: store.set("bearer", Secret("new")))
+    transport = PickyService("new", on_refusal=lambda: store.set("bearer", Secret("new")))
     with httpx.Client(transport=transport, auth=BearerAuth(store)) as client:
         answer = client.post("https://zones.example/", extensions={"replayable": False})
         assert answer.status_code == 401
@@ -122,7 +122,7 @@ def test_a_body_that_is_gone_is_not_repeated() -> None:
 async def test_a_password_in_a_request_goes_out_once(asynchronous: bool) -> None:
     """A 401 then concerns the password: no other bearer is read, and this one stays in use."""
     store = Memory(bearer="good")
-    transport = VirtualRoot(on_refusal=lambda: store.set("bearer", Secret("new")))
+    transport = PickyService(on_refusal=lambda: store.set("bearer", Secret("new")))
     auth = BearerAuth(store, lambda _refused: pytest.fail("renewed"))
     request = httpx.Request("POST", "https://zones.example/", extensions={"password": True})
     for _ in range(2):
@@ -142,7 +142,7 @@ async def test_a_password_in_a_request_goes_out_once(asynchronous: bool) -> None
 )  # fmt: skip
 async def test_without_a_usable_bearer_nothing_is_sent(store: Memory) -> None:
     """The error message does not contain the bearer."""
-    transport = VirtualRoot("hunter2")
+    transport = PickyService("hunter2")
     with pytest.raises(NotLoggedOn) as refused:
         await both(store, transport)
     assert "unter2" not in refused.value.line()
@@ -154,9 +154,9 @@ async def test_a_locked_keyring_is_a_logon_that_is_needed() -> None:
     store = Memory(bearer="good")
     store.fail = StoreError("the keyring does not answer", remedy="unlock it")
     with pytest.raises(NotLoggedOn, match="keyring"):
-        await both(store, VirtualRoot("good"))
+        await both(store, PickyService("good"))
     store.fail = None
-    assert await both(store, VirtualRoot("good")) == (200, 200)
+    assert await both(store, PickyService("good")) == (200, 200)
 
 
 def test_a_bearer_does_not_show_itself() -> None:
@@ -176,7 +176,7 @@ class Times:
         return self.now
 
 
-def ask(auth: BearerAuth, transport: VirtualRoot) -> int:
+def ask(auth: BearerAuth, transport: PickyService) -> int:
     """Return the status for a client of the worker threads; 0: refused before it was sent."""
     with httpx.Client(transport=transport, auth=auth) as client:
         try:
@@ -187,7 +187,7 @@ def ask(auth: BearerAuth, transport: VirtualRoot) -> int:
 
 def test_a_refused_bearer_is_shown_ever_more_rarely() -> None:
     """Neither requests of programs nor status queries send a refused bearer each time."""
-    times, transport = Times(), VirtualRoot()
+    times, transport = Times(), PickyService()
     auth = BearerAuth(Memory(bearer="old"), monotonic=times)
     shown = []
     for second in range(4000):
@@ -197,12 +197,12 @@ def test_a_refused_bearer_is_shown_ever_more_rarely() -> None:
     assert shown == [0, 5, 15, 35, 75, 155, 315, 635, 1275, 2175, 3075, 3975]
 
 
-def test_a_moments_confusion_of_the_service_ends_by_itself() -> None:
+def test_a_temporary_rejection_of_a_bearer() -> None:
     """A bearer that is accepted again is used as before."""
-    times, transport = Times(), VirtualRoot()
+    times, transport = Times(), PickyService()
     auth = BearerAuth(Memory(bearer="good"), monotonic=times)
     assert ask(auth, transport) == 401
-    good = VirtualRoot("good")
+    good = PickyService("good")
     assert ask(auth, good) == 0
     times.now += 6
     assert [ask(auth, good) for _ in range(3)] == [200] * 3
@@ -214,7 +214,7 @@ def test_a_moments_confusion_of_the_service_ends_by_itself() -> None:
 def test_a_logon_is_picked_up_at_once() -> None:
     """A new bearer is used at once, however long the refused one would still wait."""
     times, store = Times(), Memory(bearer="old")
-    auth, transport = BearerAuth(store, monotonic=times), VirtualRoot("new")
+    auth, transport = BearerAuth(store, monotonic=times), PickyService("new")
     assert [ask(auth, transport) for _ in range(3)] == [401, 0, 0]
     store.set("bearer", Secret("new"))
     auth.look_again()
@@ -227,7 +227,7 @@ def test_while_nothing_is_accepted_the_store_is_left_alone() -> None:
     times, store = Times(), Memory(bearer="old")
     auth = BearerAuth(store, monotonic=times)
     for _ in range(50):
-        ask(auth, VirtualRoot())
+        ask(auth, PickyService())
     assert store.reads <= 3
 
 
@@ -243,7 +243,7 @@ async def test_a_refused_bearer_is_renewed_and_the_request_repeated_once(
             asked.append(refused)
             return Bearer("new", "session")
 
-        transport = VirtualRoot(accepted)
+        transport = PickyService(accepted)
         auth = BearerAuth(Memory(bearer="old"), renew)
         if asynchronous:
             async with httpx.AsyncClient(transport=transport, auth=auth) as client:
@@ -269,7 +269,7 @@ def test_many_requests_renew_once() -> None:
         barrier.wait()
 
     auth = BearerAuth(store, renew)
-    transport = VirtualRoot("new", on_refusal=together)
+    transport = PickyService("new", on_refusal=together)
     results: list[int] = []
     threads = [
         threading.Thread(target=lambda: results.append(ask(auth, transport))) for _ in range(8)
@@ -282,7 +282,7 @@ def test_many_requests_renew_once() -> None:
     assert len(calls) <= 1  # one may be spared: it finds what was stored
 
 
-def test_why_a_renewal_was_refused_is_what_a_person_hears() -> None:
+def test_the_reason_of_a_refused_renewal() -> None:
     """The user gets the reason of the failed renewal, not that of the request."""
 
     def renew(refused: Bearer | None) -> Bearer:
@@ -290,13 +290,13 @@ def test_why_a_renewal_was_refused_is_what_a_person_hears() -> None:
 
     auth = BearerAuth(Memory(bearer="old"), renew)
     with (
-        httpx.Client(transport=VirtualRoot(), auth=auth) as client,
+        httpx.Client(transport=PickyService(), auth=auth) as client,
         pytest.raises(CredentialsRefused, match="password is wrong"),
     ):
         client.get("https://zones.example/")
 
 
-def test_the_time_of_the_service_is_heard() -> None:
+def test_the_time_of_the_service_is_used() -> None:
     """Every answer updates the known time of the service."""
     auth = BearerAuth(Memory(bearer="good"))
     answer = httpx.Response(200, headers={"Date": "Wed, 21 Oct 2020 12:00:00 GMT"})

@@ -213,6 +213,13 @@ def test_a_bad_profile(here: Here, deployment: Deployment, tmp_path: Path) -> No
         ["--username", "a", "--password-stdin", "--session-only", "--token-days", "5"],
         ["--username", "a", "--password-stdin", "--token-days", "0"],
         ["--username", "a", "--password-stdin", "--account", "No Name"],
+        ["--token-stdin"],
+        ["--username", "a", "--token-stdin", "--password-stdin"],
+        ["--username", "a", "--token-stdin", "--code", "-"],
+        ["--username", "a", "--token-stdin", "--session-only"],
+        ["--username", "a", "--token-stdin", "--token-days", "5"],
+        ["--username", "a", "--token-stdin", "--save-password"],
+        ["--username", "a", "--token-stdin", "--idp", "corp"],
     ],
 )
 def test_wrong_usage(here: Here, arguments: list[str]) -> None:
@@ -237,7 +244,7 @@ def test_where_no_token_is_given_the_session_is_kept(here: Here, deployment: Dep
     with deployment.faulty(status=403, error="NOT_ALLOWED", path="^/api/tokens"):
         ended = logon(here, deployment)
     assert ended.returncode == 0, ended.stderr
-    assert "gives no token" in ended.stderr
+    assert "did not create a token" in ended.stderr
     assert "by session" in ended.stdout
     here.done("zones")
 
@@ -264,13 +271,13 @@ def test_a_service_in_trouble(
 
 
 @pytest.mark.parametrize("fault", [{"status": 401}, {"status": 409, "error": "ALREADY_EXISTS"}])
-def test_an_odd_answer_to_the_first_question(
+def test_an_unexpected_answer_to_the_first_request(
     here: Here, deployment: Deployment, fault: dict[str, object]
 ) -> None:
     """The error recommends neither a logon nor another name."""
     with deployment.faulty(path="^/api/access/authorizationrequirements", **fault):
         ended = logon(here, deployment)
-    one_line(ended, 1, "asking how to log on", f"HTTP {fault['status']}", "check the base URL")
+    one_line(ended, 1, "like a deployment", f"HTTP {fault['status']}", "check the base URL")
     assert "zonedrive logon" not in ended.stderr and "taken" not in ended.stderr
 
 
@@ -303,6 +310,57 @@ def test_a_code_that_a_script_has_later(machine: Machine) -> None:
         said = logging_on.communicate(f"{mailed}\n", timeout=60)[1]
         assert logging_on.returncode == 0, said
         machine.done("zones")
+
+
+@pytest.fixture
+def token(here: Here, deployment: Deployment) -> str:
+    """Return a token that was made on another machine, for a program."""
+    assert logon(here, deployment, "--account", "elsewhere").returncode == 0
+    words = ("tokens", "create", "ci", "--account", "elsewhere", "--password-stdin")
+    made = here.run(*words, text=f"{PASSWORD}\n")
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
+def with_token(here: Here, deployment: Deployment, text: str) -> "subprocess.CompletedProcess[str]":
+    """Log on with a token, as a container does."""
+    return here.run(
+        "logon", deployment.base_url, "--username", ALICE, "--token-stdin",
+        "--ca-file", deployment.ca_file, text=text,
+    )  # fmt: skip
+
+
+def test_a_token_from_a_secret(here: Here, deployment: Deployment, token: str) -> None:
+    """The token is used until the logoff, which leaves it valid for others."""
+    ended = with_token(here, deployment, f"{token}\r\n")
+    assert ended.returncode == 0, ended.stderr
+    assert f"as {ALICE} (by token)" in ended.stdout
+    here.done("zones")
+    left = here.run("logoff")
+    assert left.returncode == 0
+    assert "the token remains valid at the service" in left.stderr
+    again = with_token(here, deployment, token)
+    assert again.returncode == 0, again.stderr
+    assert token not in ended.stdout + ended.stderr + left.stderr + again.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("wrong\n", 3, "does not accept the token"),
+        ("", 2, "--token-stdin"),
+        ("two words\n", 2, "is not a token"),
+        ("x" * 20_000, 2, "too long"),
+    ],
+)
+def test_an_invalid_token(
+    here: Here, deployment: Deployment, text: str, code: int, said: str
+) -> None:
+    """One line that does not quote the input; nothing is stored."""
+    ended = with_token(here, deployment, text)
+    one_line(ended, code, said)
+    assert "two words" not in ended.stderr
+    assert not here.state.exists()
 
 
 def test_one_code_as_an_argument(here: Here) -> None:
@@ -410,7 +468,7 @@ def intend(here: Here, size: int) -> None:
         database.commit()
 
 
-def test_a_logoff_keeps_what_is_not_uploaded(here: Here, deployment: Deployment) -> None:
+def test_a_logoff_keeps_pending_files(here: Here, deployment: Deployment) -> None:
     """Logoff refuses with the number of files; --discard deletes them."""
     assert logon(here, deployment).returncode == 0
     intend(here, 77)
@@ -430,8 +488,8 @@ def test_a_logoff_keeps_what_is_not_uploaded(here: Here, deployment: Deployment)
     assert not here.state.exists()
 
 
-def test_a_logoff_of_a_mount_says_what_is_left() -> None:
-    """If a daemon could not send them, the remedy is not to mount."""
+def test_a_logoff_of_a_mount_counts_pending_files() -> None:
+    """If a running daemon could not send the files, the remedy does not recommend a mount."""
     said = _refusal(Backlog(2, 77), "", mounted=True).line()
     assert said.startswith("2 files (77 bytes) are not on the service yet; see 'zonedrive status'")
     assert "drop them with --discard" in said and "mount it" not in said
@@ -447,7 +505,7 @@ def test_a_logoff_works_without_the_service(here: Here, deployment: Deployment) 
     assert not here.state.exists()
 
 
-def test_two_accounts_stand_side_by_side(here: Here, deployment: Deployment) -> None:
+def test_two_accounts_are_independent(here: Here, deployment: Deployment) -> None:
     """The logoff of one account does not affect the other."""
     assert logon(here, deployment).returncode == 0
     assert logon(here, deployment, "--account", "second").returncode == 0

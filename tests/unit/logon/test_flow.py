@@ -56,7 +56,7 @@ async def test_a_code_that_is_always_required_is_asked_for_first(desk: Desk) -> 
     assert desk.bodies(LOGON)[0]["verificationCode"] == "123456"
 
 
-async def test_a_given_code_is_used_and_nobody_asked(desk: Desk) -> None:
+async def test_a_given_code_is_used_without_a_question(desk: Desk) -> None:
     """A given code is used without a question, for scripts."""
     person = Person(given="123456")
     await run(desk, person, code=True, code_kind="ServiceMail")
@@ -164,7 +164,7 @@ async def test_a_refusal_in_the_second_step_ends_the_flow(desk: Desk) -> None:
     assert len(desk.asked) == 2
 
 
-async def test_nobody_to_ask_sends_nothing_more(desk: Desk) -> None:
+async def test_without_a_user_to_ask_the_flow_stops(desk: Desk) -> None:
     """A script without --code stops when the code is requested."""
     desk.answer(ROUTE, pending("VERIFICATIONCODEPENDING"))
     with pytest.raises(errors.CredentialsRefused, match="nobody"):
@@ -230,7 +230,7 @@ async def test_without_a_token_the_session_goes_on(desk: Desk, answer: httpx.Res
     assert "GET /api/access/logoff" not in desk.routes()
 
 
-async def test_a_token_that_does_not_work_is_none(desk: Desk) -> None:
+async def test_a_token_that_does_not_work_is_rejected(desk: Desk) -> None:
     """The failure is detected while the session still exists."""
     desk.answer("GET /api/zones", refuse(401, ""))
     access = desk.access()
@@ -240,7 +240,7 @@ async def test_a_token_that_does_not_work_is_none(desk: Desk) -> None:
     assert "GET /api/access/logoff" not in desk.routes()
 
 
-async def test_a_token_that_ends_with_the_session_is_said(desk: Desk) -> None:
+async def test_a_token_that_ends_with_the_session_is_an_error(desk: Desk) -> None:
     """The error has the remedy."""
     desk.answer("GET /api/zones", refuse(401, ""))
     with pytest.raises(errors.CredentialsRefused, match="together") as failed:

@@ -20,7 +20,7 @@ def test_the_key_is_made_once() -> None:
 
 
 def test_names_and_content_have_different_keys() -> None:
-    """Neither key is the stored one."""
+    """Both keys differ from the stored one."""
     from zonedrive.cipher import Sealed
 
     store = Memory()
@@ -31,7 +31,7 @@ def test_names_and_content_have_different_keys() -> None:
 
 
 def test_without_encryption_there_is_no_key() -> None:
-    """Without encryption no key is created either."""
+    """No key is created without encryption."""
     store = Memory()
     box, content = data_box(store, encrypt=False)
     assert isinstance(box, Clear)
@@ -41,7 +41,7 @@ def test_without_encryption_there_is_no_key() -> None:
 
 @pytest.mark.parametrize("kept", ["", "no base64!", "c2hvcnQ="])
 def test_a_damaged_key_is_not_replaced(kept: str) -> None:
-    """A new key would make all stored data unreadable for ever."""
+    """A new key would make all stored data unreadable."""
     store = Memory(key=kept)
     with pytest.raises(StoreError):
         data_box(store, encrypt=True)
@@ -49,7 +49,7 @@ def test_a_damaged_key_is_not_replaced(kept: str) -> None:
 
 
 def test_a_locked_keyring_makes_no_new_key() -> None:
-    """The keyring is read again later."""
+    """No key is created; the keyring is read again later."""
     store = Memory()
     store.fail = StoreError("locked")
     with pytest.raises(StoreError):
@@ -60,7 +60,7 @@ def test_a_locked_keyring_makes_no_new_key() -> None:
 def test_where_data_is_kept_no_key_is_made_for_it() -> None:
     """If data exist, their key is lost or elsewhere, and a new key would hide that."""
     store = Memory()
-    with pytest.raises(StoreError, match="gone") as gone:
+    with pytest.raises(StoreError, match="missing") as gone:
         data_box(store, encrypt=True, make=False)
     assert "keyring" in gone.value.line()
     assert store.kept == {}

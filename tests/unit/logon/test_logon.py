@@ -58,7 +58,9 @@ class Office:
         self.backlog = self.meanwhile
         yield
 
-    async def log_on(self, url: str = BASE, username: str = "alice", **more: Any) -> Account:
+    async def log_on(
+        self, url: str = BASE, username: str = "alice", *, token: str = "", **more: Any
+    ) -> Account:
         """Log on once."""
         enrolment = Logon(
             self.paths,
@@ -75,6 +77,7 @@ class Office:
             tell=self.told.append,
             store=lambda paths: self.store,
             access=self._access,
+            token=Secret(token) if token else None,
         )
         account = await enrolment.run()
         self.kept = enrolment.kept
@@ -123,6 +126,66 @@ async def test_another_life_of_the_token(office: Office) -> None:
     assert office.desk.bodies("/api/tokens")[0]["validity"] == 7 * 86400
 
 
+async def test_a_token_that_was_made_elsewhere(office: Office) -> None:
+    """The token is checked with one request and stored; no other credentials are asked for."""
+    account = await office.log_on(username="ci@acme.example", token=TOKEN)
+    assert account == Account.load(office.paths)
+    assert (account.username, account.user_id) == ("ci@acme.example", "ci@acme.example")
+    assert office.desk.routes() == ["GET /api/access/authorizationrequirements", "GET /api/zones"]
+    assert office.desk.asked[-1][3] == f"Bearer {TOKEN}"
+    assert office.bearer() == bearer_auth.Bearer(TOKEN, "token")
+    assert office.kept == "by token"
+    assert office.person.wanted == []
+
+
+async def test_a_token_for_the_user_of_the_previous_logon(office: Office) -> None:
+    """The service's name for the user stays; the previous token is ended or reported as usual."""
+    before = await office.log_on()
+    again = await office.log_on(token="another")
+    assert again.user_id == before.user_id == "alice@acme.example"
+    assert any("your previous token" in line for line in office.told)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (refuse(401, "AUTHORIZATION_FAILED"), "does not accept the token"),
+        (refuse(403, "NOT_ALLOWED"), "the token gives no access to zones"),
+    ],
+)
+async def test_a_token_that_is_refused(office: Office, answer: httpx.Response, said: str) -> None:
+    """An earlier logon stays as it was."""
+    before = await office.log_on()
+    kept = {file.name: file.read_bytes() for file in office.paths.state.iterdir()}
+    office.desk.answer("GET /api/zones", answer)
+    with pytest.raises(errors.CredentialsRefused, match=said):
+        await office.log_on(token="another")
+    assert Account.load(office.paths) == before
+    assert {file.name: file.read_bytes() for file in office.paths.state.iterdir()} == kept
+
+
+@pytest.mark.parametrize("answer", [say(500), httpx.ConnectError("x")])
+async def test_a_token_of_which_nothing_is_known(
+    office: Office, answer: httpx.Response | Exception
+) -> None:
+    """An unknown token is not stored."""
+    office.desk.answer("GET /api/zones", answer)
+    with pytest.raises(errors.RemoteError) as found:
+        await office.log_on(token=TOKEN)
+    assert not isinstance(found.value, errors.CredentialsRefused)
+    assert not office.paths.state.exists()
+
+
+async def test_a_token_that_was_made_elsewhere_is_not_ended(office: Office) -> None:
+    """The token remains valid at the service if another user's changes wait here."""
+    await office.log_on()
+    office.backlog = Backlog(files=1, bytes=1)
+    del office.desk.asked[:]
+    with pytest.raises(errors.ConfigError, match="not uploaded"):
+        await office.log_on(username="bob", token="another")
+    assert "GET /api/access/logoff" not in office.desk.routes()
+
+
 async def test_the_session_alone(office: Office) -> None:
     """No token is requested, and the session, which was checked, is not ended."""
     await office.log_on(token_days=None)
@@ -146,7 +209,7 @@ async def test_where_no_token_is_given_the_session_is_kept(
     assert bearer is not None
     assert bearer.kind == "session"
     assert any("token" in line for line in office.told)
-    assert any("session is kept" in line for line in office.told)
+    assert any("session is used" in line for line in office.told)
     assert "GET /api/access/logoff" not in office.desk.routes()
 
 
@@ -220,7 +283,7 @@ async def test_a_mistake_is_found_before_anybody_is_asked(
     assert office.desk.asked == []
 
 
-async def test_something_else_at_the_address(office: Office) -> None:
+async def test_another_server_at_the_address(office: Office) -> None:
     """Another kind of web server is detected before the password is requested."""
     route = "GET /api/access/authorizationrequirements"
     office.desk.answer(route, httpx.Response(200, content=b"<html>"))
@@ -295,7 +358,7 @@ async def test_the_same_user_may_always_log_on_again(office: Office) -> None:
     assert office.paths.cache.exists()
 
 
-async def test_another_user_begins_afresh(office: Office) -> None:
+async def test_another_user_gets_no_old_data(office: Office) -> None:
     """The former user's cached data cannot be read."""
     await office.log_on()
     office.store.set("key", Secret("k"))
@@ -306,10 +369,10 @@ async def test_another_user_begins_afresh(office: Office) -> None:
     assert office.store.get("key") is None
     assert not office.paths.cache.exists()
     assert not office.paths.database.exists()
-    assert "what was kept here of alice at https://zones.example is destroyed" in office.told[-2]
+    assert "the local data of alice at https://zones.example is deleted" in office.told[-2]
 
 
-async def test_what_was_saved_during_the_logon_stays(office: Office) -> None:
+async def test_files_saved_during_the_logon_stay(office: Office) -> None:
     """Files that a mount saved during the logon are kept."""
     await office.log_on()
     kept = office.bearer()
@@ -353,7 +416,7 @@ async def test_files_without_names_are_not_left_to_another_user(office: Office) 
         await office.log_on(username="bob")
 
 
-async def test_whose_it_is_survives_a_damaged_file(office: Office) -> None:
+async def test_the_owner_is_known_with_a_damaged_file(office: Office) -> None:
     """The same user can log on, another one does not get the pending files."""
     await office.log_on()
     office.paths.database.write_bytes(b"x")
@@ -365,7 +428,7 @@ async def test_whose_it_is_survives_a_damaged_file(office: Office) -> None:
     with pytest.raises(errors.ConfigError, match="of alice at"):
         await office.log_on(username="bob")
     office.paths.account_copy.unlink()
-    with pytest.raises(errors.ConfigError, match="nobody knows whose the 1 file"):
+    with pytest.raises(errors.ConfigError, match="the owner of 1 file"):
         await office.log_on(username="bob")
     office.backlog = Backlog()
     await office.log_on(username="bob")
@@ -394,7 +457,7 @@ async def test_a_keyring_is_used_silently(office: Office) -> None:
     assert not office.paths.secrets_file.exists()
 
 
-async def test_a_locked_keyring_gives_way_to_a_file(office: Office) -> None:
+async def test_a_file_replaces_a_locked_keyring(office: Office) -> None:
     """A warning is printed once the logon has worked."""
     ring = Ring()
     ring.fail = KeyringTimeout("locked")
@@ -430,7 +493,7 @@ async def test_a_token_of_systemd_is_not_replaced(office: Office, tmp_path: Path
 
 
 async def test_a_password_is_kept_where_that_was_asked_for(office: Office) -> None:
-    """The password is stored with the logon that requests it, until one that does not."""
+    """The password is stored if the logon requests it, until a later logon does not request it."""
     account = await office.log_on(save_password=True)
     assert account.keeps_password
     assert Account.load(office.paths) == account
@@ -440,7 +503,7 @@ async def test_a_password_is_kept_where_that_was_asked_for(office: Office) -> No
     assert office.store.get("password") is None
 
 
-async def test_a_logon_ends_what_was_refused_before(office: Office) -> None:
+async def test_a_logon_clears_an_earlier_refusal(office: Office) -> None:
     """After a logon the password counts as untried again."""
     office.store.set("refused", Secret("{}"))
     await office.log_on(save_password=True)
@@ -455,11 +518,11 @@ async def test_an_organization_may_forbid_to_keep_the_password(office: Office) -
     account = await office.log_on(save_password=True)
     assert not account.keeps_password
     assert office.store.get("password") is None
-    assert any("not kept" in line and "forbids" in line for line in office.told)
+    assert any("not saved" in line and "forbids" in line for line in office.told)
     assert office.bearer() is not None
 
 
-async def test_without_a_keyring_it_is_said_where_the_password_is(office: Office) -> None:
+async def test_without_a_keyring_the_place_of_the_password_is_reported(office: Office) -> None:
     """The message says that the file is next to the token, readable only by its owner."""
     await office.log_on(save_password=True)
     assert any("the password beside it" in line for line in office.told)

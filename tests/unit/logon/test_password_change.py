@@ -60,7 +60,7 @@ async def test_a_refused_change_ends_the_session(
     assert NEW not in refused.value.line() and PASSWORD not in refused.value.line()
 
 
-async def test_who_gives_no_new_password_ends_the_session(desk: Desk) -> None:
+async def test_without_a_new_password_the_session_is_ended(desk: Desk) -> None:
     """The session is ended because it could do nothing else."""
     with pytest.raises(errors.CredentialsRefused, match="nobody to ask"):
         await run(desk, new=None)

@@ -99,7 +99,7 @@ async def test_a_session_follows_a_session(counter: Counter) -> None:
     assert TOKENS not in counter.desk.routes()
 
 
-async def test_what_was_renewed_meanwhile_is_taken(counter: Counter) -> None:
+async def test_a_bearer_that_was_renewed_meanwhile_is_used(counter: Counter) -> None:
     """A bearer that was renewed meanwhile is used without a request."""
     counter.keep("token")
     order = RenewalRequest(digest(Bearer("older", "token")), True)
@@ -160,7 +160,7 @@ ODD = [httpx.Response(200, html="<p>hotel"), refuse(404, "NOT_FOUND"), refuse(40
 
 @pytest.mark.parametrize("answer", ODD, ids=range(len(ODD)))
 @pytest.mark.parametrize(("route", "ended"), [(REQUIREMENTS, True), ("GET /api/zones", False)])
-async def test_what_is_no_answer_to_a_password_says_nothing_of_it(
+async def test_other_errors_are_no_refusal_of_the_password(
     counter: Counter, route: str, ended: bool, answer: httpx.Response
 ) -> None:
     """After an error of a portal or gateway, or a temporary one, the logon is renewed later."""
@@ -190,14 +190,14 @@ async def test_another_no_to_a_logon_is_left_alone_like_a_block(
     counter.desk.answer(LOGON, answer, say(200, GOOD))
     for _ in range(3):
         outcome = await counter.renew()
-        assert outcome.result == "blocked" and "left alone until" in outcome.message
+        assert outcome.result == "blocked" and "the next attempt is not before" in outcome.message
     assert counter.logons() == 1
     now[0] += renewal_worker.BLOCK_SECONDS
     assert await counter.renew() == Outcome("renewed")
 
 
 @pytest.mark.parametrize("answer", [refuse(400, ""), refuse(403, "NOT_ALLOWED"), say(200, [])])
-async def test_a_token_that_is_not_given_costs_no_password(
+async def test_a_refused_token_request_keeps_the_password(
     counter: Counter, answer: httpx.Response
 ) -> None:
     """The former token is used; after its end a session replaces it."""
@@ -235,7 +235,7 @@ async def test_a_blocked_user_is_left_alone_ever_longer(
         before = counter.logons()
         outcome = await counter.renew()
         assert outcome.result == "blocked"
-        assert "left alone until" in outcome.message
+        assert "the next attempt is not before" in outcome.message
         if counter.logons() > before:
             tries.append(minute)
     assert tries == [0, 15, 45, 105, 225, 465, 705]

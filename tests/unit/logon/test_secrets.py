@@ -113,7 +113,7 @@ def test_a_file_of_another_user_is_refused(
 
 
 def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:
-    """The line has the remedy."""
+    """The error has the remedy."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", HUSH)
     paths.secrets_file.chmod(0o640)
@@ -123,7 +123,7 @@ def test_a_file_that_others_can_read_is_refused(paths: AccountPaths) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"bearer": 5}', b"\xff hunter2"])
-def test_a_damaged_file_is_said_without_quoting_it(paths: AccountPaths, text: bytes) -> None:
+def test_a_damaged_file_is_not_quoted(paths: AccountPaths, text: bytes) -> None:
     """The message does not contain the content."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", HUSH)
@@ -164,7 +164,7 @@ def test_the_keyring_is_preferred_to_a_new_file(paths: AccountPaths) -> None:
     assert open_store(paths, find_keyring=Ring).kind == "file"
 
 
-def test_a_password_of_systemd_is_beside_what_the_logon_kept(
+def test_a_password_of_systemd_beside_other_secrets(
     paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other secrets are in the keyring, where the logon stored them."""
@@ -175,11 +175,11 @@ def test_a_password_of_systemd_is_beside_what_the_logon_kept(
     store = open_store(paths, find_keyring=lambda: ring)
     assert store.kind == "credentials"
     assert (store.get("password"), store.get("key")) == (Secret("given"), HUSH)
-    with pytest.raises(StoreError, match="not there"):
+    with pytest.raises(StoreError, match="not available"):
         open_store(paths, find_keyring=nothing).get("key")
 
 
-def test_a_password_is_in_a_file_of_its_own(paths: AccountPaths) -> None:
+def test_a_password_is_in_a_separate_file(paths: AccountPaths) -> None:
     """A request for the token does not load the password into memory."""
     store = FileStore(paths.secrets_file)
     store.set("bearer", Secret("b"))

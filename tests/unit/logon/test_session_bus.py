@@ -78,7 +78,7 @@ def test_which_bus_is_ones_own(
 
 
 @pytest.mark.parametrize("form", ["path={}/bus", "abstract={}/none", "runtime=yes"])
-async def test_another_users_bus_is_told_nothing(
+async def test_another_users_bus_gets_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """No secret, notification, keyring query or browser reaches another user's bus."""

@@ -1,4 +1,4 @@
-"""The name of a logon's token."""
+"""Name of a logon's token."""
 
 import getpass
 import re
@@ -7,7 +7,7 @@ import socket
 from zonedrive.logon.bearer_auth import token_name
 
 
-def test_tokens_of_one_computer_can_be_told_apart() -> None:
+def test_tokens_of_one_computer_have_different_names() -> None:
     """The name has computer, user, account and time."""
     name = token_name("work")
     begin = f"zonedrive on {socket.gethostname()} ({getpass.getuser()}, account work, "

@@ -49,9 +49,7 @@ async def test_pinned_folders_are_looked_at_gently(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_pinned_later_is_looked_after_alike(
-    office: Office, autojump_clock: MockClock
-) -> None:
+async def test_later_pins_are_kept_up_to_date(office: Office, autojump_clock: MockClock) -> None:
     """An empty folder and a single file that are pinned later are kept up to date, too."""
     inode = office.file("a")
     with office.state.transaction():
@@ -73,7 +71,7 @@ async def test_what_is_pinned_later_is_looked_after_alike(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_a_failure_left_out_is_fetched_at_the_next_round(
+async def test_failed_files_are_fetched_in_the_next_round(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """A failed file is tried again in the next round although its folder has not changed."""
@@ -89,7 +87,7 @@ async def test_what_a_failure_left_out_is_fetched_at_the_next_round(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_failed_is_not_tried_with_every_listing(
+async def test_failed_files_are_not_tried_with_every_listing(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """A folder in use is listed every ten seconds: a failed file waits for the next round."""
@@ -107,7 +105,7 @@ async def test_what_failed_is_not_tried_with_every_listing(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_service_that_is_back_gives_what_was_missing(
+async def test_missing_files_are_fetched_when_the_service_is_back(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """Fetching begins when the service is back; nothing is requested before."""
@@ -156,8 +154,8 @@ async def test_a_folder_with_much_in_it_that_comes_in_is_fetched(
         nursery.cancel_scope.cancel()
 
 
-async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: MockClock) -> None:
-    """Nothing is listed or downloaded, and nothing is protected from eviction."""
+async def test_without_a_pin_no_request_is_sent(office: Office, autojump_clock: MockClock) -> None:
+    """No folder is listed or downloaded, and no file is protected from eviction."""
     inode = office.file("a")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(office.keeping.run)
@@ -168,7 +166,7 @@ async def test_without_a_pin_nothing_is_asked(office: Office, autojump_clock: Mo
         nursery.cancel_scope.cancel()
 
 
-async def test_a_listing_that_brings_nothing_new_costs_nothing(
+async def test_an_unchanged_listing_causes_no_check(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """Only folders whose listing has changed are checked."""
@@ -188,7 +186,7 @@ async def test_a_listing_that_brings_nothing_new_costs_nothing(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_does_not_fit_is_not_tried_for_ever(
+async def test_a_file_that_does_not_fit_is_tried_once(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """A file is tried once for each version, and again after a user's request or a change of the
@@ -211,7 +209,7 @@ async def test_what_does_not_fit_is_not_tried_for_ever(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_does_not_fit_comes_once_there_is_room(
+async def test_a_file_that_did_not_fit_is_fetched_later(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """After the disk has space again, the file is downloaded without a new pin."""
@@ -228,7 +226,7 @@ async def test_what_does_not_fit_comes_once_there_is_room(
 
 
 @pytest.mark.parametrize("error", [Unavailable("busy"), TimedOut("late")])
-async def test_files_that_the_service_always_fails_at_hinder_no_other(
+async def test_failing_files_do_not_delay_others(
     office: Office, autojump_clock: MockClock, error: Exception
 ) -> None:
     """Many failing files at the beginning do not delay the others."""
@@ -246,10 +244,9 @@ async def test_files_that_the_service_always_fails_at_hinder_no_other(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_folder_that_the_service_always_fails_at_hinders_no_file(
-    office: Office, autojump_clock: MockClock
-) -> None:
-    """For example, a folder is too large: the command names it and does not report an outage."""
+async def test_a_folder_that_can_never_be_listed(office: Office, autojump_clock: MockClock) -> None:
+    """A folder may be too large: the command names it and does not report an outage; other files
+    are fetched."""
     with office.state.transaction():
         folder = office.state.inodes.add(
             office.zone.ino, "bad", Kind.FOLDER, zone="z", remote_id="bad"
@@ -314,7 +311,9 @@ async def test_a_pass_that_fails_does_not_end_the_mount(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pin_on_a_full_disk_stays_valid(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pin stays valid although its new place cannot be stored."""
     with office.state.transaction():
         made = office.state.inodes.add(office.zone.ino, "made", Kind.FILE, zone="z")
@@ -333,7 +332,7 @@ async def test_a_full_disk_hinders_no_pin(office: Office, monkeypatch: pytest.Mo
     assert PinStore(office.state.database).all() == [Pin(made.ino, "z", "new")]
 
 
-def test_a_pin_that_cannot_be_kept_is_none(office: Office) -> None:
+def test_a_pin_that_cannot_be_stored(office: Office) -> None:
     """After a failed transaction memory and table agree."""
     inode = office.file("a")
     store = PinStore(office.state.database)

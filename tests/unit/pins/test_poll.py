@@ -98,9 +98,7 @@ async def test_each_folder_has_its_turn_in_every_round(
         nursery.cancel_scope.cancel()
 
 
-async def test_where_nothing_is_pinned_nobody_moves(
-    floor: Floor, autojump_clock: MockClock
-) -> None:
+async def test_without_pins_no_request_is_sent(floor: Floor, autojump_clock: MockClock) -> None:
     """No request is sent before the first pin and after the last one."""
     (folder,) = floor.folders(1, floor.zone)
     async with trio.open_nursery() as nursery:
@@ -117,10 +115,10 @@ async def test_where_nothing_is_pinned_nobody_moves(
 
 
 @pytest.mark.parametrize("state", ["offline", "logon-required"])
-async def test_nothing_is_asked_of_a_service_that_is_away(
+async def test_an_unreachable_service_is_not_polled(
     floor: Floor, autojump_clock: MockClock, state: str
 ) -> None:
-    """Nothing is listed while the service is away; a round begins when it is back."""
+    """Folders are listed again as soon as the service is back."""
     floor.pins.add(floor.zone)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(floor.rounds.run)
@@ -136,7 +134,7 @@ async def test_nothing_is_asked_of_a_service_that_is_away(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_service_in_trouble_is_left_alone(floor: Floor, autojump_clock: MockClock) -> None:
+async def test_failures_end_a_round(floor: Floor, autojump_clock: MockClock) -> None:
     """Some consecutive failures end the round; the next one continues at the same place."""
     floor.pins.add(floor.zone)
     inos = {each.ino for each in floor.folders(40, floor.zone)}
@@ -155,7 +153,7 @@ async def test_a_service_in_trouble_is_left_alone(floor: Floor, autojump_clock: 
 
 
 @pytest.mark.parametrize("error", [Unavailable("busy"), TimedOut("late"), RuntimeError("a bug")])
-async def test_a_folder_that_always_fails_hinders_no_other(
+async def test_a_failing_folder_does_not_delay_others(
     floor: Floor, autojump_clock: MockClock, error: Exception
 ) -> None:
     """A folder that always fails does not delay the others."""
@@ -193,7 +191,7 @@ async def test_a_round_that_fails_is_not_the_last_one(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_folder_that_is_refused_hinders_no_other(
+async def test_a_forbidden_folder_does_not_delay_others(
     floor: Floor, autojump_clock: MockClock
 ) -> None:
     """The other folders are listed although one is forbidden."""
@@ -207,9 +205,7 @@ async def test_a_folder_that_is_refused_hinders_no_other(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_huge_tree_is_gone_through_at_a_walk(
-    floor: Floor, autojump_clock: MockClock
-) -> None:
+async def test_a_huge_tree_is_listed_slowly(floor: Floor, autojump_clock: MockClock) -> None:
     """Some folders are listed at once, then a few per second; a small pin is listed in each
     round."""
     huge, small = floor.folders(2, floor.zone)
@@ -236,7 +232,7 @@ async def test_a_huge_tree_is_gone_through_at_a_walk(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_let_go_of_is_left_out(floor: Floor, autojump_clock: MockClock) -> None:
+async def test_a_removed_pin_is_not_listed(floor: Floor, autojump_clock: MockClock) -> None:
     """A pin that is removed during a round is not listed any more."""
     huge, small = floor.folders(2, floor.zone)
     floor.folders(int(2 * PASS_S / PACE_S), huge)

@@ -18,7 +18,7 @@ NAMED = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disable the timeouts, so that a busy machine does not matter."""
+    """Disable the timeouts, because the machine may be busy."""
     for name in ("SOON_S", "GONE_S"):
         monkeypatch.setattr(f"zonedrive.prefetch.files.{name}", 1000.0)
 
@@ -63,14 +63,14 @@ def test_the_order_is_found(opened: tuple[int, ...], order: list[int], following
         assert found.window == FEW
 
 
-def test_some_may_be_left_out() -> None:
+def test_some_files_may_be_skipped() -> None:
     """A program may skip some files, for example because of a name pattern, but not too many."""
     many = list(range(100))
     assert trail(0, 5, 5 + GAP, listed=many).order == many
     assert not trail(0, 1, 2 + GAP, listed=many).order
 
 
-def test_more_and_more_is_ahead_up_to_a_limit() -> None:
+def test_the_window_grows_up_to_a_limit() -> None:
     """The window doubles with each file that is opened in order, up to a limit."""
     many = list(range(1000))
     found = trail(0, 1, 2, listed=many)
@@ -82,7 +82,7 @@ def test_more_and_more_is_ahead_up_to_a_limit() -> None:
     assert windows[-1] == MOST
 
 
-def test_who_jumps_begins_anew() -> None:
+def test_a_jump_ends_the_prefetching() -> None:
     """A program that jumps loses its order and its files ahead."""
     many = list(range(1000))
     found = trail(0, 1, 2, listed=many)
@@ -96,7 +96,7 @@ def test_who_jumps_begins_anew() -> None:
     assert found.next == 900 + ENOUGH
 
 
-def test_what_was_passed_is_ahead_no_more() -> None:
+def test_skipped_files_do_not_block_prefetching() -> None:
     """Files that a program skips do not block the prefetching of the next ones."""
     found = trail(0, 1, 2, listed=list(range(100)))
     found.ahead = {3: 10, 4: 10, 5: 10}
@@ -104,7 +104,7 @@ def test_what_was_passed_is_ahead_no_more() -> None:
     assert found.ahead == {}
 
 
-def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
+def test_the_order_is_kept_in_the_next_folder() -> None:
     """The former folder's order is kept until the program deviates from it."""
     found = ReadSequence(2, 8, by_name=True)
     found.moved(1)
@@ -115,7 +115,7 @@ def test_in_the_next_folder_it_goes_by_the_same_order() -> None:
     assert not found.order
 
 
-async def test_what_nobody_asked_for_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_of_a_prefetched_file(caplog: pytest.LogCaptureFixture) -> None:
     """An error of a prefetched file is logged, and the mount continues."""
     tree: Any = SimpleNamespace(loading=lambda ino: 1 / 0)
     service: Any = SimpleNamespace(content=lambda *whole: 1 / 0)
@@ -228,7 +228,7 @@ async def test_a_small_folder_is_looked_at_each_time() -> None:
         (["large", "b", "c", "a"], 1, 2),  # the first small one as listed
     ],
 )
-async def test_who_lists_a_folder_and_begins_with_the_first_file(
+async def test_the_first_file_after_a_listing_starts_the_prefetching(
     names: list[str], first: int, following: int | None
 ) -> None:
     """The next file is prefetched at once after a listing; opening a single file prefetches

@@ -1,4 +1,4 @@
-"""A service whose other end is a function: requests in, answers out, no sockets and no waiting."""
+"""Service in this process: a function answers each request, without sockets or waiting."""
 
 from typing import Any
 

@@ -82,7 +82,7 @@ async def test_files_go_up_and_come_back(client: Client, here: Zone, tmp_path: P
     assert newest.size == 0
 
 
-async def test_mistakes_are_told_before_anything_is_sent(
+async def test_mistakes_are_reported_before_a_request(
     client: Client, here: Zone, tmp_path: Path
 ) -> None:
     """A folder as file or bytes without a name are rejected; a missing file gives the system's
@@ -112,7 +112,7 @@ async def test_mistakes_are_told_before_anything_is_sent(
         Client.with_token("https://zones.example", "t", profile="none such")
 
 
-async def test_a_download_that_fails_leaves_what_was_there(
+async def test_a_failed_download_leaves_the_target_unchanged(
     client: Client, here: Zone, tmp_path: Path, deployment: Deployment
 ) -> None:
     """The target is replaced completely or not at all, and no temporary file remains."""
@@ -154,7 +154,7 @@ async def test_downloads_to_one_target_do_not_mix(
     assert [file.name for file in tmp_path.iterdir()] == ["one"]
 
 
-async def test_who_reads_only_the_beginning_may_stop(client: Client, here: Zone) -> None:
+async def test_a_download_can_be_left_early(client: Client, here: Zone) -> None:
     """Leaving the block ends the download, and the client stays usable."""
     big = await client.find(f"{here.name}/big.bin")
     async with client.stream(big) as pieces:
@@ -185,7 +185,7 @@ async def test_cancelling_ends_a_transfer_that_hangs(
     assert await client.listing(here)
 
 
-async def test_what_nobody_waits_for_any_more_is_dropped() -> None:
+async def test_a_result_after_a_cancellation_is_closed() -> None:
     """A result that arrives after the cancellation is closed."""
     begun, go, dropped = trio.Event(), threading.Event(), threading.Event()
 

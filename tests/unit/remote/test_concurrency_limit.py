@@ -13,7 +13,7 @@ def serve(pace: ConcurrencyLimit, seconds: float, at_once: int, requests: int = 
         pace.answered(seconds * max(1.0, underway / at_once), underway)
 
 
-def test_a_long_way_gets_more_requests_at_once() -> None:
+def test_a_slow_connection_gets_more_requests() -> None:
     """Without a queue, the limit grows to the maximum."""
     pace = ConcurrencyLimit(64)
     assert pace.allowed == START
@@ -48,7 +48,7 @@ def test_a_service_that_refuses_gets_half_as_much() -> None:
     assert pace.allowed == 32
 
 
-def test_the_way_is_found_out_within_a_few_rounds() -> None:
+def test_the_limit_is_found_within_a_few_rounds() -> None:
     """The limit doubles with each round of answers, even if half of them made a connection
     first."""
     pace = ConcurrencyLimit(64)
@@ -85,7 +85,7 @@ def test_a_queue_stays_short(at_once: int) -> None:
     assert at_once <= pace.allowed <= at_once + 10
 
 
-def test_who_asks_for_little_changes_nothing() -> None:
+def test_few_requests_do_not_change_the_limit() -> None:
     """Few concurrent requests do not change the limit."""
     pace = ConcurrencyLimit(64)
     for number in range(1000):
@@ -93,7 +93,7 @@ def test_who_asks_for_little_changes_nothing() -> None:
     assert pace.allowed == 8
 
 
-def test_it_becomes_less_when_the_service_slows_down() -> None:
+def test_the_limit_shrinks_if_the_service_slows_down() -> None:
     """The limit shrinks to the service's capacity plus a short queue."""
     pace = ConcurrencyLimit(16)
     serve(pace, 0.02, at_once=1000)

@@ -1,4 +1,4 @@
-"""The state of the connection to the service."""
+"""State of the connection to the service."""
 
 import threading
 from itertools import pairwise
@@ -40,7 +40,7 @@ GATEWAY = errors.Unavailable("bad gateway", status=502)
         ([errors.BadAnswer("x")] * 9, "online"),
     ],
 )
-def test_what_failures_come_to(failures: list[errors.ZonedriveError], state: State) -> None:
+def test_the_state_after_failures(failures: list[errors.ZonedriveError], state: State) -> None:
     """One refused connection means offline, one slow answer does not."""
     link = Connectivity()
     for failure in failures:
@@ -92,7 +92,7 @@ async def test_waiters_wake_from_other_threads() -> None:
     assert seen == ["online", "online"]
 
 
-async def test_changes_are_told_once_each(autojump_clock: MockClock) -> None:
+async def test_each_change_is_reported_once(autojump_clock: MockClock) -> None:
     """A report that changes no state wakes no task."""
     link = Connectivity()
     with trio.move_on_after(10) as waiting:
@@ -108,7 +108,7 @@ async def test_changes_are_told_once_each(autojump_clock: MockClock) -> None:
 
 
 class Asked:
-    """Service that answers a probe as told, and records the times."""
+    """Service that answers probes as the test says, and records the times."""
 
     def __init__(self, link: Connectivity, failures: int) -> None:
         self.link, self.failures = link, failures
@@ -162,7 +162,7 @@ async def test_a_hint_makes_it_ask_at_once(autojump_clock: MockClock) -> None:
 async def test_while_offline_requests_are_refused_only_under_a_probe(
     autojump_clock: MockClock,
 ) -> None:
-    """Programs do not wait for an unreachable service, and are not blocked for ever."""
+    """Programs do not wait for an unreachable service, and are not blocked without an end."""
     link = Connectivity(chance=lambda: 1.0)
     link.note_failure(REFUSED)
     link.check()
@@ -192,7 +192,7 @@ def test_a_note_after_the_loop_has_ended_is_harmless() -> None:
     assert link.state == "offline"
 
 
-async def test_who_asks_makes_the_next_probe_come_soon(autojump_clock: MockClock) -> None:
+async def test_a_refused_request_causes_a_probe(autojump_clock: MockClock) -> None:
     """A refused request causes a probe within 2 s."""
     now = trio.current_time
     link = Connectivity(chance=lambda: 1.0, clock=now)

@@ -86,8 +86,8 @@ def changes(stage: Stage) -> list[httpx.Request]:
     return [request for request in stage.requests if request.url.path != "/api/zones"]
 
 
-async def test_a_token_is_asked_for_as_published(stage: Stage) -> None:
-    """The password goes as characters, the scope with the published names, both only if given."""
+async def test_a_token_request_has_the_published_form(stage: Stage) -> None:
+    """The password is an array of characters, and a scope has the published names."""
     answer = {"id": "t", "token": "s3cret", "expiry": NOW_MS}
     of = stage.service(answering(answer, 201)).directory
     made = await of.create_token("ci", 3600, "pä \U0001f600")
@@ -181,7 +181,7 @@ async def test_a_redirect_is_never_followed(stage: Stage, name: str, target: str
     assert [request.url.host for request in stage.requests] == ["zones.example"]
 
 
-async def test_a_list_that_is_too_long_is_given_up(stage: Stage) -> None:
+async def test_a_list_that_is_too_long_is_an_error(stage: Stage) -> None:
     """The limit in bytes ends the listing."""
     bounds = Bounds(size=1000)
     of = stage.service(answering([{"id": "x" * 2000}]), bounds=bounds).directory
@@ -190,7 +190,7 @@ async def test_a_list_that_is_too_long_is_given_up(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
-async def test_missing_rights_are_told_in_fitting_words(stage: Stage, name: str) -> None:
+async def test_the_error_for_missing_rights(stage: Stage, name: str) -> None:
     """The remedy does not mention zones."""
     of = stage.service(answering({"error": "NOT_ALLOWED", "message": "no"}, 403)).directory
     with pytest.raises(errors.Forbidden) as refused:
@@ -207,9 +207,7 @@ async def test_missing_rights_are_told_in_fitting_words(stage: Stage, name: str)
     ],
 )
 @pytest.mark.parametrize("name", VERBS)
-async def test_what_is_no_lack_of_rights_is_not_told_as_one(
-    stage: Stage, name: str, code: str, word: str
-) -> None:
+async def test_other_errors_with_status_403(stage: Stage, name: str, code: str, word: str) -> None:
     """The code of a 403 determines the remedy."""
     of = stage.service(answering({"error": code}, 403)).directory
     with pytest.raises(errors.RemoteError) as refused:
@@ -229,7 +227,7 @@ async def test_a_list_too_long_to_be_one_is_not_taken_apart(
 
 
 @pytest.mark.parametrize("name", CHANGES)
-async def test_a_lost_answer_says_that_it_may_be_done(stage: Stage, name: str) -> None:
+async def test_a_lost_answer_to_a_change(stage: Stage, name: str) -> None:
     """The remedy warns against a repetition."""
     of = stage.service(answering({"message": "no"}, 504)).directory
     with pytest.raises(errors.ReplyLost, match="may have been done or not") as lost:
@@ -281,9 +279,7 @@ async def test_a_password_is_not_sent_with_a_logon_that_has_ended(stage: Stage, 
 
 
 @pytest.mark.parametrize("wrap", [lambda v: v, lambda v: {"total": 2, "page": None, "any": v}])
-async def test_lists_are_found_wherever_they_stand(
-    stage: Stage, wrap: Callable[[object], object]
-) -> None:
+async def test_lists_are_found_in_an_object(stage: Stage, wrap: Callable[[object], object]) -> None:
     """A list may be an array, or the only array in an object; items are returned unchanged."""
     users = [{"uid": 1, "mail": None}, {"uid": 2, "deep": {"a": [1]}}, "carol", 7, None]
     of = stage.service(answering(wrap(users))).directory
@@ -292,7 +288,7 @@ async def test_lists_are_found_wherever_they_stand(
 
 
 @pytest.mark.parametrize("answer", [{}, None, 7, "x", {"a": [], "b": []}, {"a": {"b": []}}])
-async def test_what_holds_no_list_is_an_error(stage: Stage, answer: object) -> None:
+async def test_an_answer_without_a_list_is_an_error(stage: Stage, answer: object) -> None:
     """The error is one line."""
     body = json.dumps(answer).encode()
     of = stage.service(lambda _: httpx.Response(200, content=body)).directory
@@ -322,8 +318,8 @@ async def test_a_list_on_pages_is_read_to_its_end(stage: Stage) -> None:
         [{}, {}],
     ],
 )
-async def test_users_who_look_alike_are_all_listed(stage: Stage, users: list[Any]) -> None:
-    """It is not published which field of a user is unique, so no field is used for that."""
+async def test_users_with_equal_fields_are_all_listed(stage: Stage, users: list[Any]) -> None:
+    """The API does not say which field of a user is unique, so duplicates are not detected."""
     expected = [user if isinstance(user, dict) else {"value": user} for user in users]
     assert await stage.service(answering(users)).directory.users() == expected
 
@@ -342,7 +338,7 @@ UNSENDABLE: dict[str, Verb] = {
 
 
 @pytest.mark.parametrize("what", UNSENDABLE)
-async def test_what_cannot_be_sent_is_refused_by_its_type(stage: Stage, what: str) -> None:
+async def test_values_that_cannot_be_sent_are_refused(stage: Stage, what: str) -> None:
     """The error has a remedy and no password, and nothing is changed."""
     with pytest.raises(errors.Rejected) as refused:
         await UNSENDABLE[what](stage.service(answering({})).directory)
@@ -405,7 +401,7 @@ async def test_tokens_are_read_by_the_published_names(
     assert (token.id, token.name, token.expires_ns) == expected
 
 
-async def test_no_list_hands_a_secret_on(stage: Stage) -> None:
+async def test_lists_contain_no_secrets(stage: Stage) -> None:
     """Secrets in a list are removed."""
     listed = [{"id": "a", "token": "s3cret", "password": ["p"], "in": [{"b": {"token": "s3cret"}}]}]
     of = stage.service(answering(listed)).directory
@@ -414,7 +410,7 @@ async def test_no_list_hands_a_secret_on(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("odd", ["NaN", "-Infinity", "1e999", "-1e999"])
-async def test_what_json_does_not_have_is_handed_on_as_nothing(stage: Stage, odd: str) -> None:
+async def test_nan_and_infinity_become_none(stage: Stage, odd: str) -> None:
     """NaN and infinity become None, so that a list can be printed as JSON."""
     body = f'[{{"id": "a", "x": {odd}, "y": [{{"z": {odd}}}], "n": 1.5}}]'.encode()
     of = stage.service(lambda _request: httpx.Response(200, content=body)).directory
@@ -460,7 +456,7 @@ def test_a_clock_that_is_wrong_by_a_day_changes_no_reading(days: int, wrong_by: 
 
 
 @pytest.mark.parametrize("secret", [*ODD[:1], "", "a b", "a\nb", "\x1b[31m", "ä", [], {}])
-async def test_a_token_that_cannot_be_sent_is_none(stage: Stage, secret: object) -> None:
+async def test_a_token_that_cannot_be_sent_is_rejected(stage: Stage, secret: object) -> None:
     """The error shows no part of the token on the terminal."""
     of = stage.service(answering({"id": "t", "token": secret}, 201)).directory
     with pytest.raises(errors.BadAnswer) as wrong:
@@ -469,7 +465,7 @@ async def test_a_token_that_cannot_be_sent_is_none(stage: Stage, secret: object)
 
 
 @pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
-async def test_every_field_of_a_group_may_be_odd(stage: Stage, odd: object) -> None:
+async def test_every_field_of_a_group_may_be_malformed(stage: Stage, odd: object) -> None:
     """The result is a group, or one clear error if its id is missing."""
     answers: list[object] = [odd]
     for part in ("members", "properties"):

@@ -172,7 +172,7 @@ def one_clear_line(error: ZonedriveError) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_a_field_that_is_odd_costs_one_line_at_most(
+async def test_a_malformed_field_is_at_most_one_line(
     stage: Stage, call: str, autojump_clock: MockClock
 ) -> None:
     """No answer causes a traceback or an unusable value."""
@@ -248,9 +248,8 @@ LOGON_ANSWERS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {
 
 
 @pytest.mark.parametrize("answer", LOGON_ANSWERS)
-async def test_a_logon_that_is_answered_oddly_is_one_line(desk: Desk, answer: str) -> None:
-    """From the first request of a logon to the token: no traceback, and no secret that breaks a
-    header."""
+async def test_malformed_answers_to_a_logon(desk: Desk, answer: str) -> None:
+    """All answers of a logon cause no traceback, and no secret that breaks a header."""
     route, status, good = LOGON_ANSWERS[answer]
     for body in bodies(good):
         desk.answer("POST /api/access/logon", say(200, GOOD))
@@ -300,10 +299,10 @@ class Endless(httpx.AsyncByteStream, httpx.SyncByteStream):
 
 
 @pytest.mark.parametrize("call", ["zones", "entry", "move", "upload"])
-async def test_a_refusal_without_end_is_not_read_to_its_end(
+async def test_an_endless_refusal_is_not_read_completely(
     stage: Stage, call: str, autojump_clock: MockClock
 ) -> None:
-    """Only the first bytes are read."""
+    """The first bytes of the answer are read, the rest is not."""
     endless = Endless()
     service = stage.service(lambda request: httpx.Response(403, stream=endless))
     with pytest.raises(Forbidden):
@@ -311,8 +310,8 @@ async def test_a_refusal_without_end_is_not_read_to_its_end(
     assert endless.sent < 1 << 20
 
 
-def test_a_refused_download_without_end_is_not_read_to_its_end(stage: Stage) -> None:
-    """The same holds for a rejected download."""
+def test_an_endless_refusal_of_a_download(stage: Stage) -> None:
+    """The first bytes of the answer are read, the rest is not."""
     endless = Endless()
     transfer = stage.transfer(lambda request: httpx.Response(403, stream=endless))
     with pytest.raises(Forbidden):

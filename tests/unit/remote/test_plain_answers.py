@@ -165,7 +165,7 @@ def test_no_refusal_steers_anything(field: str) -> None:
     assert not [text for error in errors for text in texts(error) if steers(text)]
 
 
-def test_what_is_plain_stays_as_it_is() -> None:
+def test_plain_text_is_unchanged() -> None:
     """Umlauts, other scripts, joiners and marks that scripts need are unchanged."""
     for text in ("Grüße aus Köln", "می\u200cخواهم", "👩\u200d👧", "a\u200eb", "❤\ufe0f", "e\u0301"):
         assert plain(text) == fields.text(text) == fields.identifier(text) == text

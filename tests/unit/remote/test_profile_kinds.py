@@ -58,7 +58,7 @@ def test_files_and_folders_may_have_addresses_of_their_own(
         ("", False, False, False),
     ],
 )
-def test_what_can_be_renamed_and_moved(text: str, renamed: bool, moved: bool, both: bool) -> None:
+def test_renaming_and_moving(text: str, renamed: bool, moved: bool, both: bool) -> None:
     """A profile may have one table for both operations, one for each, or only one of them."""
     profile = parse_profile(text, "ours", "ours.toml")
     assert profile.can_place(False, renamed=True) == renamed == profile.can("rename")
@@ -93,7 +93,7 @@ def test_what_can_be_renamed_and_moved(text: str, renamed: bool, moved: bool, bo
         ('[versions]\npath = "/api/{file}"\nfields = { when = "x" }\n', 3, "unknown field"),
         ('[versions]\npath = "/api/{file}"\nfields = { size = "a..b" }\n', 3, "dotted path"),
         ('[versions]\npath = "/api/{file}"\nfields = "id"\n', 3, "table of texts"),
-        ('[zone_log]\npath = "/api/log"\n', 2, "{zone} is used nowhere"),
+        ('[zone_log]\npath = "/api/log"\n', 2, "{zone} is not used"),
         (
             '[change_password]\nmethod = "POST"\npath = "/api/{password}"\n'
             'body = { new = "{new_password}" }\n',
@@ -177,7 +177,7 @@ def test_a_value_stays_where_its_placeholder_stands(values: dict[str, str]) -> N
     assert sent == {"inner": [{"name": f"<{values['name']}>"}], "n": 1}
 
 
-def test_passwords_are_sent_as_the_profile_says_and_shown_nowhere() -> None:
+def test_passwords_are_sent_as_the_profile_says() -> None:
     """A password is an array of characters or a text; repr does not show the body."""
     request = load_profile("sandbox").operation("change_password").request(
         {"username": "u", "password": "p{new_password}", "new_password": "né"}
@@ -205,7 +205,7 @@ async def test_versions_with_other_members(stage: Stage) -> None:
     assert (second.version, second.modified_ns, second.size) == ("1", 0, 0)
 
 
-async def test_when_something_was_deleted_is_where_the_profile_says(stage: Stage) -> None:
+async def test_the_time_of_a_deletion(stage: Stage) -> None:
     """The time of deletion is not published: without `fields` in the profile it is unknown."""
     said = [
         {"id": "a", "name": "a", "folder": False, "gone": {"at": "2026-01-01T00:00:00Z"}},
@@ -235,8 +235,9 @@ async def test_the_zone_log_comes_as_it_is(stage: Stage) -> None:
 LOG = '[zone_log]\npath = "/api/{zone}/log"\nanswer = "all"\n'
 
 
-async def test_a_log_message_has_its_fields_where_the_profile_says(stage: Stage) -> None:
-    """A missing or odd member costs only itself; the service is told from when on to answer."""
+async def test_the_fields_of_a_log_message(stage: Stage) -> None:
+    """A malformed member has no effect on the others; the service gets the earliest requested
+    time."""
     said = [
         {"at": "2026-01-01T00:00:00Z", "by": {"id": "bob"}, "text": "x\x1b[31m", "on": 5},
         {"at": "soon", "by": 7, "where": ["a"]},
@@ -296,7 +297,7 @@ async def test_the_link_of_a_share(stage: Stage, text: str, answer: object, link
     else:
         with pytest.raises(BadAnswer, match="link") as refused:
             await service.share("z", "e")
-        assert "may share it all the same" in refused.value.remedy
+        assert "may share it anyway" in refused.value.remedy
     assert stage.asked() == ["POST /api/s/e"]
 
 
@@ -323,7 +324,55 @@ def test_a_share_without_a_clear_link(text: str, line: int, word: str) -> None:
     assert f"line {line}:" in refused.value.message
 
 
-async def test_versions_are_not_told_apart_by_what_is_not_published(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("link", "address"),
+    [
+        ("web/{zone}/{entry}", f"{BASE}/web/z/a%2Fb"),
+        ("/web/{entry}", f"{BASE}/web/a%2Fb"),
+        ("https://w.example/#/z/{zone}?file={file}", "https://w.example/#/z/z?file=a%2Fb"),
+    ],
+)
+def test_a_link_for_members(stage: Stage, link: str, address: str) -> None:
+    """A link is made of the entry's id, and nothing is requested."""
+    service = stage.service(lambda request: httpx.Response(500))
+    service._profile = parse_profile(f'[member_link]\nlink = "{link}"\n', "ours", "ours.toml")
+    assert service.member_link("z", "a/b") == address
+    assert stage.asked() == []
+
+
+def test_links_for_members_by_kind(stage: Stage) -> None:
+    """Files and folders may have pages of their own; a kind without a page has no link."""
+    service = stage.service(lambda request: httpx.Response(500))
+    text = '[member_link.folder]\nlink = "f/{entry}"\n'
+    service._profile = parse_profile(text, "ours", "ours.toml")
+    assert service.member_link("z", "e", folder=True) == f"{BASE}/f/e"
+    with pytest.raises(NotSupported, match="no endpoint for member_link of a file"):
+        service.member_link("z", "e", folder=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("", 1, "link must be a text"),
+        ("link = 5", 2, "link must be a text"),
+        ('link = "all"', 2, "is not used"),
+        ('link = "{entry}/{name}"', 2, "unknown placeholder"),
+        ('link = "{entry}}"', 2, "an unmatched brace"),
+        ('link = "http://w.example/{entry}"', 2, "https:// address"),
+        ('link = "https://{entry}/"', 2, "https:// address"),
+        ('link = "//w.example/{entry}"', 2, "https:// address"),
+        ('link = "javascript:{entry} "', 2, "https:// address"),
+        ('link = "w/{entry}"\npath = "/api/x"', 3, "unknown key"),
+    ],
+)
+def test_a_wrong_template_of_a_link(text: str, line: int, word: str) -> None:
+    """A wrong template is refused with its line."""
+    with pytest.raises(ProfileError, match=word) as refused:
+        parse_profile(f"[member_link]\n{text}\n", "ours", "ours.toml")
+    assert f"line {line}:" in refused.value.message
+
+
+async def test_versions_with_equal_ids_are_kept(stage: Stage) -> None:
     """An id may be that of the file, so that all versions with the same id are kept."""
     said = [{"id": "F", "version": number} for number in (2, 1)]
     service = stage.service(lambda request: httpx.Response(200, json={"versions": said}))
@@ -348,7 +397,7 @@ async def test_a_zone_log_is_read_to_its_end(stage: Stage, member: str) -> None:
     assert await stage.service(paginated).zone_log("z") == every
 
 
-def test_every_operation_says_what_it_must_use() -> None:
+def test_every_operation_needs_its_placeholders() -> None:
     """Every operation must contain its placeholders, so that it cannot always affect the same
     entry."""
     for name, kind in OPERATIONS.items():
@@ -356,5 +405,6 @@ def test_every_operation_says_what_it_must_use() -> None:
             assert kind.reads and not kind.may
             continue
         assert kind.must, name
-        with pytest.raises(ProfileError, match="used nowhere"):
-            parse_profile(f'[{name}]\nmethod = "GET"\npath = "/api/all"\n', "ours", "ours.toml")
+        text = 'link = "all"' if kind.shown else 'method = "GET"\npath = "/api/all"'
+        with pytest.raises(ProfileError, match="is not used"):
+            parse_profile(f"[{name}]\n{text}\n", "ours", "ours.toml")

@@ -1,4 +1,4 @@
-"""The rate limit."""
+"""Rate limit."""
 
 from hypothesis import given
 from hypothesis import strategies as st

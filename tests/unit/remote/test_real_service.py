@@ -179,7 +179,7 @@ async def test_a_paginating_service() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def test_a_lost_reply_is_a_doubt_and_the_version_is_there(
+async def test_a_lost_reply_to_an_upload(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """The version exists exactly once; the error says that it may exist, and must not be sent

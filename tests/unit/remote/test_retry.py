@@ -52,7 +52,7 @@ def test_a_long_wish_is_handed_on() -> None:
         (errors.BadAnswer("x"), False),
     ],
 )
-def test_what_is_worth_another_try(error: errors.RemoteError, again: bool) -> None:
+def test_errors_that_are_retried(error: errors.RemoteError, again: bool) -> None:
     """A refused request is not repeated."""
     assert (Backoff().delay(error, 1, 0.5, 100) is not None) is again
 

@@ -59,7 +59,7 @@ def said(status: int, value: object = None, **headers: str) -> httpx.Response:
     return httpx.Response(status, json=value, headers=headers)
 
 
-async def test_the_published_verbs_ask_for_what_is_published(stage: Stage) -> None:
+async def test_the_published_requests(stage: Stage) -> None:
     """Methods and paths are those of the API, with encoded ids."""
     service = stage.service(lambda request: said(200, []))
     await service.zones()
@@ -71,14 +71,14 @@ async def test_the_published_verbs_ask_for_what_is_published(stage: Stage) -> No
     assert stage.asked() == ["GET /api/zones/z/files/e"]
 
 
-async def test_a_listing_leaves_out_what_is_deleted(stage: Stage) -> None:
+async def test_a_listing_leaves_out_deleted_entries(stage: Stage) -> None:
     """Deleted entries are not part of a listing."""
     listing = [ENTRY, ENTRY | {"id": "d", "deleted": True}]
     service = stage.service(lambda request: said(200, listing))
     assert [entry.id for entry in await service.listing("z", "p")] == ["e"]
 
 
-async def test_the_profiles_verbs_send_what_the_profile_says(stage: Stage) -> None:
+async def test_the_requests_of_a_profile(stage: Stage) -> None:
     """Method, path and body come from the tables of the profile."""
     service = stage.service(lambda request: said(200, ENTRY))
     await service.make_folder("z", "p", "new")
@@ -99,7 +99,7 @@ async def test_the_profiles_verbs_send_what_the_profile_says(stage: Stage) -> No
     assert stage.requests[3].content == b""
 
 
-async def test_what_the_profile_lacks_fails_before_any_request(stage: Stage) -> None:
+async def test_operations_without_a_table_send_no_request(stage: Stage) -> None:
     """With the published profile no request is guessed, because it could damage data."""
     service = stage.service(lambda request: said(500), profile="published")
     for name in (*CHANGES, "versions", "deleted"):
@@ -124,7 +124,7 @@ async def test_a_change_that_answers_nothing_of_use_is_looked_up(
     assert stage.asked()[1:] == ["GET /api/zones/z/files/e"]
 
 
-async def test_a_new_folder_that_is_not_told_is_found_by_its_name(stage: Stage) -> None:
+async def test_a_new_folder_is_found_by_its_name(stage: Stage) -> None:
     """The folder is found in the parent's listing; files with that name are ignored."""
     listing = [ENTRY, ENTRY | {"id": "f", "folder": True}]
 
@@ -269,7 +269,7 @@ async def test_a_retry_after_beyond_the_deadline_ends_the_call(
     assert trio.current_time() < 1
 
 
-class NotResponding(LoopTransport):
+class SilentTransport(LoopTransport):
     """Transport that never answers requests and counts them."""
 
     def __init__(self) -> None:
@@ -284,7 +284,7 @@ class NotResponding(LoopTransport):
 
 
 class Drip(httpx.AsyncByteStream):
-    """Body with one byte per second, for ever."""
+    """Body with one byte per second, which does not end."""
 
     async def __aiter__(self):  # type: ignore[no-untyped-def]
         while True:
@@ -305,7 +305,7 @@ async def test_a_service_that_never_answers_is_waited_for_15_seconds(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
     """Every request ends, and two timeouts mean offline."""
-    service = above(stage, NotResponding())
+    service = above(stage, SilentTransport())
     for _ in range(2):
         began = trio.current_time()
         with pytest.raises(errors.TimedOut):
@@ -318,7 +318,7 @@ async def test_a_change_that_is_never_answered_is_in_doubt(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
     """The change was sent, so it may have been made."""
-    service = above(stage, NotResponding())
+    service = above(stage, SilentTransport())
     began = trio.current_time()
     with pytest.raises(errors.ReplyLost):
         await service.delete("z", "e")
@@ -338,7 +338,7 @@ async def test_waiting_for_a_turn_is_no_sign_of_a_bad_service(
     stage: Stage, autojump_clock: MockClock
 ) -> None:
     """A hundred simultaneous requests that queue do not look like a network fault."""
-    transport = NotResponding()
+    transport = SilentTransport()
     service = above(stage, transport)
     failures: list[errors.TimedOut] = []
 

@@ -1,4 +1,4 @@
-"""Small uploads over connections of their own have the same guarantees as other uploads."""
+"""Small uploads over separate connections have the same guarantees as other uploads."""
 
 from collections.abc import AsyncIterator, Generator
 
@@ -60,7 +60,7 @@ async def test_many_at_once_arrive_whole(service: HttpService, zone: str) -> Non
             assert b"".join(download) == data
 
 
-async def test_the_entry_is_told(service: HttpService, zone: str) -> None:
+async def test_the_result_is_the_entry(service: HttpService, zone: str) -> None:
     """The result is the entry of a listing, also for a second version."""
     here = await own_zone(service, zone)
     folder = (await service.make_folder(here.id, here.root_id, "in here")).id
@@ -70,7 +70,7 @@ async def test_the_entry_is_told(service: HttpService, zone: str) -> None:
     assert await service.listing(here.id, folder) == [second]
 
 
-async def test_a_refusal_is_told_by_type(
+async def test_a_refusal_has_its_type(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """A refused file was certainly not stored, and the error has the reason."""
@@ -86,7 +86,7 @@ async def test_a_refusal_is_told_by_type(
     assert (await service.upload(here.id, here.root_id, "a.txt", b"two")).size == 3
 
 
-async def test_a_lost_answer_is_a_doubt(
+async def test_a_lost_answer_is_reported(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """A lost reply may belong to a stored file; the next request uses a new connection."""
@@ -101,7 +101,7 @@ async def test_a_lost_answer_is_a_doubt(
     assert names == {"a.txt", "b.txt", "c.txt"}
 
 
-async def test_a_service_that_is_away_is_told(
+async def test_an_unreachable_service_is_reported(
     service: HttpService, zone: str, deployment: Deployment
 ) -> None:
     """Without a connection no bytes were sent; a restart in between is not noticed."""

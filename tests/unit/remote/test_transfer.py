@@ -138,7 +138,7 @@ def test_a_range_behind_the_end_is_empty(stage: Stage, size: int, offset: int) -
         assert list(download) == []
 
 
-def test_an_unknown_length_is_said(stage: Stage) -> None:
+def test_an_unknown_length_is_reported(stage: Stage) -> None:
     """The caller can compare with the entry's size."""
     with stage.transfer(lambda request: content(b"abc")).download("z", "f") as download:
         assert download.total is None
@@ -193,7 +193,7 @@ def test_a_redirected_download_is_refused(stage: Stage) -> None:
     assert len(stage.requests) == 1
 
 
-def test_an_old_version_comes_from_where_the_profile_says(stage: Stage) -> None:
+def test_an_old_version_is_requested_as_the_profile_says(stage: Stage) -> None:
     """Without an operation in the profile the download fails."""
     read(stage.transfer(lambda request: content(b"abc", Content_Length="3")), version="7")
     assert stage.asked() == ["GET /api/sandbox/zones/z/files/f/versions/7/content"]
@@ -333,7 +333,7 @@ def test_a_body_that_is_not_of_its_size_is_not_stored(stage: Stage, body: list[b
     assert stage.link.state == "online"
 
 
-def test_a_body_that_cannot_be_read_says_so(stage: Stage) -> None:
+def test_a_body_that_cannot_be_read_is_an_error(stage: Stage) -> None:
     """A local disk error is not reported as a network error."""
     transfer = stage.transfer(lambda request: httpx.Response(200, json=ENTRY))
     with pytest.raises(OSError, match="disk"):

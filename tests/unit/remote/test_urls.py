@@ -41,7 +41,7 @@ def test_an_address_may_be_written_in_several_ways(given_text: str, meant: str) 
         ("https://[zones", "not a URL"),
     ],
 )
-def test_what_is_no_address_is_refused_in_one_line(text: str, word: str) -> None:
+def test_an_invalid_address_is_one_line(text: str, word: str) -> None:
     """In particular, plain HTTP is refused before a connection is made."""
     with pytest.raises(ConfigError, match=word) as refused:
         base_url(text)

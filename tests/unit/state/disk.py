@@ -64,3 +64,46 @@ def zone_of(state: LocalState) -> Inode:
     """Return a new zone."""
     with state.transaction():
         return state.inodes.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="root")
+
+
+def store(state: LocalState, ino: int, content: bytes) -> int:
+    """Store bytes for an inode; return their generation."""
+    generation = state.next_generation()
+    file = state.spool.create(ino, generation)
+    file.pwrite(0, content)
+    file.close()
+    return generation
+
+
+def saved(
+    state: LocalState,
+    name: str,
+    content: bytes,
+    *,
+    parent: int | None = None,
+    held: bool = False,
+    **fields: object,
+) -> Inode:
+    """Save a new file as after close(2), or (held) in the middle of being written.
+
+    The file is in a new zone unless `parent` is given. With the field `local`, it has no intent.
+    """
+    parent = zone_of(state).ino if parent is None else parent
+    with state.transaction():
+        inode = state.inodes.add(parent, name, Kind.FILE, zone="z")
+    generation, size = store(state, inode.ino, content), len(content)
+    with state.transaction():
+        state.inodes.update(inode, generation=generation, size=size, **fields)
+        if not fields.get("local"):
+            state.intents.content(inode.ino, generation, size, base=None, held=held, due_ns=1 << 62)
+    return inode
+
+
+def read(state: LocalState, ino: int) -> bytes:
+    """Return the local bytes of a file."""
+    inode = state.inodes.get(ino)
+    file = state.spool.open(ino, inode.generation)
+    try:
+        return file.pread(0, inode.size)
+    finally:
+        file.close()

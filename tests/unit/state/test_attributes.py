@@ -1,6 +1,7 @@
 """Attributes of an entry that programs see."""
 
 import stat
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_permissions_are_private_and_follow_the_service(
     assert permissions(Inode(2, 1, "a", kind, attributes=flags), Rules()) == mode
 
 
-def test_a_coworkers_attribute_makes_runnable_only_what_the_setting_says() -> None:
+def test_a_coworkers_executable_attribute_needs_the_setting() -> None:
     """A coworker's program is executable only with the setting."""
     program = Inode(2, 1, "a", Kind.FILE, attributes=Attributes(executable=True))
     assert permissions(program, Rules(keep_executable=True)) == 0o700
@@ -57,3 +58,40 @@ def test_the_stat_fields() -> None:
 def test_an_unlinked_file_has_no_link() -> None:
     """fstat on a deleted file that is still open shows no links."""
     assert attr_of(Inode(7, NOWHERE, "a", Kind.FILE), OWNER, Rules(), 0, 0).nlink == 0
+
+
+@pytest.mark.parametrize("chmod", [0o777, 0o755])
+@pytest.mark.parametrize(
+    ("flags", "kept"),
+    [
+        (Attributes(write_protected=True), 0o555), (Attributes(read_protected=True), 0o333),
+        (Attributes(write_protected=True, read_protected=True), 0o111),
+    ],
+)  # fmt: skip
+def test_a_protection_holds_for_every_class_of_users(
+    flags: Attributes, kept: int, chmod: int
+) -> None:
+    """No bit of the owner, the group or others is left."""
+    assert permissions(Inode(2, 1, "a", Kind.FILE, mode=chmod, attributes=flags), Rules()) == (
+        chmod & kept
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "protected", "mode"),
+    [
+        (Kind.FILE, {"remote_id": "1"}, True, 0o400),
+        (Kind.FOLDER, {"remote_id": "1"}, True, 0o700),
+        (Kind.FILE, {}, False, 0o600), (Kind.FILE, {"remote_id": "1", "local": True}, False, 0o600),
+        (Kind.ZONE, {"remote_id": "1"}, False, 0o700),
+        (Kind.FILE, {"remote_id": "1", "zone": "other"}, False, 0o600),
+    ],
+)  # fmt: skip
+def test_the_add_only_level_protects_what_the_service_has(
+    kind: Kind, fields: dict[str, Any], protected: bool, mode: int
+) -> None:
+    """New and local files can be changed; folders stay writable, so that files can be added."""
+    inode = Inode(2, 1, "a", kind, **{"zone": "z", **fields})
+    rules = Rules(add_only=frozenset({"z"}))
+    assert rules.are_against(inode) == protected
+    assert permissions(inode, rules) == mode

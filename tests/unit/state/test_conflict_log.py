@@ -42,7 +42,7 @@ def test_a_conflict_goes_with_its_copy(tmp_path: Path) -> None:
     database.close()
 
 
-def test_rows_of_before_that_name_nothing_go_at_the_upgrade(tmp_path: Path) -> None:
+def test_an_upgrade_deletes_rows_without_a_copy(tmp_path: Path) -> None:
     """Rows of existing copies stay."""
     database = Database.open(tmp_path / "tree.db", SCHEMAS[:SIXTH])
     database.execute(INODE, (7,))

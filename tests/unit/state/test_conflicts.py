@@ -1,12 +1,10 @@
 """Conflict copies."""
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.unit.state.disk import Disk, zone_of
+from tests.unit.state.disk import zone_of
 from zonedrive.causes import Cause
 from zonedrive.model import Attributes, Entry, Revision
 from zonedrive.state import conflicts
@@ -14,13 +12,11 @@ from zonedrive.state.inode import Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.status import state_of
 
-
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Return the state of an account."""
-    disk = Disk(tmp_path)
-    yield disk.start()
-    disk.close()
+THEIRS = Entry(
+    id="theirs", zone_id="z", parent_id="root", name="new", folder=False, size=1,
+    modified_ns=1, modified_by="bob", attributes=Attributes(), revision=Revision("1"),
+)  # fmt: skip
+"""Entry of a coworker."""
 
 
 @pytest.mark.parametrize("kind", [Kind.FILE, Kind.FOLDER])
@@ -30,10 +26,6 @@ def test_the_name_of_a_conflict_copy_is_sent_at_once(state: LocalState, kind: Ki
     There is no pause after the rejected attempt.
     """
     zone = zone_of(state)
-    theirs = Entry(
-        id="theirs", zone_id="z", parent_id="root", name="new", folder=False, size=1,
-        modified_ns=1, modified_by="bob", attributes=Attributes(), revision=Revision("1"),
-    )  # fmt: skip
     with state.transaction():
         inode = state.inodes.add(
             zone.ino, "new", kind, zone="z", remote_id="ours", remote_parent="root",
@@ -43,7 +35,7 @@ def test_the_name_of_a_conflict_copy_is_sent_at_once(state: LocalState, kind: Ki
     intent = state.intents.get(inode.ino)
     assert intent is not None
     state.intents.postpone(intent, time.time_ns() + 10**15, "the name is taken", Cause.CHANGED)
-    conflicts.rename_local_aside(state, inode, theirs)
+    conflicts.rename_local_aside(state, inode, THEIRS)
     assert state.inodes.child(zone.ino, "new") is state.inodes.by_remote("z", "theirs")
     assert inode.name.startswith("new (conflict, alice on ")
     moved = state.intents.get(inode.ino)
@@ -55,17 +47,13 @@ def test_the_name_of_a_conflict_copy_is_sent_at_once(state: LocalState, kind: Ki
 def test_a_new_file_whose_name_is_taken_is_sent_at_once(state: LocalState) -> None:
     """A new file is uploaded under its conflict name without the pause after the rejection."""
     zone = zone_of(state)
-    theirs = Entry(
-        id="theirs", zone_id="z", parent_id="root", name="new", folder=False, size=1,
-        modified_ns=1, modified_by="bob", attributes=Attributes(), revision=Revision("1"),
-    )  # fmt: skip
     with state.transaction():
         inode = state.inodes.add(zone.ino, "new", Kind.FILE, zone="z", generation=1)
         state.intents.content(inode.ino, 1, 5, base=None, held=False, due_ns=0)
     intent = state.intents.get(inode.ino)
     assert intent is not None
     state.intents.postpone(intent, time.time_ns() + 10**15, "the name is taken", Cause.CHANGED)
-    conflicts.rename_local_aside(state, inode, theirs)
+    conflicts.rename_local_aside(state, inode, THEIRS)
     upload = state.intents.get(inode.ino)
     assert upload is not None
     assert (upload.generation, upload.size) == (1, 5)

@@ -10,10 +10,10 @@ from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.model import Attributes, Revision
 from zonedrive.state.inode import ROOT, Inode, Kind
-from zonedrive.state.inode_table import add_marks, create_table
+from zonedrive.state.inode_table import create_table
 from zonedrive.state.inodes import Inodes
 
-STEPS = [create_table, add_marks]
+STEPS = [create_table]
 
 
 class Disk:
@@ -134,7 +134,7 @@ def test_a_close_that_fails_leaves_the_file_as_it_was(disk: Disk) -> None:
 
 
 def test_a_rename_before_the_first_close_is_kept(disk: Disk) -> None:
-    """The new name is stored, even if its first attempt fails."""
+    """The new name is stored, even if the first attempt to store it fails."""
     tree, inode = disk.tree, disk.draft()
     with pytest.raises(RuntimeError), tree.transaction():
         tree.move(inode, ROOT, "elsewhere")
@@ -164,8 +164,8 @@ def test_a_removed_one_leaves_nothing(disk: Disk) -> None:
     disk.draft()  # the name is free again
 
 
-def test_a_draft_that_fails_at_once_was_never_there(disk: Disk) -> None:
-    """A file whose creation failed is not found, and its folder has the former times."""
+def test_a_draft_that_fails_at_once_leaves_nothing(disk: Disk) -> None:
+    """A file whose creation failed is not found, and the times of its folder are unchanged."""
     before = disk.folder.mtime_ns
     with pytest.raises(RuntimeError), disk.tree.transaction():
         disk.tree.draft(disk.folder.ino, "new", zone="z")

@@ -65,7 +65,7 @@ HALVES = [(member, value) for member, values in ODD_MEMBERS.items() for value in
 
 
 @pytest.mark.parametrize(("member", "value"), HALVES, ids=str)
-def test_what_was_known_of_a_half_entry_stays(folder: Folder, member: str, value: object) -> None:
+def test_a_known_entry_without_attributes_stays(folder: Folder, member: str, value: object) -> None:
     """Name, kind, bytes and inode stay until the service reports them again."""
     before = state(folder)
     half = [WHOLE[0] | {member: value}, *WHOLE[1:]]
@@ -77,8 +77,8 @@ def test_what_was_known_of_a_half_entry_stays(folder: Folder, member: str, value
 
 
 @pytest.mark.parametrize("member", ["name", "folder"])
-def test_what_is_missing_is_half_as_well(folder: Folder, member: str) -> None:
-    """The same holds for a folder."""
+def test_a_known_folder_without_attributes_stays(folder: Folder, member: str) -> None:
+    """The name, entries and inode of the folder stay, too."""
     before = state(folder)
     half = [WHOLE[0], {k: v for k, v in WHOLE[1].items() if k != member}, WHOLE[2]]
     merge(folder, answer(half))

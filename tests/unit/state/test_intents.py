@@ -13,7 +13,6 @@ from zonedrive.state.intents import (
     Conflict,
     Intent,
     IntentTable,
-    add_parked,
     add_told,
     create_tables,
 )
@@ -23,7 +22,7 @@ R1, R2 = Revision("1"), Revision("2")
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    found = Database.open(tmp_path / "journal.db", [create_tables, add_parked, add_told])
+    found = Database.open(tmp_path / "journal.db", [create_tables, add_told])
     yield found
     found.close()
 
@@ -40,7 +39,7 @@ def write(journal: IntentTable, generation: int, base: Revision | None = R1) -> 
 
 def again(database: Database) -> list[Intent]:
     """Return the intents that the next daemon reads."""
-    with closing(Database.open(database.path, [create_tables, add_parked, add_told])) as other:
+    with closing(Database.open(database.path, [create_tables, add_told])) as other:
         return IntentTable(other).all()
 
 
@@ -132,7 +131,7 @@ def test_conflicts_are_listed_until_their_copy_goes(journal: IntentTable) -> Non
     assert journal.conflicts.all() == []
 
 
-def test_a_copy_that_takes_the_place_of_another_copy_stands_for_that_one(
+def test_a_conflict_copy_renamed_over_another_one(
     journal: IntentTable,
 ) -> None:
     """A copy that is renamed over another one replaces it in the list."""

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.unit.state.listings import Read
@@ -11,7 +12,7 @@ from zonedrive.cipher import Clear
 from zonedrive.db import Database
 from zonedrive.model import Attributes, Entry, Revision, Zone
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
-from zonedrive.state.inode_table import add_marks, create_table
+from zonedrive.state.inode_table import create_table
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.merge import STEP, Local, Merge, Merged
 
@@ -56,7 +57,7 @@ class Folder:
     """Folder of one zone that is listed repeatedly."""
 
     def __init__(self, path: Path) -> None:
-        self.database = Database.open(path / "tree.db", [create_table, add_marks])
+        self.database = Database.open(path / "tree.db", [create_table])
         self.tree = Inodes.open(self.database, Clear())
         self.ours = LocalView()
         self.local = self.ours.locals
@@ -107,7 +108,7 @@ def test_a_remote_rename_keeps_the_inode(folder: Folder) -> None:
 
 
 def test_two_names_exchanged_on_the_service_are_exchanged_here(folder: Folder) -> None:
-    """Whatever the order of the listing, no entry disappears or keeps a mark."""
+    """In any order of the listing, no entry disappears or keeps a mark."""
     folder.list(entry("1", "a"), entry("2", "b"))
     first = folder.inode("a").ino
     folder.list(entry("1", "b"), entry("2", "a"))
@@ -127,7 +128,7 @@ def test_a_new_version_is_announced_and_an_unchanged_file_is_not(folder: Folder)
     assert folder.inode("b").mtime_ns == 42
 
 
-def test_what_is_edited_here_keeps_its_bytes_and_its_base(folder: Folder) -> None:
+def test_a_local_edit_keeps_its_bytes_and_its_base(folder: Folder) -> None:
     """A coworker's version does not affect a local edit; the outbox handles it later."""
     folder.list(entry("1", "a"))
     inode = folder.inode("a")
@@ -137,7 +138,7 @@ def test_what_is_edited_here_keeps_its_bytes_and_its_base(folder: Folder) -> Non
     assert merged.content == []
 
 
-def test_a_deletion_on_the_service_spares_what_is_edited_here(folder: Folder) -> None:
+def test_a_remote_deletion_keeps_local_edits(folder: Folder) -> None:
     """An edited file and its folder stay when a coworker deletes them."""
     folder.list(entry("1", "a"), entry("2", "b"), entry("3", "sub", folder=True))
     sub = folder.inode("sub")
@@ -181,7 +182,7 @@ def test_a_listing_that_was_overtaken_undoes_nothing(folder: Folder) -> None:
     assert folder.names == set()
 
 
-def test_somebody_elses_file_waits_behind_a_new_one_of_the_same_name(folder: Folder) -> None:
+def test_a_new_file_keeps_its_name(folder: Folder) -> None:
     """A new local file keeps its name; the outbox gets the entry that has the same name."""
     with folder.tree.transaction():
         folder.tree.add(folder.zone.ino, "a", Kind.FILE, zone="z")
@@ -201,7 +202,7 @@ def test_an_entry_moved_between_folders_keeps_its_inode(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1200])
-def test_what_was_moved_out_of_a_folder_outlives_it(folder: Folder, others: int) -> None:
+def test_entries_moved_out_of_a_deleted_folder_stay(folder: Folder, others: int) -> None:
     """A file, and a folder with its content, keep their inodes if moved out of a deleted folder."""
     beside = [entry(f"9{number:05}", f"other {number}") for number in range(others)]
     folder.list(entry("3", "goes", folder=True), *beside)
@@ -220,7 +221,7 @@ def test_what_was_moved_out_of_a_folder_outlives_it(folder: Folder, others: int)
     assert folder.tree.by_remote("z", "5") is None
 
 
-def test_a_folder_moved_into_what_was_in_it_is_found_there(folder: Folder) -> None:
+def test_a_folder_moved_into_its_own_subfolder(folder: Folder) -> None:
     """No folder is lost in a cycle, whichever of the two listings comes first."""
     folder.list(entry("3", "outer", folder=True))
     outer = folder.inode("outer")
@@ -305,7 +306,7 @@ def test_names_exchanged_in_a_large_listing_are_exchanged_at_once(folder: Folder
     )
 
 
-def test_what_happens_here_between_two_steps_is_seen_by_the_next(folder: Folder) -> None:
+def test_local_changes_during_a_long_merge(folder: Folder) -> None:
     """A file that is created, renamed or removed locally during a long merge is not changed by
     it."""
     many = [entry(f"{number:05}", f"file {number:05}") for number in range(2500)]
@@ -346,7 +347,7 @@ def test_a_folder_removed_during_a_merge_stays_removed(folder: Folder) -> None:
     assert folder.tree.rows.counts() == (2, 2)
 
 
-def test_a_large_folder_goes_in_steps_and_what_is_ours_stays(folder: Folder) -> None:
+def test_a_large_folder_is_removed_in_steps(folder: Folder) -> None:
     """Thousands of entries that the service deleted are not removed in one step."""
     folder.list(entry("3", "sub", folder=True), entry("4", "other", folder=True))
     for name in ("sub", "other"):
@@ -403,3 +404,90 @@ def test_a_file_that_leaves_a_deleted_folder_during_the_merge_stays(
         pass
     assert left
     assert folder.names == {"kept", "moved"}
+
+
+@pytest.mark.parametrize("gone", ["removed", "another folder"])
+def test_a_listing_of_a_folder_that_is_gone_is_not_merged(folder: Folder, gone: str) -> None:
+    """The folder was removed, or stands for another one, while its listing was merged."""
+    with folder.tree.transaction():
+        inner = folder.tree.add(
+            folder.zone.ino, "inner", Kind.FOLDER, zone="z", remote_id="i", remote_parent="root"
+        )
+    steps = folder.merging([entry("1", "a")], into=inner)
+    with folder.tree.transaction():
+        if gone == "removed":
+            folder.tree.unlink(inner, tombstone=True)
+        else:
+            folder.tree.update(inner, remote_id="j")
+    for _ in steps:
+        pass
+    assert folder.tree.children(inner.ino) == {}
+
+
+@pytest.mark.parametrize("changed", ["nothing", "version", "type", "attributes", "sync", "folder"])
+def test_what_has_changed_is_announced_once(folder: Folder, changed: str) -> None:
+    """Other bytes, other attributes and other names are different changes for the kernel."""
+    first = [entry("1", "a"), entry("2", "f", folder=True)]
+    folder.list(*first)
+    ino, before = folder.inode("a").ino, folder.inode("a").ctime_ns
+    fields: dict[str, dict[str, object]] = {
+        "version": {"revision": Revision("22"), "size": 2},
+        "type": {"type": "txt"},
+        "attributes": {"attributes": Attributes(write_protected=True)},
+        "sync": {"sync": "Synchronized"},
+    }
+    again = msgspec.structs.replace(first[0], **fields.get(changed, {}))
+    other = msgspec.structs.replace(first[1], revision=Revision("3"))
+    merged = folder.list(again, other if changed == "folder" else first[1])
+    assert merged.content == ([ino] if changed == "version" else [])
+    assert merged.attributes == ([ino] if changed in ("type", "attributes", "sync") else [])
+    assert merged.changed == (changed in ("type", "attributes", "sync"))
+    assert (folder.inode("a").ctime_ns > before) == (changed not in ("nothing", "folder"))
+    assert (merged.gone, merged.moved, merged.appeared) == ([], [], 0)
+
+
+def test_new_and_renamed_entries_change_a_folder(folder: Folder) -> None:
+    """Failed changes in the folder are tried again, because their reason may be gone."""
+    assert folder.list(entry("1", "a")).changed
+    assert not folder.list(entry("1", "a")).changed
+    merged = folder.list(entry("1", "a"), entry("2", "b"))
+    assert (merged.appeared, merged.changed) == (1, True)
+    assert folder.list(entry("1", "c"), entry("2", "b")).changed
+    assert folder.list(entry("2", "b")).changed
+
+
+@pytest.mark.parametrize("generation", [0, 5])
+def test_a_copy_of_a_former_version_is_not_kept(folder: Folder, generation: int) -> None:
+    """Local bytes without a local change are those of the version before."""
+    folder.list(entry("1", "a"))
+    inode = folder.inode("a")
+    with folder.tree.transaction():
+        folder.tree.update(inode, generation=generation)
+    merged = folder.list(entry("1", "a", revision="22"))
+    assert merged.copies == ([(inode.ino, 5)] if generation else [])
+    assert inode.generation == 0
+
+
+@pytest.mark.parametrize("ours", [False, True])
+@pytest.mark.parametrize("folder_first", [False, True])
+def test_an_id_of_another_kind_is_another_entry(
+    folder: Folder, ours: bool, folder_first: bool
+) -> None:
+    """The former entry is removed, unless it has local changes in it."""
+    folder.list(entry("1", "a", folder=folder_first))
+    former = folder.inode("a")
+    if ours:
+        folder.local[former.ino] = Local.CONTENT
+        if folder_first:
+            with folder.tree.transaction():
+                inner = folder.tree.add(former.ino, "inner", Kind.FILE, zone="z", generation=1)
+            folder.local = {inner.ino: Local.CONTENT}
+            folder.ours.locals = folder.local
+    merged = folder.list(entry("1", "a", folder=not folder_first))
+    now = folder.inode("a")
+    if ours and now is former:
+        assert merged.appeared == 0
+    else:
+        assert now.is_folder != folder_first
+        assert now.remote_id == "1"
+        assert former.parent == NOWHERE

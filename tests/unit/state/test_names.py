@@ -1,5 +1,6 @@
 """Local names: a folder can show any name of the service."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,7 +49,7 @@ def test_two_entries_that_look_alike_are_both_shown(name: str) -> None:
 
 
 @given(st.text(max_size=300), st.text(max_size=20))
-def test_who_has_a_name_is_found_however_it_is_shown(name: str, entry_id: str) -> None:
+def test_an_entry_is_found_by_its_local_name(name: str, entry_id: str) -> None:
     """An entry is found by its local name without comparing all entries of the folder."""
     first = local_name(name, "1", ())
     fits = may_show(name)
@@ -91,7 +92,7 @@ def test_marks_that_writing_needs_stay() -> None:
 
 
 def test_no_zone_has_a_name_that_is_special_at_the_top() -> None:
-    """Such a zone gets a similar name; below the top level the name is unchanged."""
+    """A zone with a special name gets a similar one; below the top level the name is unchanged."""
     for name in (".Trash", ".Trash-1000", ".git", ".hidden", ".xdg-volume-info", "...", "autorun",
                  "AutoRun.inf", "autorun.sh", "lost+found", "node_modules", "CVS",
                  "-rf", "~root"):  # fmt: skip
@@ -101,3 +102,31 @@ def test_no_zone_has_a_name_that_is_special_at_the_top() -> None:
         assert shown[0] == chr(ord(name[0]) + 0xFEE0)
     for name in ("Trash", "a-b", "a~", "a.git", "autorunner", "Project X", "\u200b.git", "Zone 1"):
         assert zone_name(name) == name
+
+
+@pytest.mark.parametrize(
+    ("local", "name"),
+    [("a", "b"), ("b", "a"), ("a", "a\x1bb"), ("z", "a\x1bb"), ("a~0", "a"), ("a\u241bb", "ab")],
+)
+def test_another_name_is_no_shown_form(local: str, name: str) -> None:
+    """A local rename to such a name is sent to the service."""
+    assert not shows(local, name, "1")
+
+
+@pytest.mark.parametrize(
+    ("char", "shown"),
+    [
+        ("\0", "\u2400"), ("\t", "\u2409"), ("\x1f", "\u241f"), ("\x7f", "\u2421"),
+        ("\x80", "\u241b@"), ("\x85", "\u241bE"), ("\x9f", "\u241b_"), ("/", "\uff0f"),
+        ("\u202a", "\u2039LRE\u203a"), ("\u202b", "\u2039RLE\u203a"),
+        ("\u202c", "\u2039PDF\u203a"), ("\u202d", "\u2039LRO\u203a"),
+        ("\u202e", "\u2039RLO\u203a"), ("\u2066", "\u2039LRI\u203a"),
+        ("\u2067", "\u2039RLI\u203a"), ("\u2068", "\u2039FSI\u203a"),
+        ("\u2069", "\u2039PDI\u203a"), ("\ud800", "\ufffd"), ("\udfff", "\ufffd"),
+        (" ", " "), ("~", "~"), ("\xa0", "\xa0"), ("\u202f", "\u202f"), ("\u2065", "\u2065"),
+        ("\u206a", "\u206a"), ("\ue000", "\ue000"), ("\ud7ff", "\ud7ff"),
+    ],
+)  # fmt: skip
+def test_characters_that_steer_programs_are_shown_as_symbols(char: str, shown: str) -> None:
+    """Names of earlier versions stay valid: this table never changes."""
+    assert safe(f"a{char}b") == f"a{shown}b"

@@ -1,7 +1,7 @@
 """Table of the outbox's states: it has exactly the transitions that occur."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Machine:
         self._number = 0
 
     def file(self, *, new: bool = False) -> Inode:
-        """Return another file, which the service has unless it is new."""
+        """Create another file, which exists on the service unless it is `new`."""
         self._number += 1
         name = f"f{self._number}"
         if new:
@@ -55,7 +55,7 @@ class Machine:
             )  # fmt: skip
 
     def entry(self, inode: Inode, name: str = "") -> Entry:
-        """Return what the service has of a file after a request."""
+        """Return the service's entry of a file after a request."""
         self._number += 1
         return Entry(
             id=inode.remote_id or f"new{inode.ino}", zone_id="z", parent_id="root",
@@ -158,11 +158,9 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """Yield an account with one zone."""
-    disk = Disk(tmp_path)
-    yield Machine(disk.start())
-    disk.close()
+def machine(disk: Disk) -> Machine:
+    """Return an account with one zone."""
+    return Machine(disk.start())
 
 
 def path_to(wanted: Change) -> list[Event]:
@@ -246,7 +244,7 @@ def test_a_transition_without_a_row_is_an_error(
     assert record.levelname == "ERROR"
 
 
-def test_the_page_for_users_says_what_the_table_says() -> None:
+def test_the_page_for_users_matches_the_table() -> None:
     """The page has one line for each state, in the order of the table."""
     page = (DOCS / "SEMANTICS.md").read_text("utf-8")
     _, _, after = page.partition("| state of a change |")

@@ -1,6 +1,7 @@
 """Pause of the uploads and its file."""
 
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_pause_is_stored(path: Path) -> None:
-    """A later process sees it, and its end."""
+    """A later process sees the pause, and its end."""
     switch = PauseSwitch(path)
     assert switch.current is None
     assert not switch.end()
@@ -29,17 +30,19 @@ def test_a_pause_is_stored(path: Path) -> None:
 
 
 def test_a_pause_ends_by_itself(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its end it counts as over, and is then removed with one notification."""
+    """After its end a pause counts as over, and its file is removed with one notification."""
     switch, told = PauseSwitch(path), list[bool]()
     switch.begin(60)
     switch.changes.add(lambda: told.append(switch.current is None))
     switch.end_if_over()
     assert switch.current is not None
     assert 59 < switch.current.seconds_left <= 60
-    assert switch.current.line.startswith("uploads are paused until 2")
+    end = datetime.fromtimestamp(switch.current.until_ns // 10**9).astimezone()
+    assert switch.current.line == f"uploads are paused until {end:%Y-%m-%d %H:%M:%S}"
     later = time.time_ns() + 61 * 10**9
     monkeypatch.setattr(time, "time_ns", lambda: later)
     assert switch.current is None
+    assert Pause(1, 2).seconds_left == 0
     assert load(path) is None
     assert told == []
     switch.end_if_over()
@@ -81,7 +84,7 @@ def test_an_unreadable_file_is_a_pause(path: Path, content: bytes) -> None:
 
 
 def test_a_pause_that_cannot_be_stored_does_not_begin(tmp_path: Path) -> None:
-    """Uploads would go on after a restart, which the user would not expect."""
+    """Uploads would continue after a restart, which the user would not expect."""
     path = tmp_path / "a file/pause.json"
     path.parent.write_bytes(b"")
     switch = PauseSwitch(path)

@@ -1,33 +1,39 @@
 """Report about an account without a daemon, which changes nothing."""
 
+import errno
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
 from tests.unit.state.disk import Disk, zone_of
-from zonedrive.cipher import Clear
+from zonedrive.causes import Cause
+from zonedrive.cipher import Clear, Sealed, new_key
 from zonedrive.cli.status import verdict
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.manifest_table import ManifestTable
 from zonedrive.content.spool import Spool
-from zonedrive.db import Database
-from zonedrive.errors import StoreError
+from zonedrive.db import DOCTOR, Database
+from zonedrive.errors import Damaged, StoreError
+from zonedrive.model import Revision
 from zonedrive.state import repair
 from zonedrive.state.attributes import Owner
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
-from zonedrive.state.intents import IntentTable
+from zonedrive.state.intents import Conflict, IntentTable
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequests
-from zonedrive.state.reader import StateReader
+from zonedrive.state.reader import REPAIR, StateReader
 from zonedrive.state.schema import SCHEMAS
 from zonedrive.state.status import Status
 from zonedrive.views.stack import FileSystem
@@ -104,7 +110,7 @@ def test_changes_of_names_are_no_files(path: Path) -> None:
     assert {one["error"] for one in found["uploads"]} == {None}, "no program has a file open now"
 
 
-def test_programs_are_told_what_is_promised(path: Path) -> None:
+def test_the_report_has_the_fields_of_the_contract(path: Path) -> None:
     """The report has only the fields that `status --json` always has."""
     found = status(path)
     assert set(found) == {"state", "paused", "held", "outbox", "uploads", "cache", "tree"}
@@ -161,7 +167,7 @@ def test_a_daemon_at_work_is_read_as_well(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["pages", "cut", "no database", "half repaired"])
-def test_a_damaged_database_is_said_in_a_line(path: Path, how: str) -> None:
+def test_a_damaged_database_is_one_line(path: Path, how: str) -> None:
     """One line has the remedy, and the next mount repairs the database."""
     data = path.read_bytes()
     match how:
@@ -179,8 +185,98 @@ def test_a_damaged_database_is_said_in_a_line(path: Path, how: str) -> None:
     with pytest.raises(StoreError) as refused:
         status(path)
     assert str(path) in refused.value.message
-    assert "zonedrive mount" in refused.value.remedy or "zonedrive doctor" in refused.value.remedy
+    assert refused.value.remedy == REPAIR
     assert everything(path.parent) == before
+
+
+def no_disk() -> NoReturn:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def no_row() -> NoReturn:
+    raise sqlite3.OperationalError("database is locked")
+
+
+def no_reading() -> NoReturn:
+    raise StoreError("written by a newer zonedrive", remedy="upgrade zonedrive")
+
+
+def no_check() -> NoReturn:
+    raise Damaged("a row fails its check")
+
+
+def no_form() -> NoReturn:
+    raise msgspec.DecodeError("a row has another form")
+
+
+@pytest.mark.parametrize(
+    ("fails", "remedy"),
+    [(no_disk, DOCTOR), (no_row, DOCTOR), (no_reading, "upgrade zonedrive"), (no_check, REPAIR),
+     (no_form, REPAIR)],
+)  # fmt: skip
+def test_only_damage_is_repaired_by_a_mount(
+    path: Path, fails: Callable[[], NoReturn], remedy: str
+) -> None:
+    """Every error has the remedy that helps; the database is closed."""
+    with pytest.raises(StoreError) as refused, StateReader.open(path):
+        fails()
+    assert refused.value.remedy == remedy
+
+
+def test_a_database_of_a_newer_version_is_no_damage(path: Path) -> None:
+    """The remedy is an upgrade."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA user_version = {len(SCHEMAS) + 1}")
+    with pytest.raises(StoreError) as refused:
+        status(path)
+    assert refused.value.remedy == "upgrade zonedrive"
+
+
+def test_pending_changes_are_counted_without_a_key(path: Path) -> None:
+    """Doctor, logoff and metrics count changes, contents, failures and conflicts."""
+    with closing(Database.open(path, SCHEMAS)) as database:
+        tree, journal = Inodes.open(database, Clear()), IntentTable(database)
+        names = tree.children(2)
+        with database.transaction():
+            parked = tree.add(2, "parked~", Kind.FILE, local=True, remote_id="3", generation=9)
+            journal.park(parked.ino, Revision("1"))
+            for ino in (names["saved"], names["new"], 900):
+                journal.conflicts.add(Conflict(ino, 2, "bob", 1))
+            unlinked = tree.add(2, "unlinked", Kind.FILE, remote_id="4")
+            tree.unlink(unlinked, tombstone=True)
+            journal.conflicts.add(Conflict(unlinked.ino, 2, "bob", 1))
+        made = journal.get(names["made"])
+        assert made is not None
+        journal.postpone(made, 0, "denied", Cause.REFUSED)
+    with StateReader.open(path) as reader:
+        assert reader.waiting() == (4, 5, 3)
+        assert reader.contents() == [(names["saved"], 7)]
+        assert {name: number for name, number in reader.failures().items() if number} == {
+            "refused": 1
+        }
+        assert set(reader.failures()) == {"refused", "local", "unclear", "unexpected"}
+        assert reader.conflicts() == 2
+        assert reader.is_sealed() is False
+        reader.require_sound()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_the_key_is_checked_with_the_first_rows(tmp_path: Path, sealed: bool) -> None:
+    """A database without rows has no key; a damaged row does not hide the others."""
+    path = tmp_path / "tree.db"
+    box, other = (Sealed(new_key()) if sealed else Clear()), Sealed(new_key())
+    with StateReader.open(path) as reader:
+        assert reader.is_sealed() is None
+        assert reader.is_opened_by(other)
+    with closing(Database.open(path, SCHEMAS)) as database:
+        tree = Inodes.open(database, box)
+        with tree.transaction():
+            tree.add(ROOT, "Zone", Kind.ZONE, zone="z", remote_id="z")
+        database.execute("UPDATE inodes SET sealed = x'00' WHERE ino = ?", (ROOT,))
+    with StateReader.open(path) as reader:
+        assert reader.is_sealed() is sealed
+        assert reader.is_opened_by(box)
+        assert not reader.is_opened_by(other)
 
 
 def test_a_large_database_is_read_at_once(tmp_path: Path) -> None:
@@ -251,3 +347,5 @@ def test_damage_that_shows_at_a_later_row_is_damage(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(StoreError, match="is damaged"), StateReader.open(path) as state:
         state.is_sealed()
+    with pytest.raises(StoreError, match="is damaged"), StateReader.open(path) as state:
+        state.require_sound()

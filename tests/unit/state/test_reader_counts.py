@@ -24,8 +24,8 @@ def counts(path: Path) -> tuple[int, int, int]:
         return found.lost_files(), found.local_files(), found.wanted_files()
 
 
-def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None:
-    """An error is not counted as zero, because the caller is about to delete the data."""
+def test_an_error_is_not_counted_as_zero(tmp_path: Path) -> None:
+    """An error raises, because the caller is about to delete the data."""
     path = tmp_path / "tree.db"
     assert counts(path) == (0, 0, 0)
     assert not path.exists()
@@ -42,7 +42,7 @@ def test_what_cannot_be_counted_is_not_taken_for_nothing(tmp_path: Path) -> None
             count(StateReader(database))
 
 
-def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_path: Path) -> None:
+def test_files_of_editors_before_an_upgrade(tmp_path: Path) -> None:
     """Former versions did not distinguish these files; after a mount, a logoff can."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)
@@ -60,7 +60,7 @@ def test_what_editors_left_behind_before_an_upgrade_is_no_file_of_a_person(tmp_p
     database.close()
 
 
-def test_rows_in_a_circle_hold_nobody_up(tmp_path: Path) -> None:
+def test_a_cycle_of_rows(tmp_path: Path) -> None:
     """A cycle in a damaged database costs a file's name, but does not block a logoff."""
     path = tmp_path / "tree.db"
     database = Database.open(path, SCHEMAS)

@@ -1,51 +1,15 @@
 """Recovery after a kill: leftovers are found, completed or reported."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.state.disk import Disk, zone_of
+from tests.unit.state.disk import Disk, read, saved, zone_of
 from zonedrive.model import Revision
 from zonedrive.state import row_upgrade
-from zonedrive.state.inode import ROOT, Inode, Kind
-from zonedrive.state.local_state import LocalState
+from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.recovery import recover
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    (tmp_path / "outgoing").mkdir()
-    (tmp_path / "cache").mkdir()
-    found = Disk(tmp_path)
-    yield found
-    found.close()
-
-
-def saved(state: LocalState, name: str, content: bytes, *, held: bool = False) -> Inode:
-    """Save a new file as after close(2), or (held) in the middle of being written."""
-    generation = state.next_generation()
-    with state.transaction():
-        inode = state.inodes.add(zone_of(state).ino, name, Kind.FILE, zone="z")
-    file = state.spool.create(inode.ino, generation)
-    file.pwrite(0, content)
-    file.close()
-    with state.transaction():
-        state.inodes.update(inode, generation=generation, size=len(content))
-        state.intents.content(
-            inode.ino, generation, len(content), base=None, held=held, due_ns=1 << 62
-        )
-    return inode
-
-
-def read(state: LocalState, ino: int) -> bytes:
-    inode = state.inodes.get(ino)
-    file = state.spool.open(ino, inode.generation)
-    try:
-        return file.pread(0, inode.size)
-    finally:
-        file.close()
 
 
 def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
@@ -57,7 +21,7 @@ def test_a_closed_file_is_waiting_again(disk: Disk) -> None:
     assert state.intents.get(inode.ino) is not None
 
 
-def test_a_file_that_was_open_is_sent_as_it_was_last_kept(disk: Disk) -> None:
+def test_an_open_file_is_sent_after_a_crash(disk: Disk) -> None:
     """A writer that died with the daemon no longer delays the upload of its file."""
     inode = saved(disk.start(), "a", b"content", held=True)
     state = disk.start()
@@ -109,6 +73,22 @@ def test_missing_bytes_of_an_edit_leave_the_version_of_the_service(disk: Disk, h
     recover(again)
     assert len(again.intents) == 0
     assert again.inodes.get(edited.ino).generation == 0
+    assert again.inodes.path(edited.ino) == "Zone/edited.txt"
+
+
+def test_a_removed_file_that_was_only_open_is_forgotten(disk: Disk) -> None:
+    """A removal that the service does not know yet stays."""
+    state = disk.start()
+    zone, inos = zone_of(state), []
+    with state.transaction():
+        for name in ("open", "removed"):
+            inode = state.inodes.add(zone.ino, name, Kind.FILE, zone="z", remote_id=name)
+            state.inodes.unlink(inode, tombstone=True)
+            inos.append(inode.ino)
+        state.intents.gone(inos[1], 0)
+    recover(disk.start())
+    again = disk.start()
+    assert [again.inodes.find(ino) is not None for ino in inos] == [False, True]
 
 
 def test_a_file_that_was_only_created_is_gone(disk: Disk) -> None:
@@ -165,3 +145,34 @@ def test_names_of_the_former_rule_are_shown_by_the_present_one(disk: Disk) -> No
     assert read(state, new.ino) == b"content"
     assert not state.inodes.child(new.parent, "tab\there")
     row_upgrade.names(state.inodes)  # nothing is left to be done
+
+
+def boot() -> str:
+    """Return the id of the machine's present boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+@pytest.mark.parametrize(
+    ("noted", "waits", "checked"),
+    [
+        (None, True, False), (boot(), True, False), ("", True, True), ("z", True, True),
+        ("z", False, False),
+    ],
+    ids=["first start", "same boot", "smaller id", "larger id", "nothing waits"],
+)  # fmt: skip
+def test_bytes_from_before_a_restart_of_the_machine_are_checked(
+    disk: Disk, noted: str | None, waits: bool, checked: bool
+) -> None:
+    """The check is repeated at each start until no bytes from before the restart are pending."""
+    state, waiting = disk.start(), set()
+    if waits:
+        inode = saved(state, "a", b"content")
+        waiting = {(inode.ino, inode.generation)}
+    note = state.database.path.with_name("boot")
+    if noted is not None:
+        note.write_text(noted)
+    for _ in range(2):
+        state = disk.start()
+        recover(state)
+        assert state.unverified_after_crash == (waiting if checked else set())
+        assert note.read_text() == (noted if checked else boot())

@@ -1,30 +1,24 @@
 """Effect of the service's answers on local changes."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
-from tests.unit.state.disk import Disk
 from tests.unit.state.test_outbox_states import Machine
 from zonedrive.model import Revision
 from zonedrive.state import conflicts, remote_operations
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.open_file import Session
 from zonedrive.state.outbox_states import Change
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    """Yield an account with one zone."""
-    disk = Disk(tmp_path)
-    yield Machine(disk.start())
-    disk.close()
+def machine(state: LocalState) -> Machine:
+    """Return an account with one zone."""
+    return Machine(state)
 
 
 @pytest.mark.parametrize("unchanged", [True, False])
-def test_a_move_changes_the_base_of_an_edit_only_if_nobody_else_has_saved(
-    machine: Machine, unchanged: bool
-) -> None:
+def test_a_move_changes_the_base_of_an_edit(machine: Machine, unchanged: bool) -> None:
     """Some services count a move as a version, which is no conflict with a coworker."""
     inode = machine.file()
     machine.save(inode)
@@ -107,3 +101,99 @@ def test_exchanged_names_are_taken_back_together(machine: Machine) -> None:
     assert (one.name, other.name) == names
     assert state.inodes.child(machine.zone.ino, names[0]) is one
     assert len(state.intents) == 0
+
+
+def outdated(machine: Machine) -> list[int | None]:
+    """Return the folders whose listings are reported as out of date from now on."""
+    found: list[int | None] = []
+    machine.state.listing_outdated.add(found.append)
+    return found
+
+
+@pytest.mark.parametrize("situation", ["open", "moved there", "renamed here", "no intent", "gone"])
+def test_an_arrived_version(machine: Machine, situation: str) -> None:
+    """The rest of the change is based on it, and a name that differs is sent next."""
+    state, inode, found = machine.state, machine.file(), outdated(machine)
+    machine.save(inode)
+    state.intents.let_go(inode.ino, 0)
+    request = machine.send(inode)
+    generation = inode.generation
+    match situation:
+        case "open":
+            opened = state.new_open_file(inode)
+            file = state.spool.open(inode.ino, generation)
+            opened.session = Session(generation, file, inode.revision, 0, inode.revision)
+        case "moved there":
+            with state.transaction():
+                state.inodes.update(inode, remote_name="elsewhere")
+        case "renamed here":
+            machine.rename(inode, "renamed")
+        case "no intent":
+            with state.transaction():
+                state.intents.drop(inode.ino)
+        case _:
+            with state.transaction():
+                state.inodes.unlink(inode, tombstone=True)
+                state.intents.drop(inode.ino)
+    entry = machine.entry(inode)
+    bytes_go = remote_operations.record_arrival(state, inode, request, entry)
+    assert bytes_go
+    assert inode.generation == 0
+    assert inode.revision == entry.revision
+    assert found == ([None] if situation == "moved there" else [])
+    left = state.intents.get(inode.ino)
+    states = {"renamed here": Change.MOVED, "gone": Change.REMOVED, "moved there": Change.MOVED}
+    assert (left.state if left else None) == states.get(situation)
+    if situation == "open":
+        assert opened.session is not None
+        assert opened.session.base == entry.revision
+        opened.session.file.close()
+
+
+@pytest.mark.parametrize("entry", ["gone", "another id", "known folder", "told folder"])
+def test_the_place_after_a_move_without_an_answer(machine: Machine, entry: str) -> None:
+    """A service that does not tell the folder has the entry in the one that was asked for."""
+    state, inode = machine.state, machine.file()
+    machine.rename(inode, "b")
+    request = machine.send_move(inode)
+    request = msgspec.structs.replace(request, folder="target")
+    state.record_request(request)
+    found = machine.entry(inode, "b")
+    match entry:
+        case "another id":
+            with state.transaction():
+                state.inodes.update(inode, remote_id="another")
+        case "known folder":
+            found = msgspec.structs.replace(found, parent_id="")
+        case "told folder":
+            found = msgspec.structs.replace(found, parent_id="told")
+    remote_operations.record_location(state, request, None if entry == "gone" else found)
+    places = {"known folder": "target", "told folder": "told"}
+    assert inode.remote_parent == places.get(entry, "root")
+    assert inode.remote_name == ("b" if entry in places else "f1")
+    assert state.requests.all() == []
+    assert machine.intent(inode).state is Change.MOVED
+
+
+def test_a_version_of_the_service_is_shown_without_local_bytes(machine: Machine) -> None:
+    """Size, time and author are those of the service."""
+    inode = machine.file()
+    entry = msgspec.structs.replace(machine.entry(inode), size=7, modified_ns=9)
+    remote_operations.accept_version(machine.state, inode, entry)
+    assert (inode.size, inode.mtime_ns, inode.modified_by) == (7, 9, "alice")
+    assert inode.revision == entry.revision
+
+
+@pytest.mark.parametrize("why", ["removed", "parked", "in place"])
+def test_a_name_that_needs_no_move(machine: Machine, why: str) -> None:
+    """Only a shown entry whose name differs is moved."""
+    state, inode = machine.state, machine.file()
+    if why == "removed":
+        with state.transaction():
+            state.inodes.unlink(inode, tombstone=True)
+    if why == "parked":
+        machine.rename(inode, "f1~")
+    with state.transaction():
+        remote_operations.record_place(state, inode)
+    left = state.intents.get(inode.ino)
+    assert (left.state if left else None) == (Change.PARKED if why == "parked" else None)

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.crash import damage
-from zonedrive.cipher import Box, Sealed, new_key
+from zonedrive.cipher import Box, Clear, Sealed, new_key
 from zonedrive.db import Database
 from zonedrive.errors import StoreError
-from zonedrive.state import repair
+from zonedrive.state import intents, pending_requests, repair
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
@@ -61,7 +62,7 @@ def test_a_damaged_copy_does_not_keep_a_mount_waiting(tmp_path: Path) -> None:
     database.close()
 
 
-def test_what_is_only_here_is_looked_at_before_the_mount(tmp_path: Path) -> None:
+def test_rows_with_local_bytes_are_checked_before_the_mount(tmp_path: Path) -> None:
     """A damaged row with local bytes is detected at once, and the bytes are found again."""
     box = Sealed(new_key())
     path = tmp_path / "tree.db"
@@ -73,7 +74,7 @@ def test_what_is_only_here_is_looked_at_before_the_mount(tmp_path: Path) -> None
     database.close()
 
 
-def test_damage_found_beside_the_work_is_mended_at_the_next_start(tmp_path: Path) -> None:
+def test_damage_found_in_the_background_is_repaired_at_the_next_start(tmp_path: Path) -> None:
     """A background check finds damage of the structure; the daemon reports it and continues."""
     box = Sealed(new_key())
     path = tmp_path / "tree.db"
@@ -83,10 +84,10 @@ def test_damage_found_beside_the_work_is_mended_at_the_next_start(tmp_path: Path
     pages = damage.pages_of(path, "inodes")
     damage.overwrite(path, *pages[len(pages) // 2])
     assert repair.inspect(path)
-    assert repair.doubted(path)
+    assert repair.has_fault(path)
     database = opened(path, box)
     assert repair.pending(path)
-    assert not repair.doubted(path)
+    assert not repair.has_fault(path)
     names = Inodes.open(database, box).children(2)
     assert "ours" in names
     assert 900 < len(names) < 1001
@@ -100,3 +101,139 @@ def test_the_wrong_key_is_no_damage(tmp_path: Path) -> None:
     filled(path, Sealed(new_key()))
     with pytest.raises(StoreError, match="key of this account"):
         opened(path, Sealed(new_key()))
+
+
+@pytest.mark.parametrize("name", ["0500", "ours"])
+def test_a_small_database_is_checked_completely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The mount does not wait for that; nothing is left for the background check."""
+    monkeypatch.undo()
+    box = Sealed(new_key())
+    path = tmp_path / "tree.db"
+    inos = filled(path, box)
+    spoil(path, inos[name])
+    assert repair.inspect(path) == ""
+    database = opened(path, box)
+    assert repair.pending(path)
+    assert set(Inodes.open(database, box).children(2)) == set(inos) - {name}
+    assert path.with_name(repair.kept(path)).exists()
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"sealed": None}, {"sealed": b""}, {"sealed": b"\xc1"}, {"bytes_ino": None}]
+)
+def test_a_request_that_cannot_be_read_is_damaged(changes: dict[str, object]) -> None:
+    """Its row is not used after a repair."""
+    place = msgspec.msgpack.encode(["z", "folder", "name", None])
+    row: dict[str, object] = {
+        "ino": 1, "bytes_ino": 1, "generation": 0, "size": 0, "sealed": place
+    }  # fmt: skip
+    assert pending_requests.is_whole(row, Clear())
+    assert not pending_requests.is_whole(row | changes, Clear())
+
+
+@pytest.mark.parametrize("changes", [{"seq": "x"}, {"failed": 99}, {"base": b"sealed"}])
+def test_a_change_that_cannot_be_read_is_damaged(changes: dict[str, object]) -> None:
+    """Its row is not used after a repair."""
+    row: dict[str, object] = {
+        "ino": 1, "seq": 1, "generation": 0, "size": 0, "base": None, "place": 1, "gone": 0,
+        "held": 0, "due_ns": 0, "attempts": 0, "failed": 0, "error": "", "parked": 0,
+    }  # fmt: skip
+    box = Sealed(new_key())
+    assert intents.is_whole(row, box)
+    assert not intents.is_whole(row | changes, box)
+
+
+def next_ino(database: Database, box: Box) -> int:
+    """Return the number of a new inode."""
+    tree = Inodes.open(database, box)
+    with tree.transaction():
+        return tree.add(2, "new", Kind.FILE, zone="z").ino
+
+
+@pytest.mark.parametrize("used", [0, 5000])
+@pytest.mark.parametrize("removed", [False, True])
+def test_numbers_of_lost_rows_are_not_used_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, used: int, removed: bool
+) -> None:
+    """Outgoing bytes carry the numbers of their inodes, also of inodes without a row."""
+    box = Sealed(new_key())
+    path = tmp_path / "tree.db"
+    inos = filled(path, box)
+    highest = max(inos.values())
+    if removed:
+        database = Database.open(path, SCHEMAS)
+        database.execute("DELETE FROM inodes WHERE ino = ?", (highest,))
+        database.close()
+    spoil(path, next(ino for ino in inos.values() if ino != highest))
+    spoil(path, inos["ours"] if inos["ours"] != highest else inos["0001"])
+    database = repair.open_sound(path, SCHEMAS, whole(box), used)
+    (rows,) = database.execute("SELECT count(*) FROM inodes").fetchone()
+    assert rows == len(inos) + 2 - 2 - removed
+    assert f" {rows} rows of it are used on" in caplog.text
+    assert "2 rows fail their check" in caplog.text
+    assert next_ino(database, box) == max(highest, used) + 1
+    database.close()
+
+
+@pytest.mark.parametrize("used", [0, 7])
+def test_a_missing_database_is_a_loss_only_beside_outgoing_bytes(tmp_path: Path, used: int) -> None:
+    """A first start is no repair."""
+    path = tmp_path / "tree.db"
+    for _ in range(2):
+        repair.open_sound(path, SCHEMAS, whole(Clear()), used).close()
+        assert repair.pending(path) == bool(used)
+
+
+def test_a_database_of_a_newer_version_is_not_repaired(tmp_path: Path) -> None:
+    """The file is left unchanged."""
+    path = tmp_path / "tree.db"
+    filled(path, Clear())
+    database = Database.open(path, SCHEMAS)
+    database.execute(f"PRAGMA user_version = {len(SCHEMAS) + 1}")
+    database.close()
+    with pytest.raises(StoreError, match="newer"):
+        opened(path, Clear())
+    assert not repair.pending(path)
+
+
+@pytest.mark.parametrize("size", ["large", "small"])
+def test_a_file_that_is_no_database_any_more_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    """The background check examines only what the start has not."""
+    path = tmp_path / "tree.db"
+    path.write_bytes(b"no database" * 500)
+    if size == "small":
+        monkeypatch.setattr(repair, "SMALL", path.stat().st_size)
+    assert bool(repair.inspect(path)) == (size == "large")
+    assert repair.has_fault(path) == (size == "large")
+
+
+@pytest.mark.parametrize("step", ["marked", "aside", "placed"])
+def test_a_repair_that_was_interrupted_is_completed(tmp_path: Path, step: str) -> None:
+    """The daemon may be killed at any step; the damaged file is kept under its name."""
+    box = Sealed(new_key())
+    path = tmp_path / "tree.db"
+    inos = filled(path, box)
+    spoil(path, inos["ours"])
+    fresh = tmp_path / "tree.db.new"
+    if step != "placed":
+        Database.open(fresh, SCHEMAS).close()
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).write_bytes(b"")
+    repair._mark(path).write_text("tree.db.damaged-1")
+    if step != "marked":
+        path.rename(tmp_path / "tree.db.damaged-1")
+    if step == "placed":
+        Database.open(path, SCHEMAS).close()
+    opened(path, box).close()
+    assert repair.pending(path)
+    assert repair.kept(path).startswith("tree.db.damaged-")
+    assert (tmp_path / repair.kept(path)).exists()
+    if step == "aside":
+        assert (tmp_path / "tree.db.damaged-1-wal").exists()
+    repair.done(path)
+    assert not repair.pending(path)

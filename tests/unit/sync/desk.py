@@ -106,7 +106,7 @@ class Desk(Sending):
     def _replace(self, node: Node, target: Node) -> None:
         new, known = node.remote_id is None, target.remote_id is not None
         if not node.folder and not new and known:
-            self._give_up_identity(node)  # the bytes are here: the target's history goes on
+            self._give_up_identity(node)  # the bytes are local: the target's history continues
             new = True
         if node.folder or not new or not known:
             self.remove(target)

@@ -1,4 +1,4 @@
-"""The age of listings."""
+"""Age of listings."""
 
 import time
 from collections.abc import Iterator
@@ -8,9 +8,11 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from tests.unit.state.disk import Disk, zone_of
 from tests.unit.sync.way import Way
+from zonedrive.state.inode import Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.sync import directory_cache
 from zonedrive.sync.directory_cache import DirectoryCache
@@ -75,3 +77,60 @@ async def test_nothing_is_prefetched_from_an_unreachable_service(
         assert await folders.list_ahead(zone) == bool(listings)
         nursery.cancel_scope.cancel()
     assert service.asked == listings
+
+
+@pytest.mark.parametrize(
+    ("folder", "known", "asked"),
+    [
+        ("never listed", True, 1), ("fresh", True, 0), ("old", True, 1), ("new", False, 0),
+        ("removed", False, 0), ("6 requests", False, 0), ("5 requests", True, 1),
+    ],
+)  # fmt: skip
+async def test_a_listing_is_prefetched_if_it_is_useful(
+    state: LocalState, folder: str, known: bool, asked: int
+) -> None:
+    """A folder that the service does not have, or that was listed a moment ago, is not asked.
+
+    Two of eight requests are reserved for programs.
+    """
+    service = Empty()
+    folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
+    with state.transaction():
+        inode = state.inodes.add(
+            zone.ino, "f", Kind.FOLDER, zone="z", remote_id=None if folder == "new" else "f"
+        )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        if folder in ("fresh", "old"):
+            await folders.ensure(inode)
+        if folder == "old":
+            folders.forget(inode.ino)
+        if folder == "removed":
+            with state.transaction():
+                state.inodes.unlink(inode, tombstone=True)
+        if folder.endswith("requests"):
+            service.underway = int(folder[0])
+        service.asked = 0
+        assert await folders.list_ahead(inode) == known
+        nursery.cancel_scope.cancel()
+    assert service.asked == asked
+
+
+async def test_listings_that_have_arrived_leave_room_for_others(state: LocalState) -> None:
+    """A prefetched listing that waits for its merge needs no connection any more."""
+    service = Empty()
+    service.places = 3
+    folders, zone = DirectoryCache(state, cast(Any, service)), zone_of(state)
+    with state.transaction():
+        first, second = (
+            state.inodes.add(zone.ino, name, Kind.FOLDER, zone="z", remote_id=name) for name in "ab"
+        )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(folders.run)
+        nursery.start_soon(folders.list_ahead, first)
+        await trio.testing.wait_all_tasks_blocked()
+        assert service.asked == 1
+        assert not first.listed, "the listing waits for others"
+        assert await folders.list_ahead(second)
+        nursery.cancel_scope.cancel()
+    assert service.asked == 2

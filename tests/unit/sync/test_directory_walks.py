@@ -100,10 +100,8 @@ def test_the_second_sibling_begins_a_walk(world: World) -> None:
     assert world.names == [f"f0000{number}" for number in (4, 5, 6, 7, 8)]
 
 
-def test_a_folder_listed_ahead_is_looked_into_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is checked when it is listed, and not again when the program visits it."""
+def test_a_prefetched_folder_is_checked_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is checked when it is listed, and not again when the program visits it."""
     looked: list[int] = []
     folders_in = world.tree.rows.folders_in
 
@@ -130,10 +128,10 @@ def test_two_siblings_long_after_each_other_are_no_walk(world: World) -> None:
 
 
 @pytest.mark.parametrize(("child", "walks"), [(0, True), (5, False)])
-def test_who_lists_a_folder_and_its_first_child_may_walk(
+def test_listing_a_folder_and_its_first_child_may_be_a_walk(
     world: World, child: int, walks: bool
 ) -> None:
-    """`find` begins this way; a program that enters any other child is not walking."""
+    """`find` begins this way; entering any other child does not begin a walk."""
     folders = world.make(world.zone, *names("f", 10))
     (inside,) = world.make(folders[child], "inside")
     world.walks.reading(world.zone.ino)
@@ -143,7 +141,7 @@ def test_who_lists_a_folder_and_its_first_child_may_walk(
     assert world.names == (["f00001", "f00002"] if walks else [])
 
 
-def test_twenty_who_wait_for_one_folder_are_no_walk(world: World) -> None:
+def test_repeated_visits_are_no_walk(world: World) -> None:
     """Repeated visits of the same folder do not begin a walk."""
     folders = world.make(world.zone, *names("f", 10))
     world.walks.reading(world.zone.ino)
@@ -171,7 +169,7 @@ def test_a_tree_is_listed_as_it_is_walked(world: World) -> None:
     assert {*world.asked_inos} <= {folder.ino for folder in order}
 
 
-def test_who_does_not_go_inside_gets_siblings_alone(world: World) -> None:
+def test_a_walk_over_siblings(world: World) -> None:
     """For `ls */` the subfolders are not prefetched."""
     tops = world.make(world.zone, *names("t", 40))
     for top in tops:
@@ -190,7 +188,7 @@ def test_no_more_than_the_window_is_ahead(world: World) -> None:
         assert len(world.asked) <= number + MOST
 
 
-def test_nobody_is_asked_while_there_is_no_place(world: World) -> None:
+def test_prefetching_waits_for_a_free_slot(world: World) -> None:
     """Prefetching continues as soon as a slot is free."""
     folders = world.make(world.zone, *names("f", 10))
     world.room = 0
@@ -202,7 +200,7 @@ def test_nobody_is_asked_while_there_is_no_place(world: World) -> None:
     assert world.names == ["f00002", "f00003"]
 
 
-def test_a_walker_that_stands_still_is_forgotten(world: World) -> None:
+def test_a_walk_that_stops_is_forgotten(world: World) -> None:
     """Listings that have completed since cause no further prefetching."""
     folders = world.make(world.zone, *names("f", 10))
     world.room = 0
@@ -225,7 +223,7 @@ def test_it_goes_on_further_up(world: World) -> None:
     assert "c" in world.names
 
 
-def test_looking_up_the_way_is_no_move(world: World) -> None:
+def test_accesses_to_parent_folders_are_no_walk(world: World) -> None:
     """Folders above are used repeatedly: their siblings are not prefetched."""
     first, *_ = world.make(world.zone, "a", "b", "c")
     inside = world.make(first, *names("f", 6))
@@ -245,7 +243,7 @@ def test_a_second_thread_is_served_as_well(world: World) -> None:
     assert {"f00010", "f00060"} <= set(world.names)
 
 
-def test_who_goes_by_the_names_is_followed(world: World) -> None:
+def test_a_walk_in_order_of_names(world: World) -> None:
     """If the service lists in another order, two folders are enough to recognise the order."""
     shuffled = [f"f{number * 7 % 30:02}" for number in range(30)]
     folders = {folder.name: folder for folder in world.make(world.zone, *shuffled)}
@@ -267,3 +265,77 @@ def test_the_root_and_a_zone_are_no_siblings(world: World) -> None:
     world.visit(world.tree.get(ROOT))
     world.visit(world.zone)
     assert world.names == []
+
+
+def test_a_program_that_leaves_out_folders_gets_fewer_ahead(world: World) -> None:
+    """The folders that it has passed are not expected any more, and those behind them still are."""
+    folders = world.make(world.zone, *names("f", 90))
+    for folder in folders[:6]:
+        world.visit(folder)
+    ahead = [number for number in range(90) if world.walks.expects(folders[number].ino)]
+    assert ahead == list(range(6, 38))
+    before = len(world.asked)
+    world.visit(folders[20])
+    assert [number for number in range(90) if world.walks.expects(folders[number].ino)] == list(
+        range(21, 38)
+    )
+    for folder in folders[21:38]:
+        world.visit(folder)
+    assert before < len(world.asked) < 90
+
+
+def test_a_program_that_leaves_a_tree_is_not_followed_into_it(world: World) -> None:
+    """After it has passed folders inside of another one, only its siblings are prefetched."""
+    tops = world.make(world.zone, *names("t", 30))
+    for top in tops:
+        world.make(top, *names("s", 3))
+    world.walks.reading(world.zone.ino)
+    world.visit(tops[0])
+    for sub in world.tree.inodes_in(tops[0].ino):
+        world.visit(sub)
+    assert any(name.startswith("s") for name in world.names)
+    for top in tops[1:6]:
+        world.visit(top)
+    before = len(world.names)
+    for top in tops[6:12]:
+        world.visit(top)
+    assert not [name for name in world.names[before:] if name.startswith("s")]
+
+
+def test_a_large_tree_is_walked_to_its_end(world: World) -> None:
+    """The memory of a walk is limited; each folder is still listed once."""
+    order: list[Inode] = []
+    for top in world.make(world.zone, *names("t", 400)):
+        order += [top, *world.make(top, "x")]
+    world.walks.reading(world.zone.ino)
+    late = 0
+    for folder in order:
+        late += folder.ino not in world.listed
+        world.visit(folder)
+    assert late <= 4
+    assert len(world.asked_inos) == len(set(world.asked_inos))
+
+
+def test_a_folder_that_the_program_has_left_is_not_prefetched(world: World) -> None:
+    """The rest of its subfolders is of no use any more."""
+    tops = world.make(world.zone, *names("t", 8))
+    subs = {top.name: world.make(top, *names(f"{top.name}s", 40)) for top in tops}
+    world.walks.reading(world.zone.ino)
+    for folder in (tops[0], *subs["t00000"][:3], tops[1]):
+        world.visit(folder)
+    before = len(world.names)
+    for folder in subs["t00001"][:12]:
+        world.visit(folder)
+    assert not [name for name in world.names[before:] if name.startswith("t00000s")]
+    assert "t00001s00012" in world.names
+
+
+def test_a_step_back_does_not_change_the_order(world: World) -> None:
+    """Only a step to the next name shows that the program goes by names."""
+    shuffled = [f"f{number * 7 % 30:02}" for number in range(30)]
+    folders = world.make(world.zone, *shuffled)
+    for number in (0, 1, 5):
+        world.visit(folders[number])
+    asked = world.names
+    assert {shuffled[6], shuffled[7]} <= set(asked)
+    assert "f06" not in asked

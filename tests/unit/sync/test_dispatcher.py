@@ -3,7 +3,7 @@
 import errno
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +14,9 @@ import trio.testing
 from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.errors import Changed, Forbidden, Unavailable
-from zonedrive.state.intents import IntentTable, add_parked, add_told, create_tables
+from zonedrive.state.intents import Intent, IntentTable, add_told, create_tables
 from zonedrive.state.pause import PauseSwitch
+from zonedrive.sync import dispatcher
 from zonedrive.sync.dispatcher import BIG, SMALL, Dispatcher
 from zonedrive.sync.executor import Executor
 from zonedrive.sync.planner import Chains, InodeView, InodeViews, Place, Step
@@ -74,7 +75,7 @@ class StepExecutor:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[IntentTable]:
-    database = Database.open(tmp_path / "journal.db", [create_tables, add_parked, add_told])
+    database = Database.open(tmp_path / "journal.db", [create_tables, add_told])
     yield IntentTable(database)
     database.close()
 
@@ -121,6 +122,57 @@ async def test_everything_is_sent_within_the_places(journal: IntentTable) -> Non
     assert carrier.most == 8  # short ones: twice as many
 
 
+@pytest.mark.parametrize(("hours", "sent"), [(-1, True), (1, False), (23, False), (25, True)])
+async def test_a_file_is_not_sent_before_its_time(
+    journal: IntentTable, hours: int, sent: bool
+) -> None:
+    """A due time more than a day ahead is ignored, because the clock was set back."""
+    carrier = StepExecutor(journal)
+    due = time.time_ns() + hours * 3600 * 10**9
+    with journal.transaction():
+        journal.content(3, 1, 1, base=None, held=False, due_ns=due)
+    async with running(carrier):
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()
+        assert carrier.carried == [3] * sent
+
+
+@pytest.mark.parametrize(
+    ("error", "size", "attempts", "longest"),
+    [
+        (Unavailable("busy"), 1, 0, 1.0), (Unavailable("busy"), 1, 1, 2.0),
+        (Unavailable("busy"), 1, 3, 8.0), (Unavailable("busy"), BIG + 1, 3, 8.0),
+        (Unavailable("busy"), 1, 4, 15.0), (Unavailable("busy"), 1, 20, 15.0),
+        (Changed("newer"), 1, 1, 0.5), (Changed("newer"), 1, 3, 2.0),
+        (Changed("newer"), 1, 20, 15.0), (Forbidden("no", status=403), 1, 0, 4.0),
+        (Forbidden("no", status=403), 1, 2, 16.0), (Forbidden("no", status=403), 1, 20, 300.0),
+        (Forbidden("no", status=403), BIG, 0, 4.0), (Forbidden("no", status=403), BIG + 1, 0, 60.0),
+        (Forbidden("no", status=403), BIG + 1, 1, 120.0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("waited", [False, True])
+async def test_the_pause_after_a_failure(
+    journal: IntentTable, error: Exception, size: int, attempts: int, longest: float, waited: bool
+) -> None:
+    """Each pause is twice as long as the one before; a caller shortens it to two seconds.
+
+    It is shortened by up to half at random.
+    """
+    carrier = StepExecutor(journal)
+    carrier.errors[2] = [error]
+    write(journal, 2, size=size)
+    for _ in range(attempts):
+        journal.postpone(journal.all()[0], 0, "failed", Cause.SERVICE)
+    began = time.time_ns()
+    async with running(carrier) as dispatcher:
+        with dispatcher.waited_for() if waited else nullcontext():
+            await dispatcher.wait_until(lambda: journal.all()[0].attempts > attempts)
+    if waited and isinstance(error, Unavailable):
+        longest = min(longest, 2.0)
+    due = journal.all()[0].due_ns
+    assert began + longest / 2 * 1e9 <= due <= time.time_ns() + longest * 1e9
+
+
 async def test_a_refusal_stops_only_its_file(journal: IntentTable) -> None:
     """A file that may not be written delays no other, and its reason is reported."""
     carrier = StepExecutor(journal)
@@ -130,10 +182,10 @@ async def test_a_refusal_stops_only_its_file(journal: IntentTable) -> None:
         await dispatcher.wait_until(lambda: len(journal) == 1 and journal.all()[0].failed)
         assert isinstance(dispatcher.failure(2), Forbidden)
     assert sorted(carrier.carried) == [1, 3]
-    assert journal.all()[0].error.startswith("no right to write here; the file stays here")
+    assert journal.all()[0].error.startswith("no right to write here; the file is kept")
 
 
-async def test_a_refused_file_is_sent_when_somebody_asks_again(journal: IntentTable) -> None:
+async def test_sync_retries_refused_files(journal: IntentTable) -> None:
     """`sync` tries refused files at once, because the cause may be gone."""
     carrier = StepExecutor(journal)
     carrier.errors[2] = [Forbidden("no")]
@@ -155,7 +207,7 @@ async def test_a_passing_failure_is_tried_again_by_itself(journal: IntentTable) 
     assert carrier.carried == [2]
 
 
-async def test_what_changed_meanwhile_is_decided_again_at_once(journal: IntentTable) -> None:
+async def test_a_step_whose_inode_changed_is_planned_again(journal: IntentTable) -> None:
     """A change meanwhile is no failure; only repeated changes cause a short wait."""
     carrier = StepExecutor(journal)
     carrier.errors[2] = [Changed("another version"), Changed("and another one")]
@@ -182,7 +234,7 @@ async def test_what_changed_meanwhile_is_decided_again_at_once(journal: IntentTa
         (Changed("other"), Cause.CHANGED, "INFO", "decided again: other"),
     ],
 )
-async def test_only_what_the_service_refused_is_called_a_refusal(
+async def test_only_answers_of_the_service_are_refusals(
     journal: IntentTable,
     caplog: pytest.LogCaptureFixture,
     error: Exception,
@@ -221,7 +273,7 @@ async def test_small_files_do_not_wait_behind_big_ones(journal: IntentTable) -> 
 
 
 async def test_files_of_middle_size_leave_places_to_small_ones(journal: IntentTable) -> None:
-    """However many of them are running, a small file starts at once."""
+    """A small file starts at once, however many files of medium size are running."""
     carrier = StepExecutor(journal)
     for ino in range(1, 9):
         carrier.gates[ino] = trio.Event()
@@ -284,7 +336,7 @@ async def test_programs_that_write_one_file_after_the_other_come_first(
             await dispatcher.wait_until(lambda: not len(journal))
 
 
-async def test_a_burst_without_an_end_keeps_nothing_waiting_for_ever(journal: IntentTable) -> None:
+async def test_overdue_changes_are_sent_during_a_burst(journal: IntentTable) -> None:
     """Long overdue changes are sent, two at a time, however busy programs are."""
     carrier = StepExecutor(journal)
     write(journal, *range(20))  # due long ago
@@ -327,7 +379,7 @@ async def test_after_an_overload_half_as_many_steps_run(journal: IntentTable) ->
 
 
 async def test_nothing_starts_before_the_time_that_the_service_names(journal: IntentTable) -> None:
-    """Neither the rejected step nor another one, also if a caller waits for it."""
+    """No step starts before that time, also if a caller waits for it."""
     carrier = StepExecutor(journal)
     carrier.errors[1] = [busy(3600)]
     write(journal, 1)
@@ -344,7 +396,7 @@ async def test_nothing_starts_before_the_time_that_the_service_names(journal: In
     assert carrier.carried == []
 
 
-async def test_a_success_does_not_hurry_what_was_rejected_for_overload(
+async def test_a_success_does_not_expedite_rejected_steps(
     journal: IntentTable,
 ) -> None:
     """The file's own pause stays; what failed without an answer is tried at once."""
@@ -430,8 +482,9 @@ async def test_a_pause_puts_running_uploads_back(journal: IntentTable) -> None:
         assert dispatcher.is_quiet()
 
 
-async def test_a_pause_sends_what_a_caller_asks_for(journal: IntentTable) -> None:
-    """Only these, for as long as the caller waits, and a new pause does not put them back."""
+async def test_a_pause_sends_requested_files(journal: IntentTable) -> None:
+    """Only the requested files are sent, as long as the caller waits, and a new pause does not
+    stop them."""
     carrier, switch, put_back = StepExecutor(journal), PauseSwitch(), set[int]()
     switch.begin()
     carrier.gates = {500: trio.Event()}
@@ -453,8 +506,8 @@ async def test_a_pause_sends_what_a_caller_asks_for(journal: IntentTable) -> Non
     assert carrier.carried == [400, 500]
 
 
-async def test_what_a_caller_asks_for_comes_first(journal: IntentTable) -> None:
-    """The next free place is for its file, although others have waited longer."""
+async def test_requested_files_come_first(journal: IntentTable) -> None:
+    """A requested file gets the next free slot, although others have waited longer."""
     carrier = StepExecutor(journal)
     carrier.gates = {ino: trio.Event() for ino in range(1, 10)}
     write(journal, *range(1, 10), size=SMALL + 1)
@@ -484,3 +537,78 @@ async def test_a_failed_file_is_tried_once_more_for_its_caller(journal: IntentTa
             assert dispatcher.is_stalled(only={1})
             assert not dispatcher.is_stalled()
     assert len(carrier.errors[1]) == 2
+
+
+async def test_each_caller_keeps_its_files_in_front(journal: IntentTable) -> None:
+    """A second caller that ends does not affect the first one, whose own end does."""
+    carrier = StepExecutor(journal)
+    carrier.gates[2] = trio.Event()
+    switch = PauseSwitch()
+    switch.begin()
+    write(journal, 2, 3, 4)
+    async with running(carrier, switch=switch) as dispatcher:
+        with dispatcher.preferred({2}):
+            with dispatcher.preferred({3}):
+                await dispatcher.wait_until(lambda: carrier.carried == [3])
+                await dispatcher.wait_until(lambda: dispatcher.running == {2})
+            assert dispatcher.is_quiet()
+            assert dispatcher.is_held_back(4)
+        assert not dispatcher.is_quiet()
+        carrier.gates[2].set()
+        await dispatcher.wait_until_idle(2)
+        write(journal, 2)
+        assert dispatcher.is_held_back(2)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(carrier.carried) == [2, 3]
+
+
+async def test_a_caller_gets_one_more_attempt_and_no_endless_ones(journal: IntentTable) -> None:
+    """After another refusal, the file waits as usual, whatever happens to other files."""
+    carrier = StepExecutor(journal)
+    carrier.errors[2] = [Forbidden("no", status=403) for _ in range(9)]
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await dispatcher.wait_until(lambda: journal.all()[0].attempts == 1)
+        with dispatcher.preferred({2}):
+            await dispatcher.wait_until(lambda: journal.all()[0].attempts == 2)
+            for ino in (3, 4, 5):
+                write(journal, ino)
+                await dispatcher.wait_until(lambda: len(journal) == 1)
+            await trio.testing.wait_all_tasks_blocked()
+        assert journal.all()[0].attempts == 2
+
+
+class FullTable(IntentTable):
+    """Intents on a full disk: no failure can be recorded while `wrong` is set."""
+
+    wrong: Exception | None = None
+
+    def postpone(self, intent: Intent, due_ns: int, error: str, cause: Cause) -> None:
+        if self.wrong is not None:
+            raise self.wrong
+        super().postpone(intent, due_ns, error, cause)
+
+
+@pytest.mark.parametrize("wrong", [OSError(errno.ENOSPC, "full"), RuntimeError("a bug")])
+async def test_a_failure_that_cannot_be_recorded(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: Exception,
+) -> None:
+    """The log tells it once, the status knows the failure, and the step is tried again later."""
+    monkeypatch.setattr(dispatcher, "FULL_RETRY_S", 0.01)
+    with closing(Database.open(tmp_path / "journal.db", [create_tables, add_told])) as database:
+        journal = FullTable(database)
+        carrier = StepExecutor(journal)
+        carrier.errors[2] = [Unavailable("busy"), Unavailable("busy"), Unavailable("busy")]
+        write(journal, 2)
+        journal.wrong = wrong
+        async with running(carrier) as outbox:
+            await outbox.wait_until(lambda: len(carrier.errors[2]) == 1)
+            assert isinstance(outbox.failure(2), Unavailable)
+            journal.wrong = None
+            await outbox.wait_until(lambda: journal.get(2) is None)
+            assert outbox.failure(2) is None
+    (record,) = [each for each in caplog.records if "could not be noted" in each.message]
+    assert bool(record.exc_info) == isinstance(wrong, RuntimeError)

@@ -70,13 +70,13 @@ def test_a_name_waits_for_a_file_that_may_have_arrived_under_it() -> None:
 
 
 @pytest.mark.parametrize("reading", [False, True])
-def test_what_was_deleted_as_itself_has_no_heir(reading: bool) -> None:
+def test_a_trashed_file_has_no_successor(reading: bool) -> None:
     """A trashed file exists in the trash, and the new file with its name has no history."""
     trashed = intent(2, gone=True, place=True, held=reading), old_file(2, A)
     steps = fold([trashed[0], intent(3, generation=9)], {2: trashed[1], 3: new_file(3, A)})
     assert [(step.action, step.ino) for step in steps] == [(Action.DELETE, 2), (Action.UPLOAD, 3)]
     assert steps[1].after == {2}
-    assert fold([trashed[0]], {2: trashed[1]}, {A})  # nor does it wait for one who writes there
+    assert fold([trashed[0]], {2: trashed[1]}, {A})  # nor for a program that writes there
     assert bool(fold([trashed[0]], {2: trashed[1]})) is not reading
 
 
@@ -91,12 +91,34 @@ def test_the_old_file_waits_while_its_successor_is_being_written() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("other", "view", "action"),
+    [
+        (
+            {"place": True}, InodeView(3, folder=True, new=True, place=A, origin=None),
+            Action.MAKE,
+        ),
+        ({"place": True, "generation": 9}, old_file(3, B, A), Action.MOVE),
+        ({}, new_file(3, A), None),
+    ],
+    ids=["new folder", "moved file", "file without content"],
+)  # fmt: skip
+def test_only_a_new_file_with_content_takes_over_an_entry(
+    other: dict[str, object], view: InodeView, action: Action | None
+) -> None:
+    """The removed file is deleted before anything else gets its name."""
+    steps = fold([intent(2, gone=True), intent(3, **other)], {2: old_file(2, A), 3: view})
+    found = {step.ino: (step.action, step.after) for step in steps}
+    assert found.pop(2) == (Action.DELETE, frozenset())
+    assert found == ({} if action is None else {3: (action, frozenset({2}))})
+
+
 def test_a_deleted_file_that_is_still_read_is_deleted_later() -> None:
     """A program that has a deleted file open can read it to the end."""
     assert folded((intent(2, gone=True, held=True), old_file(2, A))) == []
 
 
-def test_a_folder_is_made_before_what_is_in_it() -> None:
+def test_a_folder_is_created_before_its_content() -> None:
     """Content never waits for a folder that will not be created."""
     folder = InodeView(2, folder=True, new=True, place=A, origin=None)
     steps = fold(
@@ -263,7 +285,7 @@ def replace_place(each: Intent) -> Intent:
 
 @settings(max_examples=1500, deadline=None)
 @given(worlds())
-def test_whatever_changed_the_service_ends_up_with_it(
+def test_any_changes_reach_the_service(
     items: list[tuple[Intent, InodeView]],
 ) -> None:
     """Any mixture of edits, moves, deletions and new entries is sent without a refused step."""

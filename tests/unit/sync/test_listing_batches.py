@@ -95,10 +95,10 @@ async def test_small_listings_that_arrive_together_are_committed_together(place:
     assert place.commits == 2
 
 
-async def test_listings_that_nobody_waits_for_are_gathered(
+async def test_prefetched_listings_are_merged_in_batches(
     place: Place, mock_clock: MockClock
 ) -> None:
-    """They are gathered for a moment, or until a program waits for one of them."""
+    """Listings are gathered for a moment, or until a program waits for one of them."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(place.list_all, 5, urgent=False))
         await wait_all_tasks_blocked(0.02)
@@ -133,10 +133,10 @@ async def test_as_many_as_fill_a_transaction_are_not_gathered_any_longer(
     assert place.commits == 2
 
 
-async def test_who_gives_up_gathering_has_the_others_merged(
+async def test_a_cancelled_listing_does_not_stop_the_batch(
     place: Place, mock_clock: MockClock
 ) -> None:
-    """The other listings do not wait for ever."""
+    """The other listings of the batch are merged."""
     merge = partial(place.merging.merge, urgent=False)
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
@@ -170,10 +170,11 @@ async def test_a_large_listing_is_merged_alone(place: Place) -> None:
 
 
 @pytest.mark.parametrize("wrong", [OSError(errno.ENOSPC, "full"), KeyError("unforeseen")])
-async def test_one_that_cannot_be_merged_hinders_no_other(
+async def test_a_listing_that_cannot_be_merged(
     place: Place, monkeypatch: pytest.MonkeyPatch, wrong: Exception
 ) -> None:
-    """Nothing of it is left in memory or on the disk; its caller gets the error."""
+    """The listing leaves nothing in memory or on the disk; its caller gets the error, others are
+    merged."""
     bad = place.folders[3]
 
     class Failing(Merge):
@@ -195,7 +196,7 @@ async def test_one_that_cannot_be_merged_hinders_no_other(
     assert len(place.names(bad)) == 10
 
 
-async def test_who_gives_up_waiting_leaves_the_others(place: Place) -> None:
+async def test_a_cancelled_caller_does_not_affect_others(place: Place) -> None:
     """A mount may end at any moment."""
     with trio.CancelScope() as scope:
         scope.cancel()

@@ -64,7 +64,7 @@ async def missing(state: LocalState, inode: Inode, service: Slow) -> None:
 
 
 async def test_an_edited_file_follows_a_coworkers_rename(state: LocalState) -> None:
-    """It gets the name that the service reports."""
+    """The edited file gets the name that the service reports."""
     inode = edited(state)
     await missing(state, inode, Slow("b", lambda: None))
     assert inode.name == "b"

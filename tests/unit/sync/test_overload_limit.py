@@ -32,7 +32,8 @@ def test_without_a_rejection_nothing_is_limited() -> None:
 
 
 def test_concurrent_rejections_halve_the_limit_once() -> None:
-    """Steps of one burst began before its first rejection; their successes count as little."""
+    """Steps of one burst began before its first rejection; their successes do not raise the
+    limit."""
     limit, clock = made()
     began = limit.now()
     clock.now += 1
@@ -92,7 +93,7 @@ def test_a_late_answer_of_the_same_burst_can_prolong_the_pause() -> None:
 
 @given(st.floats(0, 1), st.none() | st.floats(0, 1e9), st.integers(1, 20), st.integers(1, 64))
 def test_pauses_are_bounded(chance: float, wish: float | None, times: int, running: int) -> None:
-    """No step waits longer than LONGEST_WISH, or shorter than the service asks for below that."""
+    """A pause is as long as the service requests, up to LONGEST_WISH."""
     limit, clock = made(chance=chance)
     for _ in range(times):
         limit.rejected(limit.now(), running, wish)

@@ -1,9 +1,10 @@
-"""Planning: of thousands of pending changes only some are folded, with the same steps."""
+"""Planning with thousands of pending changes: only some are folded, and the steps are the same."""
 
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ from zonedrive.sync.planner import (
 )
 
 Items = list[tuple[Intent, InodeView]]
+NOW_NS = 1_800_000_000_123_456_789
 
 
 class Views:
@@ -71,7 +73,7 @@ def in_short(steps: Collection[Step]) -> set[tuple[object, ...]]:
 @settings(max_examples=1000, deadline=None)
 @given(worlds(), st.integers(1, 4))
 def test_the_steps_are_those_of_all_intents(items: Items, batch: int) -> None:
-    """However few intents are folded, no step is done that the others would have forbidden."""
+    """Folding only some of the intents gives no step that the others would have prevented."""
     plan, journal, _ = planner_of(items)
     whole = in_short(fold(journal.all(), World(items).seen()))
     before, planner.BATCH = planner.BATCH, batch
@@ -85,7 +87,7 @@ def test_the_steps_are_those_of_all_intents(items: Items, batch: int) -> None:
         assert found == whole
 
 
-def test_thousands_that_wait_are_not_all_looked_at() -> None:
+def test_the_cost_of_a_round_is_limited() -> None:
     """The cost of a round depends on the steps that can start, not on the pending changes."""
     items = [(intent(ino, generation=1), new_file(ino, (1, f"{ino}"))) for ino in range(2, 5000)]
     plan, _, subjects = planner_of(items)
@@ -126,7 +128,24 @@ def test_large_files_do_not_hide_small_ones() -> None:
     assert len(found) == LARGE_ONES + 1
 
 
-def test_what_is_not_due_is_left_alone_until_it_is() -> None:
+def test_a_running_step_does_not_hide_the_next_ones() -> None:
+    """Files behind those that are being sent can start."""
+    items = [(intent(ino, generation=1), new_file(ino, (1, f"{ino}"))) for ino in range(2, 8)]
+    plan, _, _ = planner_of(items)
+    assert {step.ino for step in plan.due(1, {2, 4, 5})[0]} == {3, 6, 7}
+    assert plan.due(1, {2, 4, 5})[1] is False
+
+
+def test_a_full_batch_tells_that_there_is_more() -> None:
+    """The last file of a batch that is just full is not announced as more."""
+    for number in (BATCH - 1, BATCH, BATCH + 1):
+        inos = range(2, 2 + number)
+        items = [(intent(ino, generation=1), new_file(ino, (1, f"{ino}"))) for ino in inos]
+        steps, more = planner_of(items)[0].due(1, set())
+        assert (len(steps), more) == (min(number, BATCH), number > BATCH)
+
+
+def test_a_file_is_sent_when_it_is_due() -> None:
     """A file is sent when it is due, even if the clock was set back meanwhile."""
     items = [
         (intent(2, generation=1, due_ns=50), old_file(2, (1, "a"))),
@@ -140,6 +159,19 @@ def test_what_is_not_due_is_left_alone_until_it_is() -> None:
     assert [step.ino for step in plan.due(60, {2})[0]] == []
     assert journal.agenda.next_due() == 1000
     assert [step.ino for step in plan.due(999 - FAR_NS, set())[0]] == [2, 3]
+
+
+@pytest.mark.parametrize(("due", "sent"), [(FAR_NS + 4, []), (FAR_NS + 5, [3]), (2 * FAR_NS, [3])])
+def test_a_file_with_a_time_of_another_clock_is_sent(due: int, sent: list[int]) -> None:
+    """After the clock was set back, a file does not wait for more than a day."""
+    items = [
+        (intent(2, generation=1, due_ns=NOW_NS + 50), old_file(2, (1, "a"))),
+        (intent(3, generation=1, due_ns=NOW_NS + due), old_file(3, (1, "b"))),
+    ]
+    plan, _, _ = planner_of(items)
+    assert plan.due(NOW_NS + 10, set()) == ([], False)
+    assert [step.ino for step in plan.due(NOW_NS + 5, set())[0]] == sent
+    assert {step.ino for step in plan.due(NOW_NS + 50, set())[0]} == {*sent, 2}
 
 
 def test_a_new_file_at_the_place_of_a_removed_one_makes_the_plan_outdated() -> None:

@@ -13,13 +13,14 @@ CALLS = st.tuples(st.sampled_from(OPERATIONS), NUMBERS, NUMBERS)
 
 @settings(max_examples=250, deadline=None)
 @given(st.lists(CALLS, max_size=120))
-def test_every_save_is_one_version_in_any_noise(calls: list[tuple[str, int, int]]) -> None:
-    """Whatever else happens, and whichever replies are lost: one version, and equal sides.
+def test_every_save_is_one_version(calls: list[tuple[str, int, int]]) -> None:
+    """With any other operations and any lost replies, a save is one version, and both sides end up
+    equal.
 
     Files are created, written, renamed, exchanged and removed, the outbox sends at any time, and
-    answers are late or lost.  In between, each way to save is done once.  In the end the service
-    has exactly the local names and contents, and each saved file has one new version under the same
-    id.
+    answers are late or lost. In between, each way to save is done once. In the end the service
+    has exactly the local names and contents, and each saved file has one new version under the
+    same id.
     """
     play = Play()
     for call in calls:
@@ -27,7 +28,7 @@ def test_every_save_is_one_version_in_any_noise(calls: list[tuple[str, int, int]
     play.end()
 
 
-def test_a_folder_into_what_was_inside_of_it() -> None:
+def test_a_folder_moved_into_its_former_subfolder() -> None:
     """The move waits until the folder between the two has left the outer one."""
     desk = Desk()
     outer = desk.mkdir(ZONE, "outer")
@@ -50,7 +51,7 @@ def test_a_folder_into_what_was_inside_of_it() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(NUMBERS, max_size=60))
-def test_saves_woven_into_each_other(turns: list[int]) -> None:
+def test_simultaneous_saves(turns: list[int]) -> None:
     """Many programs save at the same time, and the outbox works after every single step."""
     play = Play()
     for turn in turns:

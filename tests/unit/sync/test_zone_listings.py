@@ -55,7 +55,7 @@ def state(tmp_path: Path) -> Iterator[LocalState]:
 
 
 @pytest.mark.parametrize("error", [Forbidden("no"), NotFound("gone")])
-async def test_a_zone_that_is_closed_is_not_knocked_at_each_time(
+async def test_a_closed_zone_is_requested_once(
     state: LocalState, autojump_clock: MockClock, error: Exception
 ) -> None:
     """A file manager lists the zones continually; a forbidden one is requested once."""
@@ -64,7 +64,7 @@ async def test_a_zone_that_is_closed_is_not_knocked_at_each_time(
     assert sorted(doors.asked) == ["a", "b"]
 
 
-async def test_a_zone_that_could_not_be_listed_now_is_at_the_next_look(
+async def test_a_failed_listing_of_zones_is_repeated(
     state: LocalState, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failure of the service the request must be repeated."""
@@ -74,13 +74,13 @@ async def test_a_zone_that_could_not_be_listed_now_is_at_the_next_look(
     assert doors.asked.count("a") == doors.asked.count("b") >= LOOKS - 1
 
 
-async def test_what_goes_wrong_ahead_of_programs_ends_no_mount(
+async def test_an_error_of_a_prefetch_does_not_end_the_mount(
     state: LocalState,
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """For example, a damaged row: a program that lists the zones gets its own error."""
+    """The error may be a damaged row: a program that lists the zones gets its own error."""
     doors = Doors(state, Forbidden("no"))
 
     def broken(parent: int) -> None:
@@ -89,3 +89,41 @@ async def test_what_goes_wrong_ahead_of_programs_ends_no_mount(
     monkeypatch.setattr(state.inodes, "inodes_in", broken)
     await doors.look()
     assert "could not be listed ahead" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("places", "underway", "link", "asked"),
+    [
+        (1, 0, "online", True), (2, 0, "online", True), (2, 1, "online", False),
+        (3, 0, "online", True), (3, 1, "online", False), (8, 5, "online", True),
+        (8, 6, "online", False), (8, 0, "offline", False), (2, 0, "offline", False),
+        (8, 0, "logon-required", False),
+    ],
+)  # fmt: skip
+async def test_zones_are_listed_when_the_service_has_time(
+    state: LocalState, autojump_clock: MockClock, places: int, underway: int, link: str, asked: bool
+) -> None:
+    """A service that allows few concurrent requests is asked when none is in progress."""
+    doors = Doors(state, Forbidden("no"))
+    doors.places, doors.underway = places, underway
+    doors.link.become(link)
+    await doors.look()
+    assert bool(doors.asked) == asked
+
+
+@pytest.mark.parametrize("places", [2, 8])
+async def test_a_failing_service_is_left_alone_for_a_while(
+    state: LocalState, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, places: int
+) -> None:
+    """After a failure, the next zone is asked for when some seconds have passed."""
+    monkeypatch.setattr("zonedrive.sync.directory_cache.time.monotonic", trio.current_time)
+    doors = Doors(state, Unavailable("busy"))
+    doors.places = places
+    async with trio.open_nursery() as nursery:
+        await nursery.start(doors.folders.run)
+        doors.folders.reading(ROOT)
+        await trio.sleep(TROUBLE_S - 0.5)
+        assert doors.asked == ["a"]
+        await trio.sleep(1)
+        assert doors.asked == ["a", "b"]
+        nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Who may use the window, and what its addresses are worth."""
+"""Access to the window, and its addresses."""
 
 import asyncio
 import re
@@ -63,7 +63,7 @@ def browser(keys: Keys) -> Browser:
 
 
 def test_a_start_address_opens_the_window_once(browser: Browser, keys: Keys) -> None:
-    """It sets the cookie and leads to the page; used again, it says that it was used."""
+    """A start address sets the cookie and leads to the page; a second use gives an error."""
     start = keys.start("/a/default/trash")
     first = browser.get(start)
     assert first.status_code == 200 and 'url=/a/default/trash"' in first.text
@@ -73,7 +73,7 @@ def test_a_start_address_opens_the_window_once(browser: Browser, keys: Keys) -> 
 
 
 def test_the_cookie_is_for_this_window_alone(browser: Browser, keys: Keys) -> None:
-    """Scripts cannot read it, other sites do not send it, and its name has the port."""
+    """Scripts cannot read the cookie, other sites do not send it, and its name has the port."""
     cookie = browser.get(keys.start("/")).headers["set-cookie"]
     assert cookie.startswith("zonedrive-4711=")
     assert {"HttpOnly", "SameSite=strict"} <= set(re.split("; ", cookie))
@@ -95,7 +95,7 @@ def test_without_the_secret_nothing_is_shown(browser: Browser, cookie: str) -> N
 
 
 def test_another_name_for_this_machine_is_refused(browser: Browser, keys: Keys) -> None:
-    """A name of another site that leads to this machine does not open a page."""
+    """Another site cannot open a page by a name that leads to this machine."""
     browser.get(keys.start("/"))
     for host in ("localhost:4711", "evil.example:4711", "127.0.0.1"):
         assert browser.get("/", headers={"Host": host}).status_code == 421

@@ -6,21 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from zonedrive import config
+from zonedrive import config, errors
 from zonedrive.cli import text_output
 from zonedrive.errors import ZonedriveError
-from zonedrive.ui import accounts, comparison, pages, session_start
+from zonedrive.ui import accounts, comparison, logons, pages, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.serve import Presence
 
 
 def test_every_setting_has_a_meaning() -> None:
-    """The page of the settings explains each of them, and none that does not exist."""
+    """The settings page explains each setting, and only existing ones."""
     assert set(pages.meanings()) == set(config.NAMES)
 
 
-def test_a_comparison_shows_what_differs() -> None:
-    """Changed, added and removed lines stand beside each other; equal runs are shortened."""
+def test_the_remedy_for_an_unknown_authority_needs_no_terminal() -> None:
+    """The page asks for a file instead of a command-line option; other remedies stay."""
+    unknown = errors.Untrusted("its issuer is unknown", remedy="log on with --ca-file PEM")
+    assert logons.error_line(unknown).startswith("its issuer is unknown. Ask your IT department")
+    other = errors.OtherHost("it is for x", remedy="check the address")
+    assert logons.error_line(other) == "it is for x; check the address"
+
+
+def test_a_comparison_shows_differences() -> None:
+    """Changed, added and removed lines are side by side; runs of equal lines are shortened."""
     same = [f"line {number}\n" for number in range(20)]
     left = "".join(["mine\n", *same, "removed\n"])
     right = "".join(["theirs\n", *same, "added\n", "added too\n"])
@@ -46,13 +54,13 @@ def test_a_pause_is_a_sentence_with_its_end() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"a\0b", b"x" * (comparison.LARGEST + 1)])
-def test_what_is_no_text_is_not_compared(tmp_path: Path, data: bytes) -> None:
-    """Bytes that are no UTF-8 text, and long files, are opened by other programs."""
+def test_files_that_are_not_text_are_not_compared(tmp_path: Path, data: bytes) -> None:
+    """Bytes that are not UTF-8 text, and long files, are opened by other programs."""
     (tmp_path / "file").write_bytes(data)
     assert comparison.text_of(tmp_path / "file") is None
 
 
-@pytest.mark.parametrize("path", ["..", "../other", "a/../../b", "/etc/passwd"])
+@pytest.mark.parametrize("path", ["..", "../other", "a/../../b", "/etc/passwd", "a\0b"])
 def test_a_page_does_not_leave_the_mount(path: str) -> None:
     """A path in an address is below the mount point."""
     view = AccountView("default", "", "", "", "", {"mountpoint": "/home/me/Zones"})
@@ -81,7 +89,8 @@ def test_the_file_for_the_autostart_folder_starts_the_mount(
 
 
 def test_the_window_ends_after_its_last_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An open page keeps it; a reload does not end it; a closed page does, after some seconds."""
+    """The window stays while a page is open, also during a reload, and ends some seconds after
+    the last one."""
     now = 1000.0
     monkeypatch.setattr("zonedrive.ui.serve.time.monotonic", lambda: now)
     presence = Presence()

@@ -60,7 +60,7 @@ def test_a_program_is_known_by_its_file(tmp_path: Path) -> None:
         assert not CallerPolicy(["tumbler", "umblerd", "cat"]).guarded(pid)
 
 
-def test_a_program_is_known_by_what_it_calls_itself(tmp_path: Path) -> None:
+def test_a_program_is_known_by_its_command_line(tmp_path: Path) -> None:
     """The first word of the command line counts, too."""
     with started(copy(tmp_path, "busy"), name="/usr/lib/tumblerd") as pid:
         assert CallerPolicy(["tumblerd"]).guarded(pid)
@@ -134,12 +134,12 @@ def test_a_thread_counts_as_its_process() -> None:
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**22 + 1])
-def test_who_is_not_there_is_nobody(pid: int) -> None:
+def test_a_process_that_has_ended_is_not_guarded(pid: int) -> None:
     """A process of another container, or one that has ended, is not guarded."""
     assert not CallerPolicy(["tumblerd"]).guarded(pid)
 
 
-def test_another_users_process_is_known_by_what_everybody_may_see(tmp_path: Path) -> None:
+def test_a_process_of_another_user(tmp_path: Path) -> None:
     """If the executable cannot be read, the command line and the kernel's name count."""
     folder = tmp_path / "77"
     folder.mkdir()
@@ -150,8 +150,8 @@ def test_another_users_process_is_known_by_what_everybody_may_see(tmp_path: Path
     assert not CallerPolicy(["totem-video"], proc=tmp_path).guarded(77)
 
 
-def test_an_empty_list_guards_nobody(tmp_path: Path) -> None:
-    """The kernel's data are not read."""
+def test_an_empty_list_guards_no_program(tmp_path: Path) -> None:
+    """The data of the kernel about the process are not read."""
     assert not CallerPolicy([], proc=tmp_path / "nowhere").guarded(os.getpid())
 
 

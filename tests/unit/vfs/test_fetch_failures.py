@@ -36,12 +36,10 @@ class Watch:
 
 
 @pytest.fixture
-def watch(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> Any:
-    """Yield a watch without failures."""
+def watch(disk: Disk, caplog: pytest.LogCaptureFixture) -> Watch:
+    """Return a watch without failures."""
     caplog.set_level(logging.INFO)
-    disk = Disk(tmp_path)
-    yield Watch(disk)
-    disk.close()
+    return Watch(disk)
 
 
 CUT = Interrupted("reading a file: the connection broke")
@@ -71,19 +69,19 @@ def test_each_failure_is_logged_once_in_a_while(
     assert len(lines()) == 1
 
 
-def test_people_are_told_while_it_is_recent(watch: Watch) -> None:
+def test_recent_failures_are_in_the_notice(watch: Watch) -> None:
     """The notice has the last failure with its reason, and the number of others."""
     assert watch.failures.notice() == ""
     watch.fail(0, CUT)
-    assert watch.failures.notice() == f"Zone/0.txt could not be fetched lately: {CUT}"
+    assert watch.failures.notice() == f"Zone/0.txt could not be fetched recently: {CUT}"
     watch.fail(1, BadAnswer("too short"))
-    told = "Zone/1.txt could not be fetched lately (and 1 more file as well): too short"
+    told = "Zone/1.txt could not be fetched recently (and 1 more file as well): too short"
     assert watch.failures.notice() == told
     watch.seconds += REMEMBERED_S
     assert watch.failures.notice() == ""
 
 
-def test_what_is_here_by_now_is_not_told(watch: Watch) -> None:
+def test_files_that_were_read_meanwhile_are_not_reported(watch: Watch) -> None:
     """A file that was read meanwhile, or deleted, is not reported."""
     core = watch.core
     for number in range(4):
@@ -95,7 +93,7 @@ def test_what_is_here_by_now_is_not_told(watch: Watch) -> None:
     assert [inode.ino for inode, _ in watch.failures.recent()] == [watch.inos[2]]
 
 
-def test_what_the_state_or_the_errno_says_is_not_told_again(
+def test_failures_with_a_known_reason_are_not_reported(
     watch: Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While the service is unreachable failures are not recorded; a refusal is only in the log."""

@@ -1,12 +1,12 @@
 """Names that change while an operation on them waits for the service."""
 
-from pathlib import Path
 from typing import cast
 
 import pytest
 
-from tests.unit.state.disk import SILENT, Disk, zone_of
+from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.dispatcher import Dispatcher
 from zonedrive.vfs.caller_policy import CallerPolicy
@@ -16,11 +16,9 @@ from zonedrive.vfs.namespace import Namespace
 
 @pytest.mark.parametrize("kind", [Kind.FOLDER, Kind.FILE])
 async def test_an_entry_that_was_renamed_meanwhile_is_not_removed(
-    tmp_path: Path, kind: Kind
+    state: LocalState, kind: Kind
 ) -> None:
     """A coworker's rename may arrive while a removal waits for the service."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     zone = zone_of(state)
     with state.transaction():
         entry = state.inodes.add(
@@ -48,4 +46,3 @@ async def test_an_entry_that_was_renamed_meanwhile_is_not_removed(
         await remove(zone.ino, b"plans")
     assert state.inodes.child(zone.ino, "kept") is entry
     assert state.intents.get(entry.ino) is None
-    disk.close()

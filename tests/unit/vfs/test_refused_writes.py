@@ -2,12 +2,11 @@
 
 import errno
 import os
-from pathlib import Path
 from typing import cast
 
 import pytest
 
-from tests.unit.state.disk import SILENT, Disk, zone_of
+from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import PlainFile
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind
@@ -80,11 +79,9 @@ async def save(files: Files, handle: int) -> int:
 
 @REFUSALS
 async def test_a_new_file_that_takes_no_byte_waits_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """The name stays, empty and with an intent, and close gives the errno of the write."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode, files = a_file(state), files_of(state)
     handle = files.create(inode, os.O_WRONLY).handle
     refusing(monkeypatch, number)
@@ -93,16 +90,13 @@ async def test_a_new_file_that_takes_no_byte_waits_empty(
     assert intent is not None and not intent.held
     assert (intent.generation, intent.size, inode.size) == (inode.generation, 0, 0)
     assert state.spool.stored() == [(inode.ino, inode.generation)]
-    disk.close()
 
 
 @REFUSALS
 async def test_an_edit_that_takes_no_byte_leaves_the_former_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """The edit is not sent, and no copy of it stays on the disk."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode, files = a_file(state, content=b"former"), files_of(state)
     handle = (await files.open(inode, os.O_WRONLY)).handle
     refusing(monkeypatch, number)
@@ -111,13 +105,10 @@ async def test_an_edit_that_takes_no_byte_leaves_the_former_content(
     assert state.intents.get(inode.ino) is None
     assert (inode.generation, inode.size) == (former, 6)
     assert state.spool.stored() == [(inode.ino, former)]
-    disk.close()
 
 
-async def test_a_write_past_the_largest_size_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_write_past_the_largest_size_leaves_nothing_behind(state: LocalState) -> None:
     """With EFBIG the file is unchanged, and no copy of it stays on the disk."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode, files = a_file(state, content=b"former"), files_of(state)
     handle = (await files.open(inode, os.O_WRONLY)).handle
     with pytest.raises(OSError, match="larger") as refused:
@@ -127,15 +118,12 @@ async def test_a_write_past_the_largest_size_leaves_nothing_behind(tmp_path: Pat
     await files.release(handle)
     assert state.intents.get(inode.ino) is None
     assert state.spool.stored() == [(inode.ino, inode.generation)]
-    disk.close()
 
 
 async def test_where_nothing_can_be_noted_the_name_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that would be gone after the next start must not look safe."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode, files = a_file(state), files_of(state)
     parent = inode.parent
     handle = files.create(inode, os.O_WRONLY).handle
@@ -148,16 +136,13 @@ async def test_where_nothing_can_be_noted_the_name_goes(
     assert await save(files, handle) == errno.EIO
     assert state.inodes.child(parent, "a") is None
     assert state.spool.stored() == []
-    disk.close()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), StoreError("damaged")])
-async def test_what_close_refused_is_no_version_also_where_it_could_be_noted_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+async def test_refused_bytes_never_become_a_version(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """After an error, a program does not expect its bytes on the service."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode, files = a_file(state, content=b"former"), files_of(state)
     former = inode.generation
     handle = (await files.open(inode, os.O_WRONLY)).handle
@@ -172,15 +157,12 @@ async def test_what_close_refused_is_no_version_also_where_it_could_be_noted_lat
             await files.flush(handle)
     await files.release(handle)
     assert (inode.generation, state.intents.get(inode.ino)) == (former, None)
-    disk.close()
 
 
-async def test_what_cannot_be_kept_as_the_mount_ends_costs_no_other_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_file_that_cannot_be_stored_at_the_unmount(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the files that are still being written at an unmount, each one that can be stored is."""
-    disk = Disk(tmp_path)
-    state = disk.start()
+    """Each other file that is still being written at an unmount is stored."""
     files, zone, commit = files_of(state), zone_of(state), WriteSessions.commit
     with state.transaction():
         inodes = [state.inodes.add(zone.ino, name, Kind.FILE, zone="z") for name in "abc"]
@@ -197,15 +179,12 @@ async def test_what_cannot_be_kept_as_the_mount_ends_costs_no_other_file(
     kept = [intent.size if (intent := state.intents.get(each.ino)) else None for each in inodes]
     assert kept == [None, 5, 5]
     assert all(not intent.held for intent in state.intents.pending())
-    disk.close()
 
 
-async def test_half_of_a_save_is_no_version_where_the_mount_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_half_of_a_save_at_the_unmount_is_no_version(
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program had no time to close after the error, so the former content stays."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode, files = a_file(state, content=b"former content"), files_of(state)
     former = inode.generation
     handle = (await files.open(inode, os.O_WRONLY | os.O_TRUNC)).handle
@@ -217,4 +196,3 @@ async def test_half_of_a_save_is_no_version_where_the_mount_ends(
     assert (inode.generation, inode.size) == (former, 14)
     assert state.intents.get(inode.ino) is None
     assert state.spool.stored() == [(inode.ino, former)]
-    disk.close()

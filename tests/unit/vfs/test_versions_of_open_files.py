@@ -3,14 +3,13 @@
 import errno
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import trio
 
-from tests.unit.state.disk import SILENT, Disk, zone_of
+from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.model import Revision
 from zonedrive.state.inode import Inode, Kind
@@ -89,18 +88,15 @@ class Office:
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[Office]:
+async def office(state: LocalState) -> AsyncIterator[Office]:
     """Yield a mount without a service."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     async with trio.open_nursery() as nursery:
         await nursery.start(state.cache.run)
         yield Office(state)
         nursery.cancel_scope.cancel()
-    disk.close()
 
 
-async def test_a_read_while_an_edit_is_prepared_costs_nothing(
+async def test_a_read_while_an_edit_is_prepared(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program reads between the first write of another one and its session.
@@ -200,7 +196,7 @@ async def test_a_newer_version_gets_a_kernel_inode_of_its_own(office: Office) ->
     assert state.attr(office.inode, 1.0).ino == number
 
 
-async def test_who_has_read_nothing_gets_the_newer_version(office: Office) -> None:
+async def test_a_handle_that_was_not_read_gets_the_newer_version(office: Office) -> None:
     """If no byte was returned yet, versions cannot be mixed, so a handle gets the newer one."""
     await office.save(b"first")
     reader, writer = await office.open(), await office.open(os.O_RDWR)
@@ -211,7 +207,7 @@ async def test_who_has_read_nothing_gets_the_newer_version(office: Office) -> No
     assert office.state.kernel.number(office.inode.ino) == office.inode.ino
 
 
-async def test_who_can_only_write_follows_the_file(office: Office) -> None:
+async def test_a_write_only_handle_follows_the_file(office: Office) -> None:
     """A shell's append goes after the newer version, and its kernel inode is notified."""
     files = office.files
     await office.save(b"first ")
@@ -230,7 +226,7 @@ async def test_who_can_only_write_follows_the_file(office: Office) -> None:
     assert office.inode.size == len(b"second line")
 
 
-async def test_what_was_written_here_is_read_on_after_a_newer_version(office: Office) -> None:
+async def test_a_reader_keeps_locally_written_bytes(office: Office) -> None:
     """A reader of locally written bytes keeps them when a newer version replaces them."""
     files = office.files
     await office.save(b"first")
@@ -248,7 +244,7 @@ async def test_what_was_written_here_is_read_on_after_a_newer_version(office: Of
     assert await files.read(await office.open(), 0, 100) == b"second"
 
 
-async def test_what_others_removed_is_not_opened_or_written_any_more(office: Office) -> None:
+async def test_a_file_that_others_deleted_cannot_be_opened(office: Office) -> None:
     """A name that others deleted cannot be opened or written, although a program has the file open.
 
     An appended line would be lost.  A file that a local program removed stays usable.

@@ -2,14 +2,13 @@
 
 import errno
 import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import trio
 
-from tests.unit.state.disk import SILENT, Disk, zone_of
+from tests.unit.state.disk import SILENT, zone_of
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.spool import Spool
 from zonedrive.errors import StoreError
@@ -40,12 +39,10 @@ def a_file(state: LocalState, content: bytes) -> Inode:
 @pytest.mark.parametrize(
     ("offset", "kept"), [(3, b"oldnew"), (0, b"old")], ids=["appended", "overwritten"]
 )
-async def test_what_is_appended_for_hours_survives_without_a_close(
-    tmp_path: Path, autojump_clock: trio.abc.Clock, offset: int, kept: bytes
+async def test_an_open_log_is_recorded_at_intervals(
+    state: LocalState, autojump_clock: trio.abc.Clock, offset: int, kept: bytes
 ) -> None:
     """An open log is made safe at intervals; an incomplete rewrite never is."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode = a_file(state, b"old")
     sessions = WriteSessions(state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, None))
     opened = state.new_open_file(inode)
@@ -62,19 +59,16 @@ async def test_what_is_appended_for_hours_survives_without_a_close(
     found.close()
     intent = state.intents.get(inode.ino)
     assert (intent is not None and intent.held) == (kept == b"oldnew")
-    disk.close()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), StoreError("damaged")])
-async def test_what_could_not_be_noted_once_is_tried_again(
-    tmp_path: Path,
+async def test_a_failed_record_is_tried_again(
+    state: LocalState,
     autojump_clock: trio.abc.Clock,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
 ) -> None:
     """After one failure of the disk, later records still make the file safe."""
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode = a_file(state, b"old")
     sessions = WriteSessions(state, SILENT, DirectoryCache(state, SILENT), cast(Dispatcher, None))
     opened = state.new_open_file(inode)
@@ -95,19 +89,16 @@ async def test_what_could_not_be_noted_once_is_tried_again(
         await trio.sleep(3600)
         nursery.cancel_scope.cancel()
     assert (inode.generation, inode.size) == (opened.session.generation, 6)
-    disk.close()
 
 
 async def test_a_record_is_never_more_durable_than_its_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    state: LocalState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a program has called fsync, later bytes are on the disk before their record.
 
     Otherwise a power cut could leave a record of missing bytes, as if an attacker had restored
     former ones.  A program that never calls fsync does not wait for the disk.
     """
-    disk = Disk(tmp_path)
-    state = disk.start()
     inode = a_file(state, b"old")
     files = Files(
         state,
@@ -142,4 +133,3 @@ async def test_a_record_is_never_more_durable_than_its_bytes(
     await files.flush(handle)
     assert len(steps) == 6
     await files.release(handle)
-    disk.close()

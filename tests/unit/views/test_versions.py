@@ -29,12 +29,12 @@ def version(number: str, *, by: str = "ann@acme.example", at_ns: int = MOMENT_NS
     ],
 )
 def test_names(file: str, told: Version, name: str) -> None:
-    """Number, time, author, and the file's own extension."""
+    """A name has number, time, author, and the file's own extension."""
     assert version_name(told, extension_of(file)) == name
 
 
 def test_a_name_is_never_too_long() -> None:
-    """Whatever the service reports as author."""
+    """The limit holds for any author that the service reports."""
     authors = ["é" * 300, "é" * 300 + "x"]
     for extension in (".odt", ""):
         names = {version_name(version(n, by=by), extension) for n in "12" for by in authors}
@@ -43,6 +43,6 @@ def test_a_name_is_never_too_long() -> None:
 
 
 def test_names_sort_in_version_order() -> None:
-    """Independent of the times."""
+    """The order of names does not depend on the times."""
     names = [version_name(version(str(n), at_ns=MOMENT_NS - n), ".txt") for n in range(1, 20_000)]
     assert names == sorted(names)

@@ -3,12 +3,11 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
-from tests.unit.state.disk import Disk, zone_of
+from tests.unit.state.disk import zone_of
 from zonedrive.state.inode import ROOT, Kind
 from zonedrive.state.local_state import LocalState
 from zonedrive.views.virtual import (
@@ -74,16 +73,8 @@ class LettersInZones:
         return None if folder == ROOT else Letters()
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[LocalState]:
-    """Return a state with one zone."""
-    disk = Disk(tmp_path)
-    yield disk.start()
-    disk.close()
-
-
 async def test_a_virtual_root_is_found_by_name(state: LocalState) -> None:
-    """Only in folders that have it, and only if no entry of the tree has the name."""
+    """A virtual root exists in folders that have it, unless an entry of the tree has the name."""
     zone, virtual = zone_of(state), VirtualLayer(state, [LettersInZones()])
     for parent, name in ((ROOT, b"letters"), (zone.ino, b"other")):
         with pytest.raises(FileNotFoundError):
@@ -102,7 +93,7 @@ async def test_a_virtual_root_is_found_by_name(state: LocalState) -> None:
 
 
 async def test_nodes_are_kept_until_the_kernel_forgets_them(state: LocalState) -> None:
-    """After lookups and after listings."""
+    """Nodes are kept after lookups and after listings."""
     zone, virtual = zone_of(state), VirtualLayer(state, [LettersInZones()])
     top = await virtual.lookup(zone.ino, b"letters")
     handle = await virtual.opendir(top.ino)
@@ -165,7 +156,7 @@ async def test_entries_are_read_only(state: LocalState) -> None:
 
 
 def test_inode_numbers() -> None:
-    """They are permanent, unique, and never those of entries of the tree."""
+    """Inode numbers are permanent, unique, and never those of entries of the tree."""
     found = [number("a", "bc"), number("ab", "c"), number("abc"), number("a", "bc", "")]
     assert len(set(found)) == len(found)
     assert number("a", "bc") == found[0]

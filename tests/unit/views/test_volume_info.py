@@ -1,4 +1,4 @@
-"""The file that tells file managers the name of a mount."""
+"""File that tells file managers the name and icon of a mount."""
 
 import configparser
 import errno
@@ -29,7 +29,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalStat
 
 
 async def test_the_file_is_read_and_never_changed(state: LocalState) -> None:
-    """It is only at the top of the mount, under a permanent number."""
+    """The file is only at the top of the mount, under a permanent number."""
     layer = VirtualLayer(state, [VolumeInfo(state, "Acme")])
     attr = await layer.lookup(ROOT, NAME)
     opened = await layer.open(attr.ino, os.O_RDONLY, 1)
@@ -67,7 +67,7 @@ def test_a_name_is_one_value(title: str, name: str | None) -> None:
 
 
 def test_the_installed_icon_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user's own comes before the machine's; relative folders do not count."""
+    """The user's icon takes precedence over the machine's; relative folders are ignored."""
     icons = [tmp_path / name / "icons/hicolor/scalable/apps/zonedrive.svg" for name in "ab"]
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "a"))
     monkeypatch.setenv("XDG_DATA_DIRS", f"elsewhere:{tmp_path}/b")
@@ -88,7 +88,7 @@ def test_the_installed_icon_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_mounts_have_different_titles(name: str, organization: str, title: str) -> None:
-    """Each account is told apart; without an organization, the host is named."""
+    """The titles distinguish accounts; without an organization, the title is the host."""
     account = Account(
         name=name, base_url="https://zones.example:8443", username="a", organization=organization
     )

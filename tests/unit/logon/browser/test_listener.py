@@ -35,7 +35,7 @@ class Visitor:
         self.http = httpx.AsyncClient(timeout=60, trust_env=False)
 
     async def ask(self, method: str, url: str, **more: Any) -> httpx.Response:
-        """Send one request on a connection of its own."""
+        """Send one request on a separate connection."""
         return await self.http.request(method, url, **more)
 
     async def page(self) -> str:
@@ -172,7 +172,7 @@ async def test_nothing_that_is_refused_ends_the_wait() -> None:
     await visited(script)
 
 
-async def test_no_http_is_no_answer() -> None:
+async def test_invalid_http_is_no_answer() -> None:
     """Invalid or endless HTTP is disconnected, while real requests are answered."""
 
     async def script(visitor: Visitor) -> None:
@@ -243,17 +243,20 @@ async def test_pages_hold_nothing_foreign_and_are_not_kept() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda there: "", "not the address"),
-        (lambda there: "what?", "not the address"),
-        (lambda there: "http://[", "no address"),
-        (lambda there: there.replace("127.0.0.1", "127.0.0.2") + "#token=1", "not the address"),
+        (lambda there: "", "not the final address"),
+        (lambda there: "what?", "not the final address"),
+        (lambda there: "http://[", "not an address"),
+        (
+            lambda there: there.replace("127.0.0.1", "127.0.0.2") + "#token=1",
+            "not the final address",
+        ),
         (lambda there: there + "x#token=1", "another sign-on"),
-        (lambda there: there, "not whole"),
+        (lambda there: there, "incomplete"),
         (lambda there: there + "#token", "no answer"),
         (lambda there: there.partition("?")[0] + "#token=1", "another sign-on"),
     ],
 )
-async def test_a_pasted_address_that_is_none(change: Callable[[str], str], words: str) -> None:
+async def test_a_wrong_pasted_address(change: Callable[[str], str], words: str) -> None:
     """The error has a reason, and the wait for the right address continues."""
     async with listening() as listener:
         assert words in listener.take_address(change(listener.redirect))
@@ -271,7 +274,7 @@ async def test_what_the_block_raises_comes_out_as_it_is() -> None:
             raise KeyboardInterrupt
 
 
-async def test_another_user_of_this_machine_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_of_another_user_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another user gets no answer whatever the request contains, and one warning is printed."""
     said_so: list[str] = []
 
@@ -329,9 +332,7 @@ def test_the_kernel_tells_whose_a_connection_is(
     assert request_check.owner(("127.0.0.2", 0xC350), ("127.0.0.1", 0x1F90)) == owner
 
 
-def test_all_users_that_a_namespace_does_not_have_are_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unmapped_users_of_a_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a user namespace one id stands for all unmapped users; elsewhere it is a real user's."""
     monkeypatch.setattr(request_check, "USERS", tmp_path / "uid_map")
     monkeypatch.setattr(request_check, "_owners", lambda *_: [65534])

@@ -106,7 +106,7 @@ async def run(
 
 
 @pytest.mark.parametrize("wish", [CORP, EID])
-async def test_a_wished_sign_on(desk: Desk, wish: Offer) -> None:
+async def test_a_requested_sign_on(desk: Desk, wish: Offer) -> None:
     """The service returns the address, the answer logs on, and no password is requested."""
     seat = BrowserPrompt(Offer(wish.kind, wish.name))
     prepared(desk, seat)
@@ -125,8 +125,8 @@ async def test_a_wished_sign_on(desk: Desk, wish: Offer) -> None:
 
 
 @pytest.mark.parametrize(("here", "fragment"), [(True, "false"), (False, "true")])
-async def test_the_form_that_is_asked_for(desk: Desk, here: bool, fragment: str) -> None:
-    """The form is that of the profile, unless another device could not bring it here."""
+async def test_the_form_of_the_answer(desk: Desk, here: bool, fragment: str) -> None:
+    """The form is that of the profile, unless the browser of another device cannot return it."""
     seat = BrowserPrompt(CORP, answer="")
     seat.here, seat.seconds = here, 0.01
     prepared(desk, seat)
@@ -210,16 +210,16 @@ async def test_a_code_may_follow(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"way": None}, errors.NotSupported, "does not say what a sign-on"),
+        ({"way": None}, errors.NotSupported, "does not define the answer"),
         ({"wish": Offer("idp", "x")}, errors.ConfigError, "provider 'x'; there is corp, other"),
         ({"wish": Offer("personal-id", "corp")}, errors.ConfigError, "there is eid"),
         ({"offers": ()}, errors.ConfigError, "user name and password"),
         ({"organization": ""}, errors.BadAnswer, "does not name its organization"),
         ({"answer": "error=CANCELLED"}, errors.CredentialsRefused, "without success (CANCELLED)"),
         ({"answer": "error=%1b%5b2J%0a" + "x" * 999}, errors.CredentialsRefused, "(?[2J?xxx"),
-        ({"answer": f"code={SECRET}&z=1"}, errors.BadAnswer, "no token (it holds code, z)"),
-        ({"answer": "token=&x=1"}, errors.BadAnswer, "holds no token"),
-        ({"answer": "%1b%5b=1"}, errors.BadAnswer, "(it holds nothing known)"),
+        ({"answer": f"code={SECRET}&z=1"}, errors.BadAnswer, "lacks token (it has code, z)"),
+        ({"answer": "token=&x=1"}, errors.BadAnswer, "lacks token"),
+        ({"answer": "%1b%5b=1"}, errors.BadAnswer, "(it has nothing known)"),
         ({"answer": "", "seconds": 0.01}, errors.CredentialsRefused, "within 0.01 seconds"),
         ({"username": "bob"}, errors.CredentialsRefused, "as alice@acme.example, not as bob"),
         ({"uri": "http://idp.example/"}, errors.BadAnswer, "no https:// address"),
@@ -278,7 +278,7 @@ async def test_each_failure_is_one_line(
         ("", "", "", None),
     ],
 )
-async def test_whoever_is_not_expected_is_confirmed(
+async def test_an_unexpected_user_is_confirmed(
     desk: Desk, username: str, known: str, found: str, asked: tuple[str, str] | None, pending: bool
 ) -> None:
     """An unexpected user must be confirmed, also if the service requests a code after the sign-on.
@@ -311,7 +311,7 @@ async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
     """Without a return address in the profile, the error names the remedy."""
     answer = {"logonOK": False, "idpURI": AT}
     desk.answer(f"POST {LOGON}", say(200, answer))
-    with pytest.raises(errors.NotSupported, match="finds its way back") as failed:
+    with pytest.raises(errors.NotSupported, match="how the browser returns") as failed:
         await run(desk, BrowserPrompt(), SignOn({"token": "{answer.token}"}), "alice")
     assert "--idp" in failed.value.remedy
     flow = Flow(desk.access(), "alice", Requirements(offers=(CORP, EID)), Credentials())
@@ -320,7 +320,7 @@ async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
     assert failed_alone.value.remedy == "use --idp corp or --personal-id eid"
 
 
-async def test_what_is_pasted_wrongly_is_asked_for_again(desk: Desk) -> None:
+async def test_a_wrong_pasted_address_is_asked_for_again(desk: Desk) -> None:
     """The question is repeated until the address is right."""
     seat = BrowserPrompt(CORP)
     prepared(desk, seat)
@@ -329,8 +329,8 @@ async def test_what_is_pasted_wrongly_is_asked_for_again(desk: Desk) -> None:
     assert len(seat.complaints) == 1
 
 
-async def test_an_answer_is_sent_to_no_one_else(desk: Desk) -> None:
-    """Only the logon request contains the answer."""
+async def test_the_answer_is_only_in_the_logon_request(desk: Desk) -> None:
+    """No other request contains the answer."""
     seat = BrowserPrompt(CORP)
     prepared(desk, seat)
     await run(desk, seat)

@@ -30,7 +30,7 @@ def test_an_answer_goes_where_the_profile_says() -> None:
     assert (way.fragment, way.error, way.redirect) == (False, "", "")
 
 
-def test_an_answer_without_what_is_needed() -> None:
+def test_an_answer_with_missing_fields() -> None:
     """Missing and empty fields are named, each once."""
     way = table('body = { token = "{answer.a}{answer.b}", username = "{answer.a}{answer.c}" }')
     with pytest.raises(MissingFields) as missing:
@@ -46,7 +46,7 @@ def test_forms() -> None:
     assert table(f'{body}error = "error"\nredirect = "back"').redirect == "back"
 
 
-def test_what_comes_with_zonedrive() -> None:
+def test_the_packaged_profiles() -> None:
     """`published` has no sign-on table, `sandbox` has one."""
     assert load_profile("published").sign_on is None
     way = load_profile("sandbox").sign_on
@@ -77,7 +77,7 @@ def test_what_comes_with_zonedrive() -> None:
         ('body = { token = "{answer.x}" }\npath = "/api/x"', 3, "unknown key 'path'"),
     ],
 )
-def test_mistakes_are_told_with_their_line(text: str, line: int, words: str) -> None:
+def test_mistakes_are_reported_with_their_line(text: str, line: int, words: str) -> None:
     """The error is one line with file, line and cause."""
     with pytest.raises(ProfileError) as wrong:
         table(text)

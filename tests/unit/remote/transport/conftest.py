@@ -116,7 +116,7 @@ class Records:
         return self._until(lambda: self._tls.read(size))
 
     def sendall(self, *parts: bytes) -> None:
-        """Send each part as a record of its own, all at once."""
+        """Send each part as a separate record, all at once."""
         for part in parts:
             self._tls.write(part)
         self._connection.sendall(self._going.read())

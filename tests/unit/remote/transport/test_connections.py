@@ -45,7 +45,7 @@ def transfer(
 
 
 def drip(connection: socket.socket, done: threading.Event) -> None:
-    """Send a byte every little while, for ever."""
+    """Send one byte at a time until the peer closes."""
     while not done.wait(0.02):
         connection.sendall(b"x")
 
@@ -84,7 +84,7 @@ def test_a_close_delimited_body_is_compared(peer: Callable[[Talk], Peer], ca_fil
         request(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc")
         assert isinstance(connection, ssl.SSLSocket)
-        connection.unwrap()  # else anybody on the way could have ended it
+        connection.unwrap()  # otherwise any host on the way could have ended it
 
     with transfer(peer(talk).url, ca_file).download("z", "f") as download:
         assert download.total is None
@@ -178,9 +178,7 @@ def take(connection: socket.socket) -> None:
         body += received(connection)
 
 
-def test_an_upload_that_breaks_lets_go_of_what_it_is_made_from(
-    peer: Callable[[Talk], Peer], ca_file: Path
-) -> None:
+def test_a_failed_upload_releases_its_body(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
     """An error that is kept holds no reference to the upload's body, which others may wait for."""
     ended = threading.Event()
 
@@ -224,7 +222,7 @@ def test_an_upload_cut_in_the_middle_is_not_in_doubt(
         service.upload("z", "p", "n", [b"x" * (1 << 20)] * 64, 64 << 20)
 
 
-def test_a_refusal_before_the_end_of_an_upload_is_heard(
+def test_a_refusal_before_the_end_of_an_upload_is_recognised(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
     """A refusal is recognised even if the service closes the connection after the first bytes."""
@@ -249,7 +247,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("body", WHOLE)
-def test_breaking_off_what_is_over_harms_nobody_else(
+def test_aborting_a_complete_download(
     peer: Callable[[Talk], Peer], ca_file: Path, body: bytes
 ) -> None:
     """The connection of a completed download may belong to another request already."""
@@ -277,7 +275,7 @@ def test_breaking_off_what_is_over_harms_nobody_else(
     service.hang_up()
 
 
-def test_closing_the_client_ends_what_runs(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
+def test_closing_the_client_ends_downloads(peer: Callable[[Talk], Peer], ca_file: Path) -> None:
     """Closing the client aborts a running download."""
     talk = Dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 600_000)
     service = transfer(peer(talk).url, ca_file)
@@ -344,7 +342,7 @@ async def test_a_host_that_speaks_plain_http(peer: Callable[..., Peer], ca_file:
 async def test_a_port_that_nobody_listens_at(ca_file: Path) -> None:
     """The message contains the system's error."""
     with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))  # so that nobody else can listen there
+        silent.bind(("127.0.0.1", 0))  # so that no other process can listen there
         port = silent.getsockname()[1]
         error = await failing(opened(f"https://localhost:{port}", ca_file))
     assert type(error) is errors.Unreachable
@@ -377,7 +375,7 @@ class Once:
         self.done.wait(60)
 
 
-async def test_dead_connections_are_let_go_of_together(
+async def test_dead_connections_are_dropped_together(
     peer: Callable[[Talk], Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a suspend only one request meets dead connections, and even that one succeeds."""
@@ -476,7 +474,7 @@ class Dying:
             self.heads.append(whole(connection))
 
 
-async def test_a_question_to_a_connection_that_dies_is_asked_on_another(
+async def test_a_request_on_a_dead_connection_is_repeated(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
     """A request without effect is repeated on another connection at once."""
@@ -511,7 +509,7 @@ async def test_a_change_is_never_sent_twice(
         await service.aclose()
 
 
-async def test_a_small_file_is_asked_for_with_one_word_about_its_form(
+async def test_the_accept_header_of_a_small_file(
     peer: Callable[[Talk], Peer], ca_file: Path
 ) -> None:
     """The request accepts any type, unlike others that accept JSON, and has one Host header."""

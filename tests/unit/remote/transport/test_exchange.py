@@ -48,7 +48,7 @@ def test_headers_are_understood_in_either_encoding(value: str, encoding: str) ->
     [b"HTTP/1.1 200 OK\r\n", *[b"X: " + b"y" * 1000 + b"\r\n"] * (HEAD_BYTES // 1000)],
     [b"HTTP/1.1 102 Processing\r\n", b"\r\n"] * (HEAD_BYTES // 20),
 ])  # fmt: skip
-def test_what_is_no_head_ends_the_request(lines: list[bytes]) -> None:
+def test_an_invalid_head_ends_the_request(lines: list[bytes]) -> None:
     """An invalid head raises an error of httpx."""
     exchange = given(*lines)
     assert not exchange.has_head

@@ -36,7 +36,7 @@ from zonedrive.remote.transport.transports import BlockingTransport
 MIB = 1 << 20
 ENOUGH = 32 * MIB  # that a peer can send of what is not read, into buffers of the system
 SHORT = 0.5  # seconds
-LONG = 60.0  # seconds; the attack goes on for longer
+LONG = 60.0  # seconds; the attack takes longer
 
 Start = Callable[..., Peer]
 
@@ -181,7 +181,8 @@ async def test_a_ready_made_answer_is_not_the_next_listing(
 async def test_a_ready_made_answer_is_no_answer_to_simultaneous_requests(
     peer: Start, ca_file: Path, context: ssl.SSLContext, apart: bool
 ) -> None:
-    """This also holds before HTTP/2 is ruled out, when libcurl reuses connections."""
+    """Simultaneous requests get no extra answer, also before HTTP/2 is ruled out, when libcurl
+    reuses connections."""
     talk = WithMore(
         lambda name: ok([{"id": name, "name": name, "rootId": "r"}]), context, apart=apart
     )
@@ -230,10 +231,10 @@ def test_a_ready_made_answer_is_not_the_next_content(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_bytes_that_arrive_while_they_are_counted_do_not_count_as_read(
+def test_bytes_that_arrive_during_a_check(
     monkeypatch: pytest.MonkeyPatch, ca_file: Path, when: str
 ) -> None:
-    """Otherwise an extra answer could be taken for the next one, which arrives at that moment."""
+    """An extra answer that arrives during the check is not taken for the next one."""
     count = fcntl.ioctl
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -277,9 +278,7 @@ EARLY = {
 
 
 @pytest.mark.parametrize("how", EARLY)
-def test_an_upload_that_is_answered_before_its_end_is_none(
-    peer: Start, ca_file: Path, how: str
-) -> None:
+def test_an_upload_that_is_answered_too_early(peer: Start, ca_file: Path, how: str) -> None:
     """The file is not stored; the error comes at once, and the upload may be repeated."""
     talk = Early(EARLY[how])
     service = transfer(peer(talk), ca_file, seconds=LONG)
@@ -322,7 +321,7 @@ def test_a_word_of_progress_is_no_answer(peer: Start, ca_file: Path) -> None:
 # ---- time ----
 
 
-class DaemonTimeout:
+class SlowPeer:
     """Peer that reads a request, sends `head`, then `drip` at intervals."""
 
     def __init__(self, head: bytes, drip: bytes = b"x") -> None:
@@ -353,10 +352,10 @@ SLOW_BODY = {
 @pytest.fixture
 def slow(peer: Start) -> Iterator[Callable[[tuple[bytes, bytes]], Peer]]:
     """Return a function that starts a slow peer."""
-    talks: list[DaemonTimeout] = []
+    talks: list[SlowPeer] = []
 
     def start(how: tuple[bytes, bytes]) -> Peer:
-        talks.append(DaemonTimeout(*how))
+        talks.append(SlowPeer(*how))
         return peer(talks[-1])
 
     yield start
@@ -439,7 +438,8 @@ def test_a_handshake_takes_only_so_long(peer: Callable[..., Peer], ca_file: Path
 
 
 class Flood:
-    """Peer that reads a request, sends `head`, then `piece` for ever; counts the sent bytes."""
+    """Peer that reads a request, sends `head`, then `piece` without an end; counts the sent
+    bytes."""
 
     def __init__(self, head: bytes, piece: bytes) -> None:
         self.head, self.piece = head, piece
@@ -515,8 +515,11 @@ async def test_the_answer_to_a_small_upload_is_bounded(
 
 
 @pytest.mark.parametrize("how", FLOODS)
-async def test_the_answer_to_a_question_is_bounded(peer: Start, ca_file: Path, how: str) -> None:
-    """As for uploads; the first request may be repeated on another connection."""
+async def test_the_answer_to_a_reading_request_is_bounded(
+    peer: Start, ca_file: Path, how: str
+) -> None:
+    """The answer has a limit, as for uploads; the first request may be repeated on another
+    connection."""
     talk = Flood(*FLOODS[how])
     service = opened(peer(talk), ca_file)
     try:
@@ -551,7 +554,7 @@ class Renewing(httpx.Auth):
 
 
 @pytest.mark.parametrize("encoding", [b"", b"Content-Encoding: gzip, gzip\r\n"])
-def test_a_refused_bearer_costs_no_memory(peer: Start, ca_file: Path, encoding: bytes) -> None:
+def test_a_refused_bearer_takes_no_memory(peer: Start, ca_file: Path, encoding: bytes) -> None:
     """The 401 answer that causes a repetition has the same size limit as any other."""
     sent: list[int] = []
     bomb = gzip.compress(gzip.compress(bytes(64 * MIB)))
@@ -624,7 +627,7 @@ DATES = [
 
 
 @pytest.mark.parametrize("date", DATES)
-def test_a_date_that_none_is_tells_no_time(peer: Start, ca_file: Path, date: str) -> None:
+def test_an_invalid_date_is_ignored(peer: Start, ca_file: Path, date: str) -> None:
     """The probe reports its other results."""
 
     def talk(connection: socket.socket) -> None:

@@ -100,7 +100,7 @@ async def test_a_connection_through_a_proxy_is_kept(
     assert proxy.made == 3  # the first shows that the service has no HTTP/2
 
 
-async def test_a_ready_made_answer_is_none_behind_a_proxy(
+async def test_extra_answers_behind_a_proxy_are_ignored(
     peer: Callable[..., Peer], ca_file: Path, context: ssl.SSLContext, proxy: Proxy
 ) -> None:
     """An extra answer is not used for uploads on the loop or in threads."""

@@ -1,4 +1,4 @@
-"""A certificate that is not trusted: the error has the reason and the remedy in one line.
+"""Certificates that are not trusted: the error has the reason and the remedy in one line.
 
 Every certificate comes from a real TLS server, and every request is that of a command.
 """
@@ -117,7 +117,7 @@ def test_a_certificate_that_is_not_valid_yet(
 def test_a_certificate_for_another_host(
     serve: Serve, authority: trustme.CA, ca_file: Path, hosts: list[str]
 ) -> None:
-    """Both hosts are named."""
+    """The error names both hosts."""
     wrong = refused(serve(authority.issue_cert(*hosts)), ca_file)
     assert isinstance(wrong, errors.OtherHost)
     assert wrong.message == f"the certificate is for {', '.join(hosts)}, not for localhost"
@@ -179,7 +179,7 @@ def test_an_unusable_ssl_cert_file(
 
 
 def test_a_self_signed_certificate(serve: Serve, ca_file: Path, tmp_path: Path) -> None:
-    """It is named as such."""
+    """The error names the certificate as self-signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -229,7 +229,7 @@ def test_only_old_versions_of_tls(serve: Serve, authority: trustme.CA, ca_file: 
 def test_a_port_without_tls(
     peer: Callable[..., Peer], ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An address with the port of something else is named as such."""
+    """A port of another service, which speaks no TLS, is reported as such."""
     for name in ("https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     other = peer(lambda connection: connection.sendall(b"220 mail.example ESMTP\r\n"), plain=True)

@@ -44,7 +44,7 @@ class Frugal:
 
 
 class Uplink:
-    """Upload on a connection of its own, whose write timeout has passed at each check."""
+    """Upload on a separate connection, whose write timeout has passed at each check."""
 
     def __init__(self, url: str, ca_file: Path) -> None:
         seconds = {"connect": PATIENCE, "write": WRITE_SECONDS, "read": PATIENCE}
@@ -56,7 +56,7 @@ class Uplink:
         self.connection.begin(self.exchange)
 
     def look(self) -> float:
-        """Return how long to wait, WRITE_SECONDS after the last progress that libcurl told of."""
+        """Return how long to wait, WRITE_SECONDS after the last progress that libcurl reported."""
         self.exchange.moved = time.monotonic() - WRITE_SECONDS
         return self.connection.seconds_left()
 

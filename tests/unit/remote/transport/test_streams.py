@@ -125,7 +125,7 @@ async def test_an_encoded_answer_is_refused_and_cancelled(server: Front) -> None
     await client.transport.aclose()
 
 
-async def test_who_is_cancelled_disturbs_nobody(server: Front) -> None:
+async def test_a_cancelled_request_does_not_disturb_others(server: Front) -> None:
     """One of the waiting tasks drives the connection; if it is cancelled, another one takes
     over."""
     client = Client(server)
@@ -157,7 +157,7 @@ async def test_who_is_cancelled_disturbs_nobody(server: Front) -> None:
 
 
 async def test_a_server_that_dies_ends_every_answer_in_an_error(server: Front) -> None:
-    """No request waits for ever, and the next one uses the new server."""
+    """All requests get an error, and the next one uses the new server."""
     client = Client(server)
     await client.get("/small")
     failed = []
@@ -205,7 +205,7 @@ async def test_an_answer_that_stalls(server: Front) -> None:
     await client.transport.aclose()
 
 
-async def test_the_end_of_the_transport_ends_what_is_under_way(server: Front) -> None:
+async def test_the_end_of_the_transport_ends_all_requests(server: Front) -> None:
     """Closing the transport ends all waiting requests with an error."""
     client = Client(server)
     await client.get("/small")
@@ -245,7 +245,7 @@ async def test_connections_are_dropped(own: Front) -> None:
     assert len({each.connection for each in logged(own, 3)}) == 3
 
 
-async def test_a_certificate_that_nobody_vouches_for(server: Front, tmp_path: Path) -> None:
+async def test_an_untrusted_certificate(server: Front, tmp_path: Path) -> None:
     """The error says that the certificate is not trusted."""
     with front(locations=LOCATIONS.format(folder=tmp_path)) as other:
         transport = LoopTransport(trust(other.ca_file))

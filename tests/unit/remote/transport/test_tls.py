@@ -1,4 +1,4 @@
-"""The trusted certificate authorities."""
+"""Trusted certificate authorities."""
 
 import ssl
 from pathlib import Path
@@ -36,8 +36,8 @@ def test_a_system_without_authorities_has_certifis(
     assert Path(found.file).read_text().count("BEGIN CERTIFICATE") > 50
 
 
-def test_a_file_replaces_them(tmp_path: Path) -> None:
-    """Only the given authority is trusted."""
+def test_a_file_replaces_the_systems_authorities(tmp_path: Path) -> None:
+    """Only the authority in the file is trusted."""
     file = tmp_path / "ca.pem"
     trustme.CA().cert_pem.write_to_path(str(file))
     assert tls.trust(file) == tls.Trust(str(file), is_given=True)

@@ -65,7 +65,7 @@ def test_a_whole_entry() -> None:
         "deleted",
     ],
 )
-def test_an_odd_member_costs_nothing_else(member: str, value: str) -> None:
+def test_a_malformed_member_does_not_affect_others(member: str, value: str) -> None:
     """A null, missing or mistyped member gets a harmless value, and the entry is kept."""
     body = f'[{{"id":"a","name":"n","{member}":{value}}},{{"id":"b","name":"m"}}]'.encode()
     found = listed(body)
@@ -111,7 +111,7 @@ def test_an_entry_without_a_name_is_there(item: str, caplog: pytest.LogCaptureFi
     "body",
     [b"", b"{}", b"null", b'"text"', b'[{"id":"a"', b"<html>", b"\xff", b"[" * 100_000, b"[1,]"],
 )
-def test_a_listing_that_is_none_is_an_error(body: bytes) -> None:
+def test_a_malformed_listing_is_an_error(body: bytes) -> None:
     """A truncated or foreign answer is an error instead of an empty folder."""
     with pytest.raises(BadAnswer):
         listed(body)

@@ -1,4 +1,4 @@
-"""The body of an upload."""
+"""Body of an upload."""
 
 from email import message_from_bytes
 from email.policy import HTTP
@@ -57,7 +57,7 @@ def test_a_body_of_another_size_is_not_sent_to_its_end(size: int) -> None:
     assert not form.complete
 
 
-def test_it_stops_when_it_shall() -> None:
+def test_a_cancelled_body_stops() -> None:
     """A cancelled upload ends before its last byte."""
     stop = False
     form = MultipartBody("n", [b"a", b"b"], 2, cancelled=lambda: stop)

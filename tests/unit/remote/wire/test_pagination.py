@@ -104,7 +104,7 @@ async def test_an_entry_pulled_to_an_earlier_page_is_not_missed(when: int) -> No
     assert len(found) == len(set(found))
 
 
-async def test_a_folder_that_never_rests_is_given_up_on() -> None:
+async def test_a_listing_of_a_changing_folder_ends() -> None:
     """A listing ends even if entries are deleted faster than it is read."""
     shelf = Shelf(5000)
     shelf.before = lambda number: shelf.ids.pop(0)  # type: ignore[assignment]

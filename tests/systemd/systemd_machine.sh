@@ -1,6 +1,6 @@
 #!/bin/sh
 # A machine of its own for one unprivileged user, made of this one:
-# house.sh ROOT CHECKOUT PREFIX-OF-PYTHON NAME-OF-CGROUP COMMAND
+# systemd_machine.sh ROOT CHECKOUT PREFIX-OF-PYTHON NAME-OF-CGROUP COMMAND
 #
 # Runs as the first process of new name spaces for mounts and processes, which end with it; nothing
 # outside is changed but a cgroup, which its maker removes.  zonedrive is where the package puts it:
@@ -22,7 +22,7 @@ share() {
 
 # Within a chroot this cannot be asked for; whoever made that has seen to it.
 mount --make-rprivate / 2>/dev/null || true
-mount -t tmpfs -o mode=755 house "$root"
+mount -t tmpfs -o mode=755 machine "$root"
 cd "$root"
 for name in bin lib lib32 lib64 libx32; do
     if [ -L "/$name" ]; then cp -P "/$name" .; elif [ -d "/$name" ]; then share "/$name"; fi

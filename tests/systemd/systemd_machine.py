@@ -1,4 +1,4 @@
-"""Machine in which a real `systemd --user` serves an unprivileged user; see `house.sh`.
+"""Machine in which a real `systemd --user` serves an unprivileged user; see `systemd_machine.sh`.
 
 Knows no test.  It needs root, cgroup2, and the programs of util-linux and systemd; if one is
 missing, the test that uses the machine fails and names it.
@@ -22,7 +22,7 @@ from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = Path(__file__).with_name("house.sh")
+SCRIPT = Path(__file__).with_name("systemd_machine.sh")
 MANAGER = Path("/lib/systemd/systemd")
 UID = 4711
 HOME = "/home/person"
@@ -51,8 +51,8 @@ UNSHARE = ["unshare", "--mount", "--propagation", "unchanged"]
 Ended = subprocess.CompletedProcess[str]
 
 
-class House:
-    """Machine, seen from outside."""
+class SystemdMachine:
+    """Machine with a service manager, controlled from outside."""
 
     def __init__(self, pid: int, log: Path) -> None:
         """Use the machine whose first process is `pid`; `log` has its manager's output."""
@@ -68,7 +68,7 @@ class House:
         )  # fmt: skip
 
     def terminal_of_root(self, *command: str, **variables: str) -> Terminal:
-        """Start a command as root at a terminal of its own."""
+        """Start a command as root in a terminal."""
         place = SimpleNamespace(environment=ROOT_ENVIRONMENT | variables, folder=Path("/"))
         return Terminal(place, program=[*self._enter, *command])
 
@@ -140,10 +140,10 @@ def _refuse_without() -> None:
 
 
 @contextmanager
-def house() -> Iterator[House]:
+def running_machine() -> Iterator[SystemdMachine]:
     """Yield a running machine, and remove it afterwards."""
     _refuse_without()
-    folder = Path(tempfile.mkdtemp(prefix="zdhouse"))
+    folder = Path(tempfile.mkdtemp(prefix="zdmachine"))
     (folder / "root").mkdir()
     log = folder / "log"
     name_spaces = [*UNSHARE, "--pid", "--fork", "--kill-child"]
@@ -156,7 +156,7 @@ def house() -> Iterator[House]:
             stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )  # fmt: skip
     try:
-        made = House(_first_process(process, log), log)
+        made = SystemdMachine(_first_process(process, log), log)
         made.wait_running()
         yield made
     finally:

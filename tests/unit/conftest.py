@@ -1,0 +1,25 @@
+"""Fixtures: the databases of an account, and its state."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.state.disk import Disk
+from zonedrive.state.local_state import LocalState
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """Yield databases in new folders; all opened files are closed at the end."""
+    (tmp_path / "outgoing").mkdir()
+    (tmp_path / "cache").mkdir()
+    found = Disk(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def state(disk: Disk) -> LocalState:
+    """Return the state of an account."""
+    return disk.start()

@@ -1,0 +1,606 @@
+"""New folders, moves and removals on the service: answers, refusals and changes in between."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from tests.unit.sync.account import Account
+from zonedrive.errors import AlreadyExists, Changed, ZonedriveError
+from zonedrive.state import local_operations
+from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.pending_requests import PendingRequest
+from zonedrive.state.status import Status
+
+ENTRY = r"GET /api/zones/\w+/files/\w+$"
+LISTING = r"GET .*/folder/"
+MAKE = r"POST .*/folders$"
+MOVE = r"PUT "
+DELETE = r"DELETE "
+
+
+async def make(account: Account, path: str) -> None:
+    inode = account.at(path)
+    await account.names.make(account.intent(inode), inode)
+
+
+async def move(account: Account, inode: Inode) -> None:
+    await account.names.move(account.intent(inode), inode)
+
+
+async def aside(account: Account, inode: Inode) -> None:
+    await account.names.step_aside(account.intent(inode), inode)
+
+
+async def delete(account: Account, inode: Inode) -> None:
+    await account.names.delete(account.intent(inode), inode)
+
+
+def tree(account: Account) -> set[str]:
+    """Return the paths on the service."""
+    return set(account.bob.tree())
+
+
+def refusals(account: Account) -> list[str]:
+    """Return the messages of changes that were taken back."""
+    return [each.said for each in account.state.refusals.unacknowledged()]
+
+
+def deny(account: Account, method: str, **more: object) -> None:
+    account.world.fault(status=403, method=method, path="^/api/sandbox/", **more)
+
+
+# ---- new folders ----
+
+
+async def test_a_new_folder(tmp_path: Path) -> None:
+    """The folder is known to be empty; files in it are sent without another listing."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.make("f")
+        inode, asked = account.at("f"), list[PendingRequest]()
+        account.meanwhile(MAKE, lambda: asked.extend(account.state.requests.all()))
+        await make(account, "f")
+        assert asked == [
+            PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, account.bob.root_id, "f", None)
+        ]
+        assert inode.remote_id == account.bob.entry_id("f")
+        assert (inode.remote_parent, inode.remote_name) == (account.bob.root_id, "f")
+        assert account.left() == {}
+        assert account.state.requests.all() == []
+        account.world.requests.clear()
+        await account.folders.ensure(inode)
+        assert account.world.requests == []
+
+
+async def test_a_folder_in_one_that_is_not_there_yet(tmp_path: Path) -> None:
+    """The outer folder is made first."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.make("f")
+        account.make("f/g")
+        with pytest.raises(Changed):
+            await make(account, "f/g")
+        assert tree(account) == set()
+
+
+@pytest.mark.parametrize("there", ["folder", "file"])
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_folder_whose_name_is_taken(tmp_path: Path, there: str, changed: bool) -> None:
+    """A coworker's folder is the same folder; a coworker's file stays, and the folder is a copy."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.make("f")
+        inode = account.at("f")
+        if there == "folder":
+            account.bob.make_folder("f")
+            account.bob.write("f/theirs", b"")
+        else:
+            account.bob.write("f", b"by bob")
+        if changed:
+            account.meanwhile(LISTING, lambda: account.rename("f", "g"))
+        await make(account, "f")
+        assert account.state.requests.all() == []
+        if changed:
+            assert account.left() == {"Zone/g": "MOVED"}
+            assert inode.is_new
+        elif there == "folder":
+            assert inode.remote_id == account.bob.entry_id("f")
+            assert account.left() == {}
+            await account.folders.ensure(inode)
+            assert account.names_in("f") == {"theirs"}
+        else:
+            assert account.at("f").remote_id == account.bob.entry_id("f")
+            assert inode.name.startswith("f (conflict")
+            assert [one["by"] for one in Status(account.state).conflicts()] == [account.bob.user]
+
+
+async def test_a_folder_whose_name_is_free_again(tmp_path: Path) -> None:
+    """The step is repeated."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.make("f")
+        account.bob.make_folder("f")
+        account.meanwhile(MAKE, lambda: account.bob.delete("f"))
+        with pytest.raises(Changed, match="gone"):
+            await make(account, "f")
+        assert account.left() == {"Zone/f": "MOVED"}
+
+
+@pytest.mark.parametrize("flying", [False, True])
+async def test_a_folder_whose_name_another_entry_leaves(tmp_path: Path, flying: bool) -> None:
+    """The other entry is moved first; its place on the service is known from now on."""
+    account = Account(tmp_path)
+    account.bob.make_folder("g")
+    async with account.running():
+        other = account.at("g")
+        account.rename("g", "h")
+        account.bob.move("g", "f")
+        account.make("f")
+        if flying:
+            account.state.in_flight.add(other.ino)
+        with pytest.raises(Changed, match="leave"):
+            await make(account, "f")
+        assert other.remote_name == ("g" if flying else "f")
+        assert account.left() == {"Zone/h": "MOVED", "Zone/f": "MOVED"}
+
+
+async def test_two_new_folders_of_one_name(tmp_path: Path) -> None:
+    """The second request waits for the first one, and is then planned again."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.make("f")
+        request = PendingRequest(account.at("f").ino, 0, 0, 0, "z", account.bob.root_id, "f", None)
+        async with trio.open_nursery() as nursery:
+            with account.reconciler.sending(request):
+                nursery.start_soon(make, account, "f")
+                await trio.testing.wait_all_tasks_blocked()
+        assert tree(account) == set()
+        account.state.resolved(request)
+        await make(account, "f")
+        assert tree(account) == {"f"}
+
+
+# ---- moves ----
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_a_move(tmp_path: Path, edited: bool) -> None:
+    """The entry has its new place, and an edit is based on the version of the move."""
+    account = Account(tmp_path)
+    account.bob.make_folder("f")
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        if edited:
+            account.save("a", b"edited")
+        account.rename("a", "f/b")
+        asked: list[PendingRequest] = []
+        account.meanwhile(MOVE, lambda: asked.extend(account.state.requests.all()))
+        await move(account, inode)
+        folder = account.bob.entry_id("f")
+        assert asked == [
+            PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, folder, "b", inode.remote_id)
+        ]
+        assert tree(account) == {"f", "f/b"}
+        assert (inode.remote_parent, inode.remote_name) == (account.bob.entry_id("f"), "b")
+        assert account.left() == ({"Zone/f/b": "SAVED"} if edited else {})
+        if edited:
+            assert account.intent(inode).base == (await account.entry(inode)).revision
+        assert account.state.requests.all() == []
+
+
+async def test_a_move_of_a_file_with_a_newer_version(tmp_path: Path) -> None:
+    """The edit is still based on the former version: the upload finds the conflict."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        former = inode.revision
+        account.save("a", b"edited")
+        account.bob.write("a", b"by bob")
+        account.rename("a", "b")
+        await move(account, inode)
+        assert account.intent(inode).base == former
+        assert account.left() == {"Zone/b": "SAVED"}
+
+
+@pytest.mark.parametrize("kind", ["taken", "own", "gone", "gone and edited", "gone folder"])
+@pytest.mark.parametrize("changed", [False, True])
+async def test_a_move_that_fails(tmp_path: Path, kind: str, changed: bool) -> None:
+    """A taken name makes a conflict copy; a deleted entry is gone, except for a local edit."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    account.bob.make_folder("f")
+    async with account.running():
+        inode = account.at("f" if kind == "gone folder" else "a")
+        if kind == "gone and edited":
+            account.save("a", b"edited")
+        account.rename(inode.name, "b")
+        ino, path = inode.ino, f"Zone/{'c' if changed else 'b'}"
+        match kind:
+            case "taken":
+                account.bob.write("b", b"by bob")
+            case "own":
+                account.alice.move("a", "b")
+                account.world.fault(status=409, error="ALREADY_EXISTS", method="PUT", times=1)
+            case _:
+                account.bob.delete(inode.remote_name or "")
+        if changed:
+            request = {"taken": LISTING, "own": LISTING, "gone and edited": ENTRY}.get(kind, MOVE)
+            account.meanwhile(request, lambda: account.rename("b", "c"))
+        await move(account, inode)
+        if changed:
+            expected = "SAVED_MOVED" if kind == "gone and edited" else "MOVED"
+            assert account.left() == {path: expected}
+            assert not inode.is_new
+            return
+        match kind:
+            case "taken":
+                assert account.at("b").remote_id == account.bob.entry_id("b")
+                assert inode.name.startswith("b (conflict")
+                assert account.left() == {account.state.path(ino): "MOVED"}
+            case "own":
+                assert account.left() == {}
+                assert inode.remote_name == "b"
+            case "gone":
+                assert account.state.inodes.find(ino) is None
+                assert account.left() == {}
+            case "gone and edited":
+                assert inode.is_new
+                assert account.left() == {path: "SAVED"}
+            case _:
+                assert (inode.remote_parent, inode.remote_name) == (account.bob.root_id, "b")
+                assert account.left() == {}
+
+
+@pytest.mark.parametrize("gone", ["target", "nothing", "entry"])
+async def test_a_404_for_a_move(tmp_path: Path, gone: str) -> None:
+    """The entry, its new folder or the endpoint is missing: each is another error."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    account.bob.make_folder("f")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", "f/a")
+        expected: type[ZonedriveError] | None = None
+        match gone:
+            case "target":
+                account.bob.delete("f")
+                expected = Changed
+            case "nothing":
+                account.world.fault(status=404, method="PUT", times=2)
+            case _:
+                account.bob.delete("a")
+        if expected is not None:
+            with pytest.raises(expected):
+                await move(account, inode)
+            assert account.left() == {"Zone/f/a": "MOVED"}
+            return
+        await move(account, inode)
+        assert account.left() == {}
+        if gone == "nothing":
+            assert account.at("a") is inode
+            assert len(refusals(account)) == 1
+
+
+@pytest.mark.parametrize("situation", ["plain", "changed", "done", "in use", "other place"])
+async def test_a_refused_move_is_taken_back(tmp_path: Path, situation: str) -> None:
+    """The local name is the service's again, unless its former place is in use."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", "b")
+        deny(account, "PUT")
+        match situation:
+            case "changed":
+                account.meanwhile(MOVE, lambda: account.rename("b", "c"))
+            case "done":
+                account.alice.move("a", "b")
+            case "in use":
+                account.save("a", b"new")
+            case "other place":
+                account.bob.move("a", "d")
+        if situation == "in use":
+            with pytest.raises(ZonedriveError):
+                await move(account, inode)
+            assert account.left() == {"Zone/b": "MOVED", "Zone/a": "SAVED"}
+            return
+        await move(account, inode)
+        name = {"plain": "a", "changed": "c", "done": "b", "other place": "d"}[situation]
+        assert inode.name == name
+        assert account.left() == ({"Zone/c": "MOVED"} if situation == "changed" else {})
+        assert len(refusals(account)) == (situation in ("plain", "other place"))
+
+
+@pytest.mark.parametrize("listing", [True, False])
+async def test_a_refused_move_out_of_a_removed_folder(tmp_path: Path, listing: bool) -> None:
+    """The folder is shown again with the file, if the service tells what is in it."""
+    account = Account(tmp_path)
+    account.bob.make_folder("f")
+    account.bob.make_folder("f/g")
+    account.bob.write("f/g/a", b"old")
+    async with account.running():
+        await account.folders.ensure(account.at("f"))
+        await account.folders.ensure(account.at("f/g"))
+        inode = account.at("f/g/a")
+        account.rename("f/g/a", "a")
+        account.remove("f/g")
+        account.remove("f")
+        deny(account, "PUT")
+        if listing:
+            await move(account, inode)
+            assert account.state.path(inode.ino) == "Zone/f/g/a"
+            assert account.left() == {}
+            return
+        account.world.fault(status=500, method="GET", path="/folder/")
+        with pytest.raises(ZonedriveError):
+            await move(account, inode)
+        assert account.state.path(inode.ino) == "Zone/a"
+        assert account.left()["Zone/a"] == "MOVED"
+
+
+@pytest.mark.parametrize("situation", ["plain", "folder moved", "gone", "changed"])
+async def test_an_entry_steps_aside(tmp_path: Path, situation: str) -> None:
+    """A file whose name another one needs gets a temporary one, in a folder that stays."""
+    account = Account(tmp_path)
+    account.bob.make_folder("f")
+    account.bob.write("f/a", b"old")
+    async with account.running():
+        await account.folders.ensure(account.at("f"))
+        inode = account.at("f/a")
+        intent = account.rename("f/a", "f/b")
+        assert intent is not None
+        match situation:
+            case "folder moved":
+                account.rename("f", "g")
+            case "gone":
+                account.bob.delete("f/a")
+            case "changed":
+                account.bob.delete("f/a")
+                account.meanwhile(ENTRY, lambda: account.rename("f/b", "f/c"))
+        await aside(account, inode)
+        temporary = f".zonedrive-{inode.ino}-{intent.seq}"
+        expected = {
+            "plain": {"f", f"f/{temporary}"}, "folder moved": {"f", temporary},
+        }  # fmt: skip
+        assert tree(account) == expected.get(situation, {"f"})
+        if situation in expected:
+            assert inode.remote_name == temporary
+            above = account.bob.root_id if situation == "folder moved" else "f"
+            assert inode.remote_parent == (
+                above if situation == "folder moved" else account.bob.entry_id("f")
+            )
+        found = account.left()
+        assert found.pop("Zone/g", "MOVED") == "MOVED"
+        places = {"gone": {}, "changed": {"Zone/f/c": "MOVED"}}
+        name = "Zone/g/b" if situation == "folder moved" else "Zone/f/b"
+        assert found == places.get(situation, {name: "MOVED"})
+        assert account.state.requests.all() == []
+
+
+# ---- removals ----
+
+
+def nothing(_: Account) -> None:
+    """Change nothing on the service."""
+
+
+def newer(account: Account) -> None:
+    account.bob.write("a", b"by bob")
+
+
+def by_alice(account: Account) -> None:
+    """Add a version of this user with the same size, as a rename may do."""
+    account.alice.write("a", b"OLD")
+
+
+def longer_by_alice(account: Account) -> None:
+    account.alice.write("a", b"from another machine")
+
+
+def gone(account: Account) -> None:
+    account.bob.delete("a")
+
+
+def denied(account: Account) -> None:
+    deny(account, "DELETE")
+
+
+def denied_but_gone(account: Account) -> None:
+    account.bob.delete("a")
+    account.world.fault(status=403, method="DELETE", path="^/api/sandbox/")
+
+
+def missing_endpoint(account: Account) -> None:
+    account.world.fault(status=404, method="DELETE", times=1)
+
+
+@pytest.mark.parametrize(
+    ("happened", "stays", "refused"),
+    [
+        (nothing, False, False), (newer, True, False), (by_alice, False, False),
+        (longer_by_alice, True, False), (gone, False, False), (denied, True, True),
+        (denied_but_gone, False, False), (missing_endpoint, True, True),
+    ],
+)  # fmt: skip
+async def test_a_removal(
+    tmp_path: Path, happened: Callable[[Account], None], stays: bool, refused: bool
+) -> None:
+    """Only the version that was known here is deleted; what stays is shown again."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.remove("a")
+        inode = account.state.inodes.get(inode.ino)
+        happened(account)
+        await delete(account, inode)
+        assert account.left() == {}
+        assert account.state.inodes.find(inode.ino) is None
+        account.world.heal()
+        assert tree(account) == ({"a"} if stays else set())
+        assert len(refusals(account)) == refused
+        await account.folders.ensure(account.zone)
+        assert account.names_in() == ({"a"} if stays else set())
+
+
+@pytest.mark.parametrize("request_", [ENTRY, LISTING])
+async def test_a_removal_that_another_file_takes_over(tmp_path: Path, request_: str) -> None:
+    """A file that was saved at its place meanwhile becomes its next version."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    account.bob.make_folder("f")
+    async with account.running():
+        name = "a" if request_ == ENTRY else "f"
+        await account.folders.ensure(account.at("f"))
+        inode = account.at(name)
+        account.remove(name)
+        state = account.state
+
+        def change() -> None:
+            with state.transaction():
+                state.intents.drop(inode.ino)
+
+        account.meanwhile(request_, change)
+        removed = state.inodes.get(inode.ino)
+        await account.names.delete(account.intent(removed), removed)
+        assert tree(account) == {"a", "f"}
+
+
+def new_file(account: Account) -> None:
+    account.bob.write("f/new", b"")
+
+
+def new_version(account: Account) -> None:
+    account.bob.write("f/a", b"by bob")
+
+
+def inner_new_file(account: Account) -> None:
+    account.bob.write("f/g/new", b"")
+
+
+def inner_new_version(account: Account) -> None:
+    account.bob.write("f/g/b", b"by bob")
+
+
+def inner_by_alice(account: Account) -> None:
+    account.alice.write("f/g/b", b"OLD")
+
+
+def inner_longer_by_alice(account: Account) -> None:
+    account.alice.write("f/g/b", b"from another machine")
+
+
+def deep_new_file(account: Account) -> None:
+    """Add a file to a folder that was never listed here."""
+    account.bob.write("f/g/h/new", b"")
+
+
+def moved_in(account: Account) -> None:
+    account.bob.write("x", b"")
+    account.bob.move("x", "f/x")
+
+
+def inner_is_gone(account: Account) -> None:
+    account.bob.delete("f/g")
+
+
+def all_is_gone(account: Account) -> None:
+    account.bob.delete("f")
+
+
+@pytest.mark.parametrize(
+    ("happened", "stays"),
+    [
+        (nothing, False), (new_file, True), (new_version, True), (inner_new_file, True),
+        (inner_new_version, True), (inner_by_alice, False), (inner_longer_by_alice, True),
+        (deep_new_file, False), (moved_in, True), (inner_is_gone, False), (all_is_gone, False),
+    ],
+)  # fmt: skip
+async def test_a_removal_of_a_whole_folder(
+    tmp_path: Path, happened: Callable[[Account], None], stays: bool
+) -> None:
+    """Entries that were unknown here when the folder was removed are not deleted with it."""
+    account = Account(tmp_path)
+    for folder in ("f", "f/g", "f/g/h"):
+        account.bob.make_folder(folder)
+    for file in ("f/a", "f/g/b"):
+        account.bob.write(file, b"old")
+    async with account.running():
+        for path in ("f", "f/g"):
+            await account.folders.ensure(account.at(path))
+        inode, inner = account.at("f"), account.at("f/g/b")
+        local_operations.remove_whole(account.state, inode)
+        happened(account)
+        before = tree(account)
+        await delete(account, account.state.inodes.get(inode.ino))
+        assert tree(account) == (before if stays else before - {
+            path for path in before if path.startswith("f")
+        })  # fmt: skip
+        assert account.left() == {}
+        assert account.state.inodes.find(inode.ino) is None
+        if not stays:
+            assert account.state.inodes.find(inner.ino) is None
+            assert not account.state.inodes.rows.has_homeless()
+
+
+async def test_a_folder_with_a_change_in_it_is_not_deleted(tmp_path: Path) -> None:
+    """A deletion would lose the change."""
+    account = Account(tmp_path)
+    account.bob.make_folder("f")
+    account.bob.write("f/a", b"old")
+    async with account.running():
+        await account.folders.ensure(account.at("f"))
+        inode = account.at("f")
+        account.save("f/a", b"edited")
+        local_operations.remove_whole(account.state, inode)
+        await delete(account, account.state.inodes.get(inode.ino))
+        assert tree(account) == {"f", "f/a"}
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+async def test_a_removed_file_that_stays_gets_a_regular_name_again(
+    tmp_path: Path, taken: int
+) -> None:
+    """If its name is taken, the file gets the name of a conflict copy."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", "b")
+        await aside(account, inode)
+        local_operations.remove(account.state, inode)
+        inode = account.state.inodes.get(inode.ino)
+        path = inode.remote_name or ""
+        account.bob.write(path, b"by bob")
+        if taken:
+            account.bob.write("b", b"another")
+        if taken == 2:
+            account.world.fault(status=409, error="ALREADY_EXISTS", method="PUT", times=2)
+            with pytest.raises(AlreadyExists):
+                await delete(account, inode)
+            assert path in tree(account)
+            return
+        await delete(account, inode)
+        (name,) = tree(account) - ({"b"} if taken else set())
+        assert name.startswith("b (conflict") if taken else name == "b"
+        assert account.bob.read(name) == b"by bob"
+        assert account.state.requests.all() == []
+        assert inode.parent == NOWHERE
+
+
+async def test_a_refused_lookup_counts_as_existing(tmp_path: Path) -> None:
+    """The removal is undone if the service refuses to tell if the entry exists."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.remove("a")
+        account.world.fault(status=404, method="DELETE")
+        account.meanwhile(DELETE, lambda: account.world.fault(status=403, method="GET"))
+        await delete(account, account.state.inodes.get(inode.ino))
+        assert len(refusals(account)) == 1

@@ -1,0 +1,185 @@
+"""Refused moves: entries return to the service's places together, or none of them does."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.sync.account import Account
+from zonedrive.errors import ZonedriveError
+from zonedrive.state import local_operations
+from zonedrive.state.inode import Inode
+from zonedrive.state.pending_requests import PendingRequest
+
+
+def deny(account: Account) -> None:
+    """Have the service refuse all moves."""
+    account.world.fault(status=403, method="PUT", path="^/api/sandbox/")
+
+
+async def move(account: Account, inode: Inode) -> None:
+    """Send the move of an inode."""
+    await account.names.move(account.intent(inode), inode)
+
+
+def said(account: Account) -> list[str]:
+    """Return the beginnings of the messages about changes that were taken back."""
+    found = account.state.refusals.unacknowledged()
+    return sorted(f"{each.path}: {each.said.partition(' again')[0]}" for each in found)
+
+
+def tree(account: Account) -> dict[str, str]:
+    """Return the remote name of each entry by its local path."""
+    inodes = account.state.inodes.below(account.zone.ino)
+    return {
+        account.state.path(each.ino).removeprefix("Zone/"): each.remote_name or ""
+        for each in inodes
+        if each is not account.zone
+    }
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [("b", "Zone/a: 'b' has its former name"), ("f/a", "Zone/a: 'a' is in its former place")],
+)
+async def test_a_refused_move(tmp_path: Path, new: str, message: str) -> None:
+    """The message tells what happened to the name."""
+    account = Account(tmp_path)
+    account.bob.make_folder("f")
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.rename("a", new)
+        deny(account)
+        await move(account, inode)
+        assert said(account) == [message]
+        assert tree(account) == {"a": "a", "f": "f"}
+        assert account.left() == {}
+
+
+@pytest.mark.parametrize("other", ["waits", "in flight", "asked", "stays"])
+async def test_a_place_that_another_entry_has(tmp_path: Path, other: str) -> None:
+    """The other entry returns as well, unless its own move may be done."""
+    account = Account(tmp_path)
+    for name in ("a", "c"):
+        account.bob.write(name, name.encode())
+    async with account.running():
+        first, second, state = account.at("a"), account.at("c"), account.state
+        account.rename("a", "b")
+        if other == "stays":
+            account.bob.move("a", "x")
+            account.bob.move("c", "a")
+            await account.list()
+            account.bob.move("a", "y")
+            account.bob.move("x", "a")
+            with state.transaction():
+                state.inodes.update(first, remote_name="a")
+        else:
+            account.rename("c", "a")
+        if other == "in flight":
+            state.in_flight.add(second.ino)
+        if other == "asked":
+            state.record_request(
+                PendingRequest(
+                    second.ino, second.ino, 0, 0, second.zone, "p", "a", second.remote_id
+                )
+            )
+        deny(account)
+        if other == "waits":
+            await move(account, first)
+            assert said(account) == [
+                "Zone/a: 'b' has its former name", "Zone/c: 'a' has its former name"
+            ]  # fmt: skip
+            assert tree(account) == {"a": "a", "c": "c"}
+            assert account.left() == {}
+            return
+        before = tree(account)
+        with pytest.raises(ZonedriveError):
+            await move(account, first)
+        assert tree(account) == before
+        assert said(account) == []
+        assert account.left()["Zone/b"] == "MOVED"
+
+
+async def test_two_exchanged_names(tmp_path: Path) -> None:
+    """Both entries return in one step."""
+    account = Account(tmp_path)
+    for name in ("a", "b"):
+        account.bob.write(name, name.encode())
+    async with account.running():
+        first, second = account.at("a"), account.at("b")
+        local_operations.exchange(account.state, first, second)
+        deny(account)
+        await move(account, first)
+        assert tree(account) == {"a": "a", "b": "b"}
+        assert account.at("a") is first
+        assert account.left() == {}
+        assert len(said(account)) == 2
+
+
+async def test_two_exchanged_names_of_which_one_has_a_temporary_name(tmp_path: Path) -> None:
+    """The file with the temporary name gets the place that becomes free, and is moved there."""
+    account = Account(tmp_path)
+    for name in ("a", "b"):
+        account.bob.write(name, name.encode())
+    async with account.running():
+        first, second = account.at("a"), account.at("b")
+        local_operations.exchange(account.state, first, second)
+        await account.names.step_aside(account.intent(first), first)
+        deny(account)
+        with pytest.raises(ZonedriveError):
+            await move(account, first)
+        await move(account, second)
+        assert account.at("a") is first
+        assert account.at("b") is second
+        assert account.left() == {"Zone/a": "MOVED"}
+        assert said(account) == ["Zone/a: 'b' is here", "Zone/b: 'a' has its former name"]
+
+
+async def test_a_folder_that_was_exchanged_with_one_in_it(tmp_path: Path) -> None:
+    """A move back into itself is not possible: the outer folder has to return first."""
+    account = Account(tmp_path)
+    for name in ("f", "f/g"):
+        account.bob.make_folder(name)
+    async with account.running():
+        await account.folders.ensure(account.at("f"))
+        outer, inner = account.at("f"), account.at("f/g")
+        account.rename("f/g", "g")
+        account.rename("f", "g/f")
+        deny(account)
+        with pytest.raises(ZonedriveError):
+            await move(account, inner)
+        assert tree(account) == {"g": "g", "g/f": "f"}
+        await move(account, outer)
+        assert tree(account) == {"g": "g", "f": "f"}
+        await move(account, inner)
+        assert tree(account) == {"f": "f", "f/g": "g"}
+
+
+@pytest.mark.parametrize("removed", ["all", "inner", "in flight", "none"])
+async def test_the_removed_folders_of_a_refused_move(tmp_path: Path, removed: str) -> None:
+    """Each folder above the former place is shown again; a running removal is not stopped."""
+    account = Account(tmp_path)
+    for name in ("f", "f/g"):
+        account.bob.make_folder(name)
+    account.bob.write("f/g/a", b"old")
+    async with account.running():
+        for path in ("f", "f/g"):
+            await account.folders.ensure(account.at(path))
+        inode, outer = account.at("f/g/a"), account.at("f")
+        account.rename("f/g/a", "b")
+        if removed != "none":
+            account.remove("f/g")
+        if removed in ("all", "in flight"):
+            account.remove("f")
+        if removed == "in flight":
+            account.state.in_flight.add(outer.ino)
+        deny(account)
+        if removed == "in flight":
+            with pytest.raises(ZonedriveError):
+                await move(account, inode)
+            assert account.state.path(inode.ino) == "Zone/b"
+            return
+        await move(account, inode)
+        assert account.state.path(inode.ino) == "Zone/f/g/a"
+        assert account.left() == {}
+        assert len(said(account)) == (1 if removed == "none" else 2)

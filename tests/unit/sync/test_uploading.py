@@ -1,0 +1,557 @@
+"""Uploads: the service's current version decides whether a version, a file or a copy is added."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from tests.unit.sync.account import Account
+from zonedrive.causes import Cause
+from zonedrive.errors import AmbiguousName, Changed, Damaged, StoreError, ZonedriveError
+from zonedrive.state import local_operations
+from zonedrive.state.inode import Kind
+from zonedrive.state.open_file import Session
+from zonedrive.state.status import Status
+
+BIG = b"alice" * 40_000
+ENTRY = r"GET /api/zones/\w+/files/\w+$"
+CONTENT = r"GET .*/content$"
+LISTING = r"GET .*/folder/"
+UPLOAD = r"POST /api/zones/"
+
+
+async def send(account: Account, path: str) -> None:
+    """Upload the local bytes of a file, after all listings have become old."""
+    account.folders.forget_all()
+    inode = account.at(path)
+    await account.uploads.upload(account.intent(inode), inode)
+
+
+def conflicts(account: Account) -> list[tuple[str, str, str]]:
+    """Return copy, original and author of each conflict, with the copies' names cut."""
+    return [
+        (each["path"].partition(" (conflict")[0], each["original"], each["by"].partition("@")[0])
+        for each in Status(account.state).conflicts()
+    ]
+
+
+def there(account: Account) -> dict[str, list[bytes]]:
+    """Return the versions of each file on the service, with the names of copies cut."""
+    return {
+        path.partition(" (conflict")[0] + "~" * (" (conflict" in path): [
+            version.data for version in account.world.nodes[account.bob.entry_id(path)].versions
+        ]
+        for path, data in account.bob.tree().items()
+        if data is not None
+    }
+
+
+def nothing(_: Account) -> None:
+    """Change nothing on the service."""
+
+
+def same(account: Account) -> None:
+    account.bob.write("a", b"alice")
+
+
+def same_size(account: Account) -> None:
+    account.bob.write("a", b"bobby")
+
+
+def longer(account: Account) -> None:
+    account.bob.write("a", b"by bob")
+
+
+def deleted(account: Account) -> None:
+    account.bob.delete("a")
+
+
+def renamed(account: Account) -> None:
+    account.bob.move("a", "b")
+
+
+def moved(account: Account) -> None:
+    account.bob.move("a", "docs/a")
+
+
+def renamed_and_replaced(account: Account) -> None:
+    account.bob.move("a", "b")
+    account.bob.write("a", b"another")
+
+
+A, OLD = [b"old", b"alice"], [b"old"]
+
+
+@pytest.mark.parametrize(
+    ("happened", "found", "left", "listed"),
+    [
+        (nothing, {"a": A}, {}, []),
+        (same, {"a": A}, {}, []),
+        (same_size, {"a": [b"old", b"bobby"]}, {"copy": "SAVED"}, [("Zone/a", "Zone/a", "bob")]),
+        (longer, {"a": [b"old", b"by bob"]}, {"copy": "SAVED"}, [("Zone/a", "Zone/a", "bob")]),
+        (deleted, {}, {"Zone/a": "SAVED"}, [("Zone/a", "Zone/a", "")]),
+        (renamed, {"b": A}, {}, []),
+        (moved, {"docs/a": A}, {}, []),
+        (renamed_and_replaced, {"b": A, "a": [b"another"]}, {}, []),
+    ],
+)
+async def test_an_edit(
+    tmp_path: Path, happened: Callable[[Account], None], found: dict[str, list[bytes]],
+    left: dict[str, str], listed: list[tuple[str, str, str]],
+) -> None:  # fmt: skip
+    """Only a version on top of the one that the edit began from is added to the file."""
+    account = Account(tmp_path)
+    account.bob.make_folder("docs")
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        account.save("a", b"alice")
+        happened(account)
+        await send(account, "a")
+        assert there(account) == found
+        changes = account.left().items()
+        assert {("copy" if "conflict" in path else path): what for path, what in changes} == left
+        assert conflicts(account) == listed
+        assert state.requests.all() == []
+        if happened is deleted:
+            assert inode.is_new
+            return
+        assert inode.revision == (await account.entry(inode)).revision
+        assert inode.generation == 0
+        assert state.path(inode.ino) == f"Zone/{next(iter(found))}" or left
+        if left:
+            copy = next(one.ino for one in state.intents.all())
+            assert state.inodes.get(copy).size == 5
+            assert state.spool.stored() == [(copy, state.inodes.get(copy).generation)]
+        else:
+            assert state.spool.stored() == []
+            assert state.cache.is_complete(inode.ino, inode.revision)
+
+
+def same_folder(account: Account) -> None:
+    account.bob.make_folder("a")
+
+
+@pytest.mark.parametrize(
+    ("happened", "found", "left", "listed"),
+    [
+        (nothing, {"a": [b"alice"]}, {}, []),
+        (same, {"a": [b"alice"]}, {}, []),
+        (same_size, {"a": [b"bobby"]}, {"copy": "SAVED"}, [("Zone/a", "Zone/a", "bob")]),
+        (longer, {"a": [b"by bob"]}, {"copy": "SAVED"}, [("Zone/a", "Zone/a", "bob")]),
+        (same_folder, {}, {"copy": "SAVED"}, [("Zone/a", "Zone/a", "bob")]),
+    ],
+)
+async def test_a_new_file(
+    tmp_path: Path, happened: Callable[[Account], None], found: dict[str, list[bytes]],
+    left: dict[str, str], listed: list[tuple[str, str, str]],
+) -> None:  # fmt: skip
+    """A name that a coworker has taken is left to the coworker's entry."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.save("a", b"alice")
+        inode = account.at("a")
+        happened(account)
+        await send(account, "a")
+        assert there(account) == found
+        changes = account.left().items()
+        assert {("copy" if "conflict" in path else path): what for path, what in changes} == left
+        assert conflicts(account) == listed
+        assert inode.is_new == bool(left)
+        assert account.at("a").remote_id == account.bob.entry_id("a")
+        assert account.bytes_of(inode.name) == (b"alice" if left else None)
+
+
+@pytest.mark.parametrize(("due", "listings"), [(0, 0), (1 << 62, 1)], ids=["before", "after"])
+async def test_the_listing_that_shows_if_a_name_is_free(
+    tmp_path: Path, due: int, listings: int
+) -> None:
+    """One recent listing serves all new files, if it was requested after their change."""
+    account = Account(tmp_path)
+    async with account.running():
+        intent = account.save("a", b"alice")
+        if due:
+            with account.state.transaction():
+                account.state.intents.hold(intent.ino, False, time.time_ns())
+        count = len([each for each in account.world.requests if "/folder/" in each])
+        inode = account.at("a")
+        await account.uploads.upload(account.intent(inode), inode)
+        count = len([each for each in account.world.requests if "/folder/" in each]) - count
+        assert count == listings
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"), [(ENTRY, [b"old"]), (UPLOAD, [b"old", b"alice"])]
+)
+@pytest.mark.parametrize("change", ["save", "rename", "remove"])
+async def test_a_change_during_the_requests_of_an_upload(
+    tmp_path: Path, request_: str, expected: list[bytes], change: str
+) -> None:
+    """A change before the upload replans it; a change during the upload is based on its version."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+
+    def act() -> None:
+        match change:
+            case "save":
+                account.save("a", b"newer")
+            case "rename":
+                account.rename("a", "b")
+            case "remove":
+                account.remove("a")
+
+    async with account.running():
+        inode = account.at("a")
+        former = inode.revision
+        account.save("a", b"alice")
+        account.meanwhile(request_, act)
+        await send(account, "a")
+        assert there(account) == {"a": expected}
+        state = account.state
+        intent = state.intents.get(inode.ino)
+        assert intent is not None
+        sent = request_ == UPLOAD
+        name = {"save": "SAVED", "rename": "MOVED" if sent else "SAVED_MOVED"}
+        assert intent.state.name == name.get(change, "REMOVED")
+        current = (await account.entry(inode)).revision
+        if not (change == "remove" and not sent) and not (change == "rename" and sent):
+            assert intent.base == (current if sent else former)
+        assert state.requests.all() == []
+
+
+async def test_a_change_during_a_comparison(tmp_path: Path) -> None:
+    """The comparison was about bytes that are not current any more: nothing is decided."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", b"alice")
+        account.bob.write("a", b"alice")
+        account.meanwhile(CONTENT, lambda: account.save("a", b"newer"))
+        await send(account, "a")
+        assert account.left() == {"Zone/a": "SAVED"}
+        assert account.bytes_of("a") == b"newer"
+        assert len(there(account)["a"]) == 2
+
+
+async def test_a_file_that_is_cut_before_the_comparison(tmp_path: Path) -> None:
+    """A coworker cuts the file between the check of its size and the comparison."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", b"alice")
+        account.bob.write("a", b"alice")
+        account.meanwhile(ENTRY, lambda: account.bob.write("a", b"ali"))
+        await send(account, "a")
+        assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
+
+
+@pytest.mark.parametrize("attempts", [0, 5, 6])
+async def test_a_file_that_has_a_temporary_name(tmp_path: Path, attempts: int) -> None:
+    """Another machine exchanges two names: the upload waits, but not without a limit."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        intent = account.save("a", b"alice")
+        for _ in range(attempts):
+            account.state.intents.postpone(intent, 0, "waits", Cause.CHANGED)
+        account.bob.move("a", ".zonedrive-7-8")
+        if attempts < 6:
+            with pytest.raises(Changed):
+                await send(account, "a")
+        else:
+            await send(account, "a")
+        assert len(there(account)[".zonedrive-7-8"]) == 1 + (attempts == 6)
+
+
+async def test_a_name_that_two_files_have(tmp_path: Path) -> None:
+    """Uploads go by name: the version could arrive in the other file."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", b"alice")
+        twin = account.world.plant(account.bob.id, "a", b"twin", user=account.bob.user)
+        await account.list()
+        with pytest.raises(AmbiguousName):
+            await send(account, "a")
+        assert not [each for each in account.world.requests if each.startswith("POST")]
+        del account.world.nodes[twin]
+        await send(account, "a")
+        assert there(account) == {"a": A}
+
+
+@pytest.mark.parametrize("leaves", ["other", "this", "nobody"])
+async def test_a_name_that_two_files_have_in_an_old_listing(tmp_path: Path, leaves: str) -> None:
+    """A listing may be older than a coworker's rename."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", b"alice")
+        account.world.plant(account.bob.id, "a", b"twin", user=account.bob.user)
+        await account.list()
+        ids = {node.versions[0].data: node for node in account.world.children(account.bob.root_id)}
+
+        def leave() -> None:
+            if leaves == "other":
+                ids[b"twin"].name = "c"
+            elif leaves == "this":
+                ids[b"old"].name = "c"
+
+        account.meanwhile(LISTING, leave)
+        outcome: type[ZonedriveError] | None = None
+        try:
+            await send(account, "a")
+        except ZonedriveError as wrong:
+            outcome = type(wrong)
+        assert outcome is {"other": None, "this": Changed, "nobody": AmbiguousName}[leaves]
+        sent = [version.data for version in ids[b"old"].versions]
+        assert sent == (A if leaves == "other" else [b"old"])
+
+
+async def test_a_name_that_another_file_is_about_to_leave(tmp_path: Path) -> None:
+    """The new file is sent after the rename of the other one."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.rename("a", "b")
+        account.save("a", b"alice")
+        with pytest.raises(Changed):
+            await send(account, "a")
+        assert there(account) == {"a": [b"old"]}
+
+
+async def test_a_name_that_a_file_with_another_local_name_has(tmp_path: Path) -> None:
+    """The service's file is shown with a mark, because a new local file has its name."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.save("a", b"alice")
+        account.bob.write("b", b"by bob")
+        await account.list()
+        account.bob.move("b", "a")
+        await account.list()
+        await send(account, "a")
+        assert there(account) == {"a": [b"by bob"]}
+        assert conflicts(account) == [("Zone/a", "Zone/a", "bob")]
+
+
+@pytest.mark.parametrize("profile", ["sandbox", "published"])
+async def test_a_file_in_a_folder_that_is_not_there(tmp_path: Path, profile: str) -> None:
+    """The folder is made first, or the user has to move the file."""
+    account = Account(tmp_path, profile)
+    account.bob.make_folder("docs")
+    async with account.running():
+        await account.folders.ensure(account.at("docs"))
+        account.save("docs/a", b"alice")
+        account.bob.delete("docs")
+        with pytest.raises(Changed if profile == "sandbox" else StoreError) as refused:
+            await send(account, "docs/a")
+        assert bool(refused.value.remedy) == (profile != "sandbox")
+        assert account.bytes_of("docs/a") == b"alice"
+
+
+@pytest.mark.parametrize("lost", ["gone", "short", "changed"])
+async def test_outgoing_bytes_that_are_damaged(tmp_path: Path, lost: str) -> None:
+    """Nothing is sent, and the user is told what to do."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        intent, state = account.save("a", BIG), account.state
+        path = state.spool.path(intent.ino, intent.generation)
+        data = path.read_bytes()
+        match lost:
+            case "gone":
+                path.unlink()
+            case "short":
+                with state.transaction():
+                    state.intents.content(
+                        intent.ino, intent.generation, len(BIG) + 1, base=intent.base, held=False,
+                        due_ns=0,
+                    )  # fmt: skip
+            case _:
+                path.write_bytes(data[:-5000] + bytes(100) + data[-4900:])
+                state.unverified_after_crash.add((intent.ino, intent.generation))
+        with pytest.raises(StoreError if lost == "gone" else Damaged) as refused:
+            await send(account, "a")
+        assert bool(refused.value.remedy) == (lost != "gone")
+        assert there(account) == {"a": [b"old"]}
+        assert state.requests.all() == []
+
+
+async def test_bytes_that_were_checked_once_are_not_checked_again(tmp_path: Path) -> None:
+    """After a restart of the machine, only bytes from before it are read twice."""
+    account = Account(tmp_path)
+    async with account.running():
+        intent, state = account.save("a", b"alice"), account.state
+        state.unverified_after_crash |= {(intent.ino, intent.generation), (99, 99)}
+        await send(account, "a")
+        assert state.unverified_after_crash == {(99, 99)}
+        assert there(account) == {"a": [b"alice"]}
+
+
+async def test_bytes_that_were_replaced_while_they_were_opened(tmp_path: Path) -> None:
+    """Newer bytes have taken their place: the step is planned again, without an error."""
+    account = Account(tmp_path)
+    async with account.running():
+        old = account.save("a", b"alice")
+        account.save("a", b"newer")
+        await account.uploads.upload(old, account.at("a"))
+        assert there(account) == {}
+        await send(account, "a")
+        assert there(account) == {"a": [b"newer"]}
+
+
+@pytest.mark.parametrize("limit", ["", "1GiB"])
+@pytest.mark.parametrize("content", [b"alice", BIG[: 128 << 10], BIG[: (128 << 10) + 1]])
+async def test_the_progress_of_an_upload(tmp_path: Path, content: bytes, limit: str) -> None:
+    """Small files are sent at once unless there is a limit; larger ones report their progress."""
+    account = Account(tmp_path, **({"upload_limit": limit} if limit else {}))
+    async with account.running():
+        intent = account.save("a", content)
+        seen: list[int] = []
+        account.meanwhile(UPLOAD, lambda: seen.append(account.uploads.sent(intent.ino)))
+        await send(account, "a")
+        at_once = len(content) <= 128 << 10 and not limit
+        assert seen == [0 if at_once else len(content)]
+        assert account.uploads.sent(intent.ino) == 0
+        assert there(account) == {"a": [content]}
+        inode = account.at("a")
+        assert account.state.cache.is_complete(inode.ino, inode.revision)
+
+
+@pytest.mark.parametrize("why", ["cancelled", "paused", "newer", "removed"])
+async def test_a_cancelled_upload(tmp_path: Path, why: str) -> None:
+    """The service has no new version, and no request is pending."""
+    account = Account(tmp_path)
+    async with account.running():
+        intent, state = account.save("a", BIG), account.state
+
+        def act() -> None:
+            match why:
+                case "cancelled":
+                    state.cancelled_uploads.add(intent.ino)
+                case "paused":
+                    state.paused_uploads.add(intent.ino)
+                case "newer":
+                    account.save("a", b"newer")
+                case _:
+                    local_operations.remove(state, account.at("a"))
+
+        account.meanwhile(LISTING, act)
+        with suppress(Changed):
+            await send(account, "a")
+        assert there(account) == {}
+        assert state.requests.all() == []
+        assert account.uploads.sent(intent.ino) == 0
+
+
+async def test_two_uploads_to_one_name(tmp_path: Path) -> None:
+    """The second one waits for the first one, and is then planned again."""
+    account = Account(tmp_path)
+    async with account.running():
+        account.save("a", b"alice")
+        request = account.ask(account.at("a"))
+        account.state.resolved(request)
+        done = trio.Event()
+
+        async def second() -> None:
+            await send(account, "a")
+            done.set()
+
+        async with trio.open_nursery() as nursery:
+            with account.reconciler.sending(request):
+                nursery.start_soon(second)
+                await trio.testing.wait_all_tasks_blocked()
+                assert not done.is_set()
+        assert there(account) == {}
+        account.state.resolved(request)
+        await send(account, "a")
+        assert there(account) == {"a": [b"alice"]}
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+async def test_a_conflict_with_a_file_that_is_still_open(tmp_path: Path, frozen: bool) -> None:
+    """The copy is made when the program closes the file."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode, state = account.at("a"), account.state
+        account.save("a", b"alice")
+        longer(account)
+        opened = state.new_open_file(inode)
+        file = state.spool.open(inode.ino, inode.generation)
+        opened.session = Session(inode.generation, file, inode.revision, 0, inode.revision)
+        opened.session.frozen = frozen
+        if frozen:
+            await send(account, "a")
+        else:
+            with pytest.raises(Changed):
+                await send(account, "a")
+        assert bool(conflicts(account)) == frozen
+        file.close()
+
+
+@pytest.mark.parametrize("found", ["same", "other version", "folder", "twins", "nothing"])
+async def test_an_upload_with_another_id_in_the_listing(tmp_path: Path, found: str) -> None:
+    """The file is recognised by name and version; otherwise it counts as deleted."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        inode = account.at("a")
+        account.save("a", b"alice")
+        node = account.world.nodes.pop(inode.remote_id or "")
+        node.id = "another"
+        if found != "nothing":
+            account.world.nodes["another"] = node
+        match found:
+            case "other version":
+                account.bob.write("a", b"bob")
+            case "folder":
+                node.folder = True
+            case "twins":
+                account.world.nodes["twin"] = dataclasses.replace(node, id="twin")
+        await send(account, "a")
+        if found == "same":
+            assert inode.remote_id == "another"
+            assert there(account) == {"a": A}
+            assert account.left() == {}
+        else:
+            assert inode.is_new
+            assert account.left() == {"Zone/a": "SAVED"}
+
+
+async def test_an_answer_with_another_id(tmp_path: Path) -> None:
+    """The service's answer to an upload names another entry, which is looked up."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        account.save("a", b"alice")
+        account.meanwhile(ENTRY, lambda: account.bob.move("a", "b"))
+        await send(account, "a")
+        assert there(account) == {"b": [b"old"], "a": [b"alice"]}
+        assert account.left() == {}
+        assert account.names_in() == {"a", "b"}
+        assert conflicts(account) == [("Zone/a", "Zone/b", "bob")]
+        assert account.at("a").kind is Kind.FILE
+
+
+@pytest.mark.parametrize("changed", ["nothing", "saved", "deleted"])
+async def test_a_version_that_is_read_is_confirmed(tmp_path: Path, changed: str) -> None:
+    """A read of the file that a coworker has replaced meanwhile is not mixed from two versions."""
+    account = Account(tmp_path)
+    account.bob.write("a", b"old")
+    async with account.running():
+        source = account.state.source(account.at("a"))
+        match changed:
+            case "saved":
+                account.bob.write("a", b"new")
+            case "deleted":
+                account.bob.delete("a")
+        if changed == "nothing":
+            await source.confirm()
+        else:
+            with pytest.raises(Changed if changed == "saved" else ZonedriveError):
+                await source.confirm()

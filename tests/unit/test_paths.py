@@ -1,0 +1,60 @@
+"""Folders that a policy of the organization puts outside of the home folders."""
+
+from pathlib import Path
+
+import pytest
+
+from zonedrive import config
+from zonedrive.errors import ConfigError
+from zonedrive.paths import policy_folders, require_policy_folders
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            '[policy]\nstate_dir = "/var/lib/z"\ncache_dir = "/var/cache/z"',
+            ["state_dir", "cache_dir"],
+        ),
+        ('[policy]\nencrypt = "perhaps"\nstate_dir = "/var/lib/z"', ["state_dir"]),
+        ('[policy]\nstate_dir = "relative"\ncache_dir = 1', []),
+        ('state_dir = "/var/lib/z"', []),
+        ("policy = 1", []),
+        ("[policy", []),
+        ("", []),
+    ],
+)
+def test_a_policy_names_the_folders(tmp_path: Path, text: str, found: list[str]) -> None:
+    """Only absolute paths in [policy] count, whatever else in the file is wrong."""
+    (tmp_path / "config.toml").write_text(text)
+    assert list(policy_folders(tmp_path / "config.toml")) == found
+    system = config.organization("default", tmp_path)
+    assert {name for name in system.policy if name.endswith("_dir")} == set(found)
+
+
+def test_without_a_file_there_is_no_such_policy(tmp_path: Path) -> None:
+    """The XDG variables and the home folder apply."""
+    assert policy_folders(tmp_path / "config.toml") == {}
+
+
+@pytest.mark.parametrize("value", ['"relative"', "1"])
+def test_a_state_folder_that_cannot_be_read_forbids_a_logon(tmp_path: Path, value: str) -> None:
+    """A second state folder would hide the changes in the first one."""
+    (tmp_path / "config.toml").write_text(f"[policy]\nstate_dir = {value}")
+    system = config.organization("default", tmp_path)
+    assert system.closed == {"state_dir"}
+    assert not system.allows_logon
+    assert "config.toml:2: state_dir cannot be" in system.problems[0].message
+
+
+def test_a_folder_for_all_users_is_like_tmp(tmp_path: Path) -> None:
+    """A folder that is missing, or in which users can replace each other's, is refused."""
+    folder = tmp_path / "all"
+    with pytest.raises(ConfigError, match="state_dir of the organization, does not exist"):
+        require_policy_folders({"state_dir": folder})
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(ConfigError, match="replace each other's folders"):
+        require_policy_folders({"cache_dir": folder})
+    folder.chmod(0o1777)
+    require_policy_folders({"state_dir": folder, "cache_dir": folder})

@@ -70,6 +70,8 @@ _DISK = {
 def cause_of(error: Exception) -> Cause:
     """Return the cause of a failed attempt; the most specific matching type decides."""
     error = errors.first_of(error)
+    if isinstance(error, OSError) and not error.errno:
+        return Cause.UNEXPECTED  # not of the disk: the code raised it without a number
     cause = next((_TYPES[kind] for kind in type(error).__mro__ if kind in _TYPES), Cause.UNEXPECTED)
     if cause is Cause.REFUSED and not getattr(error, "status", 0):
         return Cause.LOCAL  # raised without a request to the service
@@ -83,10 +85,10 @@ def line_of(error: Exception) -> str:
     if isinstance(error, errors.ZonedriveError):
         remedy = error.remedy or (REFUSAL_REMEDY if cause is Cause.REFUSED else "")
         return f"{error.message}; {remedy}" if remedy else error.message
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno:
         if error.errno in NO_ROOM:
             return _DISK.get(error.errno, "the disk of the outbox is full; make room there")
-        return _DISK.get(error.errno or 0) or os.strerror(error.errno or errno.EIO)
+        return _DISK.get(error.errno) or os.strerror(error.errno)
     if cause is Cause.LOCAL:
         return "this machine has no memory left; close some programs"
     return f"an error in zonedrive ({type(error).__name__}); {KEPT}, and the log has the details"

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 import trio
 
 from zonedrive.causes import Cause, cause_of, line_of
-from zonedrive.errors import StoreError, Unavailable, first_of
+from zonedrive.errors import Changed, StoreError, Unavailable, first_of
 from zonedrive.observers import Observers
 from zonedrive.state.intents import FAR_NS, Intent, IntentTable, due_in
 from zonedrive.state.pause import Pause, PauseSwitch
@@ -394,7 +394,7 @@ class Dispatcher:
         await trio.sleep(max(FOLD_PAUSE_S, calm))
 
     async def _deliver(self, step: Step) -> None:
-        began = self._overload.now()
+        began, planned = self._overload.now(), self._intents.snapshot(step.intent)
         try:
             await self._executor.carry(step)
             self._failures.pop(step.ino, None)
@@ -404,6 +404,8 @@ class Dispatcher:
         except Exception as wrong:
             if (overload := _overload(wrong)) is not None:
                 self._overload.rejected(began, len(self._running), overload.retry_after)
+            if isinstance(wrong, FileNotFoundError) and not wrong.errno and not planned.is_current:
+                wrong = Changed("the entry was removed or moved meanwhile")  # its inode is gone
             try:
                 self._failed(step.intent, wrong)
             except Exception as unwritten:  # a full disk, above all; the next round tries again

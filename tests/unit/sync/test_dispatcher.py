@@ -224,11 +224,31 @@ async def test_a_step_whose_inode_changed_is_planned_again(journal: IntentTable)
     assert carrier.carried == [2]
 
 
+async def test_an_inode_that_is_gone_after_a_change_is_planned_again(
+    journal: IntentTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The change came during the step; that is neither a failure nor worth a warning."""
+    caplog.set_level("INFO")
+    carrier = StepExecutor(journal)
+    carrier.errors[2] = [FileNotFoundError("inode 2")]
+    carrier.gates[2] = trio.Event()
+    write(journal, 2)
+    async with running(carrier) as dispatcher:
+        await carrier.begun.wait()
+        write(journal, 2)
+        carrier.gates[2].set()
+        await dispatcher.wait_until(lambda: not len(journal))
+    assert carrier.carried == [2]
+    assert [each.levelname for each in caplog.records if "inode 2" in each.getMessage()] == ["INFO"]
+    assert "decided again: the entry was removed or moved meanwhile" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("error", "cause", "level", "logged"),
     [
         (OSError(errno.ENOSPC, "full"), Cause.LOCAL, "WARNING", "not sent: the disk of the outbox"),
         (OSError(errno.EIO, "broken"), Cause.LOCAL, "WARNING", "not sent: the disk has an error"),
+        (FileNotFoundError("inode 2"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
         (KeyError("a mistake"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
         (Forbidden("no right", status=403), Cause.REFUSED, "WARNING", "refused: no right"),
         (Changed("other"), Cause.CHANGED, "INFO", "decided again: other"),

@@ -293,23 +293,24 @@ class Client:
 
     async def call(self, work: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
         """Do the work of a program. Raises ConnectionError where the client is dead or dies."""
+        life, ended = self._scope, self._ended  # the client may be started again meanwhile
         with trio.CancelScope() as scope:
             self._calls.add(scope)
             try:
                 if self.is_running:
                     return await work(*args)
             except BaseException:
-                if not self.died_at:
+                if not (self.died_at or ended.is_set()):
                     raise
-                self._scope.cancel()
+                life.cancel()
             finally:
                 self._calls.discard(scope)
         with trio.CancelScope(shield=True):
-            await self._ended.wait()
+            await ended.wait()
         raise ConnectionAbortedError(errno.ENOTCONN, "the client is dead")
 
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:
-        self._scope, self._ended = trio.CancelScope(), trio.Event()
+        self._scope = trio.CancelScope()
         self.service = self.make_service()
         box = (Sealed(NAMES_KEY), CONTENT_KEY)
         state = open_state(self.paths, self.settings, self.service, box, self.user)
@@ -327,7 +328,8 @@ class Client:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(self.files.run)
                     nursery.start_soon(self._drain)
-                    self.is_running = True
+                    # Before this, a call of a program fails at once, because nothing is mounted.
+                    self.is_running, self._ended = True, trio.Event()
                     task_status.started()
                     await trio.sleep_forever()
         except BaseException:

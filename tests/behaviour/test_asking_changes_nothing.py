@@ -91,7 +91,7 @@ def kill(mounted: Mounted) -> None:
 def fill(mounted: Mounted) -> None:
     """Create a conflict, a pin, and a pending change of each kind."""
     root, deployment = mounted.root, mounted.deployment
-    mounted.allow("in between", "offline", "reach", "reply", "answer", "upload", "stays on")
+    mounted.allow("a conflict copy", "offline", "reach", "reply", "answer", "upload", "stays on")
     mounted.machine.done("pin", root / "docs")
     with (root / "notes.txt").open("wb", buffering=0) as file:
         mounted.zone.write("notes.txt", b"Bob's version\n")

@@ -75,7 +75,7 @@ def told(machine: Machine) -> list[str]:
 def test_the_disk_contains_no_names_or_content(mounted: Mounted) -> None:
     """Neither content nor names of files or coworkers can be read, not even in the databases'
     logs."""
-    mounted.allow("in between", "refused")
+    mounted.allow("a conflict copy", "refused")
     work(mounted)
     assert told(mounted.machine) == []
     mounted.kill()

@@ -40,7 +40,7 @@ def conflict(mounted: Mounted, name: str) -> str:
 
 def test_a_coworker_removes_a_conflict_copy(mounted: Mounted) -> None:
     """Removing a conflict copy ends the conflict; this mount and the next one work."""
-    mounted.allow("in between")
+    mounted.allow("a conflict copy")
     assert (mounted.root / "notes.txt").read_bytes()
     copy = conflict(mounted, "notes.txt")
     mounted.zone.delete(copy)

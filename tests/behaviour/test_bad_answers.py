@@ -52,7 +52,7 @@ HALF: dict[str, Any] = {
 def test_an_incomplete_listing_removes_no_entry(meddled: Mounted, meddler: Meddler) -> None:
     """If attributes of entries are missing or malformed, files and folders stay, with their
     bytes."""
-    meddled.allow("have no id", "does not say what they are")
+    meddled.allow("have no id", "no valid id")
     before = seen(meddled.root)
     path = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
     change: list[Any] = []
@@ -146,7 +146,7 @@ def test_a_foreign_id_in_the_answer_to_an_upload_is_no_conflict(
     meddled: Mounted, meddler: Meddler
 ) -> None:
     """The next save becomes the next version, because the file is looked up by its name."""
-    meddled.allow("unknown", "under another id", "another folder")
+    meddled.allow("unknown", "the id in the listing", "another folder")
     meddler.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
     lies: list[dict[str, str]] = []
     meddler.mood = lambda answer: answer.say(json.loads(answer.body) | lies[-1])

@@ -86,7 +86,7 @@ def planted(meddled: Mounted, name: str) -> Path:
 def test_a_service_that_sends_wrong_ranges_or_lengths(meddled: Mounted, meddler: Meddler) -> None:
     """Content with wrong ranges or lengths is never accepted; once the answers are right, it is
     read."""
-    meddled.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
+    meddled.allow("range|announced|bytes|answer|reached|conflict copy|broke|refused|changed")
     for mood in (shifted, beginning, without_range, too_long, too_short, other_total):
         path = planted(meddled, f"{mood.__name__}.bin")
         meddler.mood = mood
@@ -116,7 +116,7 @@ def test_a_wrong_answer_is_requested_again_at_the_next_open(
     meddled: Mounted, meddler: Meddler
 ) -> None:
     """A file is requested again when a program opens it, even if another one still has it open."""
-    meddled.allow("range|announced|bytes|answer|reached|in between|broke|refused|changed")
+    meddled.allow("range|announced|bytes|answer|reached|conflict copy|broke|refused|changed")
     path = planted(meddled, "open.bin")
     meddler.mood = longer
     held = os.open(path, os.O_RDONLY)
@@ -152,7 +152,7 @@ def await_content(path: Path, content: bytes) -> None:
 
 def test_a_very_slow_download(meddled: Mounted, meddler: Meddler) -> None:
     """A file that arrives byte by byte delays no other reader, and its reader can be killed."""
-    meddled.allow("in time|reached|broke|in between")
+    meddled.allow("in time|reached|broke|conflict copy")
 
     def drip(answer: Answer) -> None:
         answer.pause = 0.2 if len(answer.body) > 1000 else 0.0
@@ -195,7 +195,7 @@ def test_a_file_that_changes_while_it_is_read(meddled: Mounted, meddler: Meddler
     A new open gets the new version.  The new version has the same size or is longer, with and
     without validators.
     """
-    meddled.allow("changed|another version|in between")
+    meddled.allow("changed|another version|conflict copy")
     for number, (mood, more) in enumerate(product((honest, anonymous), (b"", b"x" * 5000))):
         path = planted(meddled, f"{number}.bin")
         meddler.mood = mood

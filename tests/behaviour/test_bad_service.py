@@ -28,7 +28,7 @@ READ_ERRNO = {
 # With so few connections nothing is listed or fetched before it is asked for.
 NOTHING_AHEAD = pytest.mark.mount("connections=2")
 
-WARNED = r"refused|logon|log on|not reached|cannot be reached|in between|deleted on the service"
+WARNED = r"refused|logon|log on|not reached|cannot be reached|conflict copy|deleted on the service"
 
 
 def refusal(mounted: Mounted, relative: str) -> int | None:

@@ -12,7 +12,7 @@ from tests.harness.waiting import eventually
 from tests.posix import calls
 
 PATIENT = "refresh=60"  # a listed folder is not listed again by itself
-DECIDED = ("in between", "came", "decided again")
+DECIDED = ("a conflict copy", "a coworker", "planned again")
 
 
 def names(folder: Path) -> set[str]:
@@ -136,7 +136,7 @@ def test_a_version_that_reaches_another_file_of_the_name(
     meddler: Meddler, meddled: Mounted, reply: str
 ) -> None:
     """If a coworker renames the file during the upload, the version exists once and is reported."""
-    meddled.allow("renamed the file while it was sent", "reply")
+    meddled.allow("renamed by a coworker during the upload", "reply")
     zone, root = meddled.zone, meddled.root
     before = (root / "notes.txt").read_bytes()
     renamed: list[str] = []
@@ -167,7 +167,7 @@ def test_a_version_that_reaches_another_file_of_the_name(
 
 def test_a_file_removed_just_before_its_version_is_sent(meddler: Meddler, meddled: Mounted) -> None:
     """The version becomes a new file on the service, and the only one with its name here."""
-    meddled.allow("deleted on the service while it was sent")
+    meddled.allow("deleted on the service during the upload")
     zone, root = meddled.zone, meddled.root
     assert (root / "notes.txt").read_bytes()
     removed: list[str] = []
@@ -246,7 +246,7 @@ def test_an_upload_waits_for_an_exchange_of_names(meddler: Meddler, meddled: Mou
     with (root / "notes.txt").open("ab") as file:
         file.write(b"third line\n")
         zone.move("notes.txt", ".zonedrive-9-9")
-    eventually(lambda: moved or "decided again" in meddled.log(), what="it is looked at")
+    eventually(lambda: moved or "planned again" in meddled.log(), what="it is looked at")
     move_on()
     meddled.sync()
     assert zone.read("other.txt").endswith(b"third line\n")

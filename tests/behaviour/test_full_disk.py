@@ -83,7 +83,7 @@ def test_a_write_that_cannot_be_kept_is_refused(tiny: Mounted) -> None:
 
 def test_earlier_saves_survive_a_full_disk(tiny: Mounted) -> None:
     """A failed write does not affect other files: earlier saves arrive, later ones work again."""
-    tiny.allow("No space|could not be noted")
+    tiny.allow("No space|could not be recorded")
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         (tiny.root / "before.txt").write_bytes(b"before\n")
         fill(tiny.root / "huge.bin")
@@ -122,7 +122,7 @@ def test_an_edit_in_place_that_was_refused_is_not_shown(tiny: Mounted) -> None:
 def test_a_new_file_that_could_not_be_written_is_an_empty_file(tiny: Mounted) -> None:
     """The new file stays with no content, as on any disk; it is pending, survives a crash, and
     is sent."""
-    tiny.allow("could not be noted")
+    tiny.allow("could not be recorded")
     path = tiny.root / "huge.bin"
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         fill(path)
@@ -195,7 +195,7 @@ def test_a_full_disk_is_unmounted(tiny: Mounted) -> None:
     There are pending files, a file that is being written, and no space for a record; one line
     reports what is pending.
     """
-    tiny.allow("No space|could not be|not kept|cannot be|disk is full|full")
+    tiny.allow("No space|could not be|cannot be|disk is full|full")
     disk = tiny.machine.folders["STATE_HOME"]
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         for number in range(5):
@@ -245,7 +245,7 @@ def test_a_cache_folder_may_be_deleted_at_any_time(mounted: Mounted) -> None:
 
 def test_an_outbox_that_fills_its_disk_empties_itself(tiny: Mounted) -> None:
     """The records' reserve lets pending changes be renamed, removed and sent."""
-    tiny.allow("No space|could not be noted")
+    tiny.allow("No space|could not be recorded")
     with tiny.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
         saved = {}
         for number in range(200):

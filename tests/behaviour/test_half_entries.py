@@ -35,7 +35,7 @@ def test_a_name_that_cannot_be_shown_is_not_written_over(
 ) -> None:
     """A file saved under the name is kept as a conflict copy and reported; later both are
     visible."""
-    meddled.allow("no id", "do(es)? not say what they are", "took a name in between")
+    meddled.allow("no id", "no valid id", "a conflict copy")
     meddler.about = lambda asked: asked.method == "GET" and "/folder/" in asked.path
     meddler.mood = odd
     for name in ODD:

@@ -62,7 +62,7 @@ def test_new_folders_are_not_listed(mounted: Mounted) -> None:
 @pytest.mark.mount("settle=600")
 def test_a_coworkers_file_among_many_is_not_overwritten(mounted: Mounted) -> None:
     """New files whose names a coworker took meanwhile are stored as conflict copies."""
-    mounted.allow("took a name in between")
+    mounted.allow("a conflict copy")
     fill(mounted.root)
     taken = ["f003", "f070", "f119"]
     for name in taken:

@@ -205,7 +205,7 @@ def test_readers_and_a_writer_in_place_over_several_uploads(mounted: Mounted) ->
 @pytest.mark.parametrize("how", [">>", ">"])
 def test_a_file_that_was_just_deleted_is_created_again(mounted: Mounted, how: str) -> None:
     """If a coworker deletes a file that a shell then writes into, the file is created again."""
-    mounted.allow("deleted on the service while it was edited")
+    mounted.allow("deleted on the service while edited")
     path = mounted.root / "notes.txt"
     assert path.stat().st_size == 23
     mounted.zone.delete("notes.txt")
@@ -234,7 +234,7 @@ def test_no_appended_line_is_lost(mounted: Mounted, how: str) -> None:
     A coworker deletes, moves or renames the file while a shell writes into it and another program
     reads it.
     """
-    mounted.allow("deleted on the service while it was edited", "in between")
+    mounted.allow("deleted on the service while edited", "a conflict copy")
     path = mounted.root / "race.txt"
     shell = ["sh", "-c", f'echo "$2" {how} "$1"', "sh", str(path)]
     for to, seen in product(["", "docs/gone.txt", "gone.txt"], [False, True]):

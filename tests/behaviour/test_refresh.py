@@ -145,7 +145,7 @@ def test_the_first_program_may_be_inside_at_once(mounted: Mounted) -> None:
 def test_a_file_in_use_is_not_replaced(mounted: Mounted) -> None:
     """A coworker's version is not visible in a file while it is edited here; both versions are
     kept."""
-    mounted.allow("in between")
+    mounted.allow("a conflict copy")
     path = mounted.root / "notes.txt"
     with path.open("r+b", buffering=0) as file:
         file.write(b"FIRST")
@@ -201,7 +201,7 @@ def test_a_folder_is_deleted_over_unsent_work(mounted: Mounted, unsent: str) -> 
 def test_two_people_rename_to_one_name(mounted: Mounted) -> None:
     """If Alice and Bob rename different files to the same name, both files exist and are
     reported."""
-    mounted.allow("in between")
+    mounted.allow("a conflict copy")
     mine = (mounted.root / "notes.txt").read_bytes()
     hers = f"/entries/{mounted.zone.entry_id('notes.txt')}$"
     with mounted.deployment.faulty(status=503, method="PUT", path=hers):
@@ -318,7 +318,7 @@ def test_a_folder_deleted_there_that_cannot_be_made_here(mounted: Mounted) -> No
         )
     ended = mounted.machine.run("sync", "--timeout", "20")
     assert ended.returncode == 1
-    assert "move it to another folder" in ended.stderr
+    assert "move the entry to another folder" in ended.stderr
     content = path.read_bytes()
     path.rename(mounted.root / "report.md")
     mounted.sync()

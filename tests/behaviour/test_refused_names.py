@@ -53,5 +53,5 @@ def test_an_unmount_reports_a_refused_removal(mounted: Mounted, command: str) ->
         where = [mounted.path] if command == "unmount" else []
         ended = mounted.machine.run(command, *where, "--timeout", "30")
     assert ended.returncode == 0
-    assert ended.stderr.count("notes.txt: it could not be removed") == 1
+    assert ended.stderr.count("notes.txt: the removal was undone") == 1
     assert mounted.zone.read("notes.txt") == NOTES

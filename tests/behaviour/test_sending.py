@@ -248,7 +248,7 @@ def test_sync_reports_a_service_that_does_not_answer(mounted: Mounted, size: int
 @pytest.mark.mount("refresh=600")
 def test_pending_changes_have_a_path_and_a_kind(mounted: Mounted) -> None:
     """A pending conflict copy is reported as one, and a removed file with its former path."""
-    mounted.allow("in between")
+    mounted.allow("a conflict copy")
     assert (mounted.root / "notes.txt").read_bytes()
     assert (mounted.root / "docs/report.md").exists()
     mounted.zone.write("notes.txt", b"by bob\n")

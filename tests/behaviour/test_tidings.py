@@ -46,7 +46,7 @@ def screen(bus: Bus) -> Iterator[Screen]:
 @pytest.mark.mount("settle=600")
 def test_refused_uploads_and_conflicts_are_notified_once(mounted: Mounted, screen: Screen) -> None:
     """Many files give one notification, which is withdrawn when they have arrived."""
-    mounted.allow("refused", "in between")
+    mounted.allow("refused", "a conflict copy")
     with mounted.deployment.faulty(status=403, method="POST", path="^/api/zones/"):
         for number in range(20):
             (mounted.root / f"{number}.txt").write_bytes(b"x")
@@ -77,7 +77,7 @@ def test_a_conflict_without_a_desktop_is_notified_at_the_next_start(
 
     Conflicts from before an upgrade, which were not recorded, are not notified.
     """
-    mounted.allow("in between")
+    mounted.allow("a conflict copy")
     clash(mounted, "notes.txt")
     mounted.unmount()
     former.make_fourth(mounted.machine.state)
@@ -104,7 +104,7 @@ def test_a_click_opens_the_window(mounted: Mounted, screen: Screen) -> None:
 
     The window stays when the zones are unmounted.
     """
-    mounted.allow("in between")
+    mounted.allow("a conflict copy")
     opened = mounted.machine.folder / "opened"
     browser = mounted.machine.folder / "browser"
     browser.write_text(RECORD.format(opened=opened))

@@ -202,7 +202,7 @@ def test_a_restore_does_not_replace_a_file(mounted: Mounted) -> None:
 
 def test_a_coworkers_new_file_keeps_the_folder(mounted: Mounted) -> None:
     """A folder with a coworker's new file comes back with all its content."""
-    mounted.allow("holds something new on the service")
+    mounted.allow("has new entries on the service")
     for theirs in ("docs/theirs.txt", "docs/2026/theirs.txt", "docs/2026/q1.csv"):
         os.listdir(mounted.root / "docs/2026")
         with mounted.deployment.faulty(status=503, error="NOT_AVAILABLE", method="DELETE"):

@@ -58,7 +58,7 @@ def violations(chromium: Chromium) -> list[str]:
 
 def clash(mounted: Mounted, name: str) -> None:
     """Make a conflict: Bob saves the file while Alice edits it."""
-    mounted.allow("came in between")
+    mounted.allow("a conflict copy")
     assert (mounted.root / name).read_bytes()
     with (mounted.root / name).open("r+b", buffering=0) as file:
         file.truncate()

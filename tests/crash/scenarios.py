@@ -166,7 +166,7 @@ def lose_inodes(desk: Desk) -> None:
 
 # ---- all of them ----
 
-CONFLICT = ("came in between", "took a name in between", "deleted on the service while", "conflict")
+CONFLICT = ("deleted on the service while", "conflict")
 
 SCENARIOS: Mapping[Place, Scenario] = {
     Place.FILE_NAMED: Scenario(new_file),

@@ -52,7 +52,6 @@ def test_a_full_disk_at_any_write_refuses_or_keeps(dying: Mortal) -> None:
         "No space",
         "full",
         "could not",
-        "not kept",
         "refused",
         "Logging error",
         "cached",

@@ -26,7 +26,7 @@ def test_a_conflict_is_shown_with_buttons(mounted: Mounted, session: Session) ->
     for name in ("DISPLAY", "DBUS_SESSION_BUS_ADDRESS"):
         mounted.machine.environment[name] = session.environment[name]
     mounted.machine.environment["BROWSER"] = str(browser)
-    mounted.allow("in between")
+    mounted.allow("a conflict copy")
     mounted.restart()
     session.run(next(each for each in SERVICES if each.exists()))
     assert (mounted.root / "notes.txt").read_bytes()

@@ -200,7 +200,7 @@ def test_keeping_history_link_and_share(mounted: Mounted, person: Person) -> Non
 
 def test_a_conflict_is_decided_from_the_file(mounted: Mounted, person: Person) -> None:
     """The menu of the copy leads to both versions side by side, and one click decides."""
-    mounted.allow("came in between")
+    mounted.allow("a conflict copy")
     assert (mounted.root / "notes.txt").read_bytes()
     with (mounted.root / "notes.txt").open("r+b", buffering=0) as file:
         file.truncate()

@@ -109,7 +109,7 @@ def test_a_coworkers_version_meanwhile_is_not_overwritten(desk: Mounted, before:
     (desk.root / "notes.txt").read_bytes()
     (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
     desk.zone.write("notes.txt", b"by bob\n")
-    desk.allow("came in between")
+    desk.allow("a conflict copy")
     (desk.root / "notes.txt").write_bytes(b"by alice\n")
     desk.sync()
     assert desk.zone.entry_id("notes.txt") == before

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
-SAID = "in between"
+SAID = "a conflict copy"
 NAME = re.compile(
     r"notes \(conflict, alice@acme\.example on .+, \d{4}-\d\d-\d\d \d\d-\d\d-\d\d\)\.txt"
 )
@@ -270,7 +270,7 @@ def test_a_coworkers_rename_of_a_file_that_waits(desk: Mounted, new: str) -> Non
 def test_a_removed_folder_with_new_entries(desk: Mounted) -> None:
     """New entries are not removed silently: the folder stays and is shown again, without an
     error."""
-    desk.allow("holds something new")
+    desk.allow("has new entries on the service")
     desk.zone.make_folder("box")
     assert desk.names(desk.root / "box") == []
     desk.zone.write("box/x.txt", b"by bob\n")
@@ -306,7 +306,7 @@ def test_a_name_that_a_coworker_gave_to_another_file_is_respected(desk: Mounted)
 
     The same holds while a program has the other file open for writing.
     """
-    desk.allow("took a name in between")
+    desk.allow("a conflict copy")
     with (desk.root / "notes.txt").open("r+b", buffering=0) as other:
         other.write(b"edited")
         with (desk.root / "plan.txt").open("wb", buffering=0) as plan:
@@ -328,7 +328,7 @@ def test_a_folder_that_a_coworker_made_again_is_one_folder(desk: Mounted) -> Non
 
     In the end there is one folder with the files of both.
     """
-    desk.allow("was deleted on the service", "met in a folder", "took a name")
+    desk.allow("deleted on the service", "taken in the united folder", "a conflict copy")
     (desk.root / "docs/mine.txt").write_bytes(b"1")
     desk.sync()
     desk.deployment.fault(status=503, method="POST", path="^/api/")

@@ -203,7 +203,7 @@ def halve(desk: Mounted, *paths: str) -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_entries_that_the_service_does_not_describe(desk: Mounted, known: bool) -> None:
     """Known entries stay; the status and one line of the log name those that cannot be shown."""
-    desk.allow("does not say what")
+    desk.allow("no valid id")
     desk.zone.write("docs/x.txt", b"x")
     desk.zone.make_folder("more")
     desk.zone.write("more/y.txt", b"y")
@@ -214,7 +214,7 @@ def test_entries_that_the_service_does_not_describe(desk: Mounted, known: bool) 
         time.sleep(11)
         assert ("x.txt" in desk.names(desk.root / "docs")) == known
     entries = desk._complaints.entries  # type: ignore[attr-defined]
-    assert len([each for each in entries if "does not say what" in each]) == 1 + (not known)
+    assert len([each for each in entries if "no valid id" in each]) == 1 + (not known)
     notice = desk.status().get("notice", "")
     assert notice.startswith("" if known else "1 entry in Zone 01/docs is not shown")
     assert (notice == "") == known

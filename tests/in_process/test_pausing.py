@@ -239,7 +239,7 @@ def test_a_coworkers_version_survives_a_send(mount: VirtualMount) -> None:
     with (mount.root / "notes.txt").open("wb", buffering=0) as file:
         mount.zone.write("notes.txt", b"Bob's\n")
         file.write(b"Alice's\n")
-    mount.allow("in between", "conflict")
+    mount.allow("a conflict copy")
     answer = mount.command("send", paths=[ZONE])
     assert (answer["exit"], len(answer["conflicts"])) == (0, 1)
     assert mount.zone.read("notes.txt") == b"Bob's\n"

@@ -57,7 +57,7 @@ def test_a_file_whose_removal_is_refused_is_here_again(desk: Mounted, status: in
         path.unlink()
         assert not path.exists()
         tell_removals(desk)
-        told_once(desk, "notes.txt: it could not be removed", f"HTTP {status}")
+        told_once(desk, "notes.txt: the removal was undone", f"HTTP {status}")
     assert path.read_bytes() == NOTES
     assert desk.xattr(path, "user.zonedrive.id") == entry
     path.unlink()
@@ -72,7 +72,7 @@ def test_a_removal_and_its_lookup_are_refused(desk: Mounted) -> None:
     with desk.deployment.faulty(status=403, path="^/api/.*/(entries|files)/"):
         path.unlink()
         tell_removals(desk)
-        told_once(desk, "notes.txt: it could not be removed", "HTTP 403")
+        told_once(desk, "notes.txt: the removal was undone", "HTTP 403")
     assert path.read_bytes() == NOTES
 
 
@@ -92,7 +92,7 @@ def test_a_tree_whose_removal_is_refused_is_here_again(desk: Mounted) -> None:
     """A shell removes entry by entry: every file and folder is back."""
     before = desk.zone.tree("docs")
     folder = desk.root / "docs"
-    desk.allow("a folder that was removed here holds something")
+    desk.allow("has new entries on the service")
     with refusing(desk, 403, "DELETE"):
         for path in sorted(folder.rglob("*"), reverse=True):
             (path.rmdir if path.is_dir() else path.unlink)()
@@ -118,7 +118,7 @@ def test_a_refused_move_out_of_a_removed_folder(desk: Mounted) -> None:
     """The folder cannot be removed while its entry cannot leave it: both are back, with one
     report."""
     before = desk.zone.tree()
-    desk.allow("refused", "a folder that was removed here holds something")
+    desk.allow("refused", "has new entries on the service")
     folder = desk.root / "docs"
     with desk.deployment.faulty(status=403, path="^/api/.*/(entries|files)/"):
         (folder / "2026/q1.csv").rename(desk.root / "q1.csv")
@@ -141,9 +141,9 @@ def test_a_new_file_in_the_place_of_a_refused_removal(desk: Mounted) -> None:
     with refusing(desk, 403, "DELETE"):
         path.rename(desk.path / f".Trash-{os.getuid()}/files/notes.txt")
         path.write_bytes(b"another\n")
-        desk.allow("took a name")
+        desk.allow("a conflict copy")
         tell_removals(desk)
-        told_once(desk, "notes.txt: it could not be removed")
+        told_once(desk, "notes.txt: the removal was undone")
     assert path.read_bytes() == NOTES
     assert desk.zone.read("notes.txt") == NOTES
     (copy,) = (each for each in desk.root.iterdir() if "conflict" in each.name)
@@ -166,7 +166,7 @@ def test_a_refused_rename_goes_back(desk: Mounted, status: int) -> None:
         with path.open("ab") as file:
             path.rename(new)
             file.write(b"more\n")
-        told_once(desk, "notes.txt: 'renamed.txt' has its former name again", f"HTTP {status}")
+        told_once(desk, "notes.txt: the rename to 'renamed.txt' was undone", f"HTTP {status}")
         assert not new.exists()
         assert path.read_bytes() == NOTES + b"more\n"
     assert desk.zone.read("notes.txt") == NOTES + b"more\n"
@@ -209,7 +209,7 @@ def test_a_refused_move_stays_out_of_a_removed_folder(
     """In its former folder the entry would be removed with the folder."""
     inner, outer = desk.root / "docs/2026/q1.csv", desk.root / "q1.csv"
     trash = desk.path / f".Trash-{os.getuid()}/files"
-    desk.allow("refused", "holds something")
+    desk.allow("refused", "has new entries")
     desk.deployment.fault(status=503, method="DELETE", path=ENTRIES)
     desk.deployment.fault(status=403, method="PUT", path=ENTRIES)
     inner.rename(outer)

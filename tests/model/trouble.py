@@ -18,7 +18,7 @@ from tests.harness.waiting import eventually
 from tests.model.steps import CONTENT, NAMES, PATHS, Steps
 
 ALLOWED = (
-    "refused", "reach", "offline", "answer", "reply", "came in between", "took a name",
+    "refused", "reach", "offline", "answer", "reply", "a conflict copy",
     "deleted on the service", "newer version on the service", "stays on the service",
 )  # fmt: skip
 OFFLINE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.ETIMEDOUT, errno.EIO}

@@ -43,13 +43,13 @@ STEPS = 8  # of each machine in a burst
 FOLDER = "shared"
 OPTIONS = ("settle=0.2", "refresh=1")
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
-REFUSED = re.compile(r"refused(?: and is taken back)?: (.*)$")
+REFUSED = re.compile(r"refused(?: by the service| and rolled back)?: (.*)$")
 
 ALLOWED = (
-    "refused", "reach", "offline", "answer", "reply", "came in between", "took a name",
+    "refused", "reach", "offline", "answer", "reply", "a conflict copy",
     "deleted on the service", "newer version on the service", "stays on the service",
-    "holds something new", "is retried", "two files of one name met",
-    "renamed the file while it was sent", "deleted on the service while it was sent",
+    "has new entries on the service", "is retried", "taken in the united folder",
+    "renamed by a coworker during the upload", "deleted on the service during the upload",
 )  # fmt: skip
 """Expected warnings; refusals are compared with the service's answers."""
 

@@ -51,7 +51,7 @@ LONGEST_S = 3 * DEADLINE  # of one operation of a program, which is several call
 LOOK_S = 5.0  # between two looks at what they show
 HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end any more
 DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
-TABLE = re.compile("(the outbox|a request) went from")  # a transition that is in no table
+TABLE = re.compile("(outbox|request): unknown transition")  # a transition that is in no table
 DISK_STEPS, ENDS = ("full", "room", "failing", "sound"), ("room", "sound", "resume", "pause")
 REMOVING = {
     "save_over", "aside", "aside_for_a_moment", "rename", "swap", "unlink", "remove_folder",
@@ -502,7 +502,7 @@ class Run:
             self.trace.note(machine.name, f"{path}: {one['error']}")
             if "are damaged" in one["error"] and machine.power_cuts:  # they were never synced
                 await self._repair(machine, path.removeprefix(f"{ZONE}/{FOLDER}/"))
-            elif "its folder was deleted" in one["error"]:
+            elif "the parent folder was deleted" in one["error"]:
                 self._rescued += 1
                 place = f"{RESCUED}-{self._rescued}.txt"
                 old = path.removeprefix(f"{ZONE}/{FOLDER}/")

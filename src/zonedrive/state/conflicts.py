@@ -43,12 +43,12 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
     """Handle a renamed entry that the service no longer has: keep only a local edit of it."""
     state.listing_outdated.notify(inode.parent)
     if intent.generation:
-        log.warning("a file was deleted on the service while it was edited here: sent as new")
+        log.warning("inode %d: deleted on the service while edited: uploaded as new", inode.ino)
         with state.transaction():
             state.intents.done(intent, place=True)  # a new file has no former place
             recreate(state, inode)
         return
-    log.info("inode %d: deleted on the service while it was renamed here", inode.ino)
+    log.info("inode %d: deleted on the service while renamed locally", inode.ino)
     if inode.is_folder:
         with state.transaction():
             # As the service would list it: the next listing removes it, or keeps its local changes.
@@ -66,7 +66,7 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
 
 def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
     """Leave the name to the coworker's version, and turn the local version into a conflict copy."""
-    log.warning("a coworker's version came in between: ours is kept as a conflict copy")
+    log.warning("inode %d: a coworker saved a version: ours becomes a conflict copy", inode.ino)
     name, now = copy_name(state, inode), time.time_ns()
     with state.transaction():
         copy = state.inodes.add(
@@ -96,7 +96,7 @@ def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: E
 
 def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
     """Rename the local entry to a conflict-copy name, because a coworker took its name."""
-    log.warning("a coworker took a name in between: ours is kept beside it")
+    log.warning("inode %d: a coworker uses the name: ours becomes a conflict copy", inode.ino)
     parent, old, name = inode.parent, inode.name, copy_name(state, inode)
     now = time.time_ns()
     with state.transaction():

@@ -64,7 +64,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
         Raises Changed if the service no longer has an entry for the inode.
         """
         if self.remote_id is None:
-            raise Changed("the file here stands for nothing on the service any more")
+            raise Changed("the service has no entry for the local file any more")
         return self.remote_id
 
     @property

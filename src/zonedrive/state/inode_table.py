@@ -407,7 +407,7 @@ class InodeTable:
         except (Damaged, msgspec.MsgspecError):
             if remote_id is None or generation:
                 raise
-            log.error("the row of inode %d is damaged: it is asked for again", ino)
+            log.error("the row of inode %d is damaged: its entry is listed again", ino)
             seen, sealed = 0, _nothing(ino)
         name, remote_name, share = sealed.name, sealed.remote_name, sys.intern
         return Inode(

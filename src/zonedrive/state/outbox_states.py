@@ -243,10 +243,10 @@ REQUESTS: dict[Request, dict[Signal, Request]] = {
 def check(before: Change, event: Event, after: Change) -> None:
     """Log an error if the transition of a change is not in the table."""
     if TRANSITIONS[before].get(event) is not after:
-        log.error("the outbox went from %r to %r by %r", before.value, after.value, event.value)
+        log.error("outbox: unknown transition %r, %r, %r", before.value, event.value, after.value)
 
 
 def check_request(before: Request, signal: Signal, after: Request) -> None:
     """Log an error if the transition of a request is not in the table."""
     if REQUESTS[before].get(signal) is not after:
-        log.error("a request went from %r to %r by %r", before.value, after.value, signal.value)
+        log.error("request: unknown transition %r, %r, %r", before.value, signal.value, after.value)

@@ -62,7 +62,8 @@ def recover(state: LocalState) -> None:
             if intent.held:
                 state.intents.hold(intent.ino, False, time.time_ns())
             if intent.generation and (intent.ino, intent.generation) not in stored:
-                log.error("the bytes of %s are gone from the outbox", state.inodes.path(intent.ino))
+                path = state.inodes.path(intent.ino)
+                log.error("%s: the bytes to upload are missing; save the file again", path)
                 state.intents.done(intent, content=True)
                 # The next listing restores the service's version; a new file is removed below.
                 state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)
@@ -124,7 +125,7 @@ def _restore_lost_rows(state: LocalState) -> None:
         _drop_dangling(state)
         _tell_again(state)
         if number := state.spool.accept_unrecorded():
-            log.info("the records of %d outgoing files are lost: they are used as they are", number)
+            log.info("%d outgoing files have no record: they are uploaded without a check", number)
     for ino, generation in _unnamed(state):
         _show(state, ino, generation)
     state.database.flush()
@@ -152,7 +153,7 @@ def _drop_dangling_rows(state: LocalState) -> None:
     for each in sorted(state.named_bytes() - kept):
         path = state.spool.path(*each)
         if path.exists() and _file(path) not in files:
-            log.error("outgoing bytes belong to no file any more: see %s", LOST_FOUND)
+            log.error("outgoing bytes belong to no file: they are shown in %s", LOST_FOUND)
             with state.transaction():
                 state.spool.accept(*each)
             _show(state, *each)

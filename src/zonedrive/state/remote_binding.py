@@ -29,7 +29,7 @@ def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
     if other is None or other is inode:
         return
     if state.in_use(other) or inode.is_folder != other.is_folder:
-        raise StoreError("another file here stands for the same entry of the service")
+        raise StoreError(f"inode {other.ino} already has this entry of the service")
     if other.is_folder:
         _unite(state, inode, other)
     _drop(state, other)
@@ -164,7 +164,7 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
             _unite(state, twin, child)
             _drop(state, child)
         else:
-            log.warning("two files of one name met in a folder: both are kept")
+            log.warning("inode %d: its name is taken in the united folder: renamed", child.ino)
             inodes.move(child, folder.ino, _beside(state, child, folder))
 
 

@@ -250,7 +250,7 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
     state.invalidations.put(EntryGone(old, former.encode(), inode.ino))
     state.invalidations.put(EntryChanged(folder.ino, name.encode()))
     state.intents.changes.notify()
-    log.info("inode %d: follows a coworker's move of the file that is edited here", inode.ino)
+    log.info("inode %d: edited locally and moved by a coworker: moved locally as well", inode.ino)
 
 
 def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inode:

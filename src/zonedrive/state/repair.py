@@ -57,7 +57,7 @@ def open_sound(
     accepts.
     """
     if used and not path.exists() and not pending(path):
-        log.error("%s is missing, though there are outgoing bytes", path)
+        log.error("%s is missing, but the outbox has bytes to upload", path)
         write_private(_mark(path), b"missing")
     _finish(path)
     try:
@@ -189,9 +189,7 @@ def _salvage(
     _sync(_new(path))
     reached(Place.SALVAGE_FILLED)
     write_private(_mark(path), name.encode())
-    log.error(
-        "%s is damaged (%s): it is kept as %s, and %d rows of it are used on", path, why, name, rows
-    )
+    log.error("%s is damaged (%s): moved to %s; %d rows are recovered", path, why, name, rows)
     path.rename(path.with_name(name))
     reached(Place.SALVAGE_ASIDE)
     _finish(path)

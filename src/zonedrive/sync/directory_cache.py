@@ -226,9 +226,10 @@ class DirectoryCache:
         if folder.remote_id is not None:
             return folder.remote_id
         if self._service.can("make_folder"):
-            raise Changed("its folder is not on the service and is made first")
+            raise Changed("the parent folder is not on the service yet and is created first")
         raise StoreError(
-            "its folder was deleted on the service", remedy="move it to another folder"
+            "the parent folder was deleted on the service",
+            remedy="move the entry to another folder",
         )
 
     def hidden(self, folder: int, name: str) -> Entry | None:
@@ -249,8 +250,8 @@ class DirectoryCache:
         elsewhere = f" and {count(more, 'more folder')}" if more else ""
         return (
             f"{count(number, 'entry', 'entries')} in {inodes.path(first)}{elsewhere} {verb(number)}"
-            " not shown: the service does not say what is there; what is saved here under such a"
-            " name is kept beside it"
+            " not shown: the service sends no valid id, kind or size; a local file with such a name"
+            " becomes a conflict copy"
         )
 
     def _was_asked_since(self, ino: int, moment_ns: int) -> bool:
@@ -291,7 +292,7 @@ class DirectoryCache:
         except ZonedriveError as wrong:
             flight.error = wrong
         except OSError as wrong:
-            log.warning("a listing could not be kept: %s", wrong)
+            log.warning("a listing could not be stored: %s", wrong)
             flight.error = wrong
         except Exception as wrong:
             log.exception("a listing could not be merged")
@@ -339,7 +340,7 @@ class DirectoryCache:
                     if isinstance(flight.error, Forbidden | NotFound):
                         self._closed.add(zone.ino)
         except Exception:  # a program that opens the zone gets the error
-            log.warning("zones could not be listed ahead", exc_info=True)
+            log.warning("the zones could not be prefetched", exc_info=True)
         finally:
             self._listing_tops = False
 
@@ -377,7 +378,7 @@ class DirectoryCache:
             try:
                 levels = await self._service.levels()
             except ZonedriveError as wrong:
-                log.info("the levels in zones cannot be read: %s", wrong)
+                log.info("the access levels of the zones could not be read: %s", wrong)
                 return
             add_only = frozenset(zone for zone, level in levels.items() if level == ADD)
             state.rules = msgspec.structs.replace(state.rules, add_only=add_only)
@@ -408,13 +409,13 @@ class DirectoryCache:
         """Report the changes of a merged listing to the kernel, the outbox and the log."""
         state = self._state
         if merged.unsure and merged.unsure != self._unsure.get(folder):
-            log.warning("of %d entries of a folder the service does not say what they are;"
-                        " what was known of them stays", merged.unsure)  # fmt: skip
+            log.warning("the service sends no valid id, kind or size of %d entries of a folder:"
+                        " they stay as they are", merged.unsure)  # fmt: skip
         self._unsure[folder] = merged.unsure
         if merged.unshown:
             if merged.unshown != self._unshown.get(folder):
-                log.warning("%d entries of a folder cannot be shown: the service does not say what"
-                            " they are", merged.unshown)  # fmt: skip
+                log.warning("%d entries of a folder are not shown: the service sends no valid id,"
+                            " kind or size", merged.unshown)  # fmt: skip
             self._unshown[folder] = merged.unshown
         else:
             self._unshown.pop(folder, None)

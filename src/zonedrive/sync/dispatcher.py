@@ -412,7 +412,7 @@ class Dispatcher:
                 foreseen = isinstance(unwritten, OSError | StoreError)
                 if not self._unwritable:
                     log.error(
-                        "inode %d: a failure could not be noted: %s",
+                        "inode %d: a failure could not be recorded: %s",
                         step.ino,
                         unwritten,
                         exc_info=not foreseen,
@@ -460,8 +460,8 @@ class Dispatcher:
             case Cause.UNEXPECTED:
                 log.error("inode %d: an unexpected error", intent.ino, exc_info=wrong)
             case Cause.REFUSED:
-                log.warning("inode %d: refused: %s", intent.ino, text, extra=error)
+                log.warning("inode %d: refused by the service: %s", intent.ino, text, extra=error)
             case Cause.CHANGED:
-                log.info("inode %d: decided again: %s", intent.ino, text, extra=error)
+                log.info("inode %d: planned again: %s", intent.ino, text, extra=error)
             case _ if cause.is_failure:
-                log.warning("inode %d: not sent: %s", intent.ino, text, extra=error)
+                log.warning("inode %d: not sent, retry follows: %s", intent.ino, text, extra=error)

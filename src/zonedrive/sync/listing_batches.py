@@ -49,7 +49,7 @@ class LocalChanges:
     def orphaned(self, ino: int) -> None:
         """Schedule the creation of a folder that the service has lost.  In a transaction."""
         state = self._state
-        log.warning("a folder was deleted on the service while something in it was edited")
+        log.warning("inode %d: folder deleted on the service while a file in it was edited", ino)
         if self._service.can("make_folder"):
             state.intents.place(ino, state.due())
 

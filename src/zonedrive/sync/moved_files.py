@@ -44,7 +44,7 @@ class MovedFiles:
             except NotFound:
                 continue  # deleted: the upload decides about the edit
             except ZonedriveError as wrong:
-                log.info("inode %d: it is not known where the file is: %s", inode.ino, wrong)
+                log.info("inode %d: its place on the service is unknown: %s", inode.ino, wrong)
                 return
 
     def _missing(self, folder: Inode, listed: Sequence[str]) -> list[Inode]:

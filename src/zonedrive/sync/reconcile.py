@@ -218,7 +218,7 @@ class Reconciler:
                 return None
             found = named[0]
             if found.unsure:
-                raise BadAnswer("the service does not say what it has under this name")
+                raise BadAnswer("the service sends no valid id, kind or size of this entry")
             other = state.inodes.by_remote(request.zone, found.id)
             if other is not None and other is not inode and state.in_use(other):
                 return None  # a program uses that inode, so it is a separate file
@@ -332,14 +332,14 @@ class Reconciler:
         if not pending.is_current:
             return
         if current is None or current.deleted:
-            log.warning("inode %d: deleted on the service while it was sent: a new file there has"
-                        " the version", inode.ino)  # fmt: skip
+            log.warning("inode %d: deleted on the service during the upload: the version is in a"
+                        " new file there", inode.ino)  # fmt: skip
             made = msgspec.structs.replace(request, remote_id=None)
             conflicts.recreate(state, inode, made)
             await self.arrived(made, entry)
             return
-        log.warning("inode %d: a coworker renamed the file while it was sent: the version is in"
-                    " another file of that name", inode.ino)  # fmt: skip
+        log.warning("inode %d: renamed by a coworker during the upload: the version is in"
+                    " another file of the former name", inode.ino)  # fmt: skip
         remote_operations.discard_sent(state, inode, request, current)
         self._folders.forget_all()
         folder = state.inodes.by_remote(request.zone, request.folder)
@@ -364,7 +364,7 @@ class Reconciler:
     def _forget(self, inode: Inode) -> None:
         """Forget a removed inode that needs no further request to the service."""
         if inode.remote_id is not None:
-            log.warning("a file that was removed during its upload stays on the service")
+            log.warning("inode %d: removed during the upload: stays on the service", inode.ino)
             self._folders.forget_all()
         local_operations.forget(self._state, inode)
 

@@ -84,11 +84,11 @@ class RemoteNamespace:
         found = next((each for each in entries if each.name == name), None)
         other = None if found is None else state.inodes.by_remote(inode.zone, found.id)
         if found is None:
-            raise Changed("what had this name on the service is gone") from taken
+            raise Changed("the entry with this name is gone on the service") from taken
         if other is not None and other is not inode and state.intents.get(other.ino) is not None:
             if other.ino not in state.in_flight:  # its place was not known, or it has left
                 remote_operations.record_blocking_place(state, other, parent.entry_id, name)
-            raise Changed("another entry is about to leave this name") from taken
+            raise Changed("another entry still has this name and is moved first") from taken
         return found
 
     async def move(self, intent: Intent, inode: Inode) -> None:
@@ -216,7 +216,7 @@ class RemoteNamespace:
                 raise
             if await self._is_folder_there(inode.zone, folder):
                 raise _unsupported_endpoint_error(unknown) from unknown
-            raise Changed("the folder that it is moved to is gone") from unknown
+            raise Changed("the target folder of the move is gone") from unknown
         return request, msgspec.structs.replace(entry, name=entry.name or name)
 
     async def _is_folder_there(self, zone: str, folder: str) -> bool:
@@ -256,9 +256,10 @@ class RemoteNamespace:
             return  # another inode may stand for the entry now
         if changed:
             log.warning(
-                "a folder that was removed here holds something new on the service: it stays"
+                "inode %d: a removed folder has new entries on the service: kept there"
                 if inode.is_folder
-                else "a file that was deleted here has a newer version on the service: it stays"
+                else "inode %d: a removed file has a newer version on the service: kept there",
+                inode.ino,
             )
             await self._name_again(inode)
             if planned.is_current:

@@ -47,10 +47,10 @@ class Rollback:
         state = self._state
         if not state.intents.snapshot(intent).is_current:
             return
-        log.warning("inode %d: a removal was refused and is taken back: %s", inode.ino, refused)
+        log.warning("inode %d: removal refused and rolled back: %s", inode.ino, refused)
         which = inode.zone, inode.remote_id or "", state.path(inode.ino)
         self.keep(inode)
-        said = f"it could not be removed, and is here again: {refused.line()}"
+        said = f"the removal was undone: {refused.line()}"
         state.refusals.add(*which, said)
         state.intents.changes.notify()
 
@@ -67,15 +67,13 @@ class Rollback:
         way = self._way(inode)
         if way is None:
             return False
-        log.warning("inode %d: a rename was refused and is taken back: %s", inode.ino, refused)
+        log.warning("inode %d: rename refused and rolled back: %s", inode.ino, refused)
         former = {ino: (each.parent, each.name) for ino, (each, _, _) in way.items()}
         remote_operations.move_back(state, way)
         for ino, (each, folder, _) in way.items():
             parent, name = former[ino]
-            again = "has its former name" if parent == folder.ino else "is in its former place"
-            if is_aside(each.remote_name):
-                again = "is here"
-            said = f"{name!r} {again} again: {refused.line()}"
+            change = "rename to" if parent == folder.ino else "move of"
+            said = f"the {change} {name!r} was undone: {refused.line()}"
             state.refusals.add(each.zone, each.remote_id or "", state.inodes.path(ino), said)
         state.intents.changes.notify()
         return True

@@ -42,6 +42,7 @@ LEAST_PIECE = 4096
 LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is done anyway
 TINY = 128 << 10  # bytes sent without a thread: handing over costs more than sending
 STEPS = 8  # pieces per second with a limit
+SAVE_AGAIN = "save the file again, or delete it"
 
 
 class Decision(Enum):
@@ -84,7 +85,7 @@ class Body:
             while self.sent < self._size:
                 count = self._file.read_into(self.sent, memory[: self._size - self.sent])
                 if not count:
-                    raise StoreError("outgoing bytes are missing")
+                    raise StoreError("bytes to upload are missing", remedy=SAVE_AGAIN)
                 yield bytes(memory[:count])
                 self.sent += count  # the request for the next piece shows that this one was sent
                 reached(Place.BODY_BEGUN)
@@ -122,7 +123,7 @@ class Uploader:
         except FileNotFoundError as wrong:
             if not content.is_current:
                 return
-            raise StoreError("the outgoing bytes are gone") from wrong
+            raise StoreError("the bytes to upload are missing", remedy=SAVE_AGAIN) from wrong
         try:
             await self._upload(intent, inode, file)
         finally:
@@ -145,7 +146,7 @@ class Uploader:
             folder_id = (found.parent_id if found else "") or inode.remote_parent or ""
             name = (found.name or inode.remote_name or "") if found else ""
             if is_aside(name) and intent.attempts < LOOKS_ASIDE:
-                raise Changed("the file has a name for a moment, while two exchange theirs")
+                raise Changed("the file has a temporary name while two files exchange names")
             if found is not None:
                 await self._folders.following.follow(inode, found, place)
                 await self._require_only_one(inode, folder_id, name)
@@ -174,7 +175,7 @@ class Uploader:
                 return
             decision = Decision.CONFLICT
         if decision is Decision.LOST:
-            log.warning("a file was deleted on the service while it was edited here: sent as new")
+            log.warning("inode %d: deleted on the service while edited: uploaded as new", inode.ino)
             conflicts.recreate(state, inode)
         elif decision is Decision.CONFLICT:
             assert found is not None
@@ -186,7 +187,7 @@ class Uploader:
         """Keep both versions: the coworker's under its name, the local one as a conflict copy."""
         opened = self._state.opened.get(inode.ino)
         if opened is not None and opened.session is not None and not opened.session.frozen:
-            raise Changed("somebody else's version came in between, and it is still open here")
+            raise Changed("a coworker saved a version while a program writes to the file")
         if inode.is_new:
             conflicts.rename_local_aside(self._state, inode, found)
         else:
@@ -202,7 +203,7 @@ class Uploader:
             file = state.spool.open(*which)
             try:
                 if file.size < intent.size:
-                    raise Damaged("a part of the outgoing bytes is missing")
+                    raise Damaged("bytes to upload are missing")
                 if which in state.unverified_after_crash:
                     await trio.to_thread.run_sync(lambda: deque(file.blocks(), maxlen=0))
                     state.unverified_after_crash.discard(which)
@@ -290,17 +291,17 @@ class Uploader:
                     break
             else:
                 raise AmbiguousName(
-                    "the service has two entries of this name in one folder",
+                    "the folder has two entries of this name on the service",
                     remedy="rename one of them there",
                 )
             if one is inode:
-                raise Changed("the file has another place on the service by now")
+                raise Changed("the file was moved on the service")
 
     async def _others_staying(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
         """Return `_others_named`.  Raises Changed if one of them is about to leave the name."""
         others = await self._others_named(inode, folder, name)
         if any(self._state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
-            raise Changed("another file is about to leave this name")
+            raise Changed("another file still has this name and is moved first")
         return others
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
@@ -346,7 +347,7 @@ class Uploader:
         found = [one for one in entries if one.name == name and one.revision == intent.base]
         if len(found) != 1 or found[0].folder or not planned.is_current:
             return None
-        log.warning("inode %d: the service has it under another id than it said", inode.ino)
+        log.warning("inode %d: the id in the listing differs from the id in the reply", inode.ino)
         remote_binding.adopt_id(self._state, inode, found[0].id)
         return found[0]
 
@@ -378,7 +379,4 @@ class Uploader:
 
 
 def _damaged(wrong: Damaged) -> Damaged:
-    return Damaged(
-        f"the bytes that wait here are damaged ({wrong.message})",
-        remedy="save the file again, or delete it",
-    )
+    return Damaged(f"the bytes to upload are damaged ({wrong.message})", remedy=SAVE_AGAIN)

@@ -278,7 +278,7 @@ class Files:
                 with trio.move_on_after(KEEP_S):
                     await reader.fill()
         except (ZonedriveError, OSError) as wrong:
-            log.info("what has a replaced file open may not read all of it (%s)", wrong)
+            log.info("inode %d: replaced; its readers may get an error: %s", inode.ino, wrong)
 
     async def free_superseded(self) -> None:
         """Delete replaced bytes that were synced, see `WriteSessions.free_superseded`."""
@@ -322,7 +322,7 @@ class Files:
             else:
                 self._sessions.end(opened)
         except Exception as wrong:
-            log.error("what was written last to inode %d is not kept: %s", opened.ino, wrong)
+            log.error("inode %d: the last writes could not be stored: %s", opened.ino, wrong)
             self._abandon(opened)
             raise
 

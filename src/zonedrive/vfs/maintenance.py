@@ -23,7 +23,7 @@ async def upkeep(state: LocalState) -> None:
         for _ in row_upgrade.rows(state.inodes):
             await trio.sleep(PAUSE_S)
     except (OSError, StoreError, Damaged) as wrong:
-        log.warning("rows of an earlier version stay as they are for now: %s", wrong)
+        log.warning("rows of an earlier version could not be upgraded: %s", wrong)
     await trio.sleep(QUIET_S)
     await _drop_dangling(state)
     path = state.database.path

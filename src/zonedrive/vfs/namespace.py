@@ -249,7 +249,7 @@ class Namespace:
         if not final:
             await bring_bytes(state, self._service, local_operations.successor(state, inode), inode)
         if not named.is_current:
-            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+            raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
         local_operations.remove(state, inode, final=final)
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
@@ -287,7 +287,7 @@ class Namespace:
         self.require_removable(inode)
         await self.require_empty(inode)
         if not named.is_current:
-            raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+            raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
         local_operations.remove(state, inode)
 
     # ---- renaming ----
@@ -330,7 +330,7 @@ class Namespace:
             await bring_bytes(state, self._service, inode, former)
             if not names.is_current:
                 state.revert_to_remote(inode)
-                raise OSError(errno.EBUSY, "renamed by somebody else at the same time")
+                raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
             local_operations.rename(state, inode, new_folder, wanted, target)
             await self._files.free_superseded()
 

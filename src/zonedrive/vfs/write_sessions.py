@@ -183,7 +183,7 @@ class WriteSessions:
             try:
                 await trio.to_thread.run_sync(state.database.flush)
             except OSError as wrong:  # the caller's work is done; a later flush frees them
-                log.warning("replaced bytes stay on the disk for now: %s", wrong)
+                log.warning("replaced bytes could not be deleted yet: %s", wrong)
                 return
             state.delete_superseded(which)
 
@@ -197,7 +197,7 @@ class WriteSessions:
             if opened.session is session and not session.refused:
                 self.commit(opened)
         except (OSError, StoreError) as wrong:
-            log.warning("what is being appended to inode %d is not safe yet: %s", opened.ino, wrong)
+            log.warning("inode %d: appended bytes are not stored yet: %s", opened.ino, wrong)
 
     def cut(self, opened: OpenFile, size: int) -> None:
         """Set the size of the session's file to `size` bytes."""
@@ -266,7 +266,7 @@ class WriteSessions:
             elif inode.generation == session.generation and session.file.size > inode.size:
                 session.file.truncate(inode.size)
         except (OSError, StoreError) as wrong:
-            log.error("what was refused of inode %d could not be taken back: %s", inode.ino, wrong)
+            log.error("inode %d: failed writes could not be undone: %s", inode.ino, wrong)
         if inode.generation != session.generation:
             opened.content = session.former
         self._close(opened, session)

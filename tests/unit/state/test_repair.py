@@ -172,7 +172,7 @@ def test_numbers_of_lost_rows_are_not_used_again(
     database = repair.open_sound(path, SCHEMAS, whole(box), used)
     (rows,) = database.execute("SELECT count(*) FROM inodes").fetchone()
     assert rows == len(inos) + 2 - 2 - removed
-    assert f" {rows} rows of it are used on" in caplog.text
+    assert f" {rows} rows are recovered" in caplog.text
     assert "2 rows fail their check" in caplog.text
     assert next_ino(database, box) == max(highest, used) + 1
     database.close()

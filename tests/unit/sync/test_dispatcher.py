@@ -240,18 +240,33 @@ async def test_an_inode_that_is_gone_after_a_change_is_planned_again(
         await dispatcher.wait_until(lambda: not len(journal))
     assert carrier.carried == [2]
     assert [each.levelname for each in caplog.records if "inode 2" in each.getMessage()] == ["INFO"]
-    assert "decided again: the entry was removed or moved meanwhile" in caplog.text
+    assert "planned again: the entry was removed or moved meanwhile" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("error", "cause", "level", "logged"),
     [
-        (OSError(errno.ENOSPC, "full"), Cause.LOCAL, "WARNING", "not sent: the disk of the outbox"),
-        (OSError(errno.EIO, "broken"), Cause.LOCAL, "WARNING", "not sent: the disk has an error"),
+        (
+            OSError(errno.ENOSPC, "full"),
+            Cause.LOCAL,
+            "WARNING",
+            "retry follows: the disk of the outbox",
+        ),
+        (
+            OSError(errno.EIO, "broken"),
+            Cause.LOCAL,
+            "WARNING",
+            "retry follows: the disk has an error",
+        ),
         (FileNotFoundError("inode 2"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
         (KeyError("a mistake"), Cause.UNEXPECTED, "ERROR", "an unexpected error"),
-        (Forbidden("no right", status=403), Cause.REFUSED, "WARNING", "refused: no right"),
-        (Changed("other"), Cause.CHANGED, "INFO", "decided again: other"),
+        (
+            Forbidden("no right", status=403),
+            Cause.REFUSED,
+            "WARNING",
+            "refused by the service: no right",
+        ),
+        (Changed("other"), Cause.CHANGED, "INFO", "planned again: other"),
     ],
 )
 async def test_only_answers_of_the_service_are_refusals(
@@ -630,5 +645,5 @@ async def test_a_failure_that_cannot_be_recorded(
             journal.wrong = None
             await outbox.wait_until(lambda: journal.get(2) is None)
             assert outbox.failure(2) is None
-    (record,) = [each for each in caplog.records if "could not be noted" in each.message]
+    (record,) = [each for each in caplog.records if "could not be recorded" in each.message]
     assert bool(record.exc_info) == isinstance(wrong, RuntimeError)

@@ -322,7 +322,7 @@ async def test_a_listing_that_fails_is_an_error_of_its_folder_only(
         account.service.actions.clear()
         await account.folders.ensure(folder)
         assert folder.listed
-    logged = {"a full disk": "could not be kept", "a bug": "could not be merged"}
+    logged = {"a full disk": "could not be stored", "a bug": "could not be merged"}
     assert logged.get(failing, "") in caplog.text
     assert ("could not be" in caplog.text) == (failing in logged)
 

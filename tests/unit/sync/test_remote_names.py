@@ -141,7 +141,7 @@ async def test_a_folder_whose_name_another_entry_leaves(tmp_path: Path, flying: 
         account.make("f")
         if flying:
             account.state.in_flight.add(other.ino)
-        with pytest.raises(Changed, match="leave"):
+        with pytest.raises(Changed, match="still has this name"):
             await make(account, "f")
         assert other.remote_name == ("g" if flying else "f")
         assert account.left() == {"Zone/h": "MOVED", "Zone/f": "MOVED"}

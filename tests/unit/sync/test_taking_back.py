@@ -24,7 +24,7 @@ async def move(account: Account, inode: Inode) -> None:
 def said(account: Account) -> list[str]:
     """Return the beginnings of the messages about changes that were taken back."""
     found = account.state.refusals.unacknowledged()
-    return sorted(f"{each.path}: {each.said.partition(' again')[0]}" for each in found)
+    return sorted(f"{each.path}: {each.said.partition(': ')[0]}" for each in found)
 
 
 def tree(account: Account) -> dict[str, str]:
@@ -39,7 +39,7 @@ def tree(account: Account) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("new", "message"),
-    [("b", "Zone/a: 'b' has its former name"), ("f/a", "Zone/a: 'a' is in its former place")],
+    [("b", "Zone/a: the rename to 'b' was undone"), ("f/a", "Zone/a: the move of 'a' was undone")],
 )
 async def test_a_refused_move(tmp_path: Path, new: str, message: str) -> None:
     """The message tells what happened to the name."""
@@ -87,7 +87,7 @@ async def test_a_place_that_another_entry_has(tmp_path: Path, other: str) -> Non
         if other == "waits":
             await move(account, first)
             assert said(account) == [
-                "Zone/a: 'b' has its former name", "Zone/c: 'a' has its former name"
+                "Zone/a: the rename to 'b' was undone", "Zone/c: the rename to 'a' was undone"
             ]  # fmt: skip
             assert tree(account) == {"a": "a", "c": "c"}
             assert account.left() == {}
@@ -132,7 +132,10 @@ async def test_two_exchanged_names_of_which_one_has_a_temporary_name(tmp_path: P
         assert account.at("a") is first
         assert account.at("b") is second
         assert account.left() == {"Zone/a": "MOVED"}
-        assert said(account) == ["Zone/a: 'b' is here", "Zone/b: 'a' has its former name"]
+        assert said(account) == [
+            "Zone/a: the rename to 'b' was undone",
+            "Zone/b: the rename to 'a' was undone",
+        ]
 
 
 async def test_a_folder_that_was_exchanged_with_one_in_it(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ async def test_an_error_of_a_prefetch_does_not_end_the_mount(
 
     monkeypatch.setattr(state.inodes, "inodes_in", broken)
     await doors.look()
-    assert "could not be listed ahead" in caplog.text
+    assert "could not be prefetched" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,30 @@ def test_a_conflict_is_listed_until_its_copy_goes(desk: Mounted) -> None:
     assert desk.conflicts() == []
 
 
+@pytest.mark.mount("refresh=1")
+def test_a_conflict_stays_listed_after_a_move_of_its_folder(desk: Mounted) -> None:
+    """A coworker moves the folder with copy and original; its former parent is listed first."""
+    desk.zone.make_folder("team")
+    desk.zone.write("team/notes.txt", b"the first\n")
+    desk.zone.make_folder("archive")
+    eventually(lambda: (desk.root / "team/notes.txt").exists(), what="the file is listed")
+    assert not list((desk.root / "archive").iterdir())
+    desk.allow(SAID)
+    with (desk.root / "team/notes.txt").open("wb", buffering=0) as file:
+        desk.zone.write("team/notes.txt", b"Bob's version\n")
+        file.write(b"Alice's version\n")
+    desk.sync()
+    desk.zone.move("team", "archive/team")
+    eventually(lambda: not (desk.root / "team").exists(), what="the folder has left")
+    assert desk.conflicts() == []
+    eventually(lambda: (desk.root / "archive/team").exists(), what="the folder has arrived")
+    assert len(list((desk.root / "archive/team").iterdir())) == 2
+    (conflict,) = desk.conflicts()
+    assert NAME.fullmatch(conflict["path"].rpartition("/")[2])
+    assert conflict["original"].endswith("/archive/team/notes.txt")
+    assert desk.status()["outbox"]["conflicts"] == 1
+
+
 def test_a_conflict_names_its_original_after_a_save_by_rename(desk: Mounted) -> None:
     """The other version is listed under its name after a program has replaced the file."""
     collide(desk)

@@ -156,6 +156,59 @@ def end_with_inodes(connection: sqlite3.Connection) -> None:
     )
 
 
+def keep_moved(connection: sqlite3.Connection) -> None:
+    """Migrate to the ninth schema: keep a conflict while its files have no inode.
+
+    A coworker may move a folder that contains a copy or its original.  The old parent folder is
+    often listed first: the inodes are deleted, and others follow for the same entries.  Meanwhile
+    the conflict refers to a negative number, that of a row in `moved_conflicts`.
+    """
+    connection.execute(
+        """
+        CREATE TABLE moved_conflicts (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            zone TEXT NOT NULL,
+            remote_id TEXT NOT NULL,
+            UNIQUE (zone, remote_id)
+        )
+        """
+    )
+    connection.execute("CREATE INDEX conflicts_by_original ON conflicts (original)")
+    connection.execute("DROP TRIGGER conflicts_end")
+    number = (
+        "(SELECT -number FROM moved_conflicts WHERE (zone, remote_id) = ({0}.zone, {0}.remote_id))"
+    )
+    old, new = number.format("OLD"), number.format("NEW")
+    connection.execute(
+        f"""
+        CREATE TRIGGER conflicts_end AFTER DELETE ON inodes
+        WHEN EXISTS (SELECT 1 FROM conflicts WHERE ino = OLD.ino OR original = OLD.ino)
+        BEGIN
+            INSERT OR IGNORE INTO moved_conflicts (zone, remote_id)
+                SELECT OLD.zone, OLD.remote_id WHERE OLD.remote_id IS NOT NULL;
+            UPDATE OR REPLACE conflicts SET ino = {old}
+                WHERE ino = OLD.ino AND OLD.remote_id IS NOT NULL;
+            UPDATE conflicts SET original = {old}
+                WHERE original = OLD.ino AND OLD.remote_id IS NOT NULL;
+            DELETE FROM conflicts WHERE ino = OLD.ino;
+        END
+        """  # noqa: S608 - no value from outside
+    )
+    connection.execute(
+        f"""
+        CREATE TRIGGER conflicts_return AFTER INSERT ON inodes
+        WHEN EXISTS (
+            SELECT 1 FROM moved_conflicts WHERE (zone, remote_id) = (NEW.zone, NEW.remote_id)
+        )
+        BEGIN
+            UPDATE OR REPLACE conflicts SET ino = NEW.ino WHERE ino = {new};
+            UPDATE conflicts SET original = NEW.ino WHERE original = {new};
+            DELETE FROM moved_conflicts WHERE (zone, remote_id) = (NEW.zone, NEW.remote_id);
+        END
+        """  # noqa: S608
+    )
+
+
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
     """Return True if a row, given by column, is a valid intent and `box` can decrypt it."""
     try:
@@ -245,8 +298,10 @@ class ConflictLog:
         )
 
     def all(self) -> list[Conflict]:
-        """Return all recorded conflict copies."""
-        rows = self._database.execute("SELECT ino, original, by, at_ns FROM conflicts")
+        """Return all recorded conflict copies that have an inode."""
+        rows = self._database.execute(
+            "SELECT ino, original, by, at_ns FROM conflicts WHERE ino > 0"
+        )
         return [
             Conflict(ino, original, str(opened(self._box, by, _BY)), at_ns)
             for ino, original, by, at_ns in rows
@@ -255,7 +310,10 @@ class ConflictLog:
     def unacknowledged(self) -> set[int]:
         """Return the inodes of copies that the user has not been told about."""
         return {
-            ino for (ino,) in self._database.execute("SELECT ino FROM conflicts WHERE NOT told")
+            ino
+            for (ino,) in self._database.execute(
+                "SELECT ino FROM conflicts WHERE NOT told AND ino > 0"
+            )
         }
 
     def tell(self, copies: Iterable[int]) -> None:
@@ -273,7 +331,9 @@ class ConflictLog:
 
     def drop_dangling(self) -> None:
         """Delete the conflicts that have no inode row; a repaired database may contain some."""
-        self._database.execute("DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)")
+        self._database.execute(
+            "DELETE FROM conflicts WHERE ino > 0 AND ino NOT IN (SELECT ino FROM inodes)"
+        )
 
     def drop(self, ino: int) -> None:
         """Delete the record of a conflict copy."""

@@ -31,6 +31,7 @@ SCHEMAS = (
     row_upgrade.mark_names,
     intents.end_with_inodes,
     manifest_table.create_table,
+    intents.keep_moved,
 )
 """Upgrade steps: `SCHEMAS[n]` upgrades a database from schema n to n + 1."""
 

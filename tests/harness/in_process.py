@@ -298,7 +298,9 @@ class Client:
             self._calls.add(scope)
             try:
                 if self.is_running:
-                    return await work(*args)
+                    result = await work(*args)
+                    if not (self.died_at or ended.is_set()):  # a dead client gives no answer
+                        return result
             except BaseException:
                 if not (self.died_at or ended.is_set()):
                     raise

@@ -59,6 +59,8 @@ class Claims:
     one_of: list[set[str]] = field(default_factory=list)  # of each, one must be on the service
     due: set[str] = field(default_factory=set)  # tokens that the service must have
     copied: set[str] = field(default_factory=set)  # that may be there more than once
+    moment_s: float = SAME_MOMENT_S  # between two saves that cannot know of each other
+    late: set[str] = field(default_factory=set)  # that arrived after others, which nobody could see
     moved: set[str] = field(default_factory=set)  # ids of files whose versions may be, too
     _here: dict[str, dict[str, str]] = field(default_factory=dict)  # who: path: token, unsent
     # who: path: a synced token and those saved there since
@@ -194,12 +196,14 @@ class Claims:
         made = history.made or (0.0,) * len(history.tokens)
         pairs = zip(history.tokens, history.tokens[1:], made, made[1:], strict=False)
         for below, token, before, after in pairs:
-            if 0 < after - before < SAME_MOMENT_S:
+            if 0 < after - before < self.moment_s:
                 continue
             save = self.saves.get(token or "")
             under = self.saves.get(below or "")
             if save is None or under is None or save.saw == NOT_READ or under.who == save.who:
                 continue
+            if save.token in self.late:
+                continue  # the request was on its way, and cannot say what it must not replace
             if save.token in self.copied or history.id in self.moved:
                 continue  # renamed over another file, which need not have been read
             known = self._ancestors(save, places)

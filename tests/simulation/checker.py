@@ -1,7 +1,8 @@
 """Checks of what the service has in the end, by what programs wrote and were told."""
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -13,7 +14,7 @@ from tests.simulation import disk as disks
 from tests.simulation.posix_model import Model
 
 CALM_S = 200.0  # after which trouble has no effect any more
-RACE_S = 15.0  # between the look at an entry and its deletion
+RACE_S = 15.0  # between the look at an entry and its change
 UNCALLED_FOR = {
     errno.EIO, errno.ETIMEDOUT, errno.ENETUNREACH, errno.EREMOTEIO, errno.EHOSTUNREACH,
     errno.ENOTCONN, errno.ECONNABORTED, errno.ECONNREFUSED,
@@ -45,6 +46,7 @@ class WatchedSystem(System):
         super().__init__(mount)
         self._who = who
         self.calm = Calm()
+        self.lost_power = False  # bytes that were never synced may be damaged
         self.model: Model | None = None
         self.findings: list[str] = []
         self.refused: set[str] = set()  # tokens of saves that close(2) refused
@@ -77,7 +79,8 @@ class WatchedSystem(System):
         if name == "close" and number in DISK:
             token = head(self._written.pop(args[0], b""))
             self.refused |= {token} if token else set()
-        if self.calm and number in UNCALLED_FOR:
+        damaged = self.lost_power and number == errno.EIO
+        if self.calm and number in UNCALLED_FOR and not damaged:
             what = errno.errorcode.get(number, str(number))
             self.findings.append(f"{self._who}: {name} {args[0]}: {what}, though nothing is wrong")
         if self.model is not None:
@@ -92,10 +95,23 @@ class RecordedWorld(World):
         self.made_s: dict[str, float] = {}  # by id of a version
         self.removals: dict[str, float] = {}  # by machine: its last removal or rename
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
+        self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
+        self._is_late = False
+
+    @contextmanager
+    def late(self) -> Iterator[None]:
+        """Do the work of a request whose client has given up."""
+        self._is_late = True
+        try:
+            yield
+        finally:
+            self._is_late = False
 
     def _add_version(self, node: Node, data: bytes, user: str) -> None:
         super()._add_version(node, data, user)
         self.made_s[node.versions[-1].id] = trio.current_time()
+        if self._is_late and (token := head(data)):
+            self.sent_late.add(token)
 
     def delete(self, zone_id: str, entry_id: str, user: str) -> None:
         """Move an entry to the trash, and note what nobody on that machine can have seen."""

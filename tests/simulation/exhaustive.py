@@ -31,11 +31,12 @@ from typing import Any, TypeVar
 
 import trio
 
-from tests.harness.fake_service import Coworker, World, _Request
+from tests.harness.fake_service import Coworker, _Request
 from tests.harness.in_process import ALICE, VirtualTime, _copy
 from tests.harness.virtual_mount import ZONE
 from tests.model.programs import Trace
 from tests.simulation import disk as disks
+from tests.simulation.checker import RecordedWorld
 from tests.simulation.machine import CLOCK_S, BootId, Machine
 from tests.simulation.network import WEATHERS, SimulatedService
 from tests.simulation.operations import (
@@ -416,9 +417,9 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
             yield each
 
 
-def _world(start: str) -> tuple[World, Coworker, dict[int, str]]:
+def _world(start: str) -> tuple[RecordedWorld, Coworker, dict[int, str]]:
     """Return a service with the entries of a start."""
-    world = World()
+    world = RecordedWorld()
     web = Coworker(world, ALICE, world.add_zone(ZONE, {ALICE: Level.MANAGE}))
     ids = {}
     for number, path in enumerate(STARTS[start], 1):

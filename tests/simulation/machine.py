@@ -10,9 +10,10 @@ from typing import TypeVar
 
 import trio
 
-from tests.harness.fake_service import DOMAIN, World
+from tests.harness.fake_service import DOMAIN
 from tests.harness.in_process import Client, Killed
 from tests.simulation import disk as disks
+from tests.simulation.checker import RecordedWorld
 from tests.simulation.disk import Disk
 from tests.simulation.network import WEATHERS, SimulatedService
 
@@ -35,11 +36,13 @@ CLOCK_S: ContextVar[float] = ContextVar("clock", default=0.0)
 class Machine(Client):
     """One person's computer; `name` is a letter."""
 
+    world: RecordedWorld
+
     def __init__(
         self,
         name: str,
         folder: Path,
-        world: World,
+        world: RecordedWorld,
         nursery: trio.Nursery,
         seed: int,
         *,

@@ -4,6 +4,7 @@
 seed and the request alone, so a scenario with fewer steps gives the other requests the same fates.
 """
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +13,8 @@ from typing import TypeVar
 
 import trio
 
-from tests.harness.fake_service import HOST, FakeService, World, _Request
+from tests.harness.fake_service import HOST, FakeService, _Request
+from tests.simulation.checker import RecordedWorld
 from zonedrive.errors import Interrupted, RemoteError, ReplyLost, TimedOut, Unreachable
 from zonedrive.sandbox.errors import ApiError
 
@@ -54,9 +56,11 @@ WEATHERS = {
 class SimulatedService(FakeService):
     """Connection of one client, whose requests are delayed or fail as the weather says."""
 
+    world: RecordedWorld
+
     def __init__(
         self,
-        world: World,
+        world: RecordedWorld,
         user: str,
         profile: str,
         seed: str,
@@ -121,10 +125,8 @@ class SimulatedService(FakeService):
     async def _later(self, seconds: float, work: Callable[[], object]) -> None:
         """Do the work of a request whose client has given up."""
         await trio.sleep(seconds)
-        try:
+        with self.world.late(), contextlib.suppress(ApiError):
             work()
-        except ApiError:
-            return
 
     @staticmethod
     def _broken(request: _Request) -> RemoteError:

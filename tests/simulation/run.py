@@ -299,7 +299,7 @@ class Run:
             program.troubled = bool(troubles)
             program.expected = DISK_TROUBLE if troubles & {"full", "failing"} else set()
             if scenario.profile == "published":
-                program.expected = program.expected | {errno.EXDEV}
+                program.expected = program.expected | {errno.EXDEV, errno.EBUSY}
             program.settle_s = machine.settings.settle
             self._programs[name] = program
             await machine.boot()
@@ -347,6 +347,7 @@ class Run:
 
     def _lose_power(self, name: str) -> None:
         self.claims.forget(name)
+        self._systems[name].lost_power = True
         if (model := self._systems[name].model) is not None:
             model.is_off = True
 
@@ -449,6 +450,7 @@ class Run:
         for path in self._there():
             if not _expected(path, allowed):
                 self.findings.append(f"a stray entry: {path}")
+        self.claims.late, self.claims.moment_s = self.world.sent_late, checker.RACE_S
         self.findings += self.claims.findings(self._histories())
         self.findings += self._twice()
         await self._check()
@@ -508,6 +510,9 @@ class Run:
                 old = path.removeprefix(f"{ZONE}/{FOLDER}/")
                 self.claims.renamed(machine.name, old, place)
                 await machine.perform(machine.kernel.rename, path, f"{ZONE}/{FOLDER}/{place}")
+                with contextlib.suppress(OSError):  # up to a folder with other entries
+                    for folder in PurePosixPath(path).parents:
+                        await machine.perform(machine.kernel.rmdir, str(folder))
             else:
                 return False
         return done
@@ -535,7 +540,8 @@ class Run:
     async def _here(self, name: str, there: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
         """Return what a machine shows, without the names that stay on it.
 
-        If the machine died between the two steps of a save, the backup stands for the file.
+        If the machine died or its disk failed between the two steps of a save, the backup stands
+        for the file.
         """
         root: Any = self._programs[name].folder
         machine, found = self.machines[name], dict[str, bytes | None]()
@@ -558,8 +564,12 @@ class Run:
             await _ran(walk, root)
         for backup in [each for each in found if each.endswith(BACKUP)]:
             del found[backup]
+            for folder in map(str, PurePosixPath(backup).parents):  # deleted there, kept for it
+                if folder in found and folder not in there and not _has_entries(found, folder):
+                    del found[folder]
             original = backup.removesuffix(BACKUP)
-            if machine.deaths and original in there:
+            was_cut_short = machine.deaths or self._programs[name].expected & DISK_TROUBLE
+            if was_cut_short and original in there:
                 found.setdefault(original, there[original])
         return found
 
@@ -587,7 +597,11 @@ class Run:
             if node.trash_id not in ("", node.id):
                 # Deleted with its folder: if the reply was lost, it is sent again as a new file.
                 self.claims.copied |= {token for token in tokens if token is not None}
-            found.append(History(node.id, path, tokens))
+            if self.scenario.profile == "published":
+                # Without a list of versions a client cannot find its own below a coworker's.
+                self.claims.copied |= {token for token in tokens[:-1] if token is not None}
+            made_s = tuple(self.world.made_s[version.id] for version in node.versions)
+            found.append(History(node.id, path, tokens, made_s))
         return found
 
     def _twice(self) -> list[str]:
@@ -608,6 +622,10 @@ async def _ran(work: Callable[..., ResultT], *args: Any) -> ResultT:
     while not program.dead:
         found = program.switch(await outcome.acapture(found))
     return found  # type: ignore[no-any-return]
+
+
+def _has_entries(tree: Mapping[str, object], folder: str) -> bool:
+    return any(path.startswith(f"{folder}/") for path in tree)
 
 
 def _short(content: bytes | None) -> str:

@@ -110,7 +110,7 @@ class LocalState:
         if (opened is not None and opened.session) or (intent is not None and intent.generation):
             found |= Local.CONTENT
         if intent is not None and intent.place and not intent.gone:
-            found |= Local.PLACE
+            found |= Local.PLACE | (Local.PARKED if intent.parked else Local.NOTHING)
         if intent is not None and intent.gone:
             found |= Local.GONE
         return found

@@ -34,6 +34,7 @@ class Local(Flag):
     CONTENT = auto()
     PLACE = auto()
     GONE = auto()
+    PARKED = auto()  # with PLACE: the name is local-only, and the entry stays where it is
 
 
 class RawListing(Protocol):
@@ -355,6 +356,10 @@ class Merge:
     def _update(self, inode: Inode, entry: Entry, mark: int) -> None:
         local = self._ours.local(inode.ino)
         place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
+        if local & Local.PARKED:
+            # A new file at the former place takes over the identity.  If a coworker has moved the
+            # entry, its upload moves the new file there.
+            place = {}
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
             self._inodes.update(inode, **place)

@@ -271,13 +271,12 @@ def test_a_renamed_file_with_a_lost_reply_does_not_reappear(desk: Mounted) -> No
     assert set(desk.zone.listing()) == SEEDED | {"renamed.txt"}
 
 
-def test_a_coworkers_version_after_a_lost_reply(desk: Mounted) -> None:
+@pytest.mark.parametrize(("name", "number"), [("notes.txt", 3), ("new.txt", 2)])
+def test_a_coworkers_version_after_a_lost_reply(desk: Mounted, name: str, number: int) -> None:
     """Both versions are in the history, in order, without a conflict or another upload."""
-    with lost_upload(desk, "notes.txt", b"by alice\n"):
-        desk.deployment.heal()
-        with desk.deployment.faulty(status=503, method="GET", path="^/api/zones/.*/files/"):
-            desk.zone.write("notes.txt", b"by bob, later\n")
-    path = desk.root / "notes.txt"
+    with lost_upload(desk, name, b"by alice\n"):
+        desk.zone.write(name, b"by bob, later\n")
+    path = desk.root / name
     eventually(lambda: path.read_bytes() == b"by bob, later\n", what="it shows")
-    assert both(desk)["notes.txt"] == b"by bob, later\n"
-    assert len(desk.zone.versions("notes.txt")) == 3
+    assert both(desk)[name] == b"by bob, later\n"
+    assert len(desk.zone.versions(name)) == number

@@ -25,7 +25,7 @@ import trio
 from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry
+from zonedrive.model import Entry, Version
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state import conflicts, local_operations, remote_operations
@@ -222,11 +222,24 @@ class Reconciler:
             other = state.inodes.by_remote(request.zone, found.id)
             if other is not None and other is not inode and state.in_use(other):
                 return None  # a program uses that inode, so it is a separate file
-        if found.folder != inode.is_folder or found.modified_by != state.user:
+        if found.folder != inode.is_folder:
             return None
-        if inode.is_folder:
+        is_own = found.modified_by == state.user
+        if is_own and (inode.is_folder or await self._has_sent(request, found.size, found.id)):
             return found
-        return found if await self._has_sent(request, found.size, found.id) else None
+        if inode.is_folder or request.remote_id is not None:
+            return None
+        below = await self._version_below(request, found.id)
+        if below is None:
+            return None
+        self._folders.forget(inode.parent)  # the next listing shows the newer version
+        return msgspec.structs.replace(
+            found,
+            revision=below.revision,
+            size=below.size,
+            modified_ns=below.modified_ns,
+            modified_by=below.modified_by,
+        )
 
     async def _has_sent(
         self, request: PendingRequest, size: int, file_id: str, version: str | None = None
@@ -256,27 +269,40 @@ class Reconciler:
         intent = state.intents.get(inode.ino)
         if request.remote_id is None or intent is None:
             return False
-        if not (service.can("versions") and service.can("version_content")):
-            return False
         if intent.generation != request.generation or request.bytes_ino != inode.ino:
             return False  # edited since: the edit is not based on the newest version
         pending = state.requests.snapshot(request)
         try:
             found = await service.entry(request.zone, request.remote_id)
-            versions = await service.versions(request.zone, request.remote_id)
         except NotFound:
             return False
         if found.deleted or found.revision == intent.base:
             return False
+        if await self._version_below(request, found.id) is None:
+            return False
+        now = state.intents.get(inode.ino)
+        if now is not None and pending.is_current and not now.held:
+            remote_operations.discard_sent(state, inode, request, found)
+        return True
+
+    async def _version_below(self, request: PendingRequest, file_id: str) -> Version | None:
+        """Return the version with the request's bytes below the newest one, or None.
+
+        A coworker's version, or one that another machine of this user sent, may be newer.
+        """
+        service = self._service
+        if not (service.can("versions") and service.can("version_content")):
+            return None
+        try:
+            versions = await service.versions(request.zone, file_id)
+        except NotFound:
+            return None
         for version in versions[1:LOOK_BACK]:
-            if version.modified_by != state.user:
+            if version.modified_by != self._state.user:
                 continue
-            if await self._has_sent(request, version.size, found.id, version.version):
-                now = state.intents.get(inode.ino)
-                if now is not None and pending.is_current and not now.held:
-                    remote_operations.discard_sent(state, inode, request, found)
-                return True
-        return False
+            if await self._has_sent(request, version.size, file_id, version.version):
+                return version
+        return None
 
     # ---- noting ----
 

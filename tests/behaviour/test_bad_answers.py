@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.harness import world
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine, Mounted
-from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 
 DAY = 86_400
@@ -29,13 +29,13 @@ def seen(root: Path) -> dict[str, tuple[int, bool, bytes]]:
     return found
 
 
-def listed_again(meddled: Mounted, meddler: Meddler, path: str) -> None:
+def listed_again(proxied: Mounted, proxy: FaultProxy, path: str) -> None:
     """Wait until a listing that is requested from now on has arrived and been merged."""
-    asked = len([each for each in meddler.came if each.path == path])
+    asked = len([each for each in proxy.came if each.path == path])
 
     def again() -> bool:
-        os.listdir(meddled.root)
-        return len([each for each in meddler.came if each.path == path]) >= asked + 2
+        os.listdir(proxied.root)
+        return len([each for each in proxy.came if each.path == path]) >= asked + 2
 
     eventually(again, what="the folder is listed again")
 
@@ -49,55 +49,55 @@ HALF: dict[str, Any] = {
 }
 
 
-def test_an_incomplete_listing_removes_no_entry(meddled: Mounted, meddler: Meddler) -> None:
+def test_an_incomplete_listing_removes_no_entry(proxied: Mounted, proxy: FaultProxy) -> None:
     """If attributes of entries are missing or malformed, files and folders stay, with their
     bytes."""
-    meddled.allow("have no id", "no valid id")
-    before = seen(meddled.root)
-    path = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
+    proxied.allow("have no id", "no valid id")
+    before = seen(proxied.root)
+    path = f"/api/zones/{proxied.zone.id}/folder/{proxied.zone.root_id}"
     change: list[Any] = []
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         items = json.loads(answer.body)
         answer.say([change[0](item) for item in items])
 
     change.append(lambda item: item)
-    meddler.about, meddler.mood = lambda asked: asked.path == path, mood
+    proxy.about, proxy.alter = lambda asked: asked.path == path, alter
     for member, values in HALF.items():
         for value in values:
             change[0] = lambda item, odd={member: value}: item | odd
-            listed_again(meddled, meddler, path)
-            assert seen(meddled.root) == before, (member, value)
+            listed_again(proxied, proxy, path)
+            assert seen(proxied.root) == before, (member, value)
         change[0] = lambda item, gone=member: {k: v for k, v in item.items() if k != gone}
-        listed_again(meddled, meddler, path)
-        assert seen(meddled.root) == before, member
+        listed_again(proxied, proxy, path)
+        assert seen(proxied.root) == before, member
     change[0] = lambda item: None
-    listed_again(meddled, meddler, path)
-    assert seen(meddled.root) == before
+    listed_again(proxied, proxy, path)
+    assert seen(proxied.root) == before
 
 
-def test_a_malformed_listing_changes_nothing(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_malformed_listing_changes_nothing(proxied: Mounted, proxy: FaultProxy) -> None:
     """After a malformed listing, known zones and folders are unchanged; unknown ones give an
     error."""
-    meddled.zone.make_folder("new")
-    new = meddled.root / "new"
+    proxied.zone.make_folder("new")
+    new = proxied.root / "new"
     eventually(new.exists, what="it shows here")
     odd = (b"", b'{"message":"x"}')
     bodies = [b""]
-    meddler.about = lambda asked: asked.path.endswith(meddled.zone.entry_id("new"))
-    meddler.mood = lambda answer: _say(answer, bodies[-1])
+    proxy.about = lambda asked: asked.path.endswith(proxied.zone.entry_id("new"))
+    proxy.alter = lambda answer: _say(answer, bodies[-1])
     for body in odd:
         bodies.append(body)
         with pytest.raises(OSError, match="Input/output"):
             os.listdir(new)
-    meddler.about = lambda asked: False
-    before = seen(meddled.root)
-    meddler.about = lambda asked: "/folder/" in asked.path or asked.path == "/api/zones"
+    proxy.about = lambda asked: False
+    before = seen(proxied.root)
+    proxy.about = lambda asked: "/folder/" in asked.path or asked.path == "/api/zones"
     for body in odd:
         bodies.append(body)
-        path = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
-        listed_again(meddled, meddler, path)
-        assert seen(meddled.root) == before, body
+        path = f"/api/zones/{proxied.zone.id}/folder/{proxied.zone.root_id}"
+        listed_again(proxied, proxy, path)
+        assert seen(proxied.root) == before, body
 
 
 def _say(answer: Answer, body: bytes) -> None:
@@ -116,23 +116,23 @@ UPLOADED: dict[str, Callable[[Any], object]] = {
 }
 
 
-def test_a_malformed_answer_to_an_upload(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_malformed_answer_to_an_upload(proxied: Mounted, proxy: FaultProxy) -> None:
     """After a malformed answer to an upload, the service has one version and there is no
     conflict."""
-    meddled.allow("unknown", "is looked for")
+    proxied.allow("unknown", "is looked for")
     current = [UPLOADED["nothing"]]
-    meddler.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
-    meddler.mood = lambda answer: answer.say(current[0](json.loads(answer.body)))
+    proxy.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
+    proxy.alter = lambda answer: answer.say(current[0](json.loads(answer.body)))
     for number, current[0] in enumerate(UPLOADED.values(), 1):
-        (meddled.root / f"{number}.txt").write_bytes(b"new\n")
-        (meddled.root / "notes.txt").write_bytes(f"version {number}\n".encode())
-        meddled.sync()
-        assert meddled.zone.read(f"{number}.txt") == b"new\n"
-        assert len(meddled.zone.versions(f"{number}.txt")) == 1
-        assert meddled.zone.read("notes.txt") == f"version {number}\n".encode()
-        assert len(meddled.zone.versions("notes.txt")) == 1 + number
-    assert len(meddled.zone.listing()) == 4 + len(UPLOADED)
-    assert meddled.status()["outbox"]["conflicts"] == 0
+        (proxied.root / f"{number}.txt").write_bytes(b"new\n")
+        (proxied.root / "notes.txt").write_bytes(f"version {number}\n".encode())
+        proxied.sync()
+        assert proxied.zone.read(f"{number}.txt") == b"new\n"
+        assert len(proxied.zone.versions(f"{number}.txt")) == 1
+        assert proxied.zone.read("notes.txt") == f"version {number}\n".encode()
+        assert len(proxied.zone.versions("notes.txt")) == 1 + number
+    assert len(proxied.zone.listing()) == 4 + len(UPLOADED)
+    assert proxied.status()["outbox"]["conflicts"] == 0
 
 
 FOREIGN: dict[str, dict[str, str]] = {
@@ -143,26 +143,26 @@ FOREIGN: dict[str, dict[str, str]] = {
 
 
 def test_a_foreign_id_in_the_answer_to_an_upload_is_no_conflict(
-    meddled: Mounted, meddler: Meddler
+    proxied: Mounted, proxy: FaultProxy
 ) -> None:
     """The next save becomes the next version, because the file is looked up by its name."""
-    meddled.allow("unknown", "the id in the listing", "another folder")
-    meddler.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
+    proxied.allow("unknown", "the id in the listing", "another folder")
+    proxy.about = lambda asked: asked.method == "POST" and "/files/" in asked.path
     lies: list[dict[str, str]] = []
-    meddler.mood = lambda answer: answer.say(json.loads(answer.body) | lies[-1])
+    proxy.alter = lambda answer: answer.say(json.loads(answer.body) | lies[-1])
     for number, lie in enumerate(FOREIGN.values(), 1):
         lies.append(lie)
-        path = meddled.root / f"{number}.txt"
+        path = proxied.root / f"{number}.txt"
         path.write_bytes(b"first\n")
-        meddled.sync()
+        proxied.sync()
         lies.append({})
         path.write_bytes(b"second one\n")
-        meddled.sync()
+        proxied.sync()
         assert path.read_bytes() == b"second one\n"
-        assert meddled.zone.read(path.name) == b"second one\n"
-        assert len(meddled.zone.versions(path.name)) == 2
-    assert meddled.status()["outbox"]["conflicts"] == 0
-    assert len(meddled.zone.listing()) == 4 + len(FOREIGN)
+        assert proxied.zone.read(path.name) == b"second one\n"
+        assert len(proxied.zone.versions(path.name)) == 2
+    assert proxied.status()["outbox"]["conflicts"] == 0
+    assert len(proxied.zone.listing()) == 4 + len(FOREIGN)
 
 
 @pytest.fixture
@@ -174,16 +174,16 @@ def trap() -> Iterator[socket.socket]:
     listening.close()
 
 
-def send_elsewhere(meddler: Meddler, trap: socket.socket, status: int, scheme: str) -> None:
+def send_elsewhere(proxy: FaultProxy, trap: socket.socket, status: int, scheme: str) -> None:
     """Redirect all answers from now on."""
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         host, port = trap.getsockname()
         answer.status = status
         answer.headers = {"Location": f"{scheme}://{host}:{port}{answer.asked.path}"}
         _say(answer, b"")
 
-    meddler.about, meddler.mood = lambda asked: True, mood
+    proxy.about, proxy.alter = lambda asked: True, alter
 
 
 def assert_untouched(trap: socket.socket) -> None:
@@ -193,17 +193,17 @@ def assert_untouched(trap: socket.socket) -> None:
 
 
 def test_a_redirect_is_never_followed(
-    machine: Machine, meddler: Meddler, trap: socket.socket
+    machine: Machine, proxy: FaultProxy, trap: socket.socket
 ) -> None:
     """Neither a password nor a token is sent to another host, or over plain HTTP."""
-    machine.log_on(meddler, profile="sandbox")
+    machine.log_on(proxy, profile="sandbox")
     password = ("--username", "alice@acme.example", "--password-stdin", "--ca-file")
     for status, scheme in ((302, "https"), (307, "https"), (308, "http")):
-        send_elsewhere(meddler, trap, status, scheme)
-        meddler.came.clear()
+        send_elsewhere(proxy, trap, status, scheme)
+        proxy.came.clear()
         for ended in (
             machine.run("zones"),
-            machine.run("logon", meddler.base_url, *password, meddler.ca_file,
+            machine.run("logon", proxy.base_url, *password, proxy.ca_file,
                         text=f"{world.PASSWORDS['alice']}\n"),
         ):  # fmt: skip
             assert (ended.returncode, ended.stdout) == (1, "")
@@ -211,31 +211,31 @@ def test_a_redirect_is_never_followed(
             assert f"{scheme}://127.0.0.1" in ended.stderr
             assert "not followed" in ended.stderr
             assert "check the base URL" in ended.stderr
-        assert meddler.came
-        assert not any(b"correct" in asked.body for asked in meddler.came)
+        assert proxy.came
+        assert not any(b"correct" in asked.body for asked in proxy.came)
     assert_untouched(trap)
 
 
 def test_redirects_in_the_middle_of_work(
-    meddled: Mounted, meddler: Meddler, trap: socket.socket
+    proxied: Mounted, proxy: FaultProxy, trap: socket.socket
 ) -> None:
     """Listings, content and uploads fail with an errno; written files wait and are uploaded
     later."""
-    meddled.allow("redirects", "elsewhere", "is looked for", "unknown")
-    os.listdir(meddled.root)
-    send_elsewhere(meddler, trap, 307, "http")
+    proxied.allow("redirects", "elsewhere", "is looked for", "unknown")
+    os.listdir(proxied.root)
+    send_elsewhere(proxy, trap, 307, "http")
     with pytest.raises(OSError, match="Input/output"):
-        (meddled.root / "big.bin").read_bytes()
+        (proxied.root / "big.bin").read_bytes()
     with pytest.raises(OSError, match="Input/output"):
-        os.listdir(meddled.root / "docs")
-    (meddled.root / "new.txt").write_bytes(b"new\n")
-    ended = meddled.machine.run("sync", "--timeout", "2")
+        os.listdir(proxied.root / "docs")
+    (proxied.root / "new.txt").write_bytes(b"new\n")
+    ended = proxied.machine.run("sync", "--timeout", "2")
     assert ended.returncode == 1
-    assert (meddled.root / "new.txt").read_bytes() == b"new\n"
-    meddler.mood = lambda answer: None
-    meddled.sync()
-    assert meddled.zone.read("new.txt") == b"new\n"
-    assert len(meddled.zone.versions("new.txt")) == 1
+    assert (proxied.root / "new.txt").read_bytes() == b"new\n"
+    proxy.alter = lambda answer: None
+    proxied.sync()
+    assert proxied.zone.read("new.txt") == b"new\n"
+    assert len(proxied.zone.versions("new.txt")) == 1
     assert_untouched(trap)
 
 
@@ -245,60 +245,63 @@ CODES = [
 ]
 
 
-def test_codes_of_any_kind_are_one_line(machine: Machine, meddler: Meddler) -> None:
+def test_codes_of_any_kind_are_one_line(machine: Machine, proxy: FaultProxy) -> None:
     """An unknown or known error status, at logon and later, is named in one line with exit code
     1."""
-    machine.log_on(meddler, profile="sandbox")
+    machine.log_on(proxy, profile="sandbox")
     current = [CODES[0]]
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.status, error, _words = current[0]
         answer.say({"error": error, "message": "sorry"})
 
-    meddler.about = lambda asked: not asked.path.endswith("requirements")
-    meddler.mood = mood
+    proxy.about = lambda asked: not asked.path.endswith("requirements")
+    proxy.alter = alter
     password = ("--username", "alice@acme.example", "--password-stdin", "--ca-file")
     for current[0] in CODES:
         for ended in (
             machine.run("zones"),
-            machine.run("logon", meddler.base_url, *password, meddler.ca_file, text="x\n"),
+            machine.run("logon", proxy.base_url, *password, proxy.ca_file, text="x\n"),
         ):
             assert (ended.returncode, ended.stdout) == (1, "")
             assert ended.stderr.count("\n") == 1
             assert current[0][2] in ended.stderr
 
 
-def test_a_clock_that_is_wrong_by_a_day(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_clock_that_is_wrong_by_a_day(proxied: Mounted, proxy: FaultProxy) -> None:
     """Work continues as usual, and doctor reports whose clock is wrong and by how much."""
     ahead = [0]
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.headers["Date"] = formatdate(time() + ahead[0], usegmt=True)
 
-    meddler.about, meddler.mood = lambda asked: True, mood
+    proxy.about, proxy.alter = lambda asked: True, alter
     for ahead[0], word in ((-DAY, "ahead of"), (DAY, "behind")):
-        before = meddled.zone.read("notes.txt")
-        assert (meddled.root / "notes.txt").read_bytes() == before
-        (meddled.root / "notes.txt").write_bytes(before + b"more\n")
-        meddled.sync()
-        assert meddled.zone.read("notes.txt") == before + b"more\n"
-        assert meddled.status()["state"] == "online"
-        said = json.loads(meddled.machine.run("doctor", "--json").stdout)
+        before = proxied.zone.read("notes.txt")
+        assert (proxied.root / "notes.txt").read_bytes() == before
+        (proxied.root / "notes.txt").write_bytes(before + b"more\n")
+        proxied.sync()
+        assert proxied.zone.read("notes.txt") == before + b"more\n"
+        assert proxied.status()["state"] == "online"
+        said = json.loads(proxied.machine.run("doctor", "--json").stdout)
         (clock,) = [check for check in said["checks"] if check["name"] == "clock"]
         assert not clock["ok"]
         assert word in clock["detail"]
 
 
-def test_an_endless_refusal_is_not_read_to_its_end(meddled: Mounted, meddler: Meddler) -> None:
+def test_an_endless_refusal_is_not_read_to_its_end(proxied: Mounted, proxy: FaultProxy) -> None:
     """An error answer with megabytes of HTML gives only one line."""
-    meddled.allow("HTTP 500", "cannot do it now")
+    proxied.allow("HTTP 500", "cannot do it now")
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.status = 500
         _say(answer, b"<p>sorry</p>" * 2_000_000)
 
-    meddler.about, meddler.mood = lambda asked: asked.path == "/api/zones", mood
-    ended = meddled.machine.run("zones")
+    proxy.about, proxy.alter = (
+        lambda asked: asked.path == "/api/zones",
+        alter,
+    )
+    ended = proxied.machine.run("zones")
     assert ended.returncode == 1
     assert len(ended.stderr) < 300
     assert ended.stderr.count("\n") == 1

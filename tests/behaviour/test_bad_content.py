@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness import world
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Mounted
-from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 
 BIG = world.SEED["big.bin"]
@@ -28,13 +28,13 @@ def pieces(path: Path, offsets: list[int], size: int = 4096) -> list[bytes]:
         os.close(descriptor)
 
 
-def test_a_service_that_ignores_ranges(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_service_that_ignores_ranges(proxied: Mounted, proxy: FaultProxy) -> None:
     """A service that always sends the whole file: one download serves all reads, in any order."""
-    meddler.ranges = False
+    proxy.ranges = False
     offsets = [2_900_000, 1_000_000, 5, 2_000_000, len(BIG) - 10]
-    assert pieces(meddled.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
-    assert (meddled.root / "big.bin").read_bytes() == BIG
-    assert len(meddler.asked) <= 3
+    assert pieces(proxied.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
+    assert (proxied.root / "big.bin").read_bytes() == BIG
+    assert len(proxy.asked) <= 3
 
 
 def shifted(answer: Answer) -> None:
@@ -75,21 +75,21 @@ def other_total(answer: Answer) -> None:
         answer.headers["content-range"] = answer.headers["content-range"].split("/")[0] + "/99"
 
 
-def planted(meddled: Mounted, name: str) -> Path:
+def planted(proxied: Mounted, name: str) -> Path:
     """Create another file with the bytes of `BIG`, of which nothing is cached."""
-    meddled.zone.write(name, BIG)
-    path = meddled.root / name
+    proxied.zone.write(name, BIG)
+    path = proxied.root / name
     eventually(path.exists, what="it shows here")
     return path
 
 
-def test_a_service_that_sends_wrong_ranges_or_lengths(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_service_that_sends_wrong_ranges_or_lengths(proxied: Mounted, proxy: FaultProxy) -> None:
     """Content with wrong ranges or lengths is never accepted; once the answers are right, it is
     read."""
-    meddled.allow("range|announced|bytes|answer|reached|conflict copy|broke|refused|changed")
-    for mood in (shifted, beginning, without_range, too_long, too_short, other_total):
-        path = planted(meddled, f"{mood.__name__}.bin")
-        meddler.mood = mood
+    proxied.allow("range|announced|bytes|answer|reached|conflict copy|broke|refused|changed")
+    for alter in (shifted, beginning, without_range, too_long, too_short, other_total):
+        path = planted(proxied, f"{alter.__name__}.bin")
+        proxy.alter = alter
         for at in (1_000_003, 2_500_000, 0):
             try:
                 (found,) = pieces(path, [at])
@@ -98,7 +98,7 @@ def test_a_service_that_sends_wrong_ranges_or_lengths(meddled: Mounted, meddler:
                 assert wrong.errno in allowed, path
             else:
                 assert found == BIG[at : at + 4096], path
-        meddler.mood = honest
+        proxy.alter = honest
         await_content(path, BIG)
 
 
@@ -113,22 +113,22 @@ def longer(answer: Answer) -> None:
 
 
 def test_a_wrong_answer_is_requested_again_at_the_next_open(
-    meddled: Mounted, meddler: Meddler
+    proxied: Mounted, proxy: FaultProxy
 ) -> None:
     """A file is requested again when a program opens it, even if another one still has it open."""
-    meddled.allow("range|announced|bytes|answer|reached|conflict copy|broke|refused|changed")
-    path = planted(meddled, "open.bin")
-    meddler.mood = longer
+    proxied.allow("range|announced|bytes|answer|reached|conflict copy|broke|refused|changed")
+    path = planted(proxied, "open.bin")
+    proxy.alter = longer
     held = os.open(path, os.O_RDONLY)
     try:
         for _ in range(3):
-            before = len(meddler.asked)
+            before = len(proxy.asked)
             with pytest.raises(OSError, match="Stale"):
                 path.read_bytes()
-            assert len(meddler.asked) > before
+            assert len(proxy.asked) > before
         with pytest.raises(OSError, match="Stale"):
             os.pread(held, 4096, 2_000_000)
-        meddler.mood = honest
+        proxy.alter = honest
         await_content(path, BIG)
         try:
             assert os.pread(held, 4096, 1_000_000) == BIG[1_000_000:1_004_096]
@@ -150,30 +150,34 @@ def await_content(path: Path, content: bytes) -> None:
     eventually(there, what=f"{path.name} can be read")
 
 
-def test_a_very_slow_download(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_very_slow_download(proxied: Mounted, proxy: FaultProxy) -> None:
     """A file that arrives byte by byte delays no other reader, and its reader can be killed."""
-    meddled.allow("in time|reached|broke|conflict copy")
+    proxied.allow("in time|reached|broke|conflict copy")
 
     def drip(answer: Answer) -> None:
         answer.pause = 0.2 if len(answer.body) > 1000 else 0.0
 
-    meddler.mood = drip
+    proxy.alter = drip
     failed: list[OSError] = []
 
     def reader() -> None:
         try:
-            (meddled.root / "big.bin").read_bytes()
+            (proxied.root / "big.bin").read_bytes()
         except OSError as wrong:
             failed.append(wrong)
 
     thread = threading.Thread(target=reader)
     thread.start()
-    eventually(lambda: meddler.asked, what="the download has begun")
-    assert (meddled.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
-    assert set(os.listdir(meddled.root / "docs")) == {"report.md", "2026", "Grüße aus Köln.txt"}
-    (meddled.root / "written.txt").write_bytes(b"meanwhile\n")
-    meddled.sync()
-    meddled.unmount("--now")
+    eventually(lambda: proxy.asked, what="the download has begun")
+    assert (proxied.root / "notes.txt").read_bytes() == world.SEED["notes.txt"]
+    assert set(os.listdir(proxied.root / "docs")) == {
+        "report.md",
+        "2026",
+        "Grüße aus Köln.txt",
+    }
+    (proxied.root / "written.txt").write_bytes(b"meanwhile\n")
+    proxied.sync()
+    proxied.unmount("--now")
     thread.join(60)
     assert not thread.is_alive()
     assert failed
@@ -189,18 +193,18 @@ def anonymous(answer: Answer) -> None:
         answer.headers.pop(name, None)
 
 
-def test_a_file_that_changes_while_it_is_read(meddled: Mounted, meddler: Meddler) -> None:
+def test_a_file_that_changes_while_it_is_read(proxied: Mounted, proxy: FaultProxy) -> None:
     """A reader that has the file open gets the old version or ESTALE, never parts of two versions.
 
     A new open gets the new version.  The new version has the same size or is longer, with and
     without validators.
     """
-    meddled.allow("changed|another version|conflict copy")
-    for number, (mood, more) in enumerate(product((honest, anonymous), (b"", b"x" * 5000))):
-        path = planted(meddled, f"{number}.bin")
-        meddler.mood = mood
+    proxied.allow("changed|another version|conflict copy")
+    for number, (alter, more) in enumerate(product((honest, anonymous), (b"", b"x" * 5000))):
+        path = planted(proxied, f"{number}.bin")
+        proxy.alter = alter
         new = bytes(byte ^ 0xFF for byte in BIG) + more
-        read_while_it_changes(path, partial(meddled.zone.write, path.name, new))
+        read_while_it_changes(path, partial(proxied.zone.write, path.name, new))
         await_content(path, new)
         assert path.stat().st_size == len(new)
 
@@ -225,11 +229,11 @@ def read_while_it_changes(path: Path, change: Callable[[], object]) -> None:
         os.close(descriptor)
 
 
-def test_without_validators_everything_can_be_read(meddled: Mounted, meddler: Meddler) -> None:
+def test_without_validators_everything_can_be_read(proxied: Mounted, proxy: FaultProxy) -> None:
     """A service that sends neither ETag nor date can be used, too."""
-    meddler.mood = anonymous
+    proxy.alter = anonymous
     offsets = [2_900_000, 0, 1_500_000]
-    assert pieces(meddled.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
-    assert (meddled.root / "big.bin").read_bytes() == BIG
-    meddled.restart()
-    assert (meddled.root / "big.bin").read_bytes() == BIG
+    assert pieces(proxied.root / "big.bin", offsets) == [BIG[at : at + 4096] for at in offsets]
+    assert (proxied.root / "big.bin").read_bytes() == BIG
+    proxied.restart()
+    assert (proxied.root / "big.bin").read_bytes() == BIG

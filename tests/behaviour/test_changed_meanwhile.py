@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.fault_proxy import Answer, Asked, FaultProxy
 from tests.harness.machine import Mounted
-from tests.harness.meddler import Answer, Asked, Meddler
 from tests.harness.waiting import eventually
 from tests.posix import calls
 
@@ -133,11 +133,11 @@ def test_one_of_two_files_that_exchange_their_names_is_removed_by_a_coworker(
 
 @pytest.mark.parametrize("reply", ["comes", "is lost"])
 def test_a_version_that_reaches_another_file_of_the_name(
-    meddler: Meddler, meddled: Mounted, reply: str
+    proxy: FaultProxy, proxied: Mounted, reply: str
 ) -> None:
     """If a coworker renames the file during the upload, the version exists once and is reported."""
-    meddled.allow("renamed by a coworker during the upload", "reply")
-    zone, root = meddled.zone, meddled.root
+    proxied.allow("renamed by a coworker during the upload", "reply")
+    zone, root = proxied.zone, proxied.root
     before = (root / "notes.txt").read_bytes()
     renamed: list[str] = []
 
@@ -148,16 +148,16 @@ def test_a_version_that_reaches_another_file_of_the_name(
         zone.move("notes.txt", "docs/notes.txt")
         zone.move("docs/report.md", "notes.txt")
         if reply == "is lost":
-            meddled.deployment.fault(drop_reply=True, method="POST", times=1)
+            proxied.deployment.fault(drop_reply=True, method="POST", times=1)
 
-    meddler.twist = rename
+    proxy.alter_request = rename
     (root / "notes.txt").write_bytes(b"Alice's words\n")
-    meddled.sync()
+    proxied.sync()
     assert renamed
     contents = {path: zone.read(path) for path in ("notes.txt", "docs/notes.txt")}
     assert contents == {"notes.txt": b"Alice's words\n", "docs/notes.txt": before}
     assert (len(zone.versions("notes.txt")), len(zone.versions("docs/notes.txt"))) == (2, 1)
-    (conflict,) = json.loads(meddled.machine.done("conflicts", "--json"))
+    (conflict,) = json.loads(proxied.machine.done("conflicts", "--json"))
     assert conflict["path"].endswith(f"{root.name}/notes.txt")
     eventually(
         lambda: {path: (root / path).read_bytes() for path in contents} == contents,
@@ -165,10 +165,12 @@ def test_a_version_that_reaches_another_file_of_the_name(
     )
 
 
-def test_a_file_removed_just_before_its_version_is_sent(meddler: Meddler, meddled: Mounted) -> None:
+def test_a_file_removed_just_before_its_version_is_sent(
+    proxy: FaultProxy, proxied: Mounted
+) -> None:
     """The version becomes a new file on the service, and the only one with its name here."""
-    meddled.allow("deleted on the service during the upload")
-    zone, root = meddled.zone, meddled.root
+    proxied.allow("deleted on the service during the upload")
+    zone, root = proxied.zone, proxied.root
     assert (root / "notes.txt").read_bytes()
     removed: list[str] = []
 
@@ -177,25 +179,25 @@ def test_a_file_removed_just_before_its_version_is_sent(meddler: Meddler, meddle
             removed.append(zone.entry_id("notes.txt"))
             zone.delete("notes.txt")
 
-    meddler.twist = remove
+    proxy.alter_request = remove
     (root / "notes.txt").write_bytes(b"Alice's words\n")
-    meddled.sync()
+    proxied.sync()
     assert zone.read("notes.txt") == b"Alice's words\n"
     assert [zone.entry_id("notes.txt")] != removed
-    (conflict,) = json.loads(meddled.machine.done("conflicts", "--json"))
+    (conflict,) = json.loads(proxied.machine.done("conflicts", "--json"))
     assert conflict["path"].endswith(f"{root.name}/notes.txt")
     (root / "notes.txt").write_bytes(b"Alice's next words\n")
-    meddled.sync()
+    proxied.sync()
     assert zone.read("notes.txt") == b"Alice's next words\n"
     assert names(root) == set(zone.listing())
     assert len(zone.versions("notes.txt")) == 2
 
 
-def test_no_temporary_name_stays_on_the_service(meddler: Meddler, meddled: Mounted) -> None:
+def test_no_temporary_name_stays_on_the_service(proxy: FaultProxy, proxied: Mounted) -> None:
     """No temporary name stays on the service if a coworker saves during an exchange and a
     removal."""
-    meddled.allow("newer version on the service", "answer", "offline", "reach")
-    zone, root = meddled.zone, meddled.root
+    proxied.allow("newer version on the service", "answer", "offline", "reach")
+    zone, root = proxied.zone, proxied.root
     paths = {zone.entry_id(path): path for path in ("notes.txt", "docs/report.md")}
     names(root / "docs")
     told: list[str] = []
@@ -211,7 +213,11 @@ def test_no_temporary_name_stays_on_the_service(meddler: Meddler, meddled: Mount
         if answer.asked.method == "PUT" and len(told) > 1:
             answer.status = 503
 
-    meddler.twist, meddler.mood, meddler.about = stop, fail, lambda asked: True
+    proxy.alter_request, proxy.alter, proxy.about = (
+        stop,
+        fail,
+        lambda asked: True,
+    )
     calls.renameat2(root / "notes.txt", root / "docs" / "report.md", calls.EXCHANGE)
 
     def aside() -> dict[str, str]:
@@ -222,18 +228,18 @@ def test_no_temporary_name_stays_on_the_service(meddler: Meddler, meddled: Mount
     zone.write(path, b"Bob's words\n")
     here = {"notes.txt": "docs/report.md", "docs/report.md": "notes.txt"}[paths[known]]
     (root / here).unlink()
-    meddler.twist = lambda asked: None
-    meddler.mood = lambda answer: None
-    meddled.sync()
+    proxy.alter_request = lambda asked: None
+    proxy.alter = lambda answer: None
+    proxied.sync()
     assert aside() == {}
     found = {**zone.listing(), **{f"docs/{k}": v for k, v in zone.listing("docs").items()}}
     (kept,) = [path for path, one in found.items() if one["id"] == known]
     assert zone.read(kept) == b"Bob's words\n"
 
 
-def test_an_upload_waits_for_an_exchange_of_names(meddler: Meddler, meddled: Mounted) -> None:
+def test_an_upload_waits_for_an_exchange_of_names(proxy: FaultProxy, proxied: Mounted) -> None:
     """If another machine exchanges the names of two files, the upload waits for the new name."""
-    zone, root = meddled.zone, meddled.root
+    zone, root = proxied.zone, proxied.root
     assert (root / "notes.txt").read_bytes()
     moved: list[str] = []
 
@@ -242,13 +248,13 @@ def test_an_upload_waits_for_an_exchange_of_names(meddler: Meddler, meddled: Mou
             moved.append("other.txt")
             zone.move(".zonedrive-9-9", "other.txt")
 
-    meddler.twist = lambda asked: move_on() if asked.method == "POST" else None
+    proxy.alter_request = lambda asked: move_on() if asked.method == "POST" else None
     with (root / "notes.txt").open("ab") as file:
         file.write(b"third line\n")
         zone.move("notes.txt", ".zonedrive-9-9")
-    eventually(lambda: moved or "planned again" in meddled.log(), what="it is looked at")
+    eventually(lambda: moved or "planned again" in proxied.log(), what="it is looked at")
     move_on()
-    meddled.sync()
+    proxied.sync()
     assert zone.read("other.txt").endswith(b"third line\n")
     assert not any(name.startswith(".zonedrive") for name in zone.listing())
     assert (root / "other.txt").read_bytes().endswith(b"third line\n")

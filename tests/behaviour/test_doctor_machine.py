@@ -11,8 +11,8 @@ import pytest
 
 from tests.harness import world
 from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine, Mounted
-from tests.harness.meddler import Answer, Meddler
 from tests.harness.surroundings import NAMELESS, WITHOUT_DEVICE, Person, stand_in
 from zonedrive.doctor import folders
 from zonedrive.doctor.facts import DoctorFacts
@@ -215,15 +215,15 @@ def test_a_folder_to_mount_on(person: Person) -> None:
     assert "Zones" not in said.stdout and "secret" not in said.stdout
 
 
-def test_a_clock_that_is_wrong(meddler: Meddler, machine: Machine) -> None:
+def test_a_clock_that_is_wrong(proxy: FaultProxy, machine: Machine) -> None:
     """The date in the service's answers reveals a wrong clock, in both directions."""
-    machine.log_on(meddler, profile="published")
+    machine.log_on(proxy, profile="published")
     said = ["Sat, 01 Jan 2000 00:00:00 GMT"]
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.headers["Date"] = said[-1]
 
-    meddler.about, meddler.mood = lambda asked: True, mood
+    proxy.about, proxy.alter = lambda asked: True, alter
     person = Person(machine)
     found = bad(person)
     assert set(found) == {"clock"}

@@ -9,18 +9,18 @@ import pytest
 
 from tests.harness import world
 from tests.harness.deployment import Deployment
+from tests.harness.fault_proxy import Answer, Asked, FaultProxy
 from tests.harness.machine import Machine
-from tests.harness.meddler import Answer, Asked, Meddler
 
 SANDBOX = (resources.files("zonedrive.remote") / "profiles/sandbox.toml").read_text("utf-8")
 DELETE = '[delete]\nmethod = "{}"\npath = "{}"\nanswer = "none"\n'
 
 
 @pytest.fixture
-def logged_on(meddler: Meddler, machine: Machine) -> Iterator[Machine]:
+def logged_on(proxy: FaultProxy, machine: Machine) -> Iterator[Machine]:
     """Yield Alice's machine, logged on through the proxy."""
-    machine.log_on(meddler, profile="published")
-    meddler.came.clear()
+    machine.log_on(proxy, profile="published")
+    proxy.came.clear()
     yield machine
 
 
@@ -36,7 +36,7 @@ def examine(machine: Machine, text: str) -> dict[str, dict[str, Any]]:
 
 
 def test_the_sandbox_has_all_of_its_profile(
-    logged_on: Machine, meddler: Meddler, deployment: Deployment, zone: str
+    logged_on: Machine, proxy: FaultProxy, deployment: Deployment, zone: str
 ) -> None:
     """Doctor finds each operation, and no request changes the service's data."""
     remote = deployment.person("bob").zone(zone)
@@ -45,8 +45,8 @@ def test_the_sandbox_has_all_of_its_profile(
     assert [name for name, check in found.items() if not check["ok"]] == []
     assert "it is there" in found["purge"]["detail"]
     assert "it answers" in found["versions"]["detail"]
-    assert {asked.method for asked in meddler.came} == {"GET", "OPTIONS"}
-    assert not any(asked.body for asked in meddler.came)
+    assert {asked.method for asked in proxy.came} == {"GET", "OPTIONS"}
+    assert not any(asked.body for asked in proxy.came)
     assert remote.tree() == before
 
 
@@ -98,21 +98,21 @@ ALIKE = [
 ]
 
 
-def test_a_service_that_answers_everything_alike(logged_on: Machine, meddler: Meddler) -> None:
+def test_a_service_that_answers_everything_alike(logged_on: Machine, proxy: FaultProxy) -> None:
     """If answers cannot be distinguished, the check is reported as open; no data are at risk."""
     said: list[tuple[int, dict[str, str]]] = []
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.status, answer.headers = said[-1][0], dict(said[-1][1])
         answer.body, answer.length = b"", 0
 
-    meddler.about = lambda asked: "Authorization" not in asked.headers
-    meddler.mood = mood
+    proxy.about = lambda asked: "Authorization" not in asked.headers
+    proxy.alter = alter
     for status, headers, ok, word in ALIKE:
         said.append((status, headers))
         found = examine(logged_on, DELETE.format("DELETE", "/api/v9/{entry}"))["delete"]
         assert (found["ok"], word in found["detail"]) == (ok, True), (status, found)
-    assert all(_bare(asked) for asked in meddler.came if asked.method != "GET")
+    assert all(_bare(asked) for asked in proxy.came if asked.method != "GET")
 
 
 def _bare(asked: Asked) -> bool:
@@ -120,12 +120,12 @@ def _bare(asked: Asked) -> bool:
 
 
 def test_endpoints_without_a_logon_are_only_checked_with_options(
-    logged_on: Machine, meddler: Meddler
+    logged_on: Machine, proxy: FaultProxy
 ) -> None:
     """If the service may act without a logon, doctor sends only OPTIONS."""
     for path in ("/api/access/newcredentials/{entry}", "elsewhere/{entry}/x"):
         found = examine(logged_on, DELETE.format("POST", path))
-        assert "POST" not in {asked.method for asked in meddler.came}
+        assert "POST" not in {asked.method for asked in proxy.came}
     assert "cannot be checked" in found["delete"]["detail"]
 
 
@@ -138,10 +138,10 @@ READS = {
 ENDS = ["/api/access/logoff", "/api/Access/logoff", "/api/access;x/logoff", "share/{}/token"]
 
 
-def test_reading_never_ends_the_session_that_it_needs(meddler: Meddler, machine: Machine) -> None:
+def test_reading_never_ends_the_session_that_it_needs(proxy: FaultProxy, machine: Machine) -> None:
     """A table that reads from the logoff address is not checked, and the user stays logged on."""
-    machine.log_on(meddler, profile="published", options=["--session-only"])
-    meddler.came.clear()
+    machine.log_on(proxy, profile="published", options=["--session-only"])
+    proxy.came.clear()
     names = {"zone_log": "{zone}", "deleted": "{zone}"}
     for path in ENDS:
         text = "".join(
@@ -150,8 +150,8 @@ def test_reading_never_ends_the_session_that_it_needs(meddler: Meddler, machine:
         )
         found = examine(machine, text)
         assert set(READS) < set(found)
-    assert {asked.method for asked in meddler.came} == {"OPTIONS"}
-    assert all(_bare(asked) for asked in meddler.came)
+    assert {asked.method for asked in proxy.came} == {"OPTIONS"}
+    assert all(_bare(asked) for asked in proxy.came)
     machine.done("zones")
 
 
@@ -163,16 +163,16 @@ UNREADABLE = [
 ]
 
 
-def test_a_table_that_cannot_be_read_is_a_problem(logged_on: Machine, meddler: Meddler) -> None:
+def test_a_table_that_cannot_be_read_is_a_problem(logged_on: Machine, proxy: FaultProxy) -> None:
     """Doctor does not report success for a table that it could not check."""
     said: list[tuple[int, dict[str, str]]] = []
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.status, answer.headers = said[-1][0], dict(said[-1][1])
         answer.body, answer.length = b"", 0
 
-    meddler.about = lambda asked: "/trash" in asked.path
-    meddler.mood = mood
+    proxy.about = lambda asked: "/trash" in asked.path
+    proxy.alter = alter
     for status, headers, word in UNREADABLE:
         said.append((status, headers))
         found = examine(logged_on, '[deleted]\npath = "/api/v9/{zone}/trash"\n')["deleted"]

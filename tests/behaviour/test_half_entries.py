@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Mounted
-from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 
 Item = dict[str, Any]
@@ -31,54 +31,54 @@ def odd(answer: Answer) -> None:
 
 
 def test_a_name_that_cannot_be_shown_is_not_written_over(
-    meddled: Mounted, meddler: Meddler
+    proxied: Mounted, proxy: FaultProxy
 ) -> None:
     """A file saved under the name is kept as a conflict copy and reported; later both are
     visible."""
-    meddled.allow("no id", "no valid id", "a conflict copy")
-    meddler.about = lambda asked: asked.method == "GET" and "/folder/" in asked.path
-    meddler.mood = odd
+    proxied.allow("no id", "no valid id", "a conflict copy")
+    proxy.about = lambda asked: asked.method == "GET" and "/folder/" in asked.path
+    proxy.alter = odd
     for name in ODD:
-        meddled.zone.write(name, THEIRS)
+        proxied.zone.write(name, THEIRS)
 
     def notice() -> str:
-        os.listdir(meddled.root)
-        return str(meddled.status().get("notice", ""))
+        os.listdir(proxied.root)
+        return str(proxied.status().get("notice", ""))
 
-    said = f"{len(ODD)} entries in {meddled.root.name} are not shown"
+    said = f"{len(ODD)} entries in {proxied.root.name} are not shown"
     eventually(lambda: said in notice(), what="it is said that some are not shown")
-    assert said in meddled.machine.done("status")
+    assert said in proxied.machine.done("status")
     for name in ODD:
-        path = meddled.root / name
+        path = proxied.root / name
         assert not path.exists()
         path.write_bytes(MINE)
-    meddled.sync()
-    copies = json.loads(meddled.machine.done("conflicts", "--json"))
+    proxied.sync()
+    copies = json.loads(proxied.machine.done("conflicts", "--json"))
     assert len(copies) == len(ODD)
     for name in ODD:
         assert any(f"/{name} (conflict" in each["path"] for each in copies)
-        assert meddled.zone.read(name) == THEIRS
-        assert len(meddled.zone.versions(name)) == 1
-    assert list(meddled.zone.tree().values()).count(MINE) == len(ODD)
-    meddler.mood = lambda answer: None
+        assert proxied.zone.read(name) == THEIRS
+        assert len(proxied.zone.versions(name)) == 1
+    assert list(proxied.zone.tree().values()).count(MINE) == len(ODD)
+    proxy.alter = lambda answer: None
     for name in ODD:
-        eventually((meddled.root / name).exists, what="it shows once the service says what it is")
-        assert (meddled.root / name).read_bytes() == THEIRS
+        eventually((proxied.root / name).exists, what="it shows once the service says what it is")
+        assert (proxied.root / name).read_bytes() == THEIRS
     eventually(lambda: not notice(), what="nothing is hidden any more")
 
 
 @pytest.mark.parametrize("items", [[1, 2], [None], ["notes.txt"]], ids=str)
 def test_a_listing_of_no_entries_at_all_is_an_error(
-    meddled: Mounted, meddler: Meddler, items: list[object]
+    proxied: Mounted, proxy: FaultProxy, items: list[object]
 ) -> None:
     """A folder with an invalid listing cannot be read, rather than being shown as empty."""
-    meddled.zone.make_folder("new")
-    meddled.zone.write("new/file", b"there\n")
-    folder = meddled.root / "new"
-    meddler.about = lambda asked: asked.path.endswith(meddled.zone.entry_id("new"))
-    meddler.mood = lambda answer: answer.say(items)
-    eventually(lambda: "new" in {each.name for each in meddled.root.iterdir()}, what="it shows")
+    proxied.zone.make_folder("new")
+    proxied.zone.write("new/file", b"there\n")
+    folder = proxied.root / "new"
+    proxy.about = lambda asked: asked.path.endswith(proxied.zone.entry_id("new"))
+    proxy.alter = lambda answer: answer.say(items)
+    eventually(lambda: "new" in {each.name for each in proxied.root.iterdir()}, what="it shows")
     with pytest.raises(OSError, match=r"Input/output|Remote I/O"):
         list(folder.iterdir())
-    meddler.mood = lambda answer: None
+    proxy.alter = lambda answer: None
     assert [each.name for each in folder.iterdir()] == ["file"]

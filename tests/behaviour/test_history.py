@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness import world
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine, Mounted
-from tests.harness.meddler import Answer, Meddler
 from tests.harness.terminal import Terminal
 
 FIRST, SECOND = b"first line\nsecond line\n", b"another text\n" * 50_000
@@ -119,20 +119,20 @@ def test_the_latest_deletion_is_listed_first(mounted: Mounted) -> None:
     assert places == sorted(places)
 
 
-def test_a_zone_with_a_hidden_trash_is_named(shell: Machine, meddler: Meddler) -> None:
+def test_a_zone_with_a_hidden_trash_is_named(shell: Machine, proxy: FaultProxy) -> None:
     """Other zones are listed; a failure of the service is reported for its zone."""
     every = json.loads(shell.done("zones", "--json"))
     zones = {zone["name"]: zone["id"] for zone in every if zone["accessible"]}
     hidden = min(zones)
     status = [403]
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.status = status[0]
         answer.say({"error": "FAILED", "message": "m"})
 
-    meddler.about = lambda asked: f"/{zones[hidden]}/deleted" in asked.path
-    meddler.mood = mood
-    shell.log_on(meddler, profile="sandbox")
+    proxy.about = lambda asked: f"/{zones[hidden]}/deleted" in asked.path
+    proxy.alter = alter
+    shell.log_on(proxy, profile="sandbox")
     for status[0] in (403, 404):
         listed = shell.run("trash", "--json")
         assert (listed.returncode, listed.stderr.count("\n")) == (0, 1)

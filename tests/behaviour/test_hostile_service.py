@@ -15,8 +15,8 @@ import pytest
 
 from tests.harness import world
 from tests.harness.deployment import COMMAND
+from tests.harness.fault_proxy import Answer, Asked, FaultProxy
 from tests.harness.machine import Machine, Mounted
-from tests.harness.meddler import Answer, Asked, Meddler
 from tests.harness.waiting import eventually
 
 MIB = 1 << 20
@@ -104,20 +104,20 @@ REFUSED_BEFORE_LOGON: dict[str, tuple[Callable[[Answer], None], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED_BEFORE_LOGON)
 def test_a_large_answer_before_a_logon_takes_no_memory(
-    machine: Machine, meddler: Meddler, name: str
+    machine: Machine, proxy: FaultProxy, name: str
 ) -> None:
     """One line and exit code 1; an answer is rejected before it is decompressed or completely
     read."""
-    meddler.about = lambda asked: asked.path.endswith("authorizationrequirements")
-    meddler.mood, words = REFUSED_BEFORE_LOGON[name]
+    proxy.about = lambda asked: asked.path.endswith("authorizationrequirements")
+    proxy.alter, words = REFUSED_BEFORE_LOGON[name]
     code, said, mib = run(
-        machine, "logon", meddler.base_url, "--username", f"alice@{world.DOMAIN}",
-        "--password-stdin", "--ca-file", meddler.ca_file, text=f"{world.PASSWORDS['alice']}\n",
+        machine, "logon", proxy.base_url, "--username", f"alice@{world.DOMAIN}",
+        "--password-stdin", "--ca-file", proxy.ca_file, text=f"{world.PASSWORDS['alice']}\n",
     )  # fmt: skip
     assert mib < COMMAND_MIB
     assert (code, said.count("\n")) == (1, 1)
     assert words in said
-    assert not any(b"correct" in asked.body for asked in meddler.came)
+    assert not any(b"correct" in asked.body for asked in proxy.came)
 
 
 def endless_zones(answer: Answer) -> None:
@@ -133,11 +133,11 @@ def endless_zones(answer: Answer) -> None:
     )
 
 
-def test_an_endless_list_is_an_error(machine: Machine, meddler: Meddler) -> None:
+def test_an_endless_list_is_an_error(machine: Machine, proxy: FaultProxy) -> None:
     """An endless list of zones gives one line."""
-    machine.log_on(meddler, profile="sandbox")
-    meddler.about = lambda asked: asked.path.startswith("/api/zones")
-    meddler.mood = endless_zones
+    machine.log_on(proxy, profile="sandbox")
+    proxy.about = lambda asked: asked.path.startswith("/api/zones")
+    proxy.alter = endless_zones
     code, said, mib = run(machine, "zones")
     assert mib < DAEMON_MIB
     assert (code, said.count("\n")) == (1, 1)
@@ -153,19 +153,19 @@ def items(piece: bytes) -> Callable[[Answer], None]:
     """Return a JSON array of very many short items."""
     body = b"[" + piece * (48 * MIB // len(piece)) + piece.rstrip(b",") + b"]"
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.body, answer.length = body, len(body)
 
-    return mood
+    return alter
 
 
-def test_large_answers_take_little_memory(meddled: Mounted, meddler: Meddler) -> None:
+def test_large_answers_take_little_memory(proxied: Mounted, proxy: FaultProxy) -> None:
     """Listings, content and uploads of any size cost little memory; written files arrive once."""
-    meddled.allow("")
-    os.listdir(meddled.root)
-    listing = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.root_id}"
-    docs = f"/api/zones/{meddled.zone.id}/folder/{meddled.zone.entry_id('docs')}"
-    moods: list[tuple[Callable[[Asked], bool], Callable[[Answer], None]]] = [
+    proxied.allow("")
+    os.listdir(proxied.root)
+    listing = f"/api/zones/{proxied.zone.id}/folder/{proxied.zone.root_id}"
+    docs = f"/api/zones/{proxied.zone.id}/folder/{proxied.zone.entry_id('docs')}"
+    faults: list[tuple[Callable[[Asked], bool], Callable[[Answer], None]]] = [
         (lambda asked: asked.path == docs, packed),
         (lambda asked: asked.path == docs, endless),
         (lambda asked: asked.path == docs, items(b"{},")),
@@ -173,32 +173,32 @@ def test_large_answers_take_little_memory(meddled: Mounted, meddler: Meddler) ->
         (lambda asked: asked.path == docs, items(b'{"id":[[],[],[],[]]},')),
         (lambda asked: asked.path.endswith("/content"), packed),
     ]
-    for meddler.about, meddler.mood in moods:
+    for proxy.about, proxy.alter in faults:
         with pytest.raises(OSError, match="Input/output"):
-            os.listdir(meddled.root / "docs")
-            (meddled.root / "notes.txt").read_bytes()
-        assert peak(meddled.pid) < DAEMON_MIB
-    assert (meddled.root / "notes.txt").exists(), listing
+            os.listdir(proxied.root / "docs")
+            (proxied.root / "notes.txt").read_bytes()
+        assert peak(proxied.pid) < DAEMON_MIB
+    assert (proxied.root / "notes.txt").exists(), listing
     for number, size in enumerate((10, 3 * MIB)):
-        for mood in (packed, endless):
-            meddler.about, meddler.mood = is_upload, mood
-            before = len(meddler.came)
-            path = meddled.root / f"{number} {mood.__name__}.bin"
+        for alter in (packed, endless):
+            proxy.about, proxy.alter = is_upload, alter
+            before = len(proxy.came)
+            path = proxied.root / f"{number} {alter.__name__}.bin"
             path.write_bytes(os.urandom(size))
-            eventually(lambda before=before: any(map(is_upload, meddler.came[before:])),  # type: ignore[misc]
+            eventually(lambda before=before: any(map(is_upload, proxy.came[before:])),  # type: ignore[misc]
                        what="it is sent")  # fmt: skip
-            eventually(lambda path=path: _is_known(meddled, path.name), what="it is answered")  # type: ignore[misc]
-            assert peak(meddled.pid) < DAEMON_MIB
-            meddler.about = lambda asked: False
-            meddled.sync()
-            assert meddled.zone.read(path.name) == path.read_bytes()
-            assert len(meddled.zone.versions(path.name)) == 1
-    assert meddled.status()["state"] == "online"
+            eventually(lambda path=path: _is_known(proxied, path.name), what="it is answered")  # type: ignore[misc]
+            assert peak(proxied.pid) < DAEMON_MIB
+            proxy.about = lambda asked: False
+            proxied.sync()
+            assert proxied.zone.read(path.name) == path.read_bytes()
+            assert len(proxied.zone.versions(path.name)) == 1
+    assert proxied.status()["state"] == "online"
 
 
-def _is_known(meddled: Mounted, name: str) -> bool:
+def _is_known(proxied: Mounted, name: str) -> bool:
     """Return True if an upload has ended."""
-    states = {each["path"]: each["state"] for each in meddled.status()["uploads"]}
+    states = {each["path"]: each["state"] for each in proxied.status()["uploads"]}
     return not any(path.endswith(name) and state == "uploading" for path, state in states.items())
 
 
@@ -208,53 +208,59 @@ MOMENTS: list[object] = ["9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+23:59
 ZONE_NUMBERS = ("currentSize", "numberOfUsers", "createdAt")
 
 
-def test_unusual_times_and_numbers(meddled: Mounted, meddler: Meddler) -> None:
+def test_unusual_times_and_numbers(proxied: Mounted, proxy: FaultProxy) -> None:
     """Mount, status, doctor and the lists work with any number or time in the answers."""
-    meddled.allow("no valid id")
-    names = set(os.listdir(meddled.root))
+    proxied.allow("no valid id")
+    names = set(os.listdir(proxied.root))
     odd: dict[str, object] = {}
     date = [DATES[0]]
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.headers |= {"Date": date[0], "Retry-After": "9" * 400, "Set-Cookie": "a=b"}
         if answer.status == 200 and answer.body[:1] == b"[":
             answer.say([item | odd for item in json.loads(answer.body)])
 
-    meddler.about, meddler.mood = lambda asked: "/content" not in asked.path, mood
+    proxy.about, proxy.alter = (
+        lambda asked: "/content" not in asked.path,
+        alter,
+    )
     for number, value in enumerate(NUMBERS):
         odd = {"size": value, "lastModified": MOMENTS[number % len(MOMENTS)]}
         odd |= dict.fromkeys(ZONE_NUMBERS, value)
         date[0] = DATES[number % len(DATES)]
-        path = f"/folder/{meddled.zone.root_id}"
-        asked = sum(path in each.path for each in meddler.came)
+        path = f"/folder/{proxied.zone.root_id}"
+        asked = sum(path in each.path for each in proxy.came)
 
         def again(path: str = path, asked: int = asked) -> bool:
-            os.listdir(meddled.root)
-            return sum(path in each.path for each in meddler.came) >= asked + 2
+            os.listdir(proxied.root)
+            return sum(path in each.path for each in proxy.came) >= asked + 2
 
         eventually(again, what="the folder is listed again")
-        assert set(os.listdir(meddled.root)) == names
-        assert all((meddled.root / name).stat().st_size >= 0 for name in names)
-    meddled.machine.done("zones", "--json")
-    assert meddled.status()["state"] == "online"
+        assert set(os.listdir(proxied.root)) == names
+        assert all((proxied.root / name).stat().st_size >= 0 for name in names)
+    proxied.machine.done("zones", "--json")
+    assert proxied.status()["state"] == "online"
     for date[0] in DATES:
-        said = json.loads(meddled.machine.run("doctor", "--json").stdout)
+        said = json.loads(proxied.machine.run("doctor", "--json").stdout)
         assert {check["name"]: check["ok"] for check in said["checks"]}["service"]
         assert not [check for check in said["checks"] if check["name"] == "clock"]
-    assert not any(name.lower() == "cookie" for each in meddler.came for name in each.headers)
+    assert not any(name.lower() == "cookie" for each in proxy.came for name in each.headers)
 
 
 @pytest.mark.parametrize("life", [2**63, 10**40, -1, 1e300, "9" * 19])
 def test_a_session_of_any_lifetime_can_be_used(
-    machine: Machine, meddler: Meddler, life: object
+    machine: Machine, proxy: FaultProxy, life: object
 ) -> None:
     """Logon stores a session of any lifetime, and status and the next command work."""
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         answer.headers["Date"] = "Fri, 31 Dec 9999 23:59:59 GMT"
         answer.say(json.loads(answer.body) | {"expiresInMillis": life})
 
-    meddler.about, meddler.mood = lambda asked: asked.path.endswith("/logon"), mood
-    machine.log_on(meddler, profile="sandbox", options=["--session-only"])
+    proxy.about, proxy.alter = (
+        lambda asked: asked.path.endswith("/logon"),
+        alter,
+    )
+    machine.log_on(proxy, profile="sandbox", options=["--session-only"])
     machine.done("zones")
     machine.done("status", "--json")

@@ -61,9 +61,9 @@ def test_a_logoff_refuses_to_delete_local_files_of_the_user(mounted: Mounted) ->
     (root / "a.private").rename(root / "a.txt")
     mounted.sync()
     mounted.unmount()
-    wish = ["logon", mounted.deployment.base_url, "--username", f"bob@{world.DOMAIN}"]
-    wish += ["--password-stdin", "--ca-file", str(mounted.deployment.ca_file)]
-    ended = machine.run(*wish, text=f"{world.PASSWORDS['bob']}\n")
+    options = ["logon", mounted.deployment.base_url, "--username", f"bob@{world.DOMAIN}"]
+    options += ["--password-stdin", "--ca-file", str(mounted.deployment.ca_file)]
+    ended = machine.run(*options, text=f"{world.PASSWORDS['bob']}\n")
     assert ended.returncode == 1
     assert "account default holds 1 file of local_only of alice@" in ended.stderr
     mounted.mount()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.fault_proxy import Answer, Asked, FaultProxy
 from tests.harness.machine import Mounted
-from tests.harness.meddler import Answer, Asked, Meddler
 
 ENTRIES = "/api/sandbox/zones/{zone}/entries/{entry}"
 MKDIR = """
@@ -118,34 +118,34 @@ def test_other_operations_work_without_a_missing_one(mounted: Mounted, profile: 
 
 @pytest.mark.parametrize("unanswered", [False, True])
 def test_of_two_requests_for_a_new_place_the_second_is_refused(
-    meddled: Mounted, meddler: Meddler, unanswered: bool
+    proxied: Mounted, proxy: FaultProxy, unanswered: bool
 ) -> None:
     """The file ends up at the place that the service has for it."""
-    file = meddled.machine.folder / "ours.toml"
+    file = proxied.machine.folder / "ours.toml"
     file.write_text(RENAME + MOVE, "utf-8")
-    meddled.restart(f"profile={file}")
-    before = set(meddled.zone.tree())
+    proxied.restart(f"profile={file}")
+    before = set(proxied.zone.tree())
 
     def forbid(answer: Answer) -> None:
         answer.status = 403
         answer.say({"error": "NOT_ALLOWED", "message": "no"})
 
     def hinder(asked: Asked) -> None:
-        if not unanswered and meddler.about(asked):
+        if not unanswered and proxy.about(asked):
             asked.path = "/nowhere"
 
-    meddler.about = lambda asked: asked.method == "PUT" and b"parentId" in asked.body
-    meddler.twist, meddler.mood = hinder, forbid
-    meddled.allow("refused")
-    (meddled.root / "big.bin").rename(meddled.root / "docs/large.bin")
-    ended = meddled.machine.run("sync", "--timeout", "30")
+    proxy.about = lambda asked: asked.method == "PUT" and b"parentId" in asked.body
+    proxy.alter_request, proxy.alter = hinder, forbid
+    proxied.allow("refused")
+    (proxied.root / "big.bin").rename(proxied.root / "docs/large.bin")
+    ended = proxied.machine.run("sync", "--timeout", "30")
     where = "docs/large.bin" if unanswered else "large.bin"
-    assert set(meddled.zone.tree()) == (before - {"big.bin"}) | {where}
-    assert (meddled.root / where).exists()
-    assert (ended.returncode, f"{meddled.root.name}/large.bin: " in ended.stderr) == (
+    assert set(proxied.zone.tree()) == (before - {"big.bin"}) | {where}
+    assert (proxied.root / where).exists()
+    assert (ended.returncode, f"{proxied.root.name}/large.bin: " in ended.stderr) == (
         (0, False) if unanswered else (1, True)
     )
-    meddler.twist = lambda asked: None
+    proxy.alter_request = lambda asked: None
 
 
 def test_commands_report_missing_operations(mounted: Mounted) -> None:

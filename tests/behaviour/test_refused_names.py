@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.harness import world
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Mounted
-from tests.harness.meddler import Answer, Meddler
 
 NOTES = world.SEED["notes.txt"]
 ENTRIES = "/api/sandbox/zones/[^/]+/entries/"
@@ -26,7 +26,7 @@ def refusing(mounted: Mounted, status: int, method: str, entry: str = "") -> Ite
 
 @pytest.mark.parametrize("name", ["notes.txt", "empty"])
 def test_a_removal_with_a_lost_reply_is_not_reported_as_refused(
-    meddled: Mounted, meddler: Meddler, name: str
+    proxied: Mounted, proxy: FaultProxy, name: str
 ) -> None:
     """The reply was lost, and the service answers the repeated request with an error."""
 
@@ -34,14 +34,14 @@ def test_a_removal_with_a_lost_reply_is_not_reported_as_refused(
         answer.status = 400
         answer.say({"error": "WRONG_STATE", "message": "it is deleted"})
 
-    meddler.about = lambda asked: asked.method == "DELETE"
-    meddler.mood = nonsense
-    path = meddled.root / name
+    proxy.about = lambda asked: asked.method == "DELETE"
+    proxy.alter = nonsense
+    path = proxied.root / name
     (path.rmdir if path.is_dir() else path.unlink)()
-    meddled.sync()
-    assert "notice" not in meddled.status()
-    assert meddled.zone.find(name) is None
-    assert name not in {each.name for each in meddled.root.iterdir()}
+    proxied.sync()
+    assert "notice" not in proxied.status()
+    assert proxied.zone.find(name) is None
+    assert name not in {each.name for each in proxied.root.iterdir()}
 
 
 @pytest.mark.parametrize("command", ["logoff", "unmount"])

@@ -13,8 +13,8 @@ from tests.behaviour.test_logoff import works
 from tests.harness import world
 from tests.harness.bus import Bus, Screen
 from tests.harness.deployment import Deployment
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine, Mounted
-from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 
 LOGON = "POST /api/access/logon"
@@ -112,17 +112,20 @@ WORK = (listing, reading, reading_on, a_range, saving, saving_much, a_folder, ev
 
 @pytest.mark.parametrize("options", [[], ["--session-only"]])
 def test_a_session_that_was_never_accepted_is_no_logon(
-    machine: Machine, meddler: Meddler, options: list[str]
+    machine: Machine, proxy: FaultProxy, options: list[str]
 ) -> None:
     """If the service rejects a new session, logon reports that, and stores nothing."""
 
     def another(answer: Answer) -> None:
         answer.say({**json.loads(answer.body), "sessionId": 5})
 
-    meddler.about, meddler.mood = lambda asked: asked.path == "/api/access/logon", another
+    proxy.about, proxy.alter = (
+        lambda asked: asked.path == "/api/access/logon",
+        another,
+    )
     ended = machine.run(
-        "logon", meddler.base_url, "--username", f"alice@{world.DOMAIN}", "--password-stdin",
-        "--ca-file", meddler.ca_file, *options, text=f"{world.PASSWORDS['alice']}\n",
+        "logon", proxy.base_url, "--username", f"alice@{world.DOMAIN}", "--password-stdin",
+        "--ca-file", proxy.ca_file, *options, text=f"{world.PASSWORDS['alice']}\n",
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (3, "")
     assert ended.stderr.count("\n") == 1

@@ -15,8 +15,8 @@ import pytest
 from tests.harness import world
 from tests.harness.bus import Bus, Screen
 from tests.harness.deployment import COMMAND, Deployment
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine, Mounted
-from tests.harness.meddler import Answer, Meddler
 from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
 
@@ -82,7 +82,7 @@ def screen(machine: Machine) -> Iterator[Screen]:
 
 
 def test_no_text_of_the_service_steers_anything(
-    meddler: Meddler,
+    proxy: FaultProxy,
     machine: Machine,
     deployment: Deployment,
     zone: str,
@@ -91,10 +91,10 @@ def test_no_text_of_the_service_steers_anything(
 ) -> None:
     """No text of the service affects terminal, log, notifications, service manager or
     attributes."""
-    meddler.about, meddler.mood = lambda _asked: True, spoil
+    proxy.about, proxy.alter = lambda _asked: True, spoil
     terminal = Terminal(
-        machine, "logon", meddler.base_url, "--username", f"alice@{world.DOMAIN}",
-        "--ca-file", str(meddler.ca_file), "--profile", "sandbox", "--session-only",
+        machine, "logon", proxy.base_url, "--username", f"alice@{world.DOMAIN}",
+        "--ca-file", str(proxy.ca_file), "--profile", "sandbox", "--session-only",
     )  # fmt: skip
     terminal.until("assword")
     terminal.type(world.PASSWORDS["alice"])

@@ -13,8 +13,8 @@ import pytest
 from tests.behaviour.semantics import outcome, table
 from tests.harness import world
 from tests.harness.deployment import Deployment
+from tests.harness.fault_proxy import FaultProxy
 from tests.harness.machine import Machine, Mounted, files_below
-from tests.harness.meddler import Meddler
 from tests.harness.waiting import eventually
 
 FIRST = world.SEED["notes.txt"]
@@ -314,10 +314,10 @@ def test_a_profile_without_versions(mounted: Mounted) -> None:
 class Told:
     """Altered data about the versions of `notes.txt` from the service."""
 
-    def __init__(self, meddler: Meddler) -> None:
+    def __init__(self, proxy: FaultProxy) -> None:
         self.versions: list[dict[str, object]] = []
-        meddler.about = lambda asked: asked.path.endswith("/versions")
-        meddler.mood = lambda answer: answer.say(self.versions)
+        proxy.about = lambda asked: asked.path.endswith("/versions")
+        proxy.alter = lambda answer: answer.say(self.versions)
 
     def say(self, count: int, **fields: Callable[[int], object]) -> None:
         """Send this number of versions, the newest first, with their own fields."""
@@ -334,14 +334,14 @@ class Told:
 
 
 def test_histories_of_other_services(
-    meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
+    proxy: FaultProxy, machine: Machine, deployment: Deployment, zone: str
 ) -> None:
     """Unusual histories are shown correctly, and only an empty one as empty.
 
     Cases are ten thousand versions, duplicate numbers, no versions, no sizes.
     """
-    told = Told(meddler)
-    machine.log_on(meddler, profile="sandbox")
+    told = Told(proxy)
+    machine.log_on(proxy, profile="sandbox")
     mounted = Mounted(machine, deployment, zone, ["settle=0.2", "refresh=0.5"])
     path = mounted.root / "notes.txt"
     try:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.harness.deployment import Deployment
 from tests.harness.elsewhere import move_away
+from tests.harness.fault_proxy import Asked, FaultProxy
 from tests.harness.machine import Machine, Mounted
-from tests.harness.meddler import Asked, Meddler
 from zonedrive.remote.profiles.load import parse_profile
 from zonedrive.remote.profiles.operations import OPERATIONS
 
@@ -20,13 +20,13 @@ EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 @pytest.fixture
 def elsewhere(
-    meddler: Meddler, machine: Machine, deployment: Deployment, zone: str
+    proxy: FaultProxy, machine: Machine, deployment: Deployment, zone: str
 ) -> Iterator[tuple[Mounted, list[str]]]:
     """Yield a mount of a service with the example's addresses, and the requests to them."""
-    used = move_away(meddler)
+    used = move_away(proxy)
     file = machine.folder / "ours.toml"
     file.write_text(EXAMPLES[0], "utf-8")
-    machine.log_on(meddler, profile=str(file))
+    machine.log_on(proxy, profile=str(file))
     with Mounted(machine, deployment, zone, ["settle=0.2"]).mounting() as mount:
         yield mount, used
     complaints = mount.complaints()
@@ -64,18 +64,18 @@ def test_the_example_works_for_every_operation(elsewhere: tuple[Mounted, list[st
 
 
 def test_doctor_finds_the_example_in_order(
-    elsewhere: tuple[Mounted, list[str]], meddler: Meddler
+    elsewhere: tuple[Mounted, list[str]], proxy: FaultProxy
 ) -> None:
     """Doctor finds each address of the example without a request that could change anything."""
     mounted, used = elsewhere
-    before = len(meddler.came)
+    before = len(proxy.came)
     used.clear()
     said = mounted.machine.done("doctor", "--profile", mounted.machine.folder / "ours.toml")
     assert "everything is in order" in said
     assert said.count("it is there") == 7
     assert said.count("it answers") == 3
     assert all(each.startswith("GET ") for each in used)
-    assert all(_harmless(asked) for asked in meddler.came[before:])
+    assert all(_harmless(asked) for asked in proxy.came[before:])
 
 
 def _harmless(asked: Asked) -> bool:

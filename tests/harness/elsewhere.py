@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.harness.meddler import Answer, Asked, Meddler
+from tests.harness.fault_proxy import Answer, Asked, FaultProxy
 
 OWN = "/api/sandbox/zones"
 _ZONE = r"/api/v1/zones/(?P<zone>[^/]+)"
@@ -87,11 +87,11 @@ _TABLE: tuple[tuple[str, str, Translation, Callable[[Any], object] | None], ...]
 )
 
 
-def move_away(meddler: Meddler) -> list[str]:
+def move_away(proxy: FaultProxy) -> list[str]:
     """Let a proxy have these addresses; return the list of requests to them."""
     used: list[str] = []
 
-    def twist(asked: Asked) -> None:
+    def alter_request(asked: Asked) -> None:
         if asked.path.startswith(OWN):
             asked.path = "/api/nothing"
         for method, pattern, translate, _ in _TABLE:
@@ -113,12 +113,16 @@ def move_away(meddler: Meddler) -> list[str]:
             asked.body = b"" if body is None else json.dumps(body).encode()
             return
 
-    def mood(answer: Answer) -> None:
+    def alter(answer: Answer) -> None:
         path = urlsplit(answer.asked.path).path
         for method, pattern, _, wrap in _TABLE:
             matches = re.fullmatch(f"{_ZONE}/{pattern}", path) is not None
             if matches and wrap and answer.asked.method == method and 200 <= answer.status < 300:
                 answer.say(wrap(json.loads(answer.body)))
 
-    meddler.twist, meddler.mood, meddler.about = twist, mood, lambda asked: True
+    proxy.alter_request, proxy.alter, proxy.about = (
+        alter_request,
+        alter,
+        lambda asked: True,
+    )
     return used

@@ -31,8 +31,8 @@ import httpx
 from tests.crash.mounts import Mortal, mortal
 from tests.harness import world
 from tests.harness.deployment import Deployment
+from tests.harness.fault_proxy import Answer, FaultProxy
 from tests.harness.machine import Machine
-from tests.harness.meddler import Answer, Meddler
 from tests.harness.waiting import eventually
 from tests.model.claims import NOT_READ, Claims, History, head
 from tests.model.programs import ASIDE, FOLDERS, NAMES, PATHS, Program, Trace
@@ -89,11 +89,11 @@ class Service:
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.deployment = Deployment(folder, zones=ZONES, world_file=_world(folder))
-        self.ways = {who: Meddler(self.deployment) for who in "AB"}
+        self.ways = {who: FaultProxy(self.deployment) for who in "AB"}
         self.answers: dict[str, list[str]] = {who: [] for who in self.ways}
         for who, way in self.ways.items():
             way.about = lambda _asked: True
-            way.mood = self._note(self.answers[who])
+            way.alter = self._note(self.answers[who])
         self._accounts: dict[tuple[str, str, str], Machine] = {}
         self._folder = folder
 

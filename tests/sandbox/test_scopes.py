@@ -148,13 +148,13 @@ def test_the_scope_of_the_first_step_holds_for_the_whole_flow(
     service: Service, alice: Person
 ) -> None:
     """A flow that begins with a scope keeps it; its requested lifetime and cookie hold, too."""
-    wishes = {
+    options = {
         "scope": {"permissions": {"users": {"list": True}}},
         "timeout": 5000,
         "setCookie": True,
         "sameSitePolicy": "lax",
     }
-    first = logon(service.client(), alice.id, None, acceptSessions=True, **wishes)
+    first = logon(service.client(), alice.id, None, acceptSessions=True, **options)
     body = {
         "logonSessionId": first.json()["sessionId"],
         "password": list(PASSWORDS[alice.id]),

@@ -84,11 +84,11 @@ class Oracle:
         old = node.histories & self.known
         if node.origin:
             is_certain = node.origin == path or is_local(path)
-            if (heir := tree.get(node.origin)) is None:
+            if (successor := tree.get(node.origin)) is None:
                 former[node.origin] = (node.histories, is_certain)
-            elif heir.histories != node.histories:
-                both = heir.histories | node.histories
-                tree[node.origin] = replace(heir, histories=both)
+            elif successor.histories != node.histories:
+                both = successor.histories | node.histories
+                tree[node.origin] = replace(successor, histories=both)
         elif old:
             former[path] = (old, False)
         return replace(self, tree=tree, former=former, kept=self.kept - node.histories)
@@ -105,10 +105,10 @@ class Oracle:
         former = dict(here.former)
         old = node.histories & self.known
         if node.origin:
-            if (heir := tree.get(node.origin)) is not None and is_local(other):
-                both = heir.histories | node.histories
-                tree[node.origin] = replace(heir, histories=both)
-            elif heir is None:
+            if (successor := tree.get(node.origin)) is not None and is_local(other):
+                both = successor.histories | node.histories
+                tree[node.origin] = replace(successor, histories=both)
+            elif successor is None:
                 former[node.origin] = (node.histories, is_local(other) and node.origin == path)
             if node.origin != path:  # it may have taken the history of the file that it replaced
                 gone, _ = former.get(path, (frozenset(), False))

@@ -39,10 +39,10 @@ class BrowserPrompt:
     """The user at this terminal; implements `logon.browser.signon.Person`."""
 
     def __init__(
-        self, wish: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
+        self, requested: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
     ) -> None:
         """Prepare the dialog; `here`: a browser of this machine may be opened, if there is one."""
-        self.wish, self.seconds = wish, seconds
+        self.requested, self.seconds = requested, seconds
         self._commands = browser_commands(os.environ) if here else []
         self._wanted_here = here
         self._username = username

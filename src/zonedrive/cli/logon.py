@@ -111,7 +111,7 @@ class LogonOptions:
             with _usage("--profile", given=self.profile):
                 require_profile(self.profile)
 
-    def wish(self) -> "LogonRequest":
+    def request(self) -> "LogonRequest":
         """Return the options of the logon request."""
         from zonedrive.logon.logon import LogonRequest
 
@@ -124,7 +124,7 @@ class LogonOptions:
             save_password=self.save_password,
         ).within(config.organization(self.account))
 
-    def seat(self) -> BrowserPrompt:
+    def browser_prompt(self) -> BrowserPrompt:
         """Return the interface for a browser sign-on of the user at this terminal."""
         return BrowserPrompt(
             self._way(),
@@ -252,23 +252,23 @@ def logon(**options: Any) -> None:
     from zonedrive.logon.logon import Logon
 
     given = LogonOptions(**options).checked()
-    paths, seat = AccountPaths(given.account), given.seat()
+    paths, prompt = AccountPaths(given.account), given.browser_prompt()
     require_folders(paths)
     terminal = Terminal(given.password_stdin, given.code)
     enrolment = Logon(
         paths,
-        given.wish(),
+        given.request(),
         terminal,
         premises=local_data.QUERIES,
         tell=text_output.complain,
-        person=None if given.password_stdin else seat,
+        person=None if given.password_stdin else prompt,
         new_password=terminal.new_password,
         token=token_line() if given.token_stdin else None,
     )
     try:
         done = trio.run(enrolment.run)
     except KeyboardInterrupt:
-        if seat.asked:
+        if prompt.asked:
             text_output.complain("the sign-on in the browser was cancelled")
         raise
     mounted: Message = {}

@@ -98,7 +98,7 @@ class Logon:
     def __init__(
         self,
         paths: AccountPaths,
-        wish: LogonRequest,
+        request: LogonRequest,
         ask: CredentialPrompt,
         *,
         premises: LocalDataQueries,
@@ -117,37 +117,37 @@ class Logon:
         stored, and never ended at the service, because others may use it.
         """
         self._person, self._new_password, self._token = person, new_password, token
-        self._paths, self._wish, self._ask, self._tell = paths, wish, ask, tell
+        self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
         self._premises, self._open_store = premises, store
         self._open_access = access
         self.kept = ""  # set at the end: description of the stored bearer
 
     async def run(self) -> Account:
         """Log on and store the account. Raises ZonedriveError's subclasses."""
-        base = base_url(self._wish.url)
+        base = base_url(self._request.url)
         before = PreviousAccount(self._paths, self._premises)
         former = before.account
         alike = former is not None and former.base_url == base
         used = former.profile if former and alike else "published"
-        profile = self._profile(self._wish.default_profile if used == "published" else used)
+        profile = self._profile(self._request.default_profile if used == "published" else used)
         used_ca = former.ca_file if former and alike else None
-        ca_file = self._wish.ca_file or used_ca or self._wish.default_ca_file
+        ca_file = self._request.ca_file or used_ca or self._request.default_ca_file
         certificates = None if ca_file is None else read_certificates(Path(ca_file))
         if former is not None and not alike:
             before.refuse_takeover()
         store = self._usable_store()
-        if former is not None and alike and self._wish.username in ("", former.username):
+        if former is not None and alike and self._request.username in ("", former.username):
             before.require_key(store)
         require_room(self._paths.state)  # or the service would give a token for nothing
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base)
-            known = former.known_as(self._wish.username) if former and alike else ""
+            known = former.known_as(self._request.username) if former and alike else ""
             if self._token is not None:
-                signed_on = await use_token(access, self._token, known or self._wish.username)
+                signed_on = await use_token(access, self._token, known or self._request.username)
             else:
                 signed_on = await Flow(
                     access,
-                    self._wish.username,
+                    self._request.username,
                     needs,
                     self._ask,
                     self._browser(profile),
@@ -157,13 +157,13 @@ class Logon:
             account = Account(
                 name=self._paths.account,
                 base_url=base,
-                username=self._wish.username or signed_on.user_id,
+                username=self._request.username or signed_on.user_id,
                 user_id=signed_on.user_id,
                 organization=needs.organization,
                 ca_file=None if certificates is None else str(ca_copy(self._paths)),
                 profile=profile,
                 sign_on=signed_on.way,
-                keeps_password=self._wish.save_password and needs.can_save,
+                keeps_password=self._request.save_password and needs.can_save,
             )
             try:
                 if before.is_of(account):
@@ -273,14 +273,14 @@ class Logon:
             store.set(PASSWORD, password)
             return True
         store.delete(PASSWORD)
-        if self._wish.save_password:
+        if self._request.save_password:
             why = "there was none" if account.keeps_password else "the organization forbids it"
             self._tell(f"the password is not saved: {why}; log on again after the logon has ended")
         return False
 
     def _profile(self, default: str) -> str:
         """Return the validated profile, as a name or an absolute path."""
-        wanted = self._wish.profile or default
+        wanted = self._request.profile or default
         load_profile(wanted)
         if "/" in wanted or wanted.endswith(".toml"):
             return str(expanded(wanted).absolute())
@@ -339,7 +339,7 @@ class Logon:
 
         If the logon is cancelled, the token and the session are ended if they are already known.
         """
-        days = self._wish.token_days
+        days = self._request.token_days
         if self._token is not None:
             return signed_on.bearer
         if days is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zonedrive.errors import RemoteError, Unavailable, Unreachable, Untrusted
 
-LONGEST_WISH = 30.0
+LONGEST_RETRY_AFTER = 30.0
 """Longest delay in seconds accepted from Retry-After; for a longer one the caller decides."""
 
 
@@ -37,9 +37,9 @@ class Backoff:
         if not isinstance(error, Unavailable | Unreachable):
             return None
         wait = self.ceiling(failures) * chance
-        wish = error.retry_after if isinstance(error, Unavailable) else None
-        if wish is not None:
-            if wish > LONGEST_WISH:
+        retry_after = error.retry_after if isinstance(error, Unavailable) else None
+        if retry_after is not None:
+            if retry_after > LONGEST_RETRY_AFTER:
                 return None
-            wait = max(wait, wish)
+            wait = max(wait, retry_after)
         return wait if wait < remaining else None

@@ -21,7 +21,7 @@ from zonedrive.sandbox.errors import (
     answer_http_exception,
     must_change_password,
 )
-from zonedrive.sandbox.identity import Caller, Doorkeeper
+from zonedrive.sandbox.identity import Authenticator, Caller
 from zonedrive.sandbox.routes import (
     access,
     groups,
@@ -102,13 +102,13 @@ GUARDED: list[tuple[str, str, Guarded, str, str]] = [
 
 def build(deployment: Deployment) -> Starlette:
     """Return the ASGI application of a deployment."""
-    doorkeeper = Doorkeeper(deployment)
+    authenticator = Authenticator(deployment)
     endpoints: dict[str, dict[str, Open]] = {}
     for method, path, endpoint in OPEN:
         endpoints.setdefault(path, {})[method] = endpoint
     for method, path, guarded, resource, action in GUARDED:
         endpoints.setdefault(path, {})[method] = _guard(
-            deployment, doorkeeper, guarded, resource, action
+            deployment, authenticator, guarded, resource, action
         )
     app = Starlette(
         routes=[_route(path, by_method) for path, by_method in endpoints.items()],
@@ -134,10 +134,14 @@ def _route(path: str, by_method: dict[str, Open]) -> Route:
 
 
 def _guard(
-    deployment: Deployment, doorkeeper: Doorkeeper, endpoint: Guarded, resource: str, action: str
+    deployment: Deployment,
+    authenticator: Authenticator,
+    endpoint: Guarded,
+    resource: str,
+    action: str,
 ) -> Open:
     async def guarded(request: Request) -> Response:
-        caller = await doorkeeper.identify(request)
+        caller = await authenticator.identify(request)
         if caller.user.change_required and resource != "password":
             raise must_change_password()
         if caller.scope is not None:

@@ -16,7 +16,7 @@ LIFE_SECONDS = 300
 MOST = 10_000
 
 
-class Wishes(NamedTuple):
+class SessionOptions(NamedTuple):
     """Requested properties of the session; None means the default."""
 
     scope: Scope | None = None
@@ -25,9 +25,9 @@ class Wishes(NamedTuple):
     timeout: int | None = None
     timeout_in_seconds: int | None = None
 
-    def or_else(self, others: "Wishes") -> "Wishes":
+    def or_else(self, others: "SessionOptions") -> "SessionOptions":
         """Return these properties, with those of `others` in place of None."""
-        mine = {name: wish for name, wish in self._asdict().items() if wish is not None}
+        mine = {name: value for name, value in self._asdict().items() if value is not None}
         return others._replace(**mine)
 
 
@@ -37,7 +37,7 @@ class Flow(NamedTuple):
     username: str
     state: State
     code: str | None  # a code that came before the password
-    wishes: Wishes
+    options: SessionOptions
     begun: float
 
 
@@ -52,14 +52,14 @@ class Flows:
         self,
         username: str,
         state: State,
-        wishes: Wishes,
+        options: SessionOptions,
         code: str | None = None,
         flow_id: str | None = None,
     ) -> str:
         """Start a flow or its next state; return the logonSessionId that the client sends."""
         self._forget_old()
         flow_id = flow_id or secrets.token_urlsafe(24)
-        self._flows[flow_id] = Flow(username, state, code, wishes, time.monotonic())
+        self._flows[flow_id] = Flow(username, state, code, options, time.monotonic())
         return flow_id
 
     def find(self, flow_id: str) -> Flow | None:

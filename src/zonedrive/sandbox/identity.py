@@ -49,7 +49,7 @@ def presented_secret(request: Request) -> str | None:
     return header.strip() if not rest else None
 
 
-class Doorkeeper:
+class Authenticator:
     """Authenticator of callers, with a cache of verified Basic credentials."""
 
     def __init__(self, deployment: Deployment) -> None:

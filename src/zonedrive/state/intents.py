@@ -321,13 +321,17 @@ class ConflictLog:
         for ino in copies:
             self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
 
-    def pass_on(self, ino: int, heir: int) -> None:
-        """Reassign the conflicts of an inode to the inode `heir`, which takes over its identity.
+    def pass_on(self, ino: int, new_ino: int) -> None:
+        """Reassign the conflicts of an inode to the inode `new_ino`, which takes over its identity.
 
-        The inode `heir` may have been a conflict copy itself; its former row is replaced.
+        The inode `new_ino` may have been a conflict copy itself; its former row is replaced.
         """
-        self._database.execute("UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (heir, ino))
-        self._database.execute("UPDATE conflicts SET original = ? WHERE original = ?", (heir, ino))
+        self._database.execute(
+            "UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (new_ino, ino)
+        )
+        self._database.execute(
+            "UPDATE conflicts SET original = ? WHERE original = ?", (new_ino, ino)
+        )
 
     def drop_dangling(self) -> None:
         """Delete the conflicts that have no inode row; a repaired database may contain some."""

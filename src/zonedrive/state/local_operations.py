@@ -159,12 +159,12 @@ def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     """
     with state.transaction():
         folder = state.inodes.get(inode.parent)
-        has_heir = not (final or inode.is_new or inode.is_folder or _is_moving(state, inode))
+        has_successor = not (final or inode.is_new or inode.is_folder or _is_moving(state, inode))
         _remove(state, inode, final=final)
-        if has_heir:
-            heir = successor(state, inode)
-            if heir is not None:
-                _restart_history(state, heir)
+        if has_successor:
+            new_file = successor(state, inode)
+            if new_file is not None:
+                _restart_history(state, new_file)
         _touch(state, folder)
     reached(Place.NAME_REMOVED)
     state.release_if_unreferenced(inode)
@@ -291,23 +291,23 @@ def _is_moving(state: LocalState, inode: Inode) -> bool:
 def successor(state: LocalState, inode: Inode) -> Inode | None:
     """Return the file that was moved to the place where the service still has the inode."""
     folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
-    heir = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
-    if heir is None or heir is inode or heir.is_folder or heir.is_new:
+    new_file = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
+    if new_file is None or new_file is inode or new_file.is_folder or new_file.is_new:
         return None
-    intent = state.intents.get(heir.ino)
-    return heir if intent is not None and intent.place else None
+    intent = state.intents.get(new_file.ino)
+    return new_file if intent is not None and intent.place else None
 
 
-def _restart_history(state: LocalState, heir: Inode) -> None:
+def _restart_history(state: LocalState, new_file: Inode) -> None:
     """Turn a successor whose bytes are local into a new file.
 
     It can then take over the identity of the file that it replaces.
     """
-    if heir.is_new:
-        orphan_pending_request(state, heir)
-    elif heir.generation:
-        detach_and_delete_remote(state, heir, state.due_for_names())
-        _send_content(state, heir, None)
+    if new_file.is_new:
+        orphan_pending_request(state, new_file)
+    elif new_file.generation:
+        detach_and_delete_remote(state, new_file, state.due_for_names())
+        _send_content(state, new_file, None)
 
 
 def _send_content(state: LocalState, inode: Inode, base: Revision | None) -> None:

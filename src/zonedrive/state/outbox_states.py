@@ -34,18 +34,18 @@ class Change(StrEnum):
 class Event(StrEnum):
     """Reason for a transition of a change."""
 
-    FLUSH = "flush"
-    SAVE = "save"
-    OPEN = "open"
-    CLOSE = "close"
-    MOVE = "move"
-    PARK = "park"
-    REMOVE = "remove"
-    DELETE = "delete permanently"
-    FAIL = "fail"
-    CONTENT_SENT = "content sent"
-    PLACE_SENT = "place sent"
-    END = "end"
+    FLUSH = "flush"  # content is saved while a program has the file open
+    SAVE = "save"  # content is saved, or is to be sent again
+    OPEN = "open"  # a program opens the file, or a rename begins: sending has to wait
+    CLOSE = "close"  # the last program closes the file, or the daemon starts again
+    MOVE = "move"  # the entry is renamed, moved or created as a folder
+    PARK = "park"  # the file gets a name of `local_only`
+    REMOVE = "remove"  # the entry is removed
+    DELETE = "delete permanently"  # the entry is moved into the trash
+    FAIL = "fail"  # an attempt to send it failed, and is repeated later
+    CONTENT_SENT = "content sent"  # the service has the content
+    PLACE_SENT = "place sent"  # the service has the name and folder, or a rejected move is undone
+    END = "end"  # the service has deleted the entry, or the change is undone or part of another one
 
 
 class Request(StrEnum):
@@ -123,21 +123,6 @@ STATES: dict[Change, Facts] = {
         "the removal; the place and the version that the service knows",
         "a deletion, after the close if a program still reads the file",
     ),
-}
-
-EVENTS: dict[Event, str] = {
-    Event.FLUSH: "content is saved while a program has the file open",
-    Event.SAVE: "content is saved, or is to be sent again",
-    Event.OPEN: "a program opens the file, or a rename begins: sending has to wait",
-    Event.CLOSE: "the last program closes the file, or the daemon starts again",
-    Event.MOVE: "the entry is renamed, moved or created as a folder",
-    Event.PARK: "the file gets a name of `local_only`",
-    Event.REMOVE: "the entry is removed",
-    Event.DELETE: "the entry is moved into the trash",
-    Event.FAIL: "an attempt to send it failed, and is repeated later",
-    Event.CONTENT_SENT: "the service has the content",
-    Event.PLACE_SENT: "the service has the name and folder, or a rejected move is undone",
-    Event.END: "the service has deleted the entry, or the change is undone or part of another one",
 }
 
 _REMOVAL = {Event.REMOVE: Change.REMOVED, Event.DELETE: Change.DELETED}

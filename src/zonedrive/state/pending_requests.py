@@ -169,12 +169,12 @@ class PendingRequests:
         )
         self._requests[request.ino] = request
 
-    def pass_on(self, ino: int, heir: int) -> None:
-        """Reassign the pending request of an inode to the inode `heir`."""
+    def pass_on(self, ino: int, new_ino: int) -> None:
+        """Reassign the pending request of an inode to the inode `new_ino`."""
         request = self._requests.get(ino)
         if request is not None:
             self._delete(ino, Signal.HAND_OVER)
-            self.note(msgspec.structs.replace(request, ino=heir))
+            self.note(msgspec.structs.replace(request, ino=new_ino))
 
     def drop(self, ino: int) -> None:
         """Delete the pending request of an inode, because its outcome is known."""

@@ -51,7 +51,7 @@ class Executor:
             if ino and await self._reconciler.settle(ino):
                 return  # the next step is planned again
         if step.ino in self._mistaken:
-            await self._look_anew(step)
+            await self._refresh_remote_state(step)
             self._mistaken.discard(step.ino)
             return  # the next step is planned again
         try:
@@ -61,7 +61,7 @@ class Executor:
                 self._mistaken.add(step.ino)
             raise
 
-    async def _look_anew(self, step: Step) -> None:
+    async def _refresh_remote_state(self, step: Step) -> None:
         """Fetch the remote state that the last attempt was based on, because it may be wrong.
 
         A rejection by the service is ignored here, because the next attempt of the step reports it

@@ -8,7 +8,7 @@ one that the service asks for, or a growing one with jitter.  Each round of succ
 INVARIANT: steps that began before the last rejection that counted change nothing, except that the
 service may ask for a longer pause.  Concurrent rejections therefore count as one.
 
-INVARIANT: the limit is at least one, and a pause ends after LONGEST_WISH seconds at most.
+INVARIANT: the limit is at least one, and a pause ends after LONGEST_RETRY_AFTER seconds at most.
 """
 
 import random
@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import trio
 
-from zonedrive.remote.retry import LONGEST_WISH, Backoff
+from zonedrive.remote.retry import LONGEST_RETRY_AFTER, Backoff
 
 PAUSE = Backoff(first=0.5, cap=4.0)
 
@@ -52,12 +52,12 @@ class OverloadLimit:
         """Return the seconds until a step may start."""
         return max(0.0, self._closed_until - self._clock())
 
-    def rejected(self, began: float, running: int, wish: float | None) -> None:
+    def rejected(self, began: float, running: int, retry_after: float | None) -> None:
         """Record that the service rejected a step that began at `began` as one of `running` steps.
 
-        `wish` is the pause in seconds that the service asks for, or None.
+        `retry_after` is the pause in seconds that the service asks for, or None.
         """
-        now, pause = self._clock(), min(wish or 0.0, LONGEST_WISH)
+        now, pause = self._clock(), min(retry_after or 0.0, LONGEST_RETRY_AFTER)
         if began >= self._rejected_at:
             self._rejected_at = now
             self.rejections += 1

@@ -131,11 +131,11 @@ def fold(
     steps = [step for step in steps if step.ino not in adopted]
     # A file that loses its identity to another one takes over that of a file removed at its place.
     places = {views[ino].place for ino in adopted}
-    steps = [step for step in steps if not _has_heir(step, views[step.ino], places)]
+    steps = [step for step in steps if not _has_successor(step, views[step.ino], places)]
     return _ordered(steps, views, leaving)
 
 
-def _has_heir(step: Step, view: InodeView, places: Collection[Place]) -> bool:
+def _has_successor(step: Step, view: InodeView, places: Collection[Place]) -> bool:
     """Return True if a removed file waits for the new file that will be at one of the places."""
     is_removal = step.action is Action.DELETE and not view.folder and not view.new
     return is_removal and not step.intent.final and view.origin in places

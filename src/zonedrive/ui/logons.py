@@ -176,7 +176,7 @@ class Dialogue:
         return SIGN_ON_SECONDS
 
     @property
-    def wish(self) -> Offer | None:
+    def requested(self) -> Offer | None:
         """Sign-on that the person chose on the first page."""
         return self._way
 

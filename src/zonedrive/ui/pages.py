@@ -239,8 +239,12 @@ class Window:
         name = request.query_params.get("account", "") or (failed.account if failed else "")
         given = {"url": "", "username": "", "account": name, "profile": ""}
         if failed is not None:
-            wish = failed.request
-            given |= {"url": wish.url, "username": wish.username, "profile": wish.profile or ""}
+            options = failed.request
+            given |= {
+                "url": options.url,
+                "username": options.username,
+                "profile": options.profile or "",
+            }
         return self._page(
             request, "logon.html", given=given, error=failed.error if failed else "",
             again=accounts.view(name) if name in known else None, fresh=_fresh(known),
@@ -266,7 +270,7 @@ class Window:
             url = f"https://{url}"
         certificate = _kept(pem) if pem and not error else None
         if not error:
-            wish = LogonRequest(
+            options = LogonRequest(
                 url=url.rstrip("/"),
                 username=given["username"] or (again.username if again else ""),
                 ca_file=os.fspath(certificate) if certificate else None,
@@ -278,10 +282,12 @@ class Window:
             way = Offer("personal-id", document) if document else way
             try:
                 shared.check_logon(
-                    ca_file=wish.ca_file, profile=wish.profile, save_password=wish.save_password
+                    ca_file=options.ca_file,
+                    profile=options.profile,
+                    save_password=options.save_password,
                 )
-                shared.check_service(wish.url)
-                dialogue = self._logons.begin(name, wish.within(shared), way, certificate)
+                shared.check_service(options.url)
+                dialogue = self._logons.begin(name, options.within(shared), way, certificate)
                 return self._to(f"/logon/{dialogue.id}")
             except ZonedriveError as wrong:
                 error = error_messages.line(wrong)

@@ -78,14 +78,14 @@ async def test_the_first_browser_that_starts_is_taken(
     monkeypatch.setattr(subprocess, "Popen", Looked)
     fails, stays = program(tmp_path, "fails", "exit 3"), program(tmp_path, "stays", "exec sleep 30")
     monkeypatch.setenv("BROWSER", f"{fails} -a:{stays} --at=%s:{program(tmp_path, 'last')}")
-    seat = BrowserPrompt(None, here=True, seconds=1, username=str)
-    assert seat.here
+    prompt = BrowserPrompt(None, here=True, seconds=1, username=str)
+    assert prompt.here
     pages: list[str] = []
 
     async def led() -> None:
         pages.extend(page.read_text() for page in home.glob("zonedrive-sign-on-*/sign-on.html"))
 
-    await seat.show("corp\x1b[2J", "http://127.0.0.1:1/x?a&b", led)
+    await prompt.show("corp\x1b[2J", "http://127.0.0.1:1/x?a&b", led)
     address = rf"file://{home}/zonedrive-sign-on-\w+/sign-on\.html"
     assert re.fullmatch(rf"-a\|{address}\|--at={address}\|", said.read_text())
     assert len(pages) == 1
@@ -101,8 +101,8 @@ async def test_no_browser_that_starts(
 ) -> None:
     """The address is shown, so that the user can open it."""
     monkeypatch.setenv("BROWSER", str(program(tmp_path, "fails", "exit 3")))
-    seat = BrowserPrompt(None, here=True, seconds=1, username=str)
-    await seat.show("corp", "http://127.0.0.1:1/x", trio.lowlevel.checkpoint)
+    prompt = BrowserPrompt(None, here=True, seconds=1, username=str)
+    await prompt.show("corp", "http://127.0.0.1:1/x", trio.lowlevel.checkpoint)
     assert "No browser could be started; open this address: http://127.0.0.1:1/x" in (
         capsys.readouterr().err
     )
@@ -140,12 +140,12 @@ async def test_only_a_yes_confirms(
     with os.fdopen(theirs) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         os.write(ours, b"y\n")
-        seat = BrowserPrompt(None, here=True, seconds=1, username=str)
-        assert seat.can_confirm
+        prompt = BrowserPrompt(None, here=True, seconds=1, username=str)
+        assert prompt.can_confirm
         answers = []
 
         async def ask() -> None:
-            answers.append(await seat.confirm("mallory\x1b[2J", "alice"))
+            answers.append(await prompt.confirm("mallory\x1b[2J", "alice"))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
@@ -164,11 +164,11 @@ async def test_a_machine_without_a_desktop(
     """The address is shown as with --no-browser, with a message."""
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    seat = BrowserPrompt(None, here=True, seconds=1, username=str)
-    assert not seat.here
+    prompt = BrowserPrompt(None, here=True, seconds=1, username=str)
+    assert not prompt.here
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
-        await seat.guide("corp", "https://idp.example/y", "http://127.0.0.1:1/", str)
+        await prompt.guide("corp", "https://idp.example/y", "http://127.0.0.1:1/", str)
     shown = capsys.readouterr().err
     assert "There is no browser to open on this machine." in shown
     assert "https://idp.example/y" in shown
@@ -178,11 +178,11 @@ async def test_a_machine_without_a_desktop(
 def test_the_choice_of_a_method_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A required choice gives an error with all methods; an optional one selects the password."""
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    seat = BrowserPrompt(None, here=False, seconds=1, username=str)
+    prompt = BrowserPrompt(None, here=False, seconds=1, username=str)
     offers = [Offer("idp", "a b"), Offer("personal-id", "c")]
     with pytest.raises(Exception, match="--idp 'a b' or --personal-id c"):
-        seat.choose(offers)
-    assert seat.prefers(offers) is None
+        prompt.choose(offers)
+    assert prompt.prefers(offers) is None
 
 
 class Typist:
@@ -197,8 +197,8 @@ class Typist:
 
     async def guide(self) -> None:
         """Read lines until one begins with http."""
-        seat = BrowserPrompt(None, here=False, seconds=1, username=str)
-        await seat.guide("corp", "https://idp.example/y", "http://127.0.0.1:1/", self._take)
+        prompt = BrowserPrompt(None, here=False, seconds=1, username=str)
+        await prompt.guide("corp", "https://idp.example/y", "http://127.0.0.1:1/", self._take)
 
     def _take(self, line: str) -> str:
         self.taken.append(line)

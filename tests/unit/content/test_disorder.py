@@ -29,12 +29,12 @@ class Version:
         )
         self.source.validator = chance.choice([None, self.revision])
         self.source.ranges = chance.random() < 0.7
-        mood = chance.random()
-        if mood < 0.2:
+        change_answer = chance.random()
+        if change_answer < 0.2:
             self.source.cut, self.source.error = 400_000, Interrupted("broken")
-        elif mood < 0.3:
+        elif change_answer < 0.3:
             self.source.error = Unavailable("busy")
-        elif mood < 0.4:
+        elif change_answer < 0.4:
             self.source.cut = 100_000
 
 

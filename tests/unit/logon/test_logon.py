@@ -264,7 +264,7 @@ async def test_one_attempt(office: Office) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "options",
     [
         {"url": "http://zones.example"},
         {"url": f"{BASE}/path"},
@@ -274,11 +274,11 @@ async def test_one_attempt(office: Office) -> None:
     ],
 )
 async def test_a_mistake_is_found_before_anybody_is_asked(
-    office: Office, wish: dict[str, str]
+    office: Office, options: dict[str, str]
 ) -> None:
     """Mistakes are reported before the user types a password."""
     with pytest.raises(errors.ConfigError):
-        await office.log_on(**wish)
+        await office.log_on(**options)
     assert office.person.wanted == []
     assert office.desk.asked == []
 

@@ -9,23 +9,23 @@ from zonedrive.remote.retry import Backoff
 from zonedrive.remote.wire.error_mapping import retry_after
 
 
-def unavailable(wish: float | None) -> errors.RemoteError:
-    """Return the error of a service that requests a pause of `wish` seconds."""
+def unavailable(retry_after: float | None) -> errors.RemoteError:
+    """Return the error of a service that requests a pause of `retry_after` seconds."""
     error = errors.Unavailable("x")
-    error.retry_after = wish
+    error.retry_after = retry_after
     return error
 
 
 @given(st.integers(1, 1000), st.floats(0, 1), st.floats(0, 100), st.none() | st.floats(0, 1e9))
 def test_a_wait_is_within_all_limits(
-    failures: int, chance: float, remaining: float, wish: float | None
+    failures: int, chance: float, remaining: float, retry_after: float | None
 ) -> None:
     """A pause ends before the deadline, and is not shorter than the service requested."""
-    wait = Backoff().delay(unavailable(wish), failures, chance, remaining)
+    wait = Backoff().delay(unavailable(retry_after), failures, chance, remaining)
     if wait is not None:
         assert 0 <= wait < remaining
         assert failures < Backoff().attempts
-        assert wish is None or wait >= wish
+        assert retry_after is None or wait >= retry_after
 
 
 def test_waits_grow_up_to_a_cap() -> None:

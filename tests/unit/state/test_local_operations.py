@@ -163,24 +163,24 @@ def test_the_successor_of_a_removed_file_continues_its_history(
     machine: Machine, final: bool
 ) -> None:
     """A file that was moved to the place of a removed one is sent as its next version."""
-    old, heir = machine.file(), closed(machine, new=False)
+    old, successor = machine.file(), closed(machine, new=False)
     machine.rename(old, "aside")
-    machine.rename(heir, "f1")
+    machine.rename(successor, "f1")
     local_operations.remove(machine.state, old, final=final)
-    assert heir.is_new != final
+    assert successor.is_new != final
     sent = "SAVED_MOVED" if final else "SAVED"
     removed = {"-aside": "DELETED"} if final else {"-aside": "REMOVED", "-f1": "REMOVED"}
     assert changes(machine) == {"f1": sent, **removed}
-    assert machine.intent(heir).base == (Revision("1") if final else None)
+    assert machine.intent(successor).base == (Revision("1") if final else None)
 
 
 def test_a_file_without_bytes_here_takes_no_history(machine: Machine) -> None:
     """The entry of such a file is moved to the place."""
-    old, heir = machine.file(), machine.file()
+    old, successor = machine.file(), machine.file()
     machine.rename(old, "aside")
-    machine.rename(heir, old.remote_name or "")
+    machine.rename(successor, old.remote_name or "")
     local_operations.remove(machine.state, old)
-    assert not heir.is_new
+    assert not successor.is_new
     assert changes(machine) == {"f1": "MOVED", "-aside": "REMOVED"}
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zonedrive.remote.retry import LONGEST_WISH
+from zonedrive.remote.retry import LONGEST_RETRY_AFTER
 from zonedrive.sync.overload_limit import PAUSE, OverloadLimit
 
 
@@ -92,12 +92,14 @@ def test_a_late_answer_of_the_same_burst_can_prolong_the_pause() -> None:
 
 
 @given(st.floats(0, 1), st.none() | st.floats(0, 1e9), st.integers(1, 20), st.integers(1, 64))
-def test_pauses_are_bounded(chance: float, wish: float | None, times: int, running: int) -> None:
-    """A pause is as long as the service requests, up to LONGEST_WISH."""
+def test_pauses_are_bounded(
+    chance: float, retry_after: float | None, times: int, running: int
+) -> None:
+    """A pause is as long as the service requests, up to LONGEST_RETRY_AFTER."""
     limit, clock = made(chance=chance)
     for _ in range(times):
-        limit.rejected(limit.now(), running, wish)
+        limit.rejected(limit.now(), running, retry_after)
         clock.now += 0.001
     assert limit.allowed >= 1
-    assert limit.time_left() <= max(LONGEST_WISH, PAUSE.cap)
-    assert limit.time_left() >= min(wish or 0.0, LONGEST_WISH) - 0.01
+    assert limit.time_left() <= max(LONGEST_RETRY_AFTER, PAUSE.cap)
+    assert limit.time_left() >= min(retry_after or 0.0, LONGEST_RETRY_AFTER) - 0.01

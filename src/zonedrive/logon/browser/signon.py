@@ -48,7 +48,7 @@ class Person(Protocol):
         """Maximum wait for the sign-on."""
 
     @property
-    def wish(self) -> Offer | None:
+    def requested(self) -> Offer | None:
         """Sign-on method that the user requested by name (without a description)."""
 
     @property
@@ -126,8 +126,8 @@ class Browser:
         `named`: the user name is known. If it is not and no password is required, the user may
         choose. Raises ConfigError if the service does not offer the requested method.
         """
-        if wish := self._person.wish:
-            return _offered(wish, needs)
+        if requested := self._person.requested:
+            return _offered(requested, needs)
         providers = [offer for offer in needs.offers if offer.kind == "idp"]
         if not needs.idp or not providers:
             open_to_all = self._settings.sign_on and needs.offers and not needs.password
@@ -212,15 +212,15 @@ class Browser:
         return answer
 
 
-def _offered(wish: Offer, needs: Requirements) -> Offer:
-    alike = [offer for offer in needs.offers if offer.kind == wish.kind]
+def _offered(requested: Offer, needs: Requirements) -> Offer:
+    alike = [offer for offer in needs.offers if offer.kind == requested.kind]
     for offer in alike:
-        if offer.name == wish.name:
+        if offer.name == requested.name:
             return offer
-    what = {"idp": "identity provider", "personal-id": "personal identification"}[wish.kind]
+    what = {"idp": "identity provider", "personal-id": "personal identification"}[requested.kind]
     others = ", ".join(offer.name for offer in alike)
     raise ConfigError(
-        f"the service offers no {what} {wish.name!r}",
+        f"the service offers no {what} {requested.name!r}",
         remedy=f"there is {others}" if others else "log on with user name and password",
     )
 

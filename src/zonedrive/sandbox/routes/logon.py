@@ -13,7 +13,7 @@ from zonedrive.sandbox import intake, limits
 from zonedrive.sandbox.answers import json_response
 from zonedrive.sandbox.deployment import Deployment
 from zonedrive.sandbox.errors import ApiError, bad_argument
-from zonedrive.sandbox.flows import Flow, State, Wishes
+from zonedrive.sandbox.flows import Flow, SessionOptions, State
 from zonedrive.sandbox.identity import COOKIE
 from zonedrive.sandbox.routes.access import belongs, deployment, sign_on_address
 from zonedrive.sandbox.sessions import Scope
@@ -81,7 +81,7 @@ class Attempt:
         """Check the request; raise ApiError 400 for contradictory fields before any lookup."""
         self._service = service
         self._body = body
-        self._wishes = Wishes(
+        self._options = SessionOptions(
             body.scope,
             body.set_cookie,
             body.same_site_policy,
@@ -148,7 +148,7 @@ class Attempt:
         # After any failure from here on, the flow is over; only `_pending` continues it.
         self._service.flows.end(flow_id)
         self._flow_id, self._user = flow_id, flow.username
-        self._wishes = flow.wishes.or_else(self._wishes)
+        self._options = flow.options.or_else(self._options)
         if self._body.username and self._body.username.lower() != flow.username.lower():
             raise ApiError(401, "AUTHORIZATION_FAILED", "This logon was begun by another user")
         if flow.state == "PASSWORDPENDING":
@@ -189,30 +189,30 @@ class Attempt:
 
     def _life(self) -> int:
         """Return the shortest of the requested and the allowed lifetimes, in milliseconds."""
-        wishes, lives = self._wishes, [self._service.organization.session_seconds * 1000]
-        if wishes.timeout is not None:
-            lives.append(wishes.timeout)
-        if wishes.timeout_in_seconds is not None:
-            lives.append(wishes.timeout_in_seconds * 1000)
+        options, lives = self._options, [self._service.organization.session_seconds * 1000]
+        if options.timeout is not None:
+            lives.append(options.timeout)
+        if options.timeout_in_seconds is not None:
+            lives.append(options.timeout_in_seconds * 1000)
         if min(lives) <= 0:
             raise bad_argument("A session's life must be longer than nothing")
         return min(lives)
 
     def _logged_on(self, user: User) -> Response:
-        wishes, life = self._wishes, self._life()
+        options, life = self._options, self._life()
         self._user = user.id
-        if wishes.scope is not None and wishes.scope.name == "SCIM" and not user.administrator:
+        if options.scope is not None and options.scope.name == "SCIM" and not user.administrator:
             raise ApiError(403, "NOT_ALLOWED", "The scope SCIM is for administrators")
-        session_id = self._service.sessions.begin(user.id, life, wishes.scope)
+        session_id = self._service.sessions.begin(user.id, life, options.scope)
         if self._flow_id is not None:
             self._service.flows.succeed(self._flow_id)
         headers = {}
-        if wishes.set_cookie:
+        if options.set_cookie:
             headers["Set-Cookie"] = (
                 f"{COOKIE}={session_id}; Path=/; HttpOnly; Secure; Max-Age=" + str(life // 1000)
             )
-            if wishes.same_site_policy is not None:
-                headers["Set-Cookie"] += f"; SameSite={SAME_SITE[wishes.same_site_policy.lower()]}"
+            if options.same_site_policy is not None:
+                headers["Set-Cookie"] += f"; SameSite={SAME_SITE[options.same_site_policy.lower()]}"
         answer = {
             "logonOK": True,
             "sessionId": session_id,
@@ -224,6 +224,6 @@ class Attempt:
 
     def _pending(self, state: State, username: str, code: str | None = None) -> Response:
         """Return a 202 answer: the flow waits for the input that `state` names."""
-        flow_id = self._service.flows.begin(username, state, self._wishes, code, self._flow_id)
+        flow_id = self._service.flows.begin(username, state, self._options, code, self._flow_id)
         answer = {"state": state, "sessionId": flow_id, "userId": {"name": username}}
         return json_response(answer, 202)

@@ -1,6 +1,7 @@
 """Sign-on in a browser as a step of a logon: the choice, the requests, and all failures."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import httpx
 import pytest
@@ -28,8 +29,8 @@ TO_PROVIDER = {"logonOK": False, "idpURI": AT}
 class BrowserPrompt:
     """User who pastes the browser's final address, which contains `answer`."""
 
-    def __init__(self, wish: Offer | None = None, answer: str = f"token={SECRET}") -> None:
-        self.wish, self.seconds, self.here = wish, 60.0, False
+    def __init__(self, requested: Offer | None = None, answer: str = f"token={SECRET}") -> None:
+        self.requested, self.seconds, self.here = requested, 60.0, False
         self.can_confirm, self.confirms = True, True
         self.asked: list[tuple[str, str]] = []
         self.answers = [answer] if answer else []
@@ -74,11 +75,11 @@ class BrowserPrompt:
                 self.complaints.append(wrong)
 
 
-def prepared(desk: Desk, seat: BrowserPrompt, uri: object = AT) -> None:
+def prepared(desk: Desk, prompt: BrowserPrompt, uri: object = AT) -> None:
     """Prepare a service that returns addresses, and tell the prompt its final address."""
 
     def give(request: httpx.Request) -> None:
-        seat.redirect = request.url.params["redirectURI"]
+        prompt.redirect = request.url.params["redirectURI"]
         asked.append(dict(request.url.params))
 
     asked: list[dict[str, str]] = []
@@ -96,97 +97,97 @@ def prepared(desk: Desk, seat: BrowserPrompt, uri: object = AT) -> None:
 
 
 async def run(
-    desk: Desk, seat: BrowserPrompt, way: SignOn | None = WAY, username: str = "", **needs: object
+    desk: Desk, prompt: BrowserPrompt, way: SignOn | None = WAY, username: str = "", **needs: object
 ) -> LoggedOn:
     """Run one logon."""
     found = {"organization": "Acme", "offers": (CORP, OTHER, EID), **needs}
-    browser = Browser(Settings("mine", way), seat)
+    browser = Browser(Settings("mine", way), prompt)
     wanted = Requirements(**found)  # type: ignore[arg-type]
     return await Flow(desk.access(), username, wanted, Credentials(), browser).run()
 
 
-@pytest.mark.parametrize("wish", [CORP, EID])
-async def test_a_requested_sign_on(desk: Desk, wish: Offer) -> None:
+@pytest.mark.parametrize("requested", [CORP, EID])
+async def test_a_requested_sign_on(desk: Desk, requested: Offer) -> None:
     """The service returns the address, the answer logs on, and no password is requested."""
-    seat = BrowserPrompt(Offer(wish.kind, wish.name))
-    prepared(desk, seat)
-    done = await run(desk, seat)
+    prompt = BrowserPrompt(Offer(requested.kind, requested.name))
+    prepared(desk, prompt)
+    done = await run(desk, prompt)
     assert (done.bearer.secret, done.user_id) == (SESSION, "alice@acme.example")
     assert done.password is None
-    assert done.way == (f"--{wish.kind}", wish.name)
+    assert done.way == (f"--{requested.kind}", requested.name)
     assert desk.bodies(LOGON) == [{"token": SECRET, "acceptSessions": True}]
-    assert seat.shown == [(wish.name, AT)]
+    assert prompt.shown == [(requested.name, AT)]
     (query,) = desk.queries  # type: ignore[attr-defined]
     assert query.pop("redirectURI").startswith("http://127.0.0.1:")
     assert query == {
         "idp": {"idpName": "corp", "fragmentResponse": "true", "organization": "Acme"},
         "personal-id": {"authentication-type": "eid", "organization": "Acme"},
-    }[wish.kind]  # fmt: skip
+    }[requested.kind]  # fmt: skip
 
 
 @pytest.mark.parametrize(("here", "fragment"), [(True, "false"), (False, "true")])
 async def test_the_form_of_the_answer(desk: Desk, here: bool, fragment: str) -> None:
     """The form is that of the profile, unless the browser of another device cannot return it."""
-    seat = BrowserPrompt(CORP, answer="")
-    seat.here, seat.seconds = here, 0.01
-    prepared(desk, seat)
+    prompt = BrowserPrompt(CORP, answer="")
+    prompt.here, prompt.seconds = here, 0.01
+    prepared(desk, prompt)
     with pytest.raises(errors.CredentialsRefused):
-        await run(desk, seat, SignOn({"token": "{answer.token}"}))
+        await run(desk, prompt, SignOn({"token": "{answer.token}"}))
     assert desk.queries[0]["fragmentResponse"] == fragment  # type: ignore[attr-defined]
 
 
 async def test_where_it_is_required(desk: Desk) -> None:
     """A single provider is used, one of several is chosen; user name and password are not
     needed."""
-    seat = BrowserPrompt()
-    prepared(desk, seat)
-    await run(desk, seat, idp=True, password=False)
-    assert seat.chosen == [CORP, OTHER]
-    assert seat.shown[0][0] == "other"
-    seat = BrowserPrompt()
-    prepared(desk, seat)
-    await run(desk, seat, idp=True, offers=(EID, CORP))
-    assert seat.chosen == []
-    assert seat.shown[0][0] == "corp"
-    seat = BrowserPrompt()
-    await run(desk, seat)
+    prompt = BrowserPrompt()
+    prepared(desk, prompt)
+    await run(desk, prompt, idp=True, password=False)
+    assert prompt.chosen == [CORP, OTHER]
+    assert prompt.shown[0][0] == "other"
+    prompt = BrowserPrompt()
+    prepared(desk, prompt)
+    await run(desk, prompt, idp=True, offers=(EID, CORP))
+    assert prompt.chosen == []
+    assert prompt.shown[0][0] == "corp"
+    prompt = BrowserPrompt()
+    await run(desk, prompt)
     assert desk.bodies(LOGON)[-1]["password"] == list(PASSWORD)
-    assert not seat.shown
+    assert not prompt.shown
 
 
 async def test_where_a_password_is_not_always_required(desk: Desk) -> None:
     """Without a user name the user may choose; with one, or without a profile, the password is
     used."""
-    seat = BrowserPrompt()
-    prepared(desk, seat)
-    await run(desk, seat, password=False)
-    assert seat.chosen == [CORP, OTHER, EID]
-    assert seat.shown[0][0] == "eid"
-    for seat, way, username in ((BrowserPrompt(), WAY, "alice"), (BrowserPrompt(), None, "")):
-        await run(desk, seat, way, username, password=False)
-        assert (seat.chosen, seat.shown) == ([], [])
+    prompt = BrowserPrompt()
+    prepared(desk, prompt)
+    await run(desk, prompt, password=False)
+    assert prompt.chosen == [CORP, OTHER, EID]
+    assert prompt.shown[0][0] == "eid"
+    for prompt, way, username in ((BrowserPrompt(), WAY, "alice"), (BrowserPrompt(), None, "")):
+        await run(desk, prompt, way, username, password=False)
+        assert (prompt.chosen, prompt.shown) == ([], [])
         assert desk.bodies(LOGON)[-1] == {"username": "alice", "acceptSessions": True}
 
 
 async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
     """The return address is sent in the parameter that the profile names, with all other parts."""
-    seat = BrowserPrompt()
+    prompt = BrowserPrompt()
     uri = "https://idp.example/p?a=%26&empty=#top"
     desk.answer(f"POST {LOGON}", say(200, {"logonOK": False, "idpURI": uri}), say(200, GOOD))
-    guide = seat.guide
+    guide = prompt.guide
 
     async def guided(name: str, address: str, back: str, take: Callable[[str], str]) -> None:
         found = httpx.URL(address)
-        seat.redirect = found.params["back"]
-        assert dict(found.params) == {"a": "&", "empty": "", "back": seat.redirect}
+        prompt.redirect = found.params["back"]
+        assert dict(found.params) == {"a": "&", "empty": "", "back": prompt.redirect}
         assert found.fragment == "top"
         await guide(name, address, back, take)
 
-    seat.guide = guided  # type: ignore[method-assign]
-    done = await run(desk, seat, username="alice")
+    prompt.guide = guided  # type: ignore[method-assign]
+    done = await run(desk, prompt, username="alice")
     assert done.bearer.secret == SESSION
     assert done.password is None
-    assert seat.shown[0][0] == "idp.example"
+    assert prompt.shown[0][0] == "idp.example"
     assert [("token" in body, "password" in body) for body in desk.bodies(LOGON)] == [
         (False, True), (True, False),
     ]  # fmt: skip
@@ -194,11 +195,11 @@ async def test_a_logon_may_be_answered_with_an_address(desk: Desk) -> None:
 
 async def test_a_code_may_follow(desk: Desk) -> None:
     """The service may request a code after the sign-on."""
-    seat = BrowserPrompt(CORP)
-    prepared(desk, seat)
+    prompt = BrowserPrompt(CORP)
+    prepared(desk, prompt)
     pending = {"state": "VERIFICATIONCODEPENDING", "sessionId": "f", "userId": {"name": "a"}}
     desk.answer(f"POST {LOGON}", say(202, pending), say(200, GOOD))
-    browser = Browser(Settings("mine", WAY), seat)
+    browser = Browser(Settings("mine", WAY), prompt)
     needs = Requirements(organization="Acme", offers=(CORP,))
     person = Credentials(given="1")
     await Flow(desk.access(), "", needs, person, browser).run()
@@ -211,8 +212,8 @@ async def test_a_code_may_follow(desk: Desk) -> None:
     ("change", "kind", "words"),
     [
         ({"way": None}, errors.NotSupported, "does not define the answer"),
-        ({"wish": Offer("idp", "x")}, errors.ConfigError, "provider 'x'; there is corp, other"),
-        ({"wish": Offer("personal-id", "corp")}, errors.ConfigError, "there is eid"),
+        ({"requested": Offer("idp", "x")}, errors.ConfigError, "'x'; there is corp, other"),
+        ({"requested": Offer("personal-id", "corp")}, errors.ConfigError, "there is eid"),
         ({"offers": ()}, errors.ConfigError, "user name and password"),
         ({"organization": ""}, errors.BadAnswer, "does not name its organization"),
         ({"answer": "error=CANCELLED"}, errors.CredentialsRefused, "without success (CANCELLED)"),
@@ -245,14 +246,15 @@ async def test_each_failure_is_one_line(
     desk: Desk, change: dict[str, object], kind: type[errors.ZonedriveError], words: str
 ) -> None:
     """One line names cause and remedy without secrets, and nothing is tried again."""
-    seat = BrowserPrompt(change.pop("wish", CORP), str(change.pop("answer", f"token={SECRET}")))  # type: ignore[arg-type]
-    seat.seconds = float(str(change.pop("seconds", 60)))
-    seat.can_confirm = False
-    prepared(desk, seat, change.pop("uri", AT))
+    offer: Any = change.pop("requested", CORP)
+    prompt = BrowserPrompt(offer, str(change.pop("answer", f"token={SECRET}")))
+    prompt.seconds = float(str(change.pop("seconds", 60)))
+    prompt.can_confirm = False
+    prepared(desk, prompt, change.pop("uri", AT))
     if "logon" in change:
         desk.answer(f"POST {LOGON}", change.pop("logon"))  # type: ignore[arg-type]
     with pytest.raises(errors.ZonedriveError) as failed:
-        await run(desk, seat, **change)  # type: ignore[arg-type]
+        await run(desk, prompt, **change)  # type: ignore[arg-type]
     assert type(failed.value) is kind, failed.value
     line = failed.value.line()
     assert words in line
@@ -289,11 +291,11 @@ async def test_an_unexpected_user_is_confirmed(
     answers = [say(202, {"state": "VERIFICATIONCODEPENDING", "sessionId": "f"})] if pending else []
     needs = Requirements(organization="Acme", offers=(CORP,))
     for there, confirms in ((True, True), (True, False), (False, True)):
-        seat = BrowserPrompt(CORP)
-        seat.can_confirm, seat.confirms = there, confirms
-        prepared(desk, seat)
+        prompt = BrowserPrompt(CORP)
+        prompt.can_confirm, prompt.confirms = there, confirms
+        prepared(desk, prompt)
         desk.answer(f"POST {LOGON}", *answers, say(200, good))
-        browser = Browser(Settings("mine", WAY), seat)
+        browser = Browser(Settings("mine", WAY), prompt)
         person = Credentials(given="1")
         flow = Flow(desk.access(), username, needs, person, browser, known=known)
         desk.asked.clear()
@@ -304,7 +306,7 @@ async def test_an_unexpected_user_is_confirmed(
             with pytest.raises(errors.CredentialsRefused, match="the browser signed on as"):
                 await flow.run()
             assert ("GET", "/api/access/logoff", None, f"Bearer {SESSION}") in desk.asked
-        assert seat.asked == ([asked] if asked and there else [])
+        assert prompt.asked == ([asked] if asked and there else [])
 
 
 async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
@@ -322,18 +324,18 @@ async def test_an_address_in_an_answer_needs_a_profile_too(desk: Desk) -> None:
 
 async def test_a_wrong_pasted_address_is_asked_for_again(desk: Desk) -> None:
     """The question is repeated until the address is right."""
-    seat = BrowserPrompt(CORP)
-    prepared(desk, seat)
-    seat.answers = ["", f"token={SECRET}"]
-    await run(desk, seat)
-    assert len(seat.complaints) == 1
+    prompt = BrowserPrompt(CORP)
+    prepared(desk, prompt)
+    prompt.answers = ["", f"token={SECRET}"]
+    await run(desk, prompt)
+    assert len(prompt.complaints) == 1
 
 
 async def test_the_answer_is_only_in_the_logon_request(desk: Desk) -> None:
     """No other request contains the answer."""
-    seat = BrowserPrompt(CORP)
-    prepared(desk, seat)
-    await run(desk, seat)
+    prompt = BrowserPrompt(CORP)
+    prepared(desk, prompt)
+    await run(desk, prompt)
     carriers = [path for _, path, body, _ in desk.asked if SECRET in repr(body)]
     assert carriers == [LOGON]
 

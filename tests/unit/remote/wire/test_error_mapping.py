@@ -168,7 +168,7 @@ def test_the_reason_is_the_systems() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "wish", "early", "unprocessed"),
+    ("status", "code", "retry_after", "early", "unprocessed"),
     [
         (429, "", None, False, True),
         (503, "NOT_AVAILABLE", None, False, False),
@@ -180,11 +180,11 @@ def test_the_reason_is_the_systems() -> None:
     ],
 )
 def test_only_a_clear_rejection_proves_that_nothing_was_done(
-    status: int, code: str, wish: float | None, early: bool, unprocessed: bool
+    status: int, code: str, retry_after: float | None, early: bool, unprocessed: bool
 ) -> None:
     """A status that a gateway may send after the service got the request proves nothing."""
     body = b'{"error": "%s"}' % code.encode()
-    error = error_mapping.refusal(status, body, "uploading", retry_after=wish, early=early)
+    error = error_mapping.refusal(status, body, "uploading", retry_after=retry_after, early=early)
     assert isinstance(error, errors.Unavailable)
     assert error.unprocessed is unprocessed
-    assert error.retry_after == wish
+    assert error.retry_after == retry_after

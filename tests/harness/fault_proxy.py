@@ -24,7 +24,7 @@ _OWN = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
 @dataclass
 class Asked:
-    """Received request; a twist may change what the service gets of it."""
+    """Received request; `alter_request` may change what the service gets of it."""
 
     method: str
     path: str  # with its query
@@ -34,7 +34,7 @@ class Asked:
 
 @dataclass
 class Answer:
-    """Service's answer to a request; a mood may change any part of it."""
+    """Service's answer to a request; `alter` may change any part of it."""
 
     asked: Asked  # as it came
     status: int
@@ -51,8 +51,8 @@ class Answer:
         self.length = len(self.body)
 
 
-Mood = Callable[[Answer], None]
-Twist = Callable[[Asked], None]
+AlterAnswer = Callable[[Answer], None]
+AlterRequest = Callable[[Asked], None]
 
 
 def content(asked: Asked) -> bool:
@@ -60,18 +60,18 @@ def content(asked: Asked) -> bool:
     return asked.method == "GET" and asked.path.endswith("/content")
 
 
-class Meddler:
+class FaultProxy:
     """Proxy with configurable faults.
 
-    `mood` and `about` may change at any time.  `asked` has the received Range headers, `came` all
+    Set `alter` and `about` at any time.  `asked` has the received Range headers, `came` all
     received requests.
     """
 
     def __init__(self, deployment: Deployment) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="zdme"))
-        self.mood: Mood = lambda _answer: None
+        self.alter: AlterAnswer = lambda _answer: None
         self.about: Callable[[Asked], bool] = content
-        self.twist: Twist = lambda _asked: None
+        self.alter_request: AlterRequest = lambda _asked: None
         self.came: list[Asked] = []
         self.ranges = True  # whether a Range is passed on
         self.asked: list[str] = []
@@ -102,9 +102,9 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, meddler: Meddler, context: ssl.SSLContext) -> None:
+    def __init__(self, proxy: FaultProxy, context: ssl.SSLContext) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.meddler = meddler
+        self.proxy = proxy
         self.socket = context.wrap_socket(
             self.socket, server_side=True, do_handshake_on_connect=False
         )
@@ -121,24 +121,24 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def _pass_on(self) -> None:
-        meddler = self.server.meddler
+        proxy = self.server.proxy
         headers = {k: v for k, v in self.headers.items() if k.lower() not in {*_OWN, "host"}}
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         came = Asked(self.command, self.path, dict(headers), body)
         asked = Asked(self.command, self.path, headers, body)
-        meddler.came.append(came)
+        proxy.came.append(came)
         if content(came):
-            meddler.asked.append(self.headers.get("Range", ""))
-            if not meddler.ranges:
+            proxy.asked.append(self.headers.get("Range", ""))
+            if not proxy.ranges:
                 headers.pop("Range", None)
-        meddler.twist(asked)
-        found = meddler.service.request(
+        proxy.alter_request(asked)
+        found = proxy.service.request(
             asked.method, asked.path, headers=asked.headers, content=asked.body
         )
         kept = {k: v for k, v in found.headers.items() if k.lower() not in _OWN}
         answer = Answer(came, found.status_code, kept, found.content, len(found.content))
-        if meddler.about(came):
-            meddler.mood(answer)
+        if proxy.about(came):
+            proxy.alter(answer)
         self._say(answer)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _pass_on  # noqa: N815
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _say(self, answer: Answer) -> None:
         if answer.raw is not None:
             for piece in answer.raw:
-                if self.server.meddler.over.is_set():
+                if self.server.proxy.over.is_set():
                     break
                 self.wfile.write(piece)
             self.close_connection = answer.cut
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if answer.pause:
             for byte in answer.body:
-                if self.server.meddler.over.wait(answer.pause):
+                if self.server.proxy.over.wait(answer.pause):
                     break
                 self.wfile.write(bytes([byte]))
         else:

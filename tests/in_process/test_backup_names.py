@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness import world
 from tests.harness.machine import Mounted
+from tests.harness.waiting import eventually
 
 SEEDED = {"big.bin", "docs", "empty", "notes.txt"}
 
@@ -196,3 +197,34 @@ def test_a_new_folder_cannot_get_a_local_name(desk: Mounted, before: str) -> Non
     assert desk.zone.entry_id("work/notes.txt") == before
     assert desk.zone.read("work/notes.txt") == b"edited\n"
     assert set(desk.zone.listing()) == SEEDED - {"notes.txt"} | {"work"}
+
+
+@pytest.mark.mount("refresh=1")
+def test_a_coworker_renames_the_file_behind_a_backup(desk: Mounted) -> None:
+    """The entry shows under its new name, and the backup keeps the bytes on this machine."""
+    content = world.SEED["notes.txt"]
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.zone.move("notes.txt", "plan.txt")
+    eventually(lambda: (desk.root / "plan.txt").exists(), what="the new name shows")
+    assert (desk.root / "plan.txt").read_bytes() == content
+    assert (desk.root / "notes.txt~").read_bytes() == content
+    (desk.root / "notes.txt~").unlink()
+    desk.sync()
+    assert desk.zone.read("plan.txt") == content
+
+
+@pytest.mark.mount("settle=600", "refresh=1")
+def test_a_coworker_renames_a_file_that_was_saved_beside_a_backup(desk: Mounted) -> None:
+    """The save is a version of the renamed file."""
+    content, entry = world.SEED["notes.txt"], desk.zone.entry_id("notes.txt")
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    (desk.root / "notes.txt").write_bytes(b"saved\n")
+    desk.zone.move("notes.txt", "plan.txt")
+    desk.sync()
+    eventually(lambda: (desk.root / "plan.txt").exists(), what="the new name shows")
+    assert desk.zone.entry_id("plan.txt") == entry
+    assert desk.zone.read("plan.txt") == b"saved\n"
+    assert len(desk.zone.versions("plan.txt")) == 2
+    assert (desk.root / "plan.txt").read_bytes() == b"saved\n"
+    assert not (desk.root / "notes.txt").exists()
+    assert (desk.root / "notes.txt~").read_bytes() == content

@@ -21,6 +21,10 @@ REFUSALS = {
 """Errnos of calls that had no effect."""
 
 
+EITHER = "either"
+"""Id of a file that may continue the history of one of two files."""
+
+
 @dataclass(eq=False)
 class Node:
     """A file or a folder."""
@@ -95,7 +99,7 @@ class Model:
                 self.findings.append(f"alone: {path} is not on the service")
             elif there[path] != node.data:
                 self.findings.append(f"alone: {path} has another content on the service")
-            elif node.id and node.data is not None and ids[path] != node.id:
+            elif node.id not in ("", EITHER) and node.data is not None and ids[path] != node.id:
                 self.findings.append(f"alone: {path} has lost its history")
         for path in sorted(there.keys() - self._names.keys()):
             self.findings.append(f"alone: {path} is on the service, but not here")
@@ -187,12 +191,12 @@ class Model:
         if flags == EXCHANGE:
             self._names |= {old + path: node for path, node in replaced.items()}
             for node in (*moved.values(), *replaced.values()):
-                node.id = ""  # of which one it is, depends on when each was sent
+                node.id = EITHER  # of which one it is, depends on when each was sent
             return
         self._taken_over(new)
         file, former = moved.get(""), replaced.get("")
         if file is not None and former is not None:  # only one of two histories continues
-            file.id = former.id if former.is_known and not file.id else ""
+            file.id = former.id if former.is_known and not file.id else EITHER
         elif file is not None:
             self._left[old] = file
 
@@ -218,7 +222,7 @@ class Model:
     def _taken_over(self, path: str) -> None:
         """Note that a new file may continue the history of the one that was moved away."""
         if path in self._left:
-            self._left.pop(path).id = ""
+            self._left.pop(path).id = EITHER
 
     def _children(self, path: str) -> list[str]:
         return [one for one in self._names if one and one.rpartition("/")[0] == path]

@@ -375,6 +375,7 @@ def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
     if not inode.is_new and local:
         if not was_local:
             state.intents.park(inode.ino, inode.revision)
+            state.moved_parked.discard(inode.ino)
             if not is_as_noted:  # no new file will come to the former place
                 state.intents.place(inode.ino, state.due_for_names())
     elif not inode.is_new:

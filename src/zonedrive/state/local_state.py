@@ -77,6 +77,7 @@ class LocalState:
         self.paused_uploads: set[int] = set()  # with an upload that a pause puts back
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; perhaps torn
         self.refusals = RejectedChanges()
+        self.moved_parked: set[int] = set()  # parked files whose entry a coworker has moved
         # By inode and generation: bytes and records that a program has synced.
         self.durable: set[tuple[int, int]] = set()
         self.superseded: list[tuple[int, int]] = []  # of them: replaced by records not yet synced

@@ -93,6 +93,9 @@ class LocalView(Protocol):
     def pending_names(self, remote_id: str) -> Container[str]:
         """Return names in a folder under which a pending request may have created an entry."""
 
+    def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
+        """Take the place of a parked file's entry: the id of its folder, and its name."""
+
     def orphaned(self, ino: int) -> None:
         """Record, in a transaction, that a folder is kept although the service no longer has it."""
 
@@ -357,8 +360,9 @@ class Merge:
         local = self._ours.local(inode.ino)
         place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
         if local & Local.PARKED:
-            # A new file at the former place takes over the identity.  If a coworker has moved the
-            # entry, its upload moves the new file there.
+            # The former place stays known: a new file there takes over the identity.  If a coworker
+            # has moved the entry, its upload moves the new file.
+            self._ours.parked_at(inode, self._folder.remote_id, entry.name)
             place = {}
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.

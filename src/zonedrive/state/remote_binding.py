@@ -69,6 +69,14 @@ def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
         detach_and_delete_remote(state, parked, due_in(0))
 
 
+def release(state: LocalState, parked: Inode) -> None:
+    """Turn a parked file into a local file.  Its entry, which a coworker has moved, stays."""
+    with state.transaction():
+        state.inodes.update(parked, remote_id=None, remote_parent=None, remote_name=None)
+        state.intents.drop(parked.ino)
+    state.moved_parked.discard(parked.ino)
+
+
 def hand_over(
     state: LocalState, old: Inode, old_intent: Intent, new: Inode, base: Revision
 ) -> None:

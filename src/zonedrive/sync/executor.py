@@ -109,7 +109,7 @@ class Executor:
         return [each.ino for each in moves if each.ino != inode.ino]
 
     async def _withdraw(self, step: Step, parked: Inode) -> None:
-        """Turn a parked file into a local file, because its place on the service is needed."""
+        """Turn a parked file into a local file, because it cannot keep its entry."""
         state, planned = self._state, self._state.intents.snapshot(step.intent)
         base = step.intent.base or parked.revision
         if not parked.generation:
@@ -118,7 +118,10 @@ class Executor:
             except NotFound:
                 self._accept_deletion(parked)
                 return
-        if planned.is_current:
+        if planned.is_current and parked.ino in state.moved_parked:
+            remote_binding.release(state, parked)
+            self._folders.forget_all()  # a listing shows the entry at its new place
+        elif planned.is_current:
             remote_binding.withdraw(state, parked, base)
         else:
             state.revert_to_remote(parked)

@@ -46,6 +46,14 @@ class LocalChanges:
         """Return the names in a folder that pending requests of this client may have created."""
         return self._state.requests.names_in(remote_id)
 
+    def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
+        """Note if a coworker has moved the entry of a parked file."""
+        if (folder, name) == (inode.remote_parent, inode.remote_name):
+            self._state.moved_parked.discard(inode.ino)
+        elif inode.ino not in self._state.moved_parked:
+            self._state.moved_parked.add(inode.ino)
+            self._state.intents.changes.notify()
+
     def orphaned(self, ino: int) -> None:
         """Schedule the creation of a folder that the service has lost.  In a transaction."""
         state = self._state

@@ -14,8 +14,9 @@ that was created and removed is nothing.  Some cases need more care:
 * A file of the service got a name that stays on this machine (a backup).  The file is parked and
   its entry stays as it is.  The entry is given up (WITHDRAW) when something that cannot take over
   the identity (a folder) needs its place, when its remote folder is to be deleted, or when a new
-  file with its former name was removed or renamed.  Parking ends when another file takes over the
-  identity or the file gets another name.
+  file with its former name was removed or renamed: the entry is then deleted.  It is also given up,
+  and stays, if a coworker has moved it and no new file can take over the identity.  Parking ends
+  when another file takes over the identity or the file gets another name.
 * A new file may have arrived under an earlier name after a lost reply, or was removed since.
   Other steps that need that name wait until the outcome is known.  The file's own step begins by
   checking the outcome and waits for no other step.
@@ -63,6 +64,7 @@ class InodeView(msgspec.Struct, frozen=True):
     inside: tuple[int, ...] = ()  # its folders on the service, up to the zone's root
     toward: tuple[int, ...] = ()  # of a known folder: the target's folders on the service
     local: bool = False  # the local name is never sent to the service
+    moved: bool = False  # of a parked file: a coworker has moved its entry
 
 
 class Action(IntEnum):
@@ -74,9 +76,7 @@ class Action(IntEnum):
     MOVE = 3
     UPLOAD = 4
     DELETE = 5
-    WITHDRAW = (
-        6  # no request: a parked file becomes local-only, and its remote entry is to be deleted
-    )
+    WITHDRAW = 6  # no request: a parked file becomes local-only, and gives up its entry
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -122,7 +122,11 @@ def fold(
         for intent, view in items
         if intent.parked
         and view.origin is not None
-        and (view.origin in taken or view.origin[0] in deleted)
+        and (
+            view.origin in taken
+            or view.origin[0] in deleted
+            or (view.moved and view.origin not in wanted)
+        )
     ]
     # A new file gives its identity only once its request is answered, which its own step finds out.
     adopted = {
@@ -338,6 +342,7 @@ class InodeViews:
             inside=inside,
             toward=() if above is None else self._inside(above, chains),
             local=inode.local,
+            moved=ino in state.moved_parked,
         )
 
     def _inside(self, inode: Inode, chains: Chains) -> tuple[int, ...]:

@@ -49,6 +49,9 @@ class LocalView:
     def pending_names(self, remote_id: str) -> set[str]:
         return self.doubtful
 
+    def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
+        """Ignore the place; no file of these tests is parked."""
+
     def orphaned(self, ino: int) -> None:
         self.orphans.append(ino)
 

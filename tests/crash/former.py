@@ -14,8 +14,23 @@ def box_of(state: Path) -> Box:
     return data_box(FileStore(state / "secrets.json"), True)[0]
 
 
+def make_eighth(state: Path) -> None:
+    """Turn the database into one of the eighth schema."""
+    with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
+        database.execute("DROP TRIGGER conflicts_return")
+        database.execute("DROP TRIGGER conflicts_end")
+        database.execute("DROP INDEX conflicts_by_original")
+        database.execute("DROP TABLE moved_conflicts")
+        database.execute(
+            "CREATE TRIGGER conflicts_end AFTER DELETE ON inodes"
+            " BEGIN DELETE FROM conflicts WHERE ino = OLD.ino; END"
+        )
+        database.execute("PRAGMA user_version = 8")
+
+
 def make_seventh(state: Path) -> None:
     """Turn the database into one of the seventh schema."""
+    make_eighth(state)
     with closing(sqlite3.connect(state / "tree.db", isolation_level=None)) as database:
         database.execute("DROP TABLE manifests")
         database.execute("PRAGMA user_version = 7")

@@ -334,9 +334,14 @@ class ConflictLog:
         )
 
     def drop_dangling(self) -> None:
-        """Delete the conflicts that have no inode row; a repaired database may contain some."""
+        """Delete rows that refer to missing ones; a repaired database may contain some."""
         self._database.execute(
-            "DELETE FROM conflicts WHERE ino > 0 AND ino NOT IN (SELECT ino FROM inodes)"
+            "DELETE FROM conflicts WHERE ino NOT IN"
+            " (SELECT ino FROM inodes UNION SELECT -number FROM moved_conflicts)"
+        )
+        self._database.execute(
+            "DELETE FROM moved_conflicts WHERE -number NOT IN"
+            " (SELECT ino FROM conflicts UNION SELECT original FROM conflicts)"
         )
 
     def drop(self, ino: int) -> None:

@@ -213,6 +213,24 @@ def test_a_coworker_renames_the_file_behind_a_backup(desk: Mounted) -> None:
     assert desk.zone.read("plan.txt") == content
 
 
+@pytest.mark.mount("refresh=1")
+def test_a_rename_behind_a_backup_is_found_after_a_restart(desk: Mounted) -> None:
+    """The bytes for the backup could not be fetched before the restart."""
+    content = world.SEED["notes.txt"]
+    assert desk.names(desk.root)
+    (desk.root / "notes.txt").rename(desk.root / "notes.txt~")
+    desk.allow("not sent", "content", "offline", "HTTP 503")
+    with desk.deployment.faulty(status=503, method="GET", path="/content"):
+        desk.zone.move("notes.txt", "plan.txt")
+        desk.zone.write("later.txt", b"later\n")
+        eventually(lambda: (desk.root / "later.txt").exists(), what="the folder is listed")
+        assert not (desk.root / "plan.txt").exists()
+        desk.restart()
+    eventually(lambda: (desk.root / "plan.txt").exists(), what="the new name shows")
+    assert (desk.root / "plan.txt").read_bytes() == content
+    assert (desk.root / "notes.txt~").read_bytes() == content
+
+
 @pytest.mark.mount("settle=600", "refresh=1")
 def test_a_coworker_renames_a_file_that_was_saved_beside_a_backup(desk: Mounted) -> None:
     """The save is a version of the renamed file."""

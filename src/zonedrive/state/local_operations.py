@@ -162,9 +162,9 @@ def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
         has_successor = not (final or inode.is_new or inode.is_folder or _is_moving(state, inode))
         _remove(state, inode, final=final)
         if has_successor:
-            new_file = successor(state, inode)
-            if new_file is not None:
-                _restart_history(state, new_file)
+            moved = successor(state, inode)
+            if moved is not None:
+                _restart_history(state, moved)
         _touch(state, folder)
     reached(Place.NAME_REMOVED)
     state.release_if_unreferenced(inode)
@@ -291,23 +291,23 @@ def _is_moving(state: LocalState, inode: Inode) -> bool:
 def successor(state: LocalState, inode: Inode) -> Inode | None:
     """Return the file that was moved to the place where the service still has the inode."""
     folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
-    new_file = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
-    if new_file is None or new_file is inode or new_file.is_folder or new_file.is_new:
+    moved = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
+    if moved is None or moved is inode or moved.is_folder or moved.is_new:
         return None
-    intent = state.intents.get(new_file.ino)
-    return new_file if intent is not None and intent.place else None
+    intent = state.intents.get(moved.ino)
+    return moved if intent is not None and intent.place else None
 
 
-def _restart_history(state: LocalState, new_file: Inode) -> None:
+def _restart_history(state: LocalState, moved: Inode) -> None:
     """Turn a successor whose bytes are local into a new file.
 
     It can then take over the identity of the file that it replaces.
     """
-    if new_file.is_new:
-        orphan_pending_request(state, new_file)
-    elif new_file.generation:
-        detach_and_delete_remote(state, new_file, state.due_for_names())
-        _send_content(state, new_file, None)
+    if moved.is_new:
+        orphan_pending_request(state, moved)
+    elif moved.generation:
+        detach_and_delete_remote(state, moved, state.due_for_names())
+        _send_content(state, moved, None)
 
 
 def _send_content(state: LocalState, inode: Inode, base: Revision | None) -> None:
@@ -367,6 +367,12 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
         state.intents.place(inode.ino, state.due_for_names())
 
 
+def _park(state: LocalState, inode: Inode) -> None:
+    """Leave the entry of a file that got a local-only name as it is."""
+    state.intents.park(inode.ino, inode.revision)
+    state.moved_parked.discard(inode.ino)
+
+
 def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
     """Move the inode and record what has to be sent to the service."""
     was_local, local = inode.local, state.stays_local(folder, name)
@@ -374,8 +380,7 @@ def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
     if not inode.is_new and local:
         if not was_local:
-            state.intents.park(inode.ino, inode.revision)
-            state.moved_parked.discard(inode.ino)
+            _park(state, inode)
             if not is_as_noted:  # no new file will come to the former place
                 state.intents.place(inode.ino, state.due_for_names())
     elif not inode.is_new:
@@ -393,7 +398,7 @@ def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
                 orphan_pending_request(state, child)
                 state.intents.drop(child.ino)
             else:
-                state.intents.park(child.ino, child.revision)
+                _park(state, child)
     elif was_local and not local:
         for child in state.inodes.below(inode.ino):
             _publish(state, child)

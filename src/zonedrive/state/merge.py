@@ -363,7 +363,7 @@ class Merge:
             # The former place stays known: a new file there takes over the identity.  If a coworker
             # has moved the entry, its upload moves the new file.
             self._ours.parked_at(inode, self._folder.remote_id, entry.name)
-            place = {}
+            place, mark = {}, 0  # without a mark the next listing tells the place again
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
             self._inodes.update(inode, **place)

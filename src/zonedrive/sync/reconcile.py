@@ -232,7 +232,9 @@ class Reconciler:
         below = await self._version_below(request, found.id)
         if below is None:
             return None
-        self._folders.forget(inode.parent)  # the next listing shows the newer version
+        folder = state.inodes.by_remote(request.zone, request.folder)
+        if folder is not None:  # its next listing shows the newer version
+            self._folders.forget(folder.ino)
         return msgspec.structs.replace(
             found,
             revision=below.revision,
@@ -267,7 +269,7 @@ class Reconciler:
         """
         state, service = self._state, self._service
         intent = state.intents.get(inode.ino)
-        if request.remote_id is None or intent is None:
+        if request.remote_id is None or intent is None or not self._lists_versions:
             return False
         if intent.generation != request.generation or request.bytes_ino != inode.ino:
             return False  # edited since: the edit is not based on the newest version
@@ -285,16 +287,19 @@ class Reconciler:
             remote_operations.discard_sent(state, inode, request, found)
         return True
 
+    @property
+    def _lists_versions(self) -> bool:
+        return self._service.can("versions") and self._service.can("version_content")
+
     async def _version_below(self, request: PendingRequest, file_id: str) -> Version | None:
         """Return the version with the request's bytes below the newest one, or None.
 
         A coworker's version, or one that another machine of this user sent, may be newer.
         """
-        service = self._service
-        if not (service.can("versions") and service.can("version_content")):
+        if not self._lists_versions:
             return None
         try:
-            versions = await service.versions(request.zone, file_id)
+            versions = await self._service.versions(request.zone, file_id)
         except NotFound:
             return None
         for version in versions[1:LOOK_BACK]:

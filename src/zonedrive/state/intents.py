@@ -336,8 +336,8 @@ class ConflictLog:
     def drop_dangling(self) -> None:
         """Delete rows that refer to missing ones; a repaired database may contain some."""
         self._database.execute(
-            "DELETE FROM conflicts WHERE ino NOT IN"
-            " (SELECT ino FROM inodes UNION SELECT -number FROM moved_conflicts)"
+            "DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)"
+            " AND ino NOT IN (SELECT -number FROM moved_conflicts)"
         )
         self._database.execute(
             "DELETE FROM moved_conflicts WHERE -number NOT IN"

@@ -22,9 +22,10 @@ import trio
 from zonedrive.causes import Cause, cause_of, line_of
 from zonedrive.errors import Changed, StoreError, Unavailable, first_of
 from zonedrive.observers import Observers
-from zonedrive.state.intents import FAR_NS, Intent, IntentTable, due_in
-from zonedrive.state.pause import Pause, PauseSwitch
-from zonedrive.supervisor import Supervisor, Task
+from zonedrive.state.intents import FAR_NS, Intent, due_in
+from zonedrive.state.local_state import LocalState
+from zonedrive.state.pause import Pause
+from zonedrive.supervisor import Task
 from zonedrive.sync.executor import Executor
 from zonedrive.sync.overload_limit import OverloadLimit
 from zonedrive.sync.planner import Action, InodeViews, Planner, Step, with_prerequisites
@@ -75,26 +76,20 @@ class Dispatcher:
 
     def __init__(
         self,
-        intents: IntentTable,
+        state: LocalState,
         views: InodeViews,
         executor: Executor,
         places: int,
         quiet: float = 0.0,
-        supervisor: Supervisor | None = None,
         most: int = 0,
-        in_flight: set[int] | None = None,
-        switch: PauseSwitch | None = None,
-        put_back: set[int] | None = None,
     ) -> None:
         """Allow `places` concurrent steps, and as many additional small ones.
 
         With a larger `most`, tiny steps may run up to that total.  After a local change no new step
-        starts for `quiet` seconds.  `in_flight` is kept up to date with the inodes of running
-        steps.  No step starts during a pause of `switch`; at its begin, the inodes of the running
-        uploads are added to `put_back`.
+        starts for `quiet` seconds.
         """
-        self._supervisor = supervisor or Supervisor()
-        self._intents = intents
+        self._state = state
+        self._intents = intents = state.intents
         self._executor = executor
         self._places = places
         self._in_all = max(2 * places, most)
@@ -102,9 +97,6 @@ class Dispatcher:
         self._quiet = quiet
         self._planner = Planner(intents, views)
         self._running: dict[int, Step] = {}
-        self._in_flight = set[int]() if in_flight is None else in_flight
-        self._switch = switch or PauseSwitch()
-        self._put_back = set[int]() if put_back is None else put_back
         self._preferred: list[set[int]] = []  # inodes of each caller of `preferred`
         self._chosen: set[int] = set()  # these inodes, and those that they depend on
         self._failures: dict[int, Exception] = {}
@@ -120,7 +112,7 @@ class Dispatcher:
         self.changes: Observers[[]] = Observers()
         """Notified at every change of the outbox, also when a step starts."""
         intents.changes.add(self.wake)
-        self._switch.changes.add(self._note_pause)
+        state.pause.changes.add(self._note_pause)
 
     @property
     def running(self) -> set[int]:
@@ -135,7 +127,7 @@ class Dispatcher:
     @property
     def is_paused(self) -> bool:
         """True during a pause."""
-        return self._switch.current is not None
+        return self._state.pause.current is not None
 
     def is_held_back(self, ino: int) -> bool:
         """Return True if a pause keeps the inode's next step from starting."""
@@ -235,9 +227,9 @@ class Dispatcher:
         Uploads without a thread, and requests that concern names, end by themselves.
         """
         self._queue.clear()
-        self._put_back.clear()
+        self._state.paused_uploads.clear()
         if self.is_paused:
-            self._put_back.update(self._running.keys() - self._chosen)
+            self._state.paused_uploads.update(self._running.keys() - self._chosen)
         self.wake()
 
     def _recovered(self) -> None:
@@ -257,7 +249,7 @@ class Dispatcher:
         """Run steps until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            await self._supervisor.keep(Task.UPLOAD_QUEUE, self._work)
+            await self._state.supervisor.keep(Task.UPLOAD_QUEUE, self._work)
 
     async def _work(self) -> None:
         while True:
@@ -276,8 +268,8 @@ class Dispatcher:
 
     def _look(self) -> None:
         """Fill the queue with steps that may start now, if more steps may run."""
-        self._switch.end_if_over()
-        pause = self._switch.current
+        self._state.pause.end_if_over()
+        pause = self._state.pause.current
         if pause is not None and not self._preferred:
             self._queue.clear()
             self._pause = _until_end(pause)
@@ -358,8 +350,8 @@ class Dispatcher:
             sizes.append(step.intent.size)
             busy.update((step.ino, step.other))
             self._running[step.ino] = step
-            self._in_flight.add(step.ino)
-            self._nursery.start_soon(self._supervisor.job, Task.UPLOAD, self._deliver, step)
+            self._state.in_flight.add(step.ino)
+            self._nursery.start_soon(self._state.supervisor.job, Task.UPLOAD, self._deliver, step)
             self.changes.notify()
         self._queue.extendleft(reversed(passed))
 
@@ -421,8 +413,8 @@ class Dispatcher:
                 await trio.sleep(FULL_RETRY_S)
         finally:
             del self._running[step.ino]
-            self._in_flight.discard(step.ino)
-            self._put_back.discard(step.ino)
+            self._state.in_flight.discard(step.ino)
+            self._state.paused_uploads.discard(step.ino)
             self._planner.ended(step.ino)
             self.wake()
         if self._failures.get(step.ino) is None:

@@ -77,15 +77,11 @@ class FileSystem:
         self.keeping = PinFetcher(state, service, self._folders, self.pins)
         # Metadata and content have pools of their own; a step uses one connection at a time.
         self._dispatcher = Dispatcher(
-            state.intents,
+            state,
             InodeViews(state),
             self._delivery,
             state.settings.transfers,
             quiet=min(QUIET_S, state.settings.settle),
-            supervisor=state.supervisor,
-            in_flight=state.in_flight,
-            switch=state.pause,
-            put_back=state.paused_uploads,
             # With a limit, tiny files have threads as well, of which there are only so many.
             most=0 if state.settings.upload_limit else state.settings.connections,
         )

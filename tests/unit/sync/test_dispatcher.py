@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -15,7 +16,9 @@ from zonedrive.causes import Cause
 from zonedrive.db import Database
 from zonedrive.errors import Changed, Forbidden, Unavailable
 from zonedrive.state.intents import Intent, IntentTable, add_told, create_tables
+from zonedrive.state.local_state import LocalState
 from zonedrive.state.pause import PauseSwitch
+from zonedrive.supervisor import Supervisor
 from zonedrive.sync import dispatcher
 from zonedrive.sync.dispatcher import BIG, SMALL, Dispatcher
 from zonedrive.sync.executor import Executor
@@ -95,15 +98,20 @@ async def running(
     switch: PauseSwitch | None = None,
     put_back: set[int] | None = None,
 ) -> AsyncIterator[Dispatcher]:
+    state = SimpleNamespace(
+        intents=carrier.journal,
+        supervisor=Supervisor(),
+        in_flight=set(),
+        pause=switch or PauseSwitch(),
+        paused_uploads=set() if put_back is None else put_back,
+    )
     dispatcher = Dispatcher(
-        carrier.journal,
+        cast(LocalState, state),
         cast(InodeViews, carrier),
         cast(Executor, carrier),
         places,
         quiet,
         most=most,
-        switch=switch,
-        put_back=put_back,
     )
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:

@@ -114,7 +114,8 @@ class ListingBatches:
         if len(answer.ids) > TOGETHER:
             await self._merge_in_steps(folder, asked_ns, answer)
             return
-        if not self._has_room(answer):
+        entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
+        if entries + len(answer.ids) > TOGETHER:
             self.merge_waiting()
         arrived = _Arrived(folder, asked_ns, answer)
         self._waiting.append(arrived)
@@ -122,11 +123,9 @@ class ListingBatches:
             if urgent:
                 # Lets the loop process other listings that arrived.
                 await trio.lowlevel.checkpoint()
-            elif arrived is self._waiting[0]:
+            else:
                 with trio.move_on_after(GATHER_S):
                     await arrived.done.wait()
-            else:
-                await arrived.done.wait()
         except trio.Cancelled:
             if arrived in self._waiting:
                 self._waiting.remove(arrived)
@@ -137,34 +136,9 @@ class ListingBatches:
         if arrived.error is not None:
             raise arrived.error
 
-    def _has_room(self, answer: RawListing) -> bool:
-        """Return True if one transaction can merge the answer and the waiting listings."""
-        entries = sum(len(each.answer.ids) + 1 for each in self._waiting)
-        return entries + len(answer.ids) <= TOGETHER
-
     def merge_waiting(self) -> None:
-        """Merge all waiting listings, in transactions of limited size."""
-        while self._waiting:
-            self._merge_some()
-
-    async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
-        merge = self._begun(folder, asked_ns)
-        try:
-            for _ in merge.entries(answer):
-                await trio.lowlevel.checkpoint()
-        finally:
-            self._tell(folder.ino, merge.result)
-
-    def _begun(self, folder: Inode, asked_ns: int) -> Merge:
-        return Merge(self._state.inodes, folder, asked_ns, LocalChanges(self._state, self._service))
-
-    def _merge_some(self) -> None:
-        """Merge the oldest waiting listings, up to the size of one transaction."""
-        batch: list[_Arrived] = []
-        entries = 0
-        while self._waiting and entries + len(self._waiting[0].answer.ids) <= TOGETHER:
-            batch.append(self._waiting.pop(0))
-            entries += len(batch[-1].answer.ids) + 1
+        """Merge all waiting listings in one transaction."""
+        batch, self._waiting = self._waiting, []
         try:
             self._merge_all(batch)
         except Exception:
@@ -180,6 +154,17 @@ class ListingBatches:
                 except Exception as wrong:
                     each.error = wrong
             each.done.set()
+
+    async def _merge_in_steps(self, folder: Inode, asked_ns: int, answer: RawListing) -> None:
+        merge = self._begun(folder, asked_ns)
+        try:
+            for _ in merge.entries(answer):
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._tell(folder.ino, merge.result)
+
+    def _begun(self, folder: Inode, asked_ns: int) -> Merge:
+        return Merge(self._state.inodes, folder, asked_ns, LocalChanges(self._state, self._service))
 
     def _merge_all(self, batch: list[_Arrived]) -> None:
         merges = [(self._begun(each.folder, each.asked_ns), each.answer) for each in batch]

@@ -37,14 +37,9 @@ _UPSERT = (
     " generation = excluded.generation, local = excluded.local, listed = excluded.listed,"
     " sealed = excluded.sealed, mark = excluded.mark, seen = excluded.seen"
 )
-_PLACE = (
-    "UPDATE inodes SET parent = ?, mark = ?, local = ?, revision = '', listed = ?, sealed = ?,"
-    " seen = ? WHERE ino = ?"
-)
 _SEALED = "UPDATE inodes SET revision = '', listed = ?, sealed = ?, seen = ? WHERE ino = ?"
-_UNSEALED = "UPDATE inodes SET listed = ?, seen = ? WHERE ino = ?"
-INDEXED = frozenset(("kind", "zone", "remote_id", "generation"))
-"""Indexed fields other than the place; writing them costs one page for each index."""
+INDEXED = frozenset(("parent", "name", "kind", "zone", "remote_id", "generation", "local"))
+"""Fields in columns that are not encrypted; writing them costs one page for each index."""
 
 BATCH = 500  # rows of one question; SQLite takes 32,766 parameters
 
@@ -167,21 +162,10 @@ class InodeTable:
         """Insert or replace the inode's row."""
         self._database.execute(_UPSERT, self._row(inode))
 
-    def write_place(self, inode: Inode) -> None:
-        """Update the row of an inode whose INDEXED fields have not changed."""
-        sealed, local = self._sealed(inode), self._local(inode)
-        mark = self._mark(inode.parent, inode.name)
-        row = (inode.parent, mark, local, inode.listed, sealed, inode.seen, inode.ino)
-        self._database.execute(_PLACE, row)
-
     def write_sealed(self, inode: Inode) -> None:
-        """Update the row of an inode whose INDEXED fields, place and `local` have not changed."""
+        """Update the row of an inode whose INDEXED fields have not changed."""
         row = (inode.listed, self._sealed(inode), inode.seen, inode.ino)
         self._database.execute(_SEALED, row)
-
-    def write_unsealed(self, inode: Inode) -> None:
-        """Update only the columns of a row that are neither encrypted nor indexed."""
-        self._database.execute(_UNSEALED, (inode.listed, inode.seen, inode.ino))
 
     def write_new(self, inodes: Iterable[Inode]) -> None:
         """Insert the rows of new inodes."""

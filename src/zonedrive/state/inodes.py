@@ -28,8 +28,6 @@ from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, unreadable
 _PLACE_SAID = ("zone", "remote_id", "remote_parent", "remote_name")
 SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attributes"))
 """Fields that mirror the service's reply; a change of one of them resets `Inode.seen`."""
-_PLACE = frozenset(("parent", "name", "local"))
-_UNSEALED = frozenset(("listed", "seen"))
 
 STALE_LISTING_S = 120  # the longest time that a listing takes; a slower one might miss our change
 RECENT = 100_000  # number of remembered changes
@@ -446,14 +444,10 @@ class Inodes:
             changes = INDEXED
             if (folder := self._drafts.behind.get(inode.parent)) is not None:
                 self._write(folder, ())
-        if not INDEXED.isdisjoint(changes):
-            self.rows.write(inode)
-        elif not _PLACE.isdisjoint(changes):
-            self.rows.write_place(inode)
-        elif changes and _UNSEALED.issuperset(changes) and inode.ino not in self._drafts.behind:
-            self.rows.write_unsealed(inode)
-        else:
+        if INDEXED.isdisjoint(changes):
             self.rows.write_sealed(inode)
+        else:
+            self.rows.write(inode)
         if self._drafts.behind.pop(inode.ino, None) is not None:
             self._database.on_rollback(lambda: self._drafts.behind.update({inode.ino: inode}))
 

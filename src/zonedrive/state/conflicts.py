@@ -81,9 +81,7 @@ def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: E
         )
         state.spool.link(inode.ino, intent.generation, copy.ino)
         reached(Place.COPY_LINKED)
-        state.intents.content(
-            copy.ino, intent.generation, intent.size, base=None, held=False, due_ns=now
-        )
+        state.send_content(copy, None, due_ns=now)
         record_conflict(state, copy.ino, inode.ino, found.modified_by)
         state.intents.done(intent, content=True)
         state.follow(inode, found)
@@ -105,14 +103,7 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
         record_conflict(state, inode.ino, other, found.modified_by)
         intent = state.intents.get(inode.ino)
         if intent is not None and inode.is_new and not inode.is_folder:
-            state.intents.content(
-                inode.ino,
-                intent.generation,
-                intent.size,
-                base=None,
-                held=intent.held,
-                due_ns=now,
-            )
+            state.send_content(inode, None, held=intent.held, due_ns=now)
         elif intent is not None:
             state.intents.place(inode.ino, now)
     reached(Place.WAY_GIVEN)

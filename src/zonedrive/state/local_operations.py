@@ -92,14 +92,7 @@ def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
         )
         state.spool.record(inode.ino, session.generation, session.file)
         if not inode.local and inode.parent != NOWHERE:
-            state.intents.content(
-                inode.ino,
-                session.generation,
-                session.size,
-                base=session.base,
-                held=True,
-                due_ns=state.due(),
-            )
+            state.send_content(inode, session.base, held=True)
         reached(Place.RECORD_INSIDE)
     reached(Place.RECORDED)
     session.dirty, session.refused = False, 0
@@ -116,14 +109,7 @@ def shrink_content(state: LocalState, inode: Inode, session: Session, size: int)
         state.inodes.update(inode, size=size)
         intent = state.intents.get(inode.ino)
         if intent is not None and intent.generation == session.generation:
-            state.intents.content(
-                inode.ino,
-                session.generation,
-                size,
-                base=session.base,
-                held=True,
-                due_ns=state.due(),
-            )
+            state.send_content(inode, session.base, held=True)
         state.spool.record(inode.ino, session.generation, session.file, size=size)
 
 
@@ -307,21 +293,7 @@ def _restart_history(state: LocalState, moved: Inode) -> None:
         orphan_pending_request(state, moved)
     elif moved.generation:
         detach_and_delete_remote(state, moved, state.due_for_names())
-        _send_content(state, moved, None)
-
-
-def _send_content(state: LocalState, inode: Inode, base: Revision | None) -> None:
-    """Schedule the upload of the local bytes on top of version `base`."""
-    opened = state.opened.get(inode.ino)
-    state.intents.content(
-        inode.ino,
-        inode.generation,
-        inode.size,
-        base=base,
-        held=opened is not None and opened.session is not None,
-        due_ns=state.due(),
-    )
-    state.intents.set_base(inode.ino, base)
+        state.send_content_again(moved, None)
 
 
 def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
@@ -358,11 +330,10 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
     _note_removal(state.opened.get(target.ino))
     state.inodes.unlink(target)
     state.inodes.update(inode, **taken)
-    opened = state.opened.get(inode.ino)
-    if opened is not None and opened.session is not None:
-        opened.session.base = base
+    if (session := state.session(inode.ino)) is not None:
+        session.base = base
     if inode.generation:
-        _send_content(state, inode, base)
+        state.send_content_again(inode, base)
     if intent is not None and intent.place:
         state.intents.place(inode.ino, state.due_for_names())
 
@@ -404,7 +375,7 @@ def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
             _publish(state, child)
     elif inode.generation and state.intents.get(inode.ino) is not None:
         # A step that was planned for the former name must not run for the new one.
-        _send_content(state, inode, None)
+        state.send_content_again(inode, None)
 
 
 def _unpark(state: LocalState, inode: Inode) -> None:
@@ -414,7 +385,7 @@ def _unpark(state: LocalState, inode: Inode) -> None:
         return  # it was never parked: it has just taken over another file's entry
     state.intents.place(inode.ino, state.due_for_names())
     if inode.generation:
-        _send_content(state, inode, intent.base)
+        state.send_content_again(inode, intent.base)
 
 
 def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
@@ -445,7 +416,7 @@ def _publish(state: LocalState, inode: Inode) -> None:
     elif inode.is_folder:
         state.intents.place(inode.ino, state.due())
     elif inode.generation:
-        _send_content(state, inode, None)
+        state.send_content_again(inode, None)
 
 
 def _touch(state: LocalState, folder: Inode) -> None:

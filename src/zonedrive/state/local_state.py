@@ -30,7 +30,7 @@ from zonedrive.state.intents import Intent, IntentTable, due_in
 from zonedrive.state.invalidation import EntryChanged, EntryGone, InodeChanged, Invalidations
 from zonedrive.state.merge import Local, Merged
 from zonedrive.state.names import MAX_BYTES, fits, shows, typed
-from zonedrive.state.open_file import Content, KernelInodes, OpenFile, content_of
+from zonedrive.state.open_file import Content, KernelInodes, OpenFile, Session, content_of
 from zonedrive.state.pause import PauseSwitch
 from zonedrive.state.pending_requests import PendingRequest, PendingRequests
 from zonedrive.state.rejected_changes import RejectedChanges
@@ -107,14 +107,44 @@ class LocalState:
 
     def local(self, ino: int) -> Local:
         """Return the local changes of the inode that the service does not know yet."""
-        intent, opened, found = self.intents.get(ino), self.opened.get(ino), Local.NOTHING
-        if (opened is not None and opened.session) or (intent is not None and intent.generation):
+        intent, found = self.intents.get(ino), Local.NOTHING
+        if self.session(ino) is not None or (intent is not None and intent.generation):
             found |= Local.CONTENT
         if intent is not None and intent.place and not intent.gone:
             found |= Local.PLACE | (Local.PARKED if intent.parked else Local.NOTHING)
         if intent is not None and intent.gone:
             found |= Local.GONE
         return found
+
+    def session(self, ino: int) -> Session | None:
+        """Return the session in which programs write to the inode, or None."""
+        opened = self.opened.get(ino)
+        return None if opened is None else opened.session
+
+    def send_content(
+        self, inode: Inode, base: Revision | None, *, held: bool = False, due_ns: int = 0
+    ) -> None:
+        """Record that the inode's local bytes are to be sent.  In a transaction.
+
+        See `IntentTable.content`; by default, they are due as if they had been saved now.
+        """
+        self.intents.content(
+            inode.ino,
+            inode.generation,
+            inode.size,
+            base=base,
+            held=held,
+            due_ns=due_ns or self.due(),
+        )
+
+    def send_content_again(self, inode: Inode, base: Revision | None, *, due_ns: int = 0) -> None:
+        """Record that the local bytes are to be sent on top of another version, or as a new file.
+
+        In a transaction.
+        """
+        held = self.session(inode.ino) is not None
+        self.send_content(inode, base, held=held, due_ns=due_ns)
+        self.intents.set_base(inode.ino, base)
 
     def follow(self, inode: Inode, found: Entry) -> None:
         """Replace the local bytes of a file by the service's version.  In a transaction."""
@@ -349,11 +379,8 @@ class LocalState:
         with self.transaction():
             self.requests.drop(request.ino)
         ino, generation = request.bytes_ino, request.generation
-        inode, intent, opened = self.inodes.find(ino), self.intents.get(ino), self.opened.get(ino)
-        needed = {0, inode.generation if inode else 0, intent.generation if intent else 0}
-        if opened is not None and opened.session is not None:
-            needed.add(opened.session.generation)
-        if generation not in needed:
+        users = self.inodes.find(ino), self.intents.get(ino), self.session(ino)
+        if generation and generation not in {each.generation for each in users if each}:
             self.drop_bytes(ino, generation)
 
     def release_if_unreferenced(self, inode: Inode) -> None:

@@ -54,6 +54,7 @@ def recover(state: LocalState) -> None:
     _restore_lost_rows(state)
     _drop_dangling_rows(state)
     row_upgrade.names(state.inodes)
+    row_upgrade.local_files(state.inodes)
     _suspect_after_power_cut(state)
     stored = set(state.spool.stored())
     with state.transaction():
@@ -187,9 +188,7 @@ def _tell_again(state: LocalState) -> None:
             continue
         if inode.generation and (intent is None or not intent.generation):
             base = None if inode.is_new else inode.revision
-            state.intents.content(
-                inode.ino, inode.generation, inode.size, base=base, held=False, due_ns=state.due()
-            )
+            state.send_content(inode, base)
         folder = state.inodes.get(inode.parent)
         new_folder = inode.is_folder and inode.is_new
         moved = not inode.is_new and (

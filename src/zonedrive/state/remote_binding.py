@@ -97,9 +97,8 @@ def hand_over(
             state.intents.drop(old.ino)
         state.inodes.update(new, **identity)
         state.intents.set_base(new.ino, base)
-        opened = state.opened.get(new.ino)
-        if opened is not None and opened.session is not None:
-            opened.session.base = base  # begun after the step was planned
+        if (session := state.session(new.ino)) is not None:
+            session.base = base  # begun after the step was planned
         sending = state.intents.get(new.ino)
         if sending is not None and state.is_copy(new, base):  # the content is that of the version
             state.intents.done(sending, content=True)
@@ -119,16 +118,7 @@ def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
         state.intents.drop(inode.ino)
     else:
         state.intents.done(intent, place=True)
-        opened = state.opened.get(inode.ino)
-        state.intents.content(
-            inode.ino,
-            inode.generation,
-            inode.size,
-            base=None,
-            held=opened is not None and opened.session is not None,
-            due_ns=due_in(0),
-        )
-        state.intents.set_base(inode.ino, None)  # an edit began from a version of the former entry
+        state.send_content_again(inode, None, due_ns=due_in(0))
 
 
 def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> None:

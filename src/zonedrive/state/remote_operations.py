@@ -52,9 +52,8 @@ def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, ent
             state.intents.gone(inode.ino, due_in(0))
         reached(Place.ARRIVAL_INSIDE)
     reached(Place.ARRIVED)
-    opened = state.opened.get(inode.ino)
-    if opened is not None and opened.session is not None:
-        opened.session.base = entry.revision
+    if (session := state.session(inode.ino)) is not None:
+        session.base = entry.revision
     return bytes_go
 
 
@@ -108,13 +107,13 @@ def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, curre
 
     Unless it was edited since, the file shows `current`, the service's version.
     """
-    opened, intent = state.opened.get(inode.ino), state.intents.get(inode.ino)
+    intent = state.intents.get(inode.ino)
     with state.transaction():
         state.requests.drop(inode.ino)
         if intent is not None and intent.generation == request.generation and not intent.gone:
             state.intents.done(intent, content=True)
         left = state.intents.get(inode.ino)
-        edited = (left is not None and left.generation) or (opened and opened.session)
+        edited = (left is not None and left.generation) or state.session(inode.ino) is not None
         if not edited and inode.generation == request.generation:
             state.follow(inode, current)
     state.content_changed(inode)

@@ -1,10 +1,6 @@
-"""Upgrade of rows that an earlier version wrote.
-
-`names` runs before requests are served, `rows` in the background.
-"""
+"""Upgrade of rows that an earlier version wrote, before requests are served."""
 
 import sqlite3
-from collections.abc import Iterator
 
 from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_table import unreadable
@@ -64,13 +60,12 @@ def _show(inodes: Inodes, inode: Inode) -> None:
             inodes.move(inode, inode.parent, name)
 
 
-def rows(inodes: Inodes) -> Iterator[None]:
-    """Correct the rows of local files, one at a time.
+def local_files(inodes: Inodes) -> None:
+    """Correct the rows of local files.
 
     Earlier versions marked all of them as WANTED, and a logoff refuses to delete those.
     """
-    for inode in inodes.get_all(inodes.rows.wanted()):
-        if stays(inode.name) != WANTED:
-            with inodes.transaction():
+    with inodes.transaction():
+        for inode in inodes.get_all(inodes.rows.wanted()):
+            if stays(inode.name) != WANTED:
                 inodes.rows.write(inode)
-            yield

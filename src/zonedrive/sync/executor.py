@@ -13,7 +13,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.materialize import materialize
 from zonedrive.sync.planner import Action, Step
-from zonedrive.sync.reconcile import Reconciler
+from zonedrive.sync.reconcile import Reconciler, current_entry
 from zonedrive.sync.remote_namespace import RemoteNamespace
 from zonedrive.sync.upload import Uploader
 
@@ -90,10 +90,8 @@ class Executor:
                 await self._withdraw(step, inode)
             case Action.MAKE:
                 await self._names.make(step.intent, inode)
-            case Action.MOVE:
-                await self._names.move(step.intent, inode)
-            case Action.ASIDE:
-                await self._names.step_aside(step.intent, inode)
+            case Action.MOVE | Action.ASIDE:
+                await self._names.move(step.intent, inode, aside=step.action is Action.ASIDE)
             case Action.UPLOAD:
                 await self.uploads.upload(step.intent, inode)
             case Action.DELETE:
@@ -132,14 +130,6 @@ class Executor:
         if intent is not None:
             conflicts.accept_deletion(self._state, intent, inode)
 
-    async def _is_there(self, inode: Inode) -> bool:
-        """Return True if the service still has the entry of the inode."""
-        try:
-            entry = await self._service.entry(inode.zone, inode.entry_id)
-        except NotFound:
-            return False
-        return not entry.deleted
-
     async def _adopt(self, step: Step, new: Inode) -> None:
         """Give the new file the remote entry of a file that was deleted or renamed."""
         state = self._state
@@ -159,7 +149,7 @@ class Executor:
         try:
             if (stays or read_on) and not old.generation:
                 await materialize(state, self._service, old)
-            there = stays or await self._is_there(old)
+            there = stays or bool(await current_entry(self._service, old.zone, old.entry_id))
         except NotFound:
             there = False
         if not planned.is_current:

@@ -46,6 +46,15 @@ Other errors mean no effect.
 LOOK_BACK = 6  # maximum number of versions on top of one with a lost answer
 
 
+async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
+    """Return the service's current state of an entry, or None if it was deleted."""
+    try:
+        entry = await service.entry(zone, remote_id)
+    except NotFound:
+        return None
+    return None if entry.deleted else entry
+
+
 class Sent(msgspec.Struct, frozen=True):
     """Facts about the uploaded file."""
 
@@ -189,11 +198,7 @@ class Reconciler:
         return True
 
     async def _entry(self, request: PendingRequest) -> Entry | None:
-        """Return the service's current entry that a request was about, or None."""
-        try:
-            return await self._service.entry(request.zone, request.remote_id or "")
-        except NotFound:
-            return None
+        return await current_entry(self._service, request.zone, request.remote_id or "")
 
     async def _entries(self, request: PendingRequest) -> list[Entry]:
         """Return the entries of the request's folder; none if the folder was deleted meanwhile."""
@@ -267,18 +272,15 @@ class Reconciler:
 
         Then nothing is left to be sent.
         """
-        state, service = self._state, self._service
+        state = self._state
         intent = state.intents.get(inode.ino)
         if request.remote_id is None or intent is None or not self._lists_versions:
             return False
         if intent.generation != request.generation or request.bytes_ino != inode.ino:
             return False  # edited since: the edit is not based on the newest version
         pending = state.requests.snapshot(request)
-        try:
-            found = await service.entry(request.zone, request.remote_id)
-        except NotFound:
-            return False
-        if found.deleted or found.revision == intent.base:
+        found = await self._entry(request)
+        if found is None or found.revision == intent.base:
             return False
         if await self._version_below(request, found.id) is None:
             return False
@@ -362,7 +364,7 @@ class Reconciler:
         current = await self._entry(request)
         if not pending.is_current:
             return
-        if current is None or current.deleted:
+        if current is None:
             log.warning("inode %d: deleted on the service during the upload: the version is in a"
                         " new file there", inode.ino)  # fmt: skip
             made = msgspec.structs.replace(request, remote_id=None)

@@ -2,8 +2,6 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import islice
 
 import msgspec
@@ -27,7 +25,7 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import aside_name, is_aside, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.reconcile import Reconciler
+from zonedrive.sync.reconcile import Reconciler, current_entry
 from zonedrive.sync.rollback import FOR_GOOD, Rollback
 
 log = logging.getLogger(__name__)
@@ -91,16 +89,14 @@ class RemoteNamespace:
             raise Changed("another entry still has this name and is moved first") from taken
         return found
 
-    async def move(self, intent: Intent, inode: Inode) -> None:
-        """Rename or move the entry; roll the local change back if the service rejects it."""
-        async with self._rolled_back(intent, inode):
-            await self._move(intent, inode)
+    async def move(self, intent: Intent, inode: Inode, *, aside: bool = False) -> None:
+        """Rename or move the entry; roll the local change back if the service rejects it.
 
-    @asynccontextmanager
-    async def _rolled_back(self, intent: Intent, inode: Inode) -> AsyncIterator[None]:
-        """Roll a move back if the service rejects it; raise the error if that is impossible."""
+        `aside`: move it to a temporary name only, so that another entry can get its name.  The move
+        to the final name follows.
+        """
         try:
-            yield
+            await (self._step_aside if aside else self._move)(intent, inode)
         except FOR_GOOD as refused:
             if not await self._roll_back(intent, inode, refused):
                 raise
@@ -135,14 +131,6 @@ class RemoteNamespace:
         )
         state.refusals.over(inode.zone, entry.id)
         reached(Place.MOVE_NOTED)
-
-    async def step_aside(self, intent: Intent, inode: Inode) -> None:
-        """Move the entry to a temporary name, so that another can get its name.
-
-        The move to the final name follows.
-        """
-        async with self._rolled_back(intent, inode):
-            await self._step_aside(intent, inode)
 
     async def _step_aside(self, intent: Intent, inode: Inode) -> None:
         state, planned = self._state, self._state.intents.snapshot(intent)
@@ -241,9 +229,7 @@ class RemoteNamespace:
     async def _is_there(self, inode: Inode) -> bool:
         """Return True if the service still has the entry, or rejects the query."""
         try:
-            return not (await self._service.entry(inode.zone, inode.entry_id)).deleted
-        except NotFound:
-            return False
+            return await current_entry(self._service, inode.zone, inode.entry_id) is not None
         except FOR_GOOD:
             return True
 
@@ -304,11 +290,8 @@ class RemoteNamespace:
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
         """Return True if the service has a version that was unknown at the removal."""
-        try:
-            entry = await self._service.entry(inode.zone, inode.entry_id)
-        except NotFound:
-            return False
-        if entry.revision == inode.revision:
+        entry = await current_entry(self._service, inode.zone, inode.entry_id)
+        if entry is None or entry.revision == inode.revision:
             return False
         # A version by this user may result from a rename, without other bytes.
         return entry.modified_by != self._state.user or (

@@ -27,7 +27,7 @@ from zonedrive.state.merge import Local
 from zonedrive.state.names import is_aside, may_show, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
-from zonedrive.sync.reconcile import Reconciler, Sent
+from zonedrive.sync.reconcile import Reconciler, Sent, current_entry
 from zonedrive.transfer_slots import TransferSlot
 
 log = logging.getLogger(__name__)
@@ -185,8 +185,8 @@ class Uploader:
 
     def _keep_both(self, intent: Intent, inode: Inode, found: Entry) -> None:
         """Keep both versions: the coworker's under its name, the local one as a conflict copy."""
-        opened = self._state.opened.get(inode.ino)
-        if opened is not None and opened.session is not None and not opened.session.frozen:
+        session = self._state.session(inode.ino)
+        if session is not None and not session.frozen:
             raise Changed("a coworker saved a version while a program writes to the file")
         if inode.is_new:
             conflicts.rename_local_aside(self._state, inode, found)
@@ -324,12 +324,7 @@ class Uploader:
         ]
 
     async def _look_at(self, inode: Inode) -> Entry | None:
-        """Return the service's current entry of the file, or None."""
-        try:
-            entry = await self._service.entry(inode.zone, inode.entry_id)
-        except NotFound:
-            return None
-        return None if entry.deleted else entry
+        return await current_entry(self._service, inode.zone, inode.entry_id)
 
     async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
         """Return the base version of the edit if the service had reported a wrong id for it.

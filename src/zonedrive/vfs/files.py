@@ -234,8 +234,8 @@ class Files:
         open_checks.require_reachable(self._state, inode)
         open_checks.require_permitted(self._state, inode, os.O_WRONLY)
         self._state.require_folders(inode)
-        opened = self._state.opened.get(inode.ino)
-        before = inode.size if opened is None or opened.session is None else opened.session.size
+        session = self._state.session(inode.ino)
+        before = inode.size if session is None else session.size
         open_checks.require_fitting(size)
         if size == before:  # same bytes, so no new version; the times change
             if not self.touch(inode, now := time.time_ns()):
@@ -256,13 +256,13 @@ class Files:
 
         Without `mtime_ns`, only the change time is set.
         """
-        opened = self._state.opened.get(inode.ino)
-        if opened is None or opened.session is None:
+        session = self._state.session(inode.ino)
+        if session is None:
             return False
         if mtime_ns is not None:
-            opened.session.mtime_ns = mtime_ns
-        opened.session.ctime_ns = time.time_ns()
-        return opened.session.dirty
+            session.mtime_ns = mtime_ns
+        session.ctime_ns = time.time_ns()
+        return session.dirty
 
     async def keep_readable(self, inode: Inode) -> None:
         """Fetch the remaining content for readers before another file replaces the inode.

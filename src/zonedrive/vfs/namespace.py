@@ -346,8 +346,7 @@ class Namespace:
         try:
             yield
         finally:
-            opened = self._state.opened.get(inode.ino)
-            if opened is None or opened.session is None:
+            if self._state.session(inode.ino) is None:
                 intents.let_go(inode.ino, self._state.due())
 
     # ---- refusals ----

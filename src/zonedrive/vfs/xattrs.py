@@ -18,8 +18,7 @@ def state_of(state: LocalState, inode: Inode) -> str:
         if intent.failed:
             return "failed"
         return "uploading" if inode.ino in state.in_flight else "pending"
-    opened = state.opened.get(inode.ino)
-    if opened is not None and opened.session is not None:
+    if state.session(inode.ino) is not None:
         return "pending"
     if any(each.ino == inode.ino for each in state.intents.conflicts.all()):
         return "conflict"

@@ -48,8 +48,8 @@ def test_a_new_file_whose_name_is_taken_is_sent_at_once(state: LocalState) -> No
     """A new file is uploaded under its conflict name without the pause after the rejection."""
     zone = zone_of(state)
     with state.transaction():
-        inode = state.inodes.add(zone.ino, "new", Kind.FILE, zone="z", generation=1)
-        state.intents.content(inode.ino, 1, 5, base=None, held=False, due_ns=0)
+        inode = state.inodes.add(zone.ino, "new", Kind.FILE, zone="z", generation=1, size=5)
+        state.send_content(inode, None)
     intent = state.intents.get(inode.ino)
     assert intent is not None
     state.intents.postpone(intent, time.time_ns() + 10**15, "the name is taken", Cause.CHANGED)

@@ -31,7 +31,7 @@ async def move(account: Account, inode: Inode) -> None:
 
 
 async def aside(account: Account, inode: Inode) -> None:
-    await account.names.step_aside(account.intent(inode), inode)
+    await account.names.move(account.intent(inode), inode, aside=True)
 
 
 async def delete(account: Account, inode: Inode) -> None:

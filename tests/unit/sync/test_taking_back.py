@@ -124,7 +124,7 @@ async def test_two_exchanged_names_of_which_one_has_a_temporary_name(tmp_path: P
     async with account.running():
         first, second = account.at("a"), account.at("b")
         local_operations.exchange(account.state, first, second)
-        await account.names.step_aside(account.intent(first), first)
+        await account.names.move(account.intent(first), first, aside=True)
         deny(account)
         with pytest.raises(ZonedriveError):
             await move(account, first)

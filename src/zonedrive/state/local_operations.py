@@ -254,7 +254,7 @@ def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
 def _had(inode: Inode, folder: Inode, name: str) -> bool:
     """Return True if the service has the inode at this place."""
     place = inode.zone, inode.remote_parent, inode.remote_name
-    return place == (folder.zone, folder.remote_id, name)
+    return inode.remote_parent is not None and place == (folder.zone, folder.remote_id, name)
 
 
 def _give_up_parked(state: LocalState, successor: Inode) -> None:
@@ -391,11 +391,7 @@ def _unpark(state: LocalState, inode: Inode) -> None:
 def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
     """Record the new place for the service, unless the service has the inode there."""
     intent = state.intents.get(inode.ino)
-    back = (
-        not inode.is_new
-        and folder.remote_id == inode.remote_parent
-        and state.remote_name(inode) == inode.remote_name
-    )
+    back = _had(inode, folder, state.remote_name(inode))
     asked = inode.ino in state.in_flight or _is_moving(state, inode)
     if not back or asked:  # an earlier move may have succeeded
         if inode.is_new:

@@ -96,6 +96,9 @@ class LocalView(Protocol):
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
         """Take the place of a parked file's entry: the id of its folder, and its name."""
 
+    def left(self, folder: Inode) -> None:
+        """Record, in a transaction, that a folder of the service has another inode, or none."""
+
     def orphaned(self, ino: int) -> None:
         """Record, in a transaction, that a folder is kept although the service no longer has it."""
 
@@ -448,6 +451,7 @@ class Merge:
                 self._keep_ours(child)
         if folder.remote_id is None:
             return
+        self._ours.left(folder)
         self._inodes.update(
             folder, remote_id=None, remote_parent=None, remote_name=None, revision=Revision("")
         )
@@ -481,6 +485,8 @@ class Merge:
                 gone = self._remove(child) and gone
         if gone:
             self.result.gone.append((inode.parent, inode.name, inode.ino))
+            if inode.is_folder:
+                self._ours.left(inode)
             self._inodes.unlink(inode)
         return gone
 

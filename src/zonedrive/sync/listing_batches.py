@@ -54,6 +54,18 @@ class LocalChanges:
             self._state.moved_parked.add(inode.ino)
             self._state.intents.changes.notify()
 
+    def left(self, folder: Inode) -> None:
+        """Forget the place of parked files whose entries are in a folder that left the tree.
+
+        Programs save no new files there.  If a coworker has moved the folder, a listing names the
+        entries again, with another inode for the folder.  In a transaction.
+        """
+        state, place = self._state, (folder.zone, folder.remote_id)
+        for intent in state.intents.parked():
+            inode = state.inodes.find(intent.ino)
+            if inode is not None and (inode.zone, inode.remote_parent) == place:
+                state.inodes.update(inode, remote_parent=None)
+
     def orphaned(self, ino: int) -> None:
         """Schedule the creation of a folder that the service has lost.  In a transaction."""
         state = self._state

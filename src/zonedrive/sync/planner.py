@@ -120,13 +120,7 @@ def fold(
     steps += [
         Step(Action.WITHDRAW, intent.ino, intent)
         for intent, view in items
-        if intent.parked
-        and view.origin is not None
-        and (
-            view.origin in taken
-            or view.origin[0] in deleted
-            or (view.moved and view.origin not in wanted)
-        )
+        if intent.parked and _gives_up(view, wanted, taken, deleted)
     ]
     # A new file gives its identity only once its request is answered, which its own step finds out.
     adopted = {
@@ -137,6 +131,15 @@ def fold(
     places = {views[ino].place for ino in adopted}
     steps = [step for step in steps if not _has_successor(step, views[step.ino], places)]
     return _ordered(steps, views, leaving)
+
+
+def _gives_up(
+    view: InodeView, wanted: Collection[Place], taken: Collection[Place], deleted: Collection[int]
+) -> bool:
+    """Return True if a parked file cannot keep its entry."""
+    if view.moved and view.origin not in wanted:
+        return True
+    return view.origin is not None and (view.origin in taken or view.origin[0] in deleted)
 
 
 def _has_successor(step: Step, view: InodeView, places: Collection[Place]) -> bool:

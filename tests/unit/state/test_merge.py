@@ -52,6 +52,9 @@ class LocalView:
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
         """Ignore the place; no file of these tests is parked."""
 
+    def left(self, folder: Inode) -> None:
+        """Ignore the folder; no file of these tests is parked."""
+
     def orphaned(self, ino: int) -> None:
         self.orphans.append(ino)
 

@@ -5,7 +5,10 @@
 | an intent, its bytes in the spool       | closed, not on the service   | sent again, when due   |
 | an intent that is held                  | open for writing at the end  | released and sent      |
 | bytes without an inode or intent        | never closed, or sent before | deleted                |
-| an intent whose bytes are missing       | the spool was tampered with  | the loss is logged     |
+| an intent whose bytes are missing       | the spool was tampered with, | the loss is logged     |
+|                                         | or a power cut undid a commit|                        |
+| missing local bytes without an intent,  | a power cut undid a commit   | the service's version  |
+| of an entry that the service has        |                              | is shown               |
 | a row about an inode that has no row    | a bug, or damage             | deleted; bytes that    |
 |                                         |                              | only it refers to go   |
 |                                         |                              | to `lost+found`        |
@@ -68,6 +71,7 @@ def recover(state: LocalState) -> None:
                 state.intents.done(intent, content=True)
                 # The next listing restores the service's version; a new file is removed below.
                 state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)
+        _forget_missing_bytes(state, stored)
         for inode in state.inodes.unlinked():
             if state.intents.get(inode.ino) is None:
                 state.inodes.unlink(inode)
@@ -81,6 +85,19 @@ def recover(state: LocalState) -> None:
         _remove_empty_lost_found(state)
         state.spool.drop_records()
     reached(Place.RECOVERED)
+
+
+def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None:
+    """Show the service's version of files whose local bytes are missing and were not to be sent.
+
+    The bytes were deleted after a commit that a power cut has undone.
+    """
+    for ino in state.inodes.rows.with_bytes():
+        inode, intent = state.inodes.get(ino), state.intents.get(ino)
+        is_sent = intent is not None and intent.generation
+        is_missing = inode.generation and (ino, inode.generation) not in stored
+        if is_missing and not is_sent and inode.parent != NOWHERE and not inode.is_new:
+            state.inodes.update(inode, generation=0, revision=Revision(""), seen=0)
 
 
 def _suspect_after_power_cut(state: LocalState) -> None:

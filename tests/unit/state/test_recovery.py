@@ -76,6 +76,24 @@ def test_missing_bytes_of_an_edit_leave_the_version_of_the_service(disk: Disk, h
     assert again.inodes.path(edited.ino) == "Zone/edited.txt"
 
 
+def test_missing_bytes_of_a_copy_leave_the_version_of_the_service(disk: Disk) -> None:
+    """Bytes that were deleted after a commit, which a power cut has undone, are not needed."""
+    state = disk.start()
+    copied = saved(state, "copied.txt", b"x")
+    with state.transaction():
+        state.inodes.update(
+            copied, remote_id="c", remote_parent="root", remote_name="copied.txt",
+            revision=Revision("1"), seen=7,
+        )  # fmt: skip
+        state.intents.drop(copied.ino)
+    state.spool.delete(copied.ino, copied.generation)
+    again = disk.start()
+    recover(again)
+    found = again.inodes.get(copied.ino)
+    assert (found.generation, found.seen) == (0, 0)
+    assert again.inodes.path(copied.ino) == "Zone/copied.txt"
+
+
 def test_a_removed_file_that_was_only_open_is_forgotten(disk: Disk) -> None:
     """A removal that the service does not know yet stays."""
     state = disk.start()

@@ -38,7 +38,7 @@ from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.fetcher import Engine, Fetcher
 from zonedrive.content.quota import Quota, remove
 from zonedrive.content.read_buffers import StreamBuffers
-from zonedrive.content.reader import EntryReader, MemoryReader, Reader
+from zonedrive.content.reader import EntryReader, Reader
 from zonedrive.content.small_contents import LARGEST, SmallContents
 from zonedrive.content.source import Source
 from zonedrive.errors import StoreError, ZonedriveError
@@ -165,7 +165,7 @@ class Cache:
         if active is None:
             self._unlink_all(ino)
             if (data := self._small.get(ino, stamp, size)) is not None:
-                return MemoryReader(data)
+                return Reader(data)
             entry = self._load(ino, stamp, size)
             fetcher = Fetcher(
                 entry,
@@ -179,7 +179,7 @@ class Cache:
         entry, fetcher = active
         fetcher.source = source
         entry.users += 1
-        return EntryReader(entry, fetcher, lambda _reader: self._close(entry, fetcher))
+        return EntryReader(entry, fetcher, lambda: self._close(entry, fetcher))
 
     async def complete(self, ino: int, revision: str, size: int, source: Source) -> None:
         """Fetch all missing bytes.

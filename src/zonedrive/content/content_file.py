@@ -1,8 +1,7 @@
-"""Local content files: the interface, and the plain format.
+"""Local content files in the plain format, of accounts with `encrypt = false`.
 
-Knows nothing about inodes, caches or the service.  The formats are `plain` (unchanged bytes) and
-`sealed` (encrypted and authenticated, see `encrypted_file`); only the key decides between them.  A
-flipped bit in a plain file is not detected; accounts with `encrypt = false` accept that.
+Knows nothing about inodes, caches or the service.  `encrypted_file` overrides what differs in an
+encrypted file.  A flipped bit in a plain file is not detected.
 
 Calls are synchronous and take some ten microseconds, so they may run on the event loop.  Call
 `sync`, and `copy_to` of a large file, in a thread.  All calls are thread-safe: one thread may write
@@ -14,7 +13,6 @@ INVARIANT: a path has at most one ContentFile at a time; further users call `sha
 import errno
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,63 +27,85 @@ _STEP = 64 << 20
 _CANNOT = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM}
 
 
-class ContentFile(ABC):
+class ContentFile:
     """Random access to the bytes of one file; holes are read as zeros."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         """Take ownership of `descriptor`, opened for reading and writing."""
         self.path = path
         self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
         self._lock = threading.Lock()
         self._users = 1
         self._changes = 0  # counts writes, so that a copy can tell whether it is of one moment
 
     @property
-    @abstractmethod
     def size(self) -> int:
         """Logical size in bytes, buffered writes included."""
+        return self._size
 
-    @abstractmethod
     def pread(self, offset: int, length: int) -> bytes:
         """Read up to `length` bytes; return fewer at the end of the file, none past it.
 
         Raises Damaged if stored bytes fail their check.
         """
+        with self._lock:
+            return os.pread(self._open(), length, offset)
 
-    @abstractmethod
     def read_into(self, offset: int, into: memoryview) -> int:
         """Fill `into` from `offset` on; return the number of bytes read before the end of the file.
 
         Raises the errors of `pread`; `into` may then be partly filled.
         """
+        with self._lock:
+            descriptor, done = self._open(), 0
+            while done < len(into):
+                count = os.preadv(descriptor, [into[done:]], offset + done)
+                if not count:
+                    break
+                done += count
+            return done
 
-    @abstractmethod
     def pwrite(self, offset: int, data: Buffer) -> int:
         """Write all of `data` at `offset`, extending the file if needed; return its length.
 
         Raises OSError if the bytes cannot be stored.  A prefix of `data` may then have been
         written; all else is unchanged.
         """
+        with self._lock:
+            descriptor = self._open()
+            self._changes += 1
+            try:
+                write_all(descriptor, data, offset)
+            except OSError:
+                self._size = os.fstat(descriptor).st_size
+                raise
+            self._size = max(self._size, offset + len(data)) if len(data) else self._size
+            return len(data)
 
-    @abstractmethod
     def truncate(self, size: int) -> None:
         """Cut or extend the content to `size` bytes; new bytes are zeros."""
+        with self._lock:
+            os.ftruncate(self._open(), size)
+            self._changes += 1
+            self._size = size
 
-    @abstractmethod
     def punch(self, start: int, end: int) -> None:
         """Discard [start, end), extended to whole units of the format; the bytes become zeros."""
+        with self._lock:
+            self._changes += 1
+            write_all(self._open(), bytes(max(0, min(end, self._size) - start)), start)
 
     def holes(self) -> list[tuple[int, int]]:
         """Return the ranges of bytes that may never have been written, according to the format."""
         return []
 
-    def disable_redo_log(self) -> None:  # noqa: B027
+    def disable_redo_log(self) -> None:
         """Disable the redo log, for content that can be fetched again.
 
         Only bytes that were written are read from such a file.
         """
 
-    @abstractmethod
     def _flush(self) -> None:
         """Write buffered bytes to the kernel; called with the lock held."""
 
@@ -159,11 +179,10 @@ class ContentFile(ABC):
         if self._changes != before:
             path.unlink(missing_ok=True)
             raise StoreError(f"{self.path.name} was written to while it was copied")
-        return self._same_kind(path)
+        return self._open_copy(path)
 
-    @abstractmethod
-    def _same_kind(self, path: Path) -> "ContentFile":
-        """Open a byte-for-byte copy of this file."""
+    def _open_copy(self, path: Path) -> "ContentFile":
+        return ContentFile(path, open_descriptor(path)[0])
 
     def share(self) -> "ContentFile":
         """Add a reference to this object; each holder calls `close` once."""
@@ -219,77 +238,9 @@ def open_descriptor(path: Path) -> tuple[int, bool]:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
 
 
-class PlainFile(ContentFile):
-    """Content file that is not encrypted."""
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        """Take ownership of `descriptor`, opened for reading and writing."""
-        super().__init__(path, descriptor)
-        self._size = os.fstat(descriptor).st_size
-
-    @classmethod
-    def create(cls, path: Path) -> "PlainFile":
-        """Create an empty file."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return cls(path, os.open(path, flags, 0o600))
-
-    @classmethod
-    def open(cls, path: Path) -> "PlainFile":
-        """Open an existing file."""
-        return cls(path, open_descriptor(path)[0])
-
-    @property
-    def size(self) -> int:
-        """See ContentFile."""
-        return self._size
-
-    def pread(self, offset: int, length: int) -> bytes:
-        """See ContentFile."""
-        with self._lock:
-            return os.pread(self._open(), length, offset)
-
-    def read_into(self, offset: int, into: memoryview) -> int:
-        """See ContentFile."""
-        with self._lock:
-            descriptor, done = self._open(), 0
-            while done < len(into):
-                count = os.preadv(descriptor, [into[done:]], offset + done)
-                if not count:
-                    break
-                done += count
-            return done
-
-    def pwrite(self, offset: int, data: Buffer) -> int:
-        """See ContentFile."""
-        with self._lock:
-            descriptor = self._open()
-            self._changes += 1
-            try:
-                write_all(descriptor, data, offset)
-            except OSError:
-                self._size = os.fstat(descriptor).st_size
-                raise
-            self._size = max(self._size, offset + len(data)) if len(data) else self._size
-            return len(data)
-
-    def truncate(self, size: int) -> None:
-        """See ContentFile."""
-        with self._lock:
-            os.ftruncate(self._open(), size)
-            self._changes += 1
-            self._size = size
-
-    def punch(self, start: int, end: int) -> None:
-        """See ContentFile."""
-        with self._lock:
-            self._changes += 1
-            write_all(self._open(), bytes(max(0, min(end, self._size) - start)), start)
-
-    def _flush(self) -> None:
-        """Do nothing, because no bytes are buffered."""
-
-    def _same_kind(self, path: Path) -> ContentFile:
-        return PlainFile.open(path)
+def create_descriptor(path: Path) -> int:
+    """Create a file that does not exist, and open it for reading and writing.  Raises OSError."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 def copy_file(source: int, path: Path) -> None:
@@ -297,7 +248,7 @@ def copy_file(source: int, path: Path) -> None:
 
     Raises OSError; then no part of the copy is left.
     """
-    target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    target = create_descriptor(path)
     try:
         for start, end in _data(source):
             _copy_range(source, target, start, end)

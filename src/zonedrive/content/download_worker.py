@@ -10,13 +10,12 @@ the requested bytes, and ends soon when they are no longer needed.
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 
 import trio
 
 from zonedrive.content.cache_entry import CacheEntry
-from zonedrive.content.source import RangeSource, Source, Stream
+from zonedrive.content.source import Source, Stream
 from zonedrive.errors import BadAnswer, Changed
 from zonedrive.transfer_slots import TransferSlot
 
@@ -36,7 +35,6 @@ class Download:
         self.entry = entry
         self.start = start
         self.limit = limit
-        bounded = bounded and isinstance(source, RangeSource)
         self.end = limit if bounded else entry.size
         self.noted = start  # position known to the loop
         self.position = start  # position of the thread
@@ -93,7 +91,8 @@ class Download:
         called there after progress.  Raises the source's error, and BadAnswer if the source sends
         too few or too many bytes.
         """
-        with self._open() as stream:
+        end = self.end if self.end < self.entry.size else None
+        with self.source.open(self.start, end) as stream:
             self._hold(stream)
             turn = TransferSlot()
             try:
@@ -150,11 +149,6 @@ class Download:
     def _hold(self, stream: Stream | None) -> None:
         with self._moved:
             self._stream = stream
-
-    def _open(self) -> AbstractContextManager[Stream]:
-        if self.end < self.entry.size and isinstance(self.source, RangeSource):
-            return self.source.open_range(self.start, self.end)
-        return self.source.open(self.start)
 
     def _wanted(self) -> bool:
         """Wait at the limit for a while; return True if more bytes were requested."""

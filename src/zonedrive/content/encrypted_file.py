@@ -24,7 +24,7 @@ from zonedrive.content.chunk_crypto import CHUNK, SLOT, Sealer, length_of, nonce
 from zonedrive.content.content_file import (
     Buffer,
     ContentFile,
-    PlainFile,
+    create_descriptor,
     open_descriptor,
     write_all,
 )
@@ -61,8 +61,7 @@ class EncryptedFile(ContentFile):
 
         If that fails, no file is left.
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = create_descriptor(path)
         try:
             head = Head.create(descriptor, key)
             return cls(path, descriptor, head, key, Chunks.of_new_file(head))
@@ -89,23 +88,15 @@ class EncryptedFile(ContentFile):
             os.close(descriptor)
             raise
 
-    @property
-    def size(self) -> int:
-        """See ContentFile."""
-        return self._size
-
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
-        """See ContentFile."""
         with self._lock:
             return self._chunks.manifest(self._size if size is None else size, final=final)
 
     @property
     def pending(self) -> int:
-        """See ContentFile."""
         return len(self._dirty) * (SLOT + 4096)
 
     def pread(self, offset: int, length: int) -> bytes:
-        """See ContentFile."""
         with self._lock:
             self._open()
             end = min(offset + length, self._size)
@@ -120,7 +111,6 @@ class EncryptedFile(ContentFile):
             return bytes(into)
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """See ContentFile."""
         with self._lock:
             self._open()
             count = max(0, min(len(into), self._size - offset))
@@ -146,7 +136,6 @@ class EncryptedFile(ContentFile):
         return total
 
     def truncate(self, size: int) -> None:
-        """See ContentFile."""
         with self._lock:
             self._open()
             self._changes += 1
@@ -392,7 +381,6 @@ class EncryptedFile(ContentFile):
         self._chunks.put(number, number + 1, nonce)
 
     def holes(self) -> list[tuple[int, int]]:
-        """See ContentFile."""
         with self._lock:
             return self._chunks.holes_until(self._size)
 
@@ -416,7 +404,7 @@ class EncryptedFile(ContentFile):
         self._chunks.drop(number, number + 1)
         redo_log.clear(self._descriptor, number)
 
-    def _same_kind(self, path: Path) -> ContentFile:
+    def _open_copy(self, path: Path) -> ContentFile:
         with self._lock:
             manifest = self._chunks.manifest_of_copy(self._size)
         copy = EncryptedFile.open(path, self._account_key, manifest)
@@ -429,7 +417,9 @@ def create_file(path: Path, key: bytes | None) -> ContentFile:
 
     Raises OSError, including FileExistsError.
     """
-    return PlainFile.create(path) if key is None else EncryptedFile.create(path, key)
+    if key is None:
+        return ContentFile(path, create_descriptor(path))
+    return EncryptedFile.create(path, key)
 
 
 def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFile:
@@ -439,4 +429,6 @@ def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFi
     when they are read.  Raises Damaged if the file is not the recorded one or its head fails its
     check, and OSError if it cannot be opened.
     """
-    return PlainFile.open(path) if key is None else EncryptedFile.open(path, key, manifest)
+    if key is None:
+        return ContentFile(path, open_descriptor(path)[0])
+    return EncryptedFile.open(path, key, manifest)

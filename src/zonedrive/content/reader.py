@@ -7,7 +7,6 @@ INVARIANT: all bytes come from one version, because an entry always belongs to o
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.content_file import Buffer, ContentFile
@@ -20,31 +19,37 @@ MAX_STREAMING_WINDOW = 4 << 20  # where the bytes wait in memory
 EAGER = 8 << 20  # after this many sequential bytes, the rest of the file is fetched
 STEP = 4 << 20  # bytes after which a reader with the largest window requests more
 SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
+FILL_STEP = 8 << 20
 _TRIES = 16  # a memory window may drop bytes before the reader is scheduled
 
 
-class Reader(Protocol):
-    """Reader of one revision of a file."""
+class Reader:
+    """Reader of one revision of a file: a small one that is completely in memory."""
 
-    size: int
+    version_gone = False
+    """True if reading is no longer possible, because the source has another version."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self._data = data
 
     @property
     def complete(self) -> bool:
         """True if all bytes can be read without the source."""
-
-    @property
-    def version_gone(self) -> bool:
-        """True if reading is no longer possible, because the source has another version."""
+        return True
 
     @property
     def kept(self) -> bool:
         """True if all bytes are on the disk."""
+        return True
 
     def file(self) -> ContentFile | None:
         """Return the underlying file, or None; the caller closes it."""
+        return None
 
     def available(self, offset: int, length: int) -> Buffer | None:
         """Return the result of `read` if it is available without waiting, else None."""
+        return self._data[offset : offset + length]
 
     async def read(self, offset: int, length: int) -> Buffer:
         """Return `length` bytes at `offset`; fewer at the end of the file, none past it.
@@ -52,6 +57,7 @@ class Reader(Protocol):
         The bytes are valid until the event loop continues.  Raises Changed if this version is no
         longer available, TimedOut if no bytes arrive, and the errors of the source.
         """
+        return self._data[offset : offset + length]
 
     async def fill(self) -> None:
         """Wait until all bytes are fetched.
@@ -60,48 +66,18 @@ class Reader(Protocol):
         """
 
     def close(self) -> None:
-        """Close the reader."""
+        """Close the reader; downloads stop when their last reader is closed."""
 
 
-class MemoryReader:
-    """Reader of a small file that is completely in memory."""
-
-    complete = kept = True
-    version_gone = False
-
-    def __init__(self, data: bytes) -> None:
-        self.size = len(data)
-        self._data = data
-
-    def file(self) -> None:
-        """See Reader."""
-
-    def available(self, offset: int, length: int) -> bytes:
-        """See Reader."""
-        return self._data[offset : offset + length]
-
-    async def read(self, offset: int, length: int) -> bytes:
-        """See Reader."""
-        return self.available(offset, length)
-
-    async def fill(self) -> None:
-        """See Reader."""
-
-    def close(self) -> None:
-        """See Reader."""
-
-
-class EntryReader:
+class EntryReader(Reader):
     """Reader of one revision of a file that fetches missing bytes."""
 
-    def __init__(
-        self, entry: CacheEntry, fetcher: Fetcher, closed: Callable[["EntryReader"], None]
-    ) -> None:
+    def __init__(self, entry: CacheEntry, fetcher: Fetcher, closed: Callable[[], None]) -> None:
         """Create a reader; `closed` is called once, when the reader is closed."""
         self.size = entry.size
         self._entry = entry
         self._fetcher = fetcher
-        self._closed: Callable[[EntryReader], None] | None = closed
+        self._closed: Callable[[], None] | None = closed
         self._next = 0  # offset at which a sequential reader continues
         self._run = 0  # bytes read in sequence so far
         self._asked_from = self._asked_until = 0  # range of positions with enough read-ahead
@@ -109,26 +85,21 @@ class EntryReader:
 
     @property
     def complete(self) -> bool:
-        """See Reader."""
         self._entry.forget_dropped()
         return self._entry.present.covers(0, self.size)
 
     @property
-    def version_gone(self) -> bool:
-        """See Reader."""
+    def version_gone(self) -> bool:  # type: ignore[override]
         return isinstance(self._fetcher.dead, Changed)
 
     @property
     def kept(self) -> bool:
-        """See Reader."""
         return self._entry.complete
 
     def file(self) -> ContentFile | None:
-        """See Reader."""
         return self._entry.copy_source()
 
     def available(self, offset: int, length: int) -> Buffer | None:
-        """See Reader."""
         end = min(offset + length, self.size)
         if offset >= end:
             return b""
@@ -151,7 +122,6 @@ class EntryReader:
                 self._asked_until = self._next + STEP
 
     async def read(self, offset: int, length: int) -> Buffer:
-        """See Reader."""
         end = min(offset + length, self.size)
         if offset >= end:
             return b""
@@ -164,11 +134,10 @@ class EntryReader:
                 return data
         raise StoreError("too many programs read this uncached file at once")
 
-    async def fill(self, step: int = 8 << 20) -> None:
-        """See Reader."""
+    async def fill(self) -> None:
         position = 0
         while position < self.size:
-            end = min(position + step, self.size)
+            end = min(position + FILL_STEP, self.size)
             await self._fetcher.wait(position, end, self.size)
             if self._entry.streaming:
                 return  # it passes through memory and is not kept
@@ -176,10 +145,9 @@ class EntryReader:
         await self._fetcher.wait_until_stored()
 
     def close(self) -> None:
-        """Close the reader; downloads stop when their last reader is closed."""
         closed, self._closed = self._closed, None
         if closed is not None:
-            closed(self)
+            closed()
 
     def _seen(self, offset: int, end: int) -> None:
         """Update the access pattern with a read."""

@@ -6,7 +6,7 @@ about the service.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from zonedrive.content.content_file import Buffer
 
@@ -45,19 +45,14 @@ class Stream(Protocol):
 class Source(Protocol):
     """One version of one file, wherever it is stored."""
 
-    def open(self, offset: int) -> AbstractContextManager[Stream]:
-        """Open a stream at `offset`.  Raises the source's error if that fails."""
+    def open(self, offset: int, end: int | None = None) -> AbstractContextManager[Stream]:
+        """Open a stream at `offset`.  Raises the source's error if that fails.
+
+        Bytes from `end` on may be left out, so that the connection can be reused.
+        """
 
     async def confirm(self) -> None:
         """Raise Changed if the source now has another version; called on the event loop.
 
         Raises the source's error if the check fails.
         """
-
-
-@runtime_checkable
-class RangeSource(Source, Protocol):
-    """Source that can return a range, so that its connection can be reused."""
-
-    def open_range(self, offset: int, end: int) -> AbstractContextManager[Stream]:
-        """Open a stream at `offset`; bytes from `end` on are not needed and may be left out."""

@@ -20,14 +20,8 @@ class VersionSource:
         self._file_id = file_id
         self._version = version
 
-    def open(self, offset: int) -> AbstractContextManager[Download]:
-        """Start a download at `offset`.  Blocking: call it in a worker thread."""
-        return self._service.transfer.download(
-            self._zone, self._file_id, offset=offset, version=self._version
-        )
-
-    def open_range(self, offset: int, end: int) -> AbstractContextManager[Download]:
-        """Start a download from `offset` to `end`, after which the connection is reused."""
+    def open(self, offset: int, end: int | None = None) -> AbstractContextManager[Download]:
+        """Start a download, up to `end` if given; blocks, so call it in a thread."""
         return self._service.transfer.download(
             self._zone, self._file_id, offset=offset, end=end, version=self._version
         )

@@ -25,6 +25,14 @@ def _patient_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zonedrive.content.fetcher.LINGER_WHOLE", 2000.0)
 
 
+@pytest.fixture(autouse=True)
+def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let each reader request the rest of the file at once; a parameter sets another threshold."""
+    threshold: int = getattr(request, "param", 0)
+    monkeypatch.setattr("zonedrive.content.reader.EAGER", threshold)
+    return threshold
+
+
 @pytest.fixture
 async def cache(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Cache]:
     """Yield an encrypted cache with enough room."""

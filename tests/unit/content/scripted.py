@@ -87,8 +87,11 @@ class Script:
         self.pace = lambda _offset: self.go.wait(60)
 
     @contextmanager
-    def open(self, offset: int) -> Iterator[Played]:
-        with self._stream(offset, len(self.data)) as stream:
+    def open(self, offset: int, end: int | None = None) -> Iterator[Played]:
+        size = len(self.data)
+        if end is not None:
+            self.ends.append(end)
+        with self._stream(offset, min(end or size, size) if self.ranges else size) as stream:
             yield stream
 
     async def confirm(self) -> None:
@@ -118,13 +121,3 @@ class Script:
             yield stream
         finally:
             self.open_now -= 1
-
-
-class RangeScript(Script):
-    """Source that supports requests for a part."""
-
-    @contextmanager
-    def open_range(self, offset: int, end: int) -> Iterator[Played]:
-        self.ends.append(end)
-        with self._stream(offset, min(end, len(self.data)) if self.ranges else len(self.data)) as s:
-            yield s

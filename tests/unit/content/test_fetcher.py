@@ -10,14 +10,14 @@ import pytest
 import trio
 import trio.testing
 
-from tests.unit.content.scripted import KIB, MIB, RangeScript, Script, content, until
+from tests.unit.content.scripted import KIB, MIB, Script, content, until
 from zonedrive import memory
 from zonedrive.content.cache import Cache
 from zonedrive.content.content_file import Buffer
 from zonedrive.content.download_worker import Download
 from zonedrive.content.encrypted_file import EncryptedFile
 from zonedrive.content.fetcher import LEAST, Engine, Fetcher, Pace, WaitingReader
-from zonedrive.content.reader import Reader
+from zonedrive.content.reader import EAGER, Reader
 from zonedrive.content.redo_log import place_of
 from zonedrive.errors import BadAnswer, Changed, Interrupted, TimedOut, Unreachable
 from zonedrive.transfer_slots import TURNS
@@ -120,9 +120,10 @@ async def test_a_paused_download_continues_with_its_reader(cache: Cache) -> None
     reader.close()
 
 
+@pytest.mark.parametrize("eager", [EAGER], indirect=True)
 async def test_random_reads_fetch_only_parts(cache: Cache) -> None:
     """Reads at random places of a big file request parts, and no others."""
-    source = RangeScript(content(64 * MIB))
+    source = Script(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in (40 * MIB + 5, 20 * MIB, 63 * MIB, 3 * MIB + 4000):
         assert await reader.read(offset, 4096) == source.data[offset : offset + 4096]
@@ -133,9 +134,10 @@ async def test_random_reads_fetch_only_parts(cache: Cache) -> None:
     reader.close()
 
 
+@pytest.mark.parametrize("eager", [EAGER], indirect=True)
 async def test_random_reads_close_to_each_other_fetch_little_more(cache: Cache) -> None:
     """Two adjacent reads among many random ones do not start a long download."""
-    source = RangeScript(content(64 * MIB))
+    source = Script(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in (40 * MIB, 40 * MIB + 300 * KIB, 20 * MIB, 20 * MIB - 600 * KIB, 5 * MIB):
         assert await reader.read(offset, 4096) == source.data[offset : offset + 4096]
@@ -144,10 +146,11 @@ async def test_random_reads_close_to_each_other_fetch_little_more(cache: Cache) 
     reader.close()
 
 
+@pytest.mark.parametrize("eager", [EAGER], indirect=True)
 async def test_sequential_reads_after_a_jump_become_one_download(cache: Cache) -> None:
     """A program that reads on after a jump soon causes one long download instead of many short
     ones."""
-    source = RangeScript(content(64 * MIB))
+    source = Script(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     for offset in range(8 * MIB, 48 * MIB, 128 * KIB):
         found = reader.available(offset, 128 * KIB)
@@ -158,9 +161,10 @@ async def test_sequential_reads_after_a_jump_become_one_download(cache: Cache) -
     reader.close()
 
 
+@pytest.mark.parametrize("eager", [EAGER], indirect=True)
 async def test_the_head_of_a_big_file_fetches_a_part_of_it(cache: Cache) -> None:
     """`file` on a folder of films fetches only a part of each film."""
-    source = RangeScript(content(64 * MIB))
+    source = Script(content(64 * MIB))
     reader = cache.open(7, "r", len(source.data), source)
     assert await reader.read(0, 4096) == source.data[:4096]
     await until(lambda: source.open_now == 0)
@@ -206,10 +210,10 @@ async def test_completing_a_file_does_not_pause_at_cached_parts(cache: Cache) ->
     reader.close()
 
 
-@pytest.mark.parametrize("kind", [Script, RangeScript])
-async def test_a_source_without_ranges_serves_every_read(cache: Cache, kind: type[Script]) -> None:
+@pytest.mark.parametrize("eager", [0, EAGER], indirect=True)
+async def test_a_source_without_ranges_serves_every_read(cache: Cache) -> None:
     """If the service ignores ranges, one download from the beginning serves all readers."""
-    source = kind(content(6 * MIB))
+    source = Script(content(6 * MIB))
     source.ranges = False
     reader = cache.open(7, "r", len(source.data), source)
     assert await reader.read(5 * MIB, 4096) == source.data[5 * MIB :][:4096]
@@ -708,11 +712,12 @@ async def test_complete_waits_for_the_disk(
     assert cache.is_complete(7, "r")
 
 
+@pytest.mark.parametrize("eager", [EAGER], indirect=True)
 async def test_complete_waits_for_the_last_chunk_before_cached_bytes(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     """A download that ends at cached bytes is complete only when its last bytes are stored."""
-    source = RangeScript(content(6 * MIB), piece=512 * KIB)
+    source = Script(content(6 * MIB), piece=512 * KIB)
     reader = cache.open(7, "r", 6 * MIB, source)
     for start in range(3 * MIB, 6 * MIB, MIB):
         await reader.read(start, MIB)

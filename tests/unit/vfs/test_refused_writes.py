@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from tests.unit.state.disk import SILENT, zone_of
-from zonedrive.content.content_file import PlainFile
+from zonedrive.content.content_file import ContentFile
 from zonedrive.errors import StoreError
 from zonedrive.state.inode import Inode, Kind
 from zonedrive.state.local_state import LocalState
@@ -57,7 +57,7 @@ def refusing(patch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    patch.setattr(PlainFile, "pwrite", refuse)
+    patch.setattr(ContentFile, "pwrite", refuse)
 
 
 REFUSALS = pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])

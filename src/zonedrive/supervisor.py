@@ -58,7 +58,6 @@ class Task(StrEnum):
     UPKEEP = "upkeep of the stores"
     KERNEL_CACHE = "kernel cache"
     # Kept while there is something to do
-    IDLE_MEMORY = "memory of idle readers"
     DOWNLOAD_QUEUE = "download queue"
     # Jobs
     REQUEST = "control request"

@@ -30,14 +30,13 @@ from typing import Self
 
 import trio
 
-from zonedrive import memory
 from zonedrive.content.cache_entry import CacheEntry
 from zonedrive.content.cache_index import NAME, CacheIndex, Row
 from zonedrive.content.content_file import ContentFile, copy_file
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.fetcher import Engine, Fetcher
 from zonedrive.content.quota import Quota, remove
-from zonedrive.content.read_buffers import StreamBuffers
+from zonedrive.content.read_buffers import MemoryBudget
 from zonedrive.content.reader import EntryReader, Reader
 from zonedrive.content.small_contents import LARGEST, SmallContents
 from zonedrive.content.source import Source
@@ -48,7 +47,6 @@ from zonedrive.supervisor import Supervisor, Task
 log = logging.getLogger(__name__)
 
 EXPECT_S = 5.0
-IDLE_S = 5.0  # memory of a reader that is idle for this time, or up to twice as long, is freed
 GATHER_S = 0.1  # small contents that come within this time are written together
 _PIECE = 1 << 20
 _BIG = 8 << 20  # bytes that take milliseconds to free
@@ -84,7 +82,6 @@ class Cache:
         self._active: dict[tuple[int, str], tuple[CacheEntry, Fetcher]] = {}
         self._closing = trio.Event()
         self._prepared = -EXPECT_S
-        self._tending = False
         self._gathering = False
         self._disk_failed = False
         self._facts: dict[str, str] = {}
@@ -92,7 +89,7 @@ class Cache:
         self._index = CacheIndex(directory / NAME, key, self._rows_lost)
         self._quota = Quota(directory, limit, self._index)
         self._small = SmallContents(self._index, self._quota, key)
-        self._windows = StreamBuffers()
+        self._budget = MemoryBudget()
         self._identity = self.stamp(f"{identity}|{'' if key is None else 'sealed'}")
 
     def start(self) -> Self:
@@ -369,14 +366,6 @@ class Cache:
             while self._engine.limiter.borrowed_tokens:  # noqa: ASYNC110
                 await trio.sleep(0.005)
 
-    async def _free_idle_memory(self) -> None:
-        """Free idle memory while content that cannot be stored is in memory."""
-        while self._windows.held:
-            await trio.sleep(IDLE_S)
-            self._windows.empty_idle()
-            await trio.to_thread.run_sync(memory.give_back)
-        self._tending = False
-
     # -- called by entries
 
     def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
@@ -406,7 +395,7 @@ class Cache:
         epoch = self._index.epoch
         self._drop_rows([other for other in rows if other is not row])
         path = self._directory / self._new_name(ino)
-        entry = CacheEntry(ino, stamp, size, path, self._key, self._windows, self)
+        entry = CacheEntry(ino, stamp, size, path, self._key, self._budget, self)
         if row is not None and self._index.epoch == epoch:
             self._revive(entry, row)
         self._quota.entries.add(entry)
@@ -460,10 +449,6 @@ class Cache:
             if entry.flush() and entry.linked:
                 entry.recount()
                 self._index.put(_row(entry))
-        if entry.streaming and not self._tending and self._engine.nursery is not None:
-            self._tending = True
-            keep = self._supervisor.keep
-            self._engine.nursery.start_soon(keep, Task.IDLE_MEMORY, self._free_idle_memory)
 
     def _close(self, entry: CacheEntry, fetcher: Fetcher) -> None:
         entry.users -= 1

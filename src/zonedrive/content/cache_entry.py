@@ -16,7 +16,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
 
@@ -27,10 +26,9 @@ from zonedrive.content.ranges import Ranges
 from zonedrive.content.read_buffers import (
     AHEAD,
     SCRATCH,
+    MemoryBudget,
     ReadAhead,
     RecentChunks,
-    StreamBuffer,
-    StreamBuffers,
 )
 from zonedrive.errors import Damaged
 from zonedrive.paths import private_dir
@@ -47,15 +45,6 @@ def cost(length: int) -> int:
 
 class Stopped(Exception):
     """The download is no longer needed.  This exception never leaves the package."""
-
-
-class _Arrival(Enum):
-    """State of a range of bytes that a thread received."""
-
-    CAME = auto()  # received, about to be stored
-    ON_DISK = auto()
-    IN_MEMORY = auto()  # in the window
-    LOST = auto()  # could not be stored
 
 
 class Store(Protocol):
@@ -81,7 +70,7 @@ class CacheEntry:
         size: int,
         path: Path,
         key: bytes | None,
-        windows: StreamBuffers,
+        budget: MemoryBudget,
         store: Store,
     ) -> None:
         """Create an empty entry; the file at `path` is created with the first bytes."""
@@ -96,11 +85,11 @@ class CacheEntry:
         self.unlinked = False  # removed from the cache, but still open
         self.held = 0  # bytes that count towards the limit
         self.indexed = False  # the index lists the entry as complete
+        self.streaming = False  # some bytes were only in memory, because they cannot be stored
         self._store = store
         self._key = key
         self._file: ContentFile | None = None
-        self._windows = windows
-        self._window: StreamBuffer | None = None
+        self._budget = budget
         self._allowance = 0  # bytes that may be written
         self._writing = 0  # bytes of it that are being written
         self._count = threading.Lock()  # of these two
@@ -108,8 +97,9 @@ class CacheEntry:
         self._said = False  # damage was logged already
         self._closed = False
         self._lock = threading.Lock()  # of storing and closing, not of reading
-        self._arrived: deque[tuple[_Arrival, int, int, Buffer]] = deque()  # start, end, the bytes
-        self._recent = RecentChunks()
+        # Start, bytes, and True if these are on the disk, None if they have just come.
+        self._arrived: deque[tuple[int, Buffer, bool | None]] = deque()
+        self._recent = RecentChunks(self._forget_in_memory, budget)
         self._ahead = ReadAhead()
 
     # -- on the loop
@@ -130,22 +120,17 @@ class CacheEntry:
     def is_kept(self) -> bool:
         """True if the whole content is on the disk or is being written to it."""
         self.process_arrivals()
-        return self._window is None and self.present.covers(0, self.size)
+        return not self.streaming and self.present.covers(0, self.size)
 
     @property
     def is_storing(self) -> bool:
         """True if received bytes are not stored yet."""
-        return next(self._recent.unstored, None) is not None
-
-    @property
-    def streaming(self) -> bool:
-        """True if some bytes are only in memory, because they cannot be stored."""
-        return self._window is not None
+        return self._recent.is_storing
 
     @property
     def ahead(self) -> int:
         """Maximum number of bytes that may wait in memory to be read."""
-        return self._windows.ahead
+        return self._budget.ahead
 
     @property
     def unused(self) -> int:
@@ -176,33 +161,21 @@ class CacheEntry:
     def process_arrivals(self) -> None:
         """Process ranges that threads received or stored."""
         while self._arrived:
-            what, start, end, data = self._arrived.popleft()
-            if what is _Arrival.CAME:
-                self._recent.put(start, data)
-                self.present.add(start, end)
-                continue
-            self._recent.stored(start)
-            if what is _Arrival.LOST:
-                self._forget(start, end, disk=False)
-                continue
+            start, data, on_disk = self._arrived.popleft()
+            end = start + len(data)
             self.present.add(start, end)  # it may have been dropped since it was received
-            if what is _Arrival.ON_DISK:
+            if on_disk is None:
+                self._recent.put(start, data)
+            elif on_disk:
                 self.on_disk.add(start, end)
-        if self._window is not None:
-            self.forget_dropped()
+                self._recent.stored(start)
+            else:
+                self.streaming = True
+                self._recent.keep(start)
 
-    def forget_dropped(self) -> None:
-        """Remove ranges that were dropped from memory."""
-        while self._window is not None and self._window.dropped:
-            start, end = self._window.dropped.popleft()
-            if not self._window.holds(start):  # it may have been received again since
-                self._forget(start, min(end, self.size), disk=False)
-
-    def _forget(self, start: int, end: int, *, disk: bool) -> None:
+    def _forget_in_memory(self, start: int, end: int) -> None:
+        """Remove a range that is no longer in memory from the bytes that can be read."""
         self.present.remove(start, end)
-        if disk:
-            self.on_disk.remove(start, end)
-            return
         for first, last in (*self.on_disk.within(start, end), *self._recent.unstored):
             if first < end and start < last:
                 self.present.add(max(first, start), min(last, end))
@@ -234,28 +207,12 @@ class CacheEntry:
                 part = self._from_disk(offset, reach)
             else:
                 reach = min(self.on_disk.following(offset) or end, end)
-                part = self._in_memory(offset, reach)
-                if part is None:  # dropped since
-                    self._forget(offset, reach, disk=False)
+                part = self._recent.get(offset, reach - offset)
             if part is None:
                 return None
             parts.append(bytes(part))
             offset = reach
         return b"".join(parts)
-
-    def _in_memory(self, start: int, end: int) -> Buffer | None:
-        found = self._recent.get(start, end - start)
-        if found is not None or self._window is None:
-            return found
-        if (kept := self._window.pread(start, end - start)) is not None:
-            return kept
-        # Some bytes may not be in the window yet.
-        edges = (edge for unstored in self._recent.unstored for edge in unstored)
-        edge = next((edge for edge in edges if start < edge < end), None)
-        if edge is None:
-            return None
-        head, tail = self._in_memory(start, edge), self._in_memory(edge, end)
-        return None if head is None or tail is None else b"".join((head, tail))
 
     def _from_disk(self, start: int, end: int) -> Buffer | None:
         file, ahead = self._file, self._ahead
@@ -291,7 +248,8 @@ class CacheEntry:
         with self._lock:
             self.process_arrivals()
             self._ahead = ReadAhead()
-            self._forget(start, end, disk=True)
+            self.present.remove(start, end)
+            self.on_disk.remove(start, end)
             try:
                 # The index first: it must not list a file with a hole as complete.
                 self._disk = self._store.damaged(self) and self._disk
@@ -333,8 +291,6 @@ class CacheEntry:
         """Close the entry; return True if all ranges in `on_disk` are in the file."""
         with self._lock:
             self._closed = True
-        if self._window is not None:
-            self._window.close()
         self.process_arrivals()
         self._recent.clear()
         self._ahead = ReadAhead()
@@ -357,17 +313,17 @@ class CacheEntry:
         """
         need = cost(len(data))
         allowed = self._disk and self._may_write(need)
-        end, what = offset + len(data), _Arrival.LOST
+        on_disk = False
         try:
             with self._lock:
                 if self._closed:
                     raise Stopped
-                self._arrived.append((_Arrival.CAME, offset, end, data))
+                self._arrived.append((offset, data, None))
                 try:
                     came()
-                    what = self._keep(offset, data, allowed=allowed)
+                    on_disk = allowed and self._to_disk(offset, data)
                 finally:
-                    self._arrived.append((what, offset, end, b""))
+                    self._arrived.append((offset, data, on_disk))
         finally:
             if allowed:
                 with self._count:
@@ -377,14 +333,6 @@ class CacheEntry:
         """Return buffers of earlier calls that are no longer read."""
         spent = self._recent.spent
         return [spent.popleft() for _ in range(len(spent))]
-
-    def _keep(self, offset: int, data: Buffer, *, allowed: bool) -> _Arrival:
-        if allowed and self._to_disk(offset, data):
-            return _Arrival.ON_DISK
-        if self._window is None:
-            self._window = self._windows.new()
-        self._window.pwrite(offset, data)
-        return _Arrival.IN_MEMORY
 
     def _may_write(self, need: int) -> bool:
         with self._count:

@@ -1,24 +1,22 @@
 """Bytes of cached files in memory: for readers behind a download, and for reads from the disk.
 
-Knows nothing about downloads or files.
-
-`RecentChunks` serves a reader that follows a download, without a system call or decryption.
-`StreamBuffers` hold the latest bytes of files that cannot be stored on the disk.  `ReadAhead` and
-SCRATCH are buffers for reads from the disk.  `StreamBuffers` are thread-safe: threads write, the
-event loop reads.  The others are used on the event loop only, and the bytes that they return are
+Knows nothing about downloads or files.  Runs on the event loop only; the bytes that it returns are
 consumed before the loop continues.
+
+`RecentChunks` serves a reader that follows a download, without a system call or decryption.  It
+also keeps the latest bytes that cannot be stored on the disk.  `ReadAhead` and SCRATCH are
+buffers for reads from the disk.
 
 INVARIANT: a received chunk that is not stored yet stays in `RecentChunks`.
 
 INVARIANT: buffers in `RecentChunks.spent` are not read any more, so they can be reused.
 
-INVARIANT: all windows together hold about `capacity` bytes at most.  Windows that were not used
-recently are emptied first, then the largest one.
+INVARIANT: chunks that cannot be stored take at most the bytes of one `MemoryBudget` together.
 """
 
-import threading
-from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final
 
 from zonedrive import memory
@@ -26,10 +24,10 @@ from zonedrive.content.content_file import Buffer
 
 RECENT = 8 << 20  # bytes of recent chunks of one content
 _MOST_CHUNKS = 64  # of one content, where they are small
-CELL = 64 * 1024
-CAPACITY = 32 << 20  # bytes for the windows of all contents
-_MOST = 16 << 20  # for the window of one content; more than all its read-ahead
-_LEAST = 1 << 20  # minimum read-ahead of a window, however many windows exist
+PIECE = 64 * 1024  # smaller chunks that cannot be stored are joined
+CAPACITY = 32 << 20  # bytes that cannot be stored, of all contents
+_MOST = 16 << 20  # of one content; more than all its read-ahead
+_LEAST = 1 << 20  # minimum read-ahead of a content, however many there are
 AHEAD = 512 << 10  # bytes of one disk read for a sequential reader
 
 
@@ -45,13 +43,49 @@ class _Chunk:
         self.is_stored = False
 
 
+class MemoryBudget:
+    """Limit on the bytes that cannot be stored, shared by all contents."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        """Limit the total to `capacity` bytes."""
+        self.capacity = capacity
+        self.holders: set[RecentChunks] = set()  # those that hold such bytes
+
+    @property
+    def held(self) -> int:
+        """Total number of bytes."""
+        return sum(each.kept_bytes for each in self.holders)
+
+    @property
+    def ahead(self) -> int:
+        """Bytes of read-ahead that one content can hold until they are read."""
+        return max(_LEAST, self.capacity // (3 * max(1, len(self.holders))))
+
+    def shrink(self) -> None:
+        """Drop the oldest chunks of the largest holders until the total is within the limit."""
+        while self.held > self.capacity:
+            max(self.holders, key=lambda each: each.kept_bytes).drop_oldest()
+
+
 class RecentChunks:
     """Chunks of bytes by offset."""
 
-    def __init__(self, capacity: int = RECENT) -> None:
-        """Create an empty buffer for about `capacity` bytes."""
+    def __init__(
+        self,
+        dropped: Callable[[int, int], None],
+        budget: MemoryBudget,
+        capacity: int = RECENT,
+    ) -> None:
+        """Create an empty buffer for about `capacity` bytes, and more that cannot be stored.
+
+        `dropped` is called with the range of a chunk that was dropped and is stored nowhere else.
+        """
         self.spent: deque[Buffer] = deque(maxlen=_MOST_CHUNKS)
         """Memory of dropped chunks, for reuse by the download."""
+        self.kept_bytes = 0  # that cannot be stored
+        self._kept: deque[_Chunk] = deque()  # that cannot be stored, the oldest first
+        self._budget = budget
+        self._dropped = dropped
         self._capacity = capacity
         self._chunks: list[_Chunk] = []  # in the order in which they came
         self._held = 0
@@ -67,32 +101,76 @@ class RecentChunks:
 
     def stored(self, offset: int) -> None:
         """Record that the chunk at `offset` can also be read elsewhere."""
-        for chunk in reversed(self._chunks):
-            if chunk.start == offset and not chunk.is_stored:
-                chunk.is_stored = True
-                break
+        if (chunk := self._unstored_at(offset)) is not None:
+            chunk.is_stored = True
         if self._resting:
             self.drop_stored()
 
+    def keep(self, offset: int) -> None:
+        """Record that the chunk at `offset` cannot be stored, dropping older ones if necessary."""
+        chunk = self._unstored_at(offset)
+        if chunk is None:
+            return
+        self._chunks.remove(chunk)
+        self._held -= len(chunk.data)
+        self.kept_bytes += len(chunk.data)
+        # The buffer that holds the bytes can be much larger.
+        data, buffer = bytes(chunk.data), chunk.data
+        last = self._kept[-1] if self._kept else None
+        if last is not None and last.end == offset and len(last.data) + len(data) <= PIECE:
+            last.data, last.end = memoryview(b"".join((last.data, data))), chunk.end
+        else:
+            chunk.data = memoryview(data)
+            self._kept.append(chunk)
+        self.spent.append(buffer)
+        self._budget.holders.add(self)
+        while self.kept_bytes > _MOST and len(self._kept) > 1:
+            self.drop_oldest()
+        self._budget.shrink()
+
+    def _unstored_at(self, offset: int) -> _Chunk | None:
+        for chunk in reversed(self._chunks):
+            if chunk.start == offset and not chunk.is_stored:
+                return chunk
+        return None
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest chunk that cannot be stored."""
+        chunk = self._kept.popleft()
+        self.kept_bytes -= len(chunk.data)
+        if not self._kept:
+            self._budget.holders.discard(self)
+        self._dropped(chunk.start, chunk.end)
+
+    @property
+    def is_storing(self) -> bool:
+        """True if a chunk is still to be stored."""
+        return any(not chunk.is_stored for chunk in self._chunks)
+
     @property
     def unstored(self) -> Iterator[tuple[int, int]]:
-        """Ranges of bytes that are not stored elsewhere yet."""
-        return ((chunk.start, chunk.end) for chunk in self._chunks if not chunk.is_stored)
+        """Ranges of bytes that are not stored elsewhere."""
+        storing = (chunk for chunk in self._chunks if not chunk.is_stored)
+        return ((chunk.start, chunk.end) for chunk in chain(storing, self._kept))
 
     def get(self, offset: int, length: int) -> Buffer | None:
         """Return exactly `length` bytes, or None if some are missing.
 
         Bytes of one chunk are not copied; they are valid until the event loop continues.
         """
-        end = offset + length
-        for chunk in reversed(self._chunks):
+        parts, end = list[memoryview](), offset + length
+        while offset < end:
+            chunk = self._chunk_at(offset)
+            if chunk is None:
+                return None
+            parts.append(chunk.data[offset - chunk.start : end - chunk.start])
+            offset = chunk.end
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _chunk_at(self, offset: int) -> _Chunk | None:
+        for chunk in chain(reversed(self._chunks), reversed(self._kept)):
             if chunk.start <= offset < chunk.end:
-                if end <= chunk.end:
-                    return chunk.data[offset - chunk.start : end - chunk.start]
-                rest = self.get(chunk.end, end - chunk.end)
-                return (
-                    None if rest is None else b"".join((chunk.data[offset - chunk.start :], rest))
-                )
+                return chunk
         return None
 
     def drop_stored(self) -> None:
@@ -105,7 +183,9 @@ class RecentChunks:
     def clear(self) -> None:
         """Drop all chunks."""
         self._chunks.clear()
-        self._held = 0
+        self._kept.clear()
+        self._held = self.kept_bytes = 0
+        self._budget.holders.discard(self)
         self.spent.clear()
 
     def _shrink(self) -> None:
@@ -121,124 +201,6 @@ class RecentChunks:
             else:
                 kept.append(chunk)
         self._chunks = kept
-
-
-class StreamBuffers:
-    """Memory budget shared by all windows."""
-
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        """Limit the combined size of all windows to `capacity` bytes."""
-        self.lock = threading.Lock()
-        self.held = 0
-        self._capacity = capacity
-        self._holders: set[StreamBuffer] = set()  # those that hold something
-
-    @property
-    def ahead(self) -> int:
-        """Bytes of read-ahead that one window can hold until they are read."""
-        return max(_LEAST, self._capacity // (3 * max(1, len(self._holders))))
-
-    def new(self) -> "StreamBuffer":
-        """Return a new window within the shared budget."""
-        return StreamBuffer(self, min(_MOST, self._capacity))
-
-    def empty_idle(self) -> None:
-        """Empty the windows that were not used since the last call."""
-        with self.lock:
-            for window in list(self._holders):
-                if window.used:
-                    window.used = False
-                else:
-                    window.empty()
-
-    def changed(self, window: "StreamBuffer", by: int) -> None:
-        """Add `by` bytes to the total; called with the lock held."""
-        self.held += by
-        if window.held:
-            self._holders.add(window)
-        else:
-            self._holders.discard(window)
-
-    def shrink_to_capacity(self) -> None:
-        """Drop cells until the total is within the budget; called with the lock held."""
-        while self.held > self._capacity and self._holders:
-            max(self._holders, key=lambda window: (not window.used, window.held)).shrink()
-
-
-class StreamBuffer:
-    """Bytes of one file by offset; the oldest cells are dropped to make room for new ones."""
-
-    def __init__(self, windows: StreamBuffers, most: int) -> None:
-        """Create a window of at most `most` bytes."""
-        self.used = True
-        self.held = 0
-        self.dropped: deque[tuple[int, int]] = deque()
-        """Queue of dropped ranges; the owner of the window removes and processes them."""
-        self._cells: OrderedDict[int, dict[int, bytes]] = OrderedDict()
-        self._windows = windows
-        self._most = most
-
-    def pwrite(self, offset: int, data: Buffer) -> None:
-        """Store `data`, dropping older cells of any window if necessary."""
-        with self._windows.lock:
-            self.used = True
-            before, done = self.held, 0
-            while done < len(data):
-                cell, start = divmod(offset + done, CELL)
-                piece = bytes(data[done : done + CELL - start])  # not the buffer it lies in
-                fragments = self._cells.setdefault(cell, {})
-                known = len(fragments.get(start, b""))
-                if len(piece) > known:  # another stream may have been cut into longer pieces
-                    self.held += len(piece) - known
-                    fragments[start] = piece
-                self._cells.move_to_end(cell)
-                done += len(piece)
-            self._windows.changed(self, self.held - before)
-            while self.held > self._most and len(self._cells) > 1:
-                self.shrink()
-            self._windows.shrink_to_capacity()
-
-    def pread(self, offset: int, length: int) -> bytes | None:
-        """Return exactly `length` bytes, or None if some are missing."""
-        parts: list[bytes] = []
-        end = offset + length
-        with self._windows.lock:
-            self.used = True
-            while offset < end:
-                cell, start = divmod(offset, CELL)
-                fragments = self._cells.get(cell, {})
-                for base, piece in fragments.items():
-                    if base <= start < base + len(piece):
-                        part = piece[start - base : start - base + end - offset]
-                        break
-                else:
-                    return None
-                parts.append(part)
-                offset += len(part)
-        return b"".join(parts)
-
-    def holds(self, offset: int) -> bool:
-        """Return True if the cell at `offset` has any bytes."""
-        with self._windows.lock:
-            return offset // CELL in self._cells
-
-    def close(self) -> None:
-        """Drop all bytes."""
-        with self._windows.lock:
-            self.empty()
-
-    def empty(self) -> None:
-        """Drop all bytes; called with the lock held."""
-        while self._cells:
-            self.shrink()
-
-    def shrink(self) -> None:
-        """Drop the oldest cell; called with the lock held."""
-        cell, fragments = self._cells.popitem(last=False)
-        gone = sum(map(len, fragments.values()))
-        self.held -= gone
-        self.dropped.append((cell * CELL, (cell + 1) * CELL))
-        self._windows.changed(self, -gone)
 
 
 class ReadAhead:

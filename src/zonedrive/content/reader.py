@@ -85,7 +85,6 @@ class EntryReader(Reader):
 
     @property
     def complete(self) -> bool:
-        self._entry.forget_dropped()
         return self._entry.present.covers(0, self.size)
 
     @property

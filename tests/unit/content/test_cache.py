@@ -215,7 +215,7 @@ async def test_many_open_files_that_cannot_be_cached(
     """Memory does not grow with their number, all are read correctly, and the log says so once."""
     sources = [Script(content(12 * MIB, ino), piece=MIB) for ino in range(8)]
     async with running(tmp_path, limit=MIB) as cache:
-        windows = cache._windows
+        budget = cache._budget
         readers = [cache.open(ino, "r", 12 * MIB, source) for ino, source in enumerate(sources)]
         for reader, source in zip(readers, sources, strict=True):
             assert await read_all(reader, MIB) == source.data
@@ -224,11 +224,11 @@ async def test_many_open_files_that_cannot_be_cached(
         for at in range(0, 12 * MIB, MIB):
             for reader, source in zip(readers, sources, strict=True):
                 assert await reader.read(at, MIB) == source.data[at : at + MIB]
-                most = max(most, windows.held)
+                most = max(most, budget.held)
         assert most <= 33 * MIB
         for reader in readers:
             reader.close()
-        assert windows.held == 0
+        assert budget.held == 0
     said = [record.getMessage() for record in caplog.records if "no room" in record.getMessage()]
     assert len(said) == 1
 

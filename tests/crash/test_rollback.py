@@ -11,8 +11,7 @@ import pytest
 
 from tests.crash import former
 from tests.crash.mounts import Mortal
-from zonedrive.content.chunk_crypto import CHUNK, SLOT
-from zonedrive.content.redo_log import place_of
+from zonedrive.content.slots import CHUNK, SLOT, place_of
 
 SIZE = 5 * CHUNK + 1000
 FORMER, LATER, LAST = (letter * SIZE for letter in (b"f", b"l", b"z"))

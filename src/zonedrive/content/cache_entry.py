@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from zonedrive.content.chunk_crypto import CHUNK
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.encrypted_file import create_file
 from zonedrive.content.ranges import Ranges
@@ -30,6 +29,7 @@ from zonedrive.content.read_buffers import (
     ReadAhead,
     RecentChunks,
 )
+from zonedrive.content.slots import CHUNK
 from zonedrive.errors import Damaged
 from zonedrive.paths import private_dir
 

@@ -1,14 +1,14 @@
 """Encrypted content files: authenticated chunks, encrypted under a separate key for each file.
 
-Layout: the head (see `header`), the redo log, then one slot for each chunk of 64 KiB (see
-`chunk_crypto`).  The stored form of a chunk may be shorter; the missing bytes are zeros.
+Layout: the head (see `header`), the redo log, then one slot for each chunk of 64 KiB (see `slots`).
+The stored form of a chunk may be shorter; the missing bytes are zeros.
 
 INVARIANT: plain bytes past the logical size never reappear.  Code that extends the file first
 rewrites the last chunk if it holds more bytes than the size states.
 
 INVARIANT: a chunk inside the recorded size is overwritten only after its new form is complete in
 the redo log, because a process killed during a write may leave half of it.  Chunk and redo log then
-have the same nonce, by which `redo_log` identifies the chunk.
+have the same nonce, by which `Slots.repair` identifies the chunk.
 
 An empty slot that is not listed as a hole is Damaged and never read as zeros, because a power cut
 may lose a chunk but not the head.  A chunk from another write than the one that `Chunks` accepts is
@@ -19,18 +19,15 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
-from zonedrive.content import redo_log
-from zonedrive.content.chunk_crypto import CHUNK, SLOT, Sealer, length_of, nonce_of
 from zonedrive.content.content_file import (
     Buffer,
     ContentFile,
     create_descriptor,
     open_descriptor,
-    write_all,
 )
 from zonedrive.content.header import Head
 from zonedrive.content.manifest import Chunks, count_of
-from zonedrive.content.redo_log import place_of
+from zonedrive.content.slots import CHUNK, SLOT, Slots
 from zonedrive.memory import Buffers
 
 _MAX_DIRTY = 8  # partly written chunks in memory
@@ -42,14 +39,19 @@ _run_buffers = Buffers(_RUN * SLOT)
 class EncryptedFile(ContentFile):
     """Content file that is encrypted on the disk."""
 
-    def __init__(self, path: Path, descriptor: int, head: Head, key: bytes, chunks: Chunks) -> None:
-        """Take ownership of `descriptor`; `head` is the head stored in the file."""
+    def __init__(
+        self, path: Path, descriptor: int, head: Head, key: bytes, manifest: bytes | None
+    ) -> None:
+        """Take ownership of `descriptor`; `head` is the head stored in the file.
+
+        `manifest` is None for a new file, empty if unknown.  Raises Damaged if it does not fit.
+        """
         super().__init__(path, descriptor)
         self._head = head
         self._account_key = key
-        self._sealer = Sealer(head.key, head.file_id, path.name)
-        self._chunks = chunks
-        self._size = chunks.size
+        self._slots = Slots(descriptor, head.key, head.file_id, path.name)
+        self._chunks = Chunks(head, self._slots, manifest)
+        self._size = self._chunks.size
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
         self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._regenerable = False
@@ -63,8 +65,7 @@ class EncryptedFile(ContentFile):
         """
         descriptor = create_descriptor(path)
         try:
-            head = Head.create(descriptor, key)
-            return cls(path, descriptor, head, key, Chunks.of_new_file(head))
+            return cls(path, descriptor, Head.create(descriptor, key), key, None)
         except BaseException:
             os.close(descriptor)
             path.unlink(missing_ok=True)
@@ -80,9 +81,9 @@ class EncryptedFile(ContentFile):
         descriptor, writable = open_descriptor(path)
         try:
             head = Head.load(descriptor, key)
-            file = cls(path, descriptor, head, key, Chunks.of_file(head, manifest, path.name))
+            file = cls(path, descriptor, head, key, manifest)
             if writable:
-                redo_log.repair(descriptor, file._sealer, head.size)
+                file._slots.repair(head.size)
             return file
         except BaseException:
             os.close(descriptor)
@@ -171,8 +172,7 @@ class EncryptedFile(ContentFile):
         number, used = divmod(self._size, CHUNK)
         if used:
             chunk = self._chunk(number)  # never longer than `used`
-            stored = length_of(redo_log.head_of(self._descriptor, number))
-            if number not in self._dirty and stored > used:
+            if number not in self._dirty and self._slots.length(number) > used:
                 self._dirty[number] = bytearray(chunk)
         self._chunks.holes.add(count_of(self._size), count_of(size))
         self._size = size
@@ -191,7 +191,7 @@ class EncryptedFile(ContentFile):
     def _trim(self) -> None:
         """Remove slots after the end of the file from the disk."""
         self._trimmed = True
-        redo_log.trim(self._open(), count_of(self._size))
+        self._slots.trim(count_of(self._size))
 
     # -- chunks in memory
 
@@ -214,16 +214,15 @@ class EncryptedFile(ContentFile):
         """Fill `into` with whole chunks from `number` on, read in one call."""
         count, holes = len(into) // CHUNK, not self._regenerable
         with _run_buffers.lend() as memory:
-            slots = redo_log.read_into(self._descriptor, number, memory[: count * SLOT])
+            slots = self._slots.read_into(number, memory[: count * SLOT])
             nonce = self._chunks.nonce_of_run(number, number + count)
-            done = self._sealer.open_run(number, slots, into, nonce) if nonce else 0
+            done = self._slots.open_run(number, slots, into, nonce) if nonce else 0
             for index in range(done, count):
                 slot = slots[index * SLOT : (index + 1) * SLOT]
                 plain = into[index * CHUNK : (index + 1) * CHUNK]
-                if self._chunks.is_there(number + index, slot, self.path.name, holes=holes):
-                    self._sealer.open_into(number + index, slot, plain)
-                else:
-                    plain[:] = bytes(CHUNK)
+                opened = self._opened(number + index, slot, holes=holes)
+                plain[: len(opened)] = opened
+                plain[len(opened) :] = bytes(CHUNK - len(opened))
 
     def _run_on_disk(self, number: int, count: int) -> int:
         """Return how many chunks from `number` on, at most `count`, precede a buffered one."""
@@ -243,7 +242,7 @@ class EncryptedFile(ContentFile):
         if (kept := self._kept.get(number)) is not None:
             self._kept.move_to_end(number)
             return kept
-        plain = self._opened(number, redo_log.read(self._descriptor, number), holes=holes)
+        plain = self._opened(number, self._slots.read(number), holes=holes)
         limit = self._size - number * CHUNK
         if len(plain) > limit:
             plain = plain[:limit]
@@ -292,7 +291,7 @@ class EncryptedFile(ContentFile):
                 return False
             self._changes += 1
             self._users += 1  # prevents a close during the write
-            nonce = self._fresh(count)
+            nonce = self._chunks.reserve_nonces(count, self._size)
         try:
             self._put_run(number, plain, nonce)
         finally:
@@ -303,8 +302,7 @@ class EncryptedFile(ContentFile):
         numbers = range(number, number + len(plain) // CHUNK)
         try:
             with _run_buffers.lend() as memory:
-                sealed = self._sealer.seal_run(number, plain, memory, nonce)
-                write_all(self._descriptor, sealed, place_of(number))
+                self._slots.write_run(number, plain, memory, nonce)
         except OSError:
             with self._lock:
                 for each in numbers:
@@ -354,26 +352,20 @@ class EncryptedFile(ContentFile):
 
     def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
         """Return the plain bytes of a chunk's slot.  Raises Damaged."""
-        if self._chunks.is_there(number, slot, self.path.name, holes=holes):
-            return self._sealer.open(number, slot)
+        if self._chunks.is_there(number, slot, holes=holes):
+            return self._slots.open(number, slot)
         return b""
-
-    def _nonce(self, number: int) -> int:
-        return nonce_of(redo_log.head_of(self._descriptor, number))
-
-    def _fresh(self, count: int) -> int:
-        return self._chunks.reserve_nonces(count, self._size, self._nonce)
 
     def _store(self, number: int, plain: Buffer) -> None:
         """Write a chunk to the disk.  Raises OSError; the chunk is then unchanged."""
-        nonce = self._fresh(1)
-        head, sealed = self._sealer.seal(number, plain, nonce)
+        nonce = self._chunks.reserve_nonces(1, self._size)
+        slot = self._slots.seal(number, plain, nonce)
         before: Buffer | None = None
         if number * CHUNK < self._head.size and not self._regenerable:
-            before = redo_log.read(self._descriptor, number)
-            redo_log.record(self._descriptor, number, head, sealed)
+            before = self._slots.read(number)
+            self._slots.log(number, slot)
         try:
-            redo_log.write(self._descriptor, number, head, sealed)
+            self._slots.write(number, slot)
         except OSError:
             self._undo(number, before)
             raise
@@ -395,20 +387,20 @@ class EncryptedFile(ContentFile):
     def _undo(self, number: int, before: Buffer | None) -> None:
         """Restore the old bytes of a slot after a failed write, or clear the slot."""
         if before:
-            write_all(self._descriptor, before, place_of(number))
+            self._slots.put_back(number, before)
         else:
             self._clear(number)
             self._chunks.holes.add(number, number + 1)
 
     def _clear(self, number: int) -> None:
         self._chunks.drop(number, number + 1)
-        redo_log.clear(self._descriptor, number)
+        self._slots.clear(number)
 
     def _open_copy(self, path: Path) -> ContentFile:
         with self._lock:
             manifest = self._chunks.manifest_of_copy(self._size)
         copy = EncryptedFile.open(path, self._account_key, manifest)
-        copy._chunks.begin_writing(copy._size, copy._nonce)  # in a thread, not at the first write
+        copy._chunks.begin_writing(copy._size)  # in a thread, not at the first write
         return copy
 
 

@@ -4,7 +4,7 @@ The encryption proves that this account wrote the chunks, not that they are the 
 with access to the disk may restore old chunks or an old file.  The manifest is therefore stored
 apart from the file, encrypted, in the database row that names the file.
 
-Each write of a chunk has its own nonce (see `chunk_crypto`): 8 random bytes for the open file that
+Each write of a chunk has its own nonce (see `slots`): 8 random bytes for the open file that
 writes, then a counter of 4 bytes.  The manifest holds the nonce of each chunk.  Chunks written in
 sequence have consecutive nonces, so a file that was written once needs only one run.
 
@@ -23,14 +23,13 @@ INVARIANT: with a manifest, `Chunks` has a nonce for a chunk if and only if it i
 import os
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 
 import msgspec
 
 from zonedrive.cipher import NONCE_BYTES
-from zonedrive.content.chunk_crypto import CHUNK, is_empty, nonce_of
 from zonedrive.content.header import Head
 from zonedrive.content.ranges import Ranges
+from zonedrive.content.slots import CHUNK, Slots, is_empty, nonce_of
 from zonedrive.errors import Damaged
 
 _COUNTER_BITS = 32
@@ -121,47 +120,25 @@ class Writes:
         return made
 
 
-class _Stored(msgspec.Struct, array_like=True, frozen=True):
-    """Manifest in its MessagePack form."""
+class Manifest(msgspec.Struct, array_like=True, frozen=True):
+    """Recorded state of one encrypted file; in the database it is MessagePack."""
 
     file_id: bytes
     size: int
-    holes: bytes
-    writes: bytes
-    floor: bytes
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """Recorded state of one encrypted file."""
-
-    file_id: bytes
-    size: int
-    holes: Ranges  # chunks that were never written
-    writes: Writes
-    floor: int = 0  # first nonce of chunks that may have been written since; 0: none
-
-    @staticmethod
-    def allows(floor: int, nonce: int) -> bool:
-        """Return True if a chunk with this nonce was written after `floor` was recorded."""
-        return 0 < floor <= nonce and floor >> _COUNTER_BITS == nonce >> _COUNTER_BITS
-
-    def encode(self) -> bytes:
-        """Return the encoded manifest."""
-        stored = _Stored(
-            self.file_id, self.size, self.holes.encode(), self.writes.encode(), _bytes(self.floor)
-        )
-        return msgspec.msgpack.encode(stored)
+    holes: bytes  # encoded `Ranges` of the chunks that were never written
+    writes: bytes  # encoded `Writes`
+    floor: bytes  # first nonce of chunks that may have been written since; 0: none
 
     @classmethod
     def decode(cls, data: bytes) -> "Manifest":
-        """Decode the result of `encode`.  Raises Damaged for other data."""
+        """Decode a manifest.  Raises Damaged for other data."""
         try:
-            stored = msgspec.msgpack.decode(data, type=_Stored)
-            holes, writes = Ranges.decode(stored.holes), Writes.decode(stored.writes)
+            found = msgspec.msgpack.decode(data, type=cls)
+            Ranges.decode(found.holes)
+            Writes.decode(found.writes)
         except (msgspec.MsgspecError, ValueError) as wrong:
             raise Damaged("the manifest of a content file cannot be read") from wrong
-        floor = int.from_bytes(stored.floor, "big")
-        return cls(stored.file_id, stored.size, holes, writes, floor)
+        return found
 
 
 def _bytes(nonce: int) -> bytes:
@@ -179,57 +156,47 @@ class Chunks:
     The file's lock protects this object.
     """
 
-    def __init__(self, head: Head, known: Manifest | None) -> None:
-        """Start with the manifest, or with the head if there is no manifest."""
-        self.size = head.size if known is None else known.size
-        """Size of the content in bytes when the file was opened."""
-        self.holes = Ranges(head.holes if known is None else known.holes)
-        self._file_id = head.file_id
-        self._writes = None if known is None else known.writes
-        self._floor = 0 if known is None else known.floor
-        self._nonces: Nonces | None = None  # None: nothing was written by this object
-
-    @classmethod
-    def of_new_file(cls, head: Head) -> "Chunks":
-        """Return the state of an empty new file."""
-        made = cls(head, Manifest(head.file_id, 0, Ranges(), Writes()))
-        made._nonces = Nonces()
-        return made
-
-    @classmethod
-    def of_file(cls, head: Head, manifest: bytes, name: str) -> "Chunks":
-        """Return the state of the file `name`; an empty `manifest` means that none is known.
+    def __init__(self, head: Head, slots: Slots, manifest: bytes | None) -> None:
+        """Start with the manifest: None for a new file, b"" to use the head instead.
 
         Raises Damaged if the manifest is of another file or cannot be read.
         """
-        known = Manifest.decode(manifest) if manifest else None
-        if known is not None and known.file_id != head.file_id:
-            raise Damaged(f"{name} is not the file that was recorded")
-        return cls(head, known)
+        self._slots = slots
+        self._file_id = head.file_id
+        self._nonces: Nonces | None = None  # None: nothing was written by this object
+        self._writes: Writes | None = None  # None: not known
+        self._floor = 0
+        self.size = head.size
+        """Size of the content in bytes when the file was opened."""
+        self.holes = Ranges(head.holes)
+        if manifest is None:
+            self._writes, self._nonces = Writes(), Nonces()
+        elif manifest:
+            known = Manifest.decode(manifest)
+            if known.file_id != head.file_id:
+                raise Damaged(f"{slots.name} is not the file that was recorded")
+            self.size, self.holes = known.size, Ranges.decode(known.holes)
+            self._writes = Writes.decode(known.writes)
+            self._floor = int.from_bytes(known.floor, "big")
 
     # -- writing
 
-    def reserve_nonces(self, count: int, size: int, stored: Callable[[int], int]) -> int:
-        """Return the first of `count` consecutive unused nonces.
+    def reserve_nonces(self, count: int, size: int) -> int:
+        """Return the first of `count` consecutive unused nonces; the content has `size` bytes."""
+        nonces = self._nonces or self.begin_writing(size)
+        return nonces.reserve(count)
 
-        `size` and `stored`: see `begin_writing`.
-        """
-        if self._nonces is None:
-            self.begin_writing(size, stored)
-        assert self._nonces is not None
-        return self._nonces.reserve(count)
-
-    def begin_writing(self, size: int, stored: Callable[[int], int]) -> None:
+    def begin_writing(self, size: int) -> Nonces:
         """Accept chunks that a killed process wrote after the manifest was recorded.
 
-        Afterwards only known chunks, and chunks written by this object, are accepted.  `stored`
-        returns the nonce on the disk of a chunk.
+        Afterwards only known chunks, and chunks written by this object, are accepted.
         """
         if self._writes is not None and self._floor:
             for number in range(count_of(size)):
-                self.accepts(number, stored(number))
+                self.accepts(number, self._slots.nonce(number))
             self._floor = 0
         self._nonces = Nonces()
+        return self._nonces
 
     def put(self, first: int, end: int, nonce: int) -> None:
         """Record that chunks are on the disk, with consecutive nonces from `nonce` on."""
@@ -256,13 +223,14 @@ class Chunks:
         """
         if self._writes is None or nonce == self._writes.get(number):
             return True
-        if not Manifest.allows(self._floor, nonce):
+        is_later = nonce >= self._floor > 0
+        if not is_later or self._floor >> _COUNTER_BITS != nonce >> _COUNTER_BITS:
             return False
         self.put(number, number + 1, nonce)
         return True
 
-    def is_there(self, number: int, slot: memoryview, name: str, *, holes: bool) -> bool:
-        """Return True if the slot holds the current chunk, False for a hole in the file `name`.
+    def is_there(self, number: int, slot: memoryview, *, holes: bool) -> bool:
+        """Return True if the slot holds the current chunk, False for a hole.
 
         Raises Damaged for any other slot, and for a hole if `holes` is False.
         """
@@ -272,8 +240,8 @@ class Chunks:
         if holes and self.holes.covers(number, number + 1):
             return False
         if empty:
-            raise Damaged(f"{name}: chunk {number} was lost")
-        raise Damaged(f"{name}: chunk {number} is not the last stored one")
+            raise Damaged(f"{self._slots.name}: chunk {number} was lost")
+        raise Damaged(f"{self._slots.name}: chunk {number} is not the last stored one")
 
     def nonce_of_run(self, first: int, end: int) -> int:
         """Return the first nonce of chunks that were written in sequence, else 0."""
@@ -304,4 +272,6 @@ class Chunks:
         holes = Ranges(self.holes)
         last = max((end for _, end in holes), default=0)
         holes.remove(count_of(size), last)
-        return Manifest(self._file_id, size, holes, self._writes, floor).encode()
+        writes = self._writes.encode()
+        known = Manifest(self._file_id, size, holes.encode(), writes, _bytes(floor))
+        return msgspec.msgpack.encode(known)

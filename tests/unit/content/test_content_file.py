@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zonedrive.content.chunk_crypto import CHUNK, SLOT
 from zonedrive.content.content_file import Buffer, ContentFile
 from zonedrive.content.encrypted_file import EncryptedFile, create_file, open_file
 from zonedrive.content.header import MAX_HOLES
-from zonedrive.content.redo_log import place_of
+from zonedrive.content.slots import CHUNK, SLOT, place_of
 from zonedrive.errors import Damaged, StoreError
 
 KEY = bytes(range(32))
@@ -104,12 +103,12 @@ def test_a_library_without_in_place_encryption(
     """Debian 13 has a version of cryptography without `encrypt_into` and `decrypt_into`."""
     data = random.Random(1).randbytes(5 * CHUNK + 9)
     for writer in (True, False):
-        monkeypatch.setattr("zonedrive.content.chunk_crypto._INTO", writer)
+        monkeypatch.setattr("zonedrive.content.slots._INTO", writer)
         file = create_file(tmp_path / str(writer), KEY)
         file.pwrite(0, data)
         file.close()
         for reader in (True, False):
-            monkeypatch.setattr("zonedrive.content.chunk_crypto._OUT_OF", reader)
+            monkeypatch.setattr("zonedrive.content.slots._OUT_OF", reader)
             file = open_file(file.path, KEY, file.manifest(final=True))
             into = memoryview(bytearray(len(data)))
             assert file.read_into(0, into) == len(data)

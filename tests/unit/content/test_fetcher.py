@@ -18,7 +18,7 @@ from zonedrive.content.download_worker import Download
 from zonedrive.content.encrypted_file import EncryptedFile
 from zonedrive.content.fetcher import LEAST, Engine, Fetcher, Pace, WaitingReader
 from zonedrive.content.reader import EAGER, Reader
-from zonedrive.content.redo_log import place_of
+from zonedrive.content.slots import place_of
 from zonedrive.errors import BadAnswer, Changed, Interrupted, TimedOut, Unreachable
 from zonedrive.transfer_slots import TURNS
 

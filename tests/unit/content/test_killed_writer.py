@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from zonedrive.content.chunk_crypto import CHUNK
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.manifest import Manifest
+from zonedrive.content.slots import CHUNK
 
 KEY = bytes(range(32))
 Step = tuple[str, int, bytes]

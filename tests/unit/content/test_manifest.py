@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zonedrive.content.chunk_crypto import CHUNK, SLOT
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.encrypted_file import create_file, open_file
 from zonedrive.content.manifest import Manifest, Nonces, Writes
-from zonedrive.content.redo_log import place_of
+from zonedrive.content.slots import CHUNK, SLOT, place_of
 from zonedrive.errors import Damaged
 
 KEY = bytes(range(32))

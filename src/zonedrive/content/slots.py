@@ -1,0 +1,203 @@
+"""Slots of an encrypted file, one encrypted and authenticated chunk each, and its redo log.
+
+Layout of a slot:
+
+    nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
+
+The encryption is AES-256-GCM under the file's key.  File id, chunk number and length are also
+authenticated.  In the file, the head (see `header`) is followed by the redo log (chunk number in 8
+bytes, then a slot), and by the slots of all chunks.
+
+Before a chunk inside the recorded size is overwritten, its new form is written to the redo log.
+Knows nothing about the choice of nonces.
+
+INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
+same key) may be written independently.
+
+INVARIANT: `repair` changes only a chunk that has the nonce of the redo log and fails its check.
+"""
+
+import os
+import struct
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from zonedrive.cipher import NONCE_BYTES, TAG_BYTES
+from zonedrive.content.content_file import Buffer, write_all
+from zonedrive.content.header import HEAD_BYTES
+from zonedrive.errors import Damaged
+
+CHUNK = 64 * 1024
+_LENGTH = struct.Struct("<I")
+_WHOLE = _LENGTH.pack(CHUNK)
+SLOT_HEAD = NONCE_BYTES + _LENGTH.size
+SLOT = SLOT_HEAD + CHUNK + TAG_BYTES
+_EMPTY = bytes(SLOT_HEAD)
+_INTO = hasattr(AESGCM, "encrypt_into")  # not in older versions
+_OUT_OF = hasattr(AESGCM, "decrypt_into")  # not in older versions
+_NUMBER = struct.Struct("<Q")
+_LOG = HEAD_BYTES
+_CHUNKS = HEAD_BYTES + 68 * 1024  # where the slot of chunk 0 begins, on a page
+
+
+def is_empty(slot: Buffer) -> bool:
+    """Return True if the slot was never written or was cleared."""
+    return len(slot) < SLOT_HEAD or slot[:SLOT_HEAD] == _EMPTY
+
+
+def nonce_of(head: Buffer) -> int:
+    """Return the nonce of a slot as a number, unchecked."""
+    return int.from_bytes(head[:NONCE_BYTES], "big")
+
+
+def place_of(number: int) -> int:
+    """Return the file offset of a chunk's slot."""
+    return _CHUNKS + number * SLOT
+
+
+class Slots:
+    """Slots of one open file."""
+
+    def __init__(self, descriptor: int, key: AESGCM, file_id: bytes, name: str) -> None:
+        """Use the open file `descriptor`; `name` is for messages about damaged slots."""
+        self.name = name
+        self._descriptor = descriptor
+        self._key = key
+        self._file_id = file_id
+
+    # -- on the disk
+
+    def read(self, number: int) -> memoryview:
+        """Return the stored bytes of a slot."""
+        return memoryview(os.pread(self._descriptor, SLOT, place_of(number)))
+
+    def read_into(self, first: int, into: memoryview) -> memoryview:
+        """Fill `into` with the slots from `first` on; return the part of `into` that was filled."""
+        return into[: os.preadv(self._descriptor, [into], place_of(first))]
+
+    def _head(self, number: int) -> bytes:
+        return os.pread(self._descriptor, SLOT_HEAD, place_of(number))
+
+    def nonce(self, number: int) -> int:
+        """Return the stored nonce of a chunk, unchecked."""
+        return nonce_of(self._head(number))
+
+    def length(self, number: int) -> int:
+        """Return the stored plain length of a chunk, unchecked; 0 if the slot is incomplete."""
+        head = self._head(number)
+        return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == SLOT_HEAD else 0
+
+    def write(self, number: int, slot: tuple[bytes, bytes]) -> None:
+        """Write the result of `seal`.  Raises OSError; the slot may then be partly written."""
+        place = place_of(number)
+        written = os.pwritev(self._descriptor, slot, place)
+        if written < sum(map(len, slot)):
+            write_all(self._descriptor, b"".join(slot)[written:], place + written)
+
+    def log(self, number: int, slot: tuple[bytes, bytes]) -> None:
+        """Write the result of `seal` to the redo log.  Raises OSError."""
+        write_all(self._descriptor, b"".join((_NUMBER.pack(number), *slot)), _LOG)
+
+    def put_back(self, number: int, slot: Buffer) -> None:
+        """Write stored bytes that `read` returned."""
+        write_all(self._descriptor, slot, place_of(number))
+
+    def clear(self, number: int) -> None:
+        """Mark a slot as empty, which needs no disk space."""
+        head = self._head(number)
+        if any(head):
+            self.put_back(number, bytes(len(head)))
+
+    def trim(self, count: int) -> None:
+        """Cut the file after its first `count` slots."""
+        end = place_of(count)
+        if os.fstat(self._descriptor).st_size > end:
+            os.ftruncate(self._descriptor, end)
+
+    def repair(self, size: int) -> None:
+        """Repair a chunk that a killed process left incomplete; `size` is the content's size."""
+        if is_empty(os.pread(self._descriptor, SLOT_HEAD, _LOG + _NUMBER.size)):
+            return
+        entry = os.pread(self._descriptor, _NUMBER.size + SLOT, _LOG)
+        (number,) = _NUMBER.unpack_from(entry)
+        slot, there = entry[_NUMBER.size :], b""
+        if number * CHUNK < size:
+            there = bytes(self.read(number))
+        if there[:NONCE_BYTES] != slot[:NONCE_BYTES] or self._is_whole(number, there):
+            return
+        if self._is_whole(number, slot):
+            (length,) = _LENGTH.unpack_from(slot, NONCE_BYTES)
+            self.put_back(number, slot[: SLOT_HEAD + length + TAG_BYTES])
+
+    def _is_whole(self, number: int, slot: Buffer) -> bool:
+        try:
+            self.open(number, slot)
+        except Damaged:
+            return False
+        return True
+
+    # -- encryption
+
+    def seal(self, number: int, plain: Buffer, nonce: int) -> tuple[bytes, bytes]:
+        """Return the head and the remaining bytes of a chunk's slot."""
+        fresh = nonce.to_bytes(NONCE_BYTES, "big")
+        sealed = self._key.encrypt(fresh, plain, self._aad(number, len(plain)))
+        return fresh + _LENGTH.pack(len(plain)), sealed
+
+    def write_run(self, number: int, plain: memoryview, into: memoryview, nonce: int) -> None:
+        """Encrypt whole chunks from `number` on into the buffer `into`, and write them in one call.
+
+        The nonces are consecutive from `nonce` on.  Raises OSError.
+        """
+        count = len(plain) // CHUNK
+        view = into[: count * SLOT]
+        for index in range(count):
+            slot = view[index * SLOT : (index + 1) * SLOT]
+            piece = plain[index * CHUNK : (index + 1) * CHUNK]
+            fresh = (nonce + index).to_bytes(NONCE_BYTES, "big")
+            aad = self._aad(number + index, CHUNK)
+            slot[:SLOT_HEAD] = fresh + _WHOLE
+            if _INTO:
+                self._key.encrypt_into(fresh, piece, aad, slot[SLOT_HEAD:])
+            else:
+                slot[SLOT_HEAD:] = self._key.encrypt(fresh, piece, aad)
+        self.put_back(number, view)
+
+    def open_run(self, number: int, slots: memoryview, into: memoryview, nonce: int) -> int:
+        """Decrypt whole chunks from `number` on into `into`.
+
+        The expected nonces are consecutive from `nonce` on.  Stops at the first slot that does not
+        match or fails its check; returns the number of decrypted chunks.
+        """
+        count = len(into) // CHUNK if _OUT_OF else 0
+        for index in range(count):
+            at = index * SLOT
+            head = (nonce + index).to_bytes(NONCE_BYTES, "big") + _WHOLE
+            if slots[at : at + SLOT_HEAD] != head:
+                return index
+            try:
+                self._key.decrypt_into(
+                    head[:NONCE_BYTES],
+                    slots[at + SLOT_HEAD : at + SLOT],
+                    self._aad(number + index, CHUNK),
+                    into[index * CHUNK : (index + 1) * CHUNK],
+                )
+            except (InvalidTag, ValueError):
+                return index
+        return count
+
+    def open(self, number: int, slot: Buffer) -> bytes:
+        """Return the plain bytes of a slot.  Raises Damaged."""
+        length = _LENGTH.unpack_from(slot, NONCE_BYTES)[0] if len(slot) >= SLOT_HEAD else CHUNK
+        if length <= CHUNK and len(slot) >= SLOT_HEAD + length + TAG_BYTES:
+            nonce = bytes(slot[:NONCE_BYTES])
+            sealed = memoryview(slot)[SLOT_HEAD : SLOT_HEAD + length + TAG_BYTES]
+            try:
+                return self._key.decrypt(nonce, sealed, self._aad(number, length))
+            except InvalidTag:
+                pass
+        raise Damaged(f"{self.name}: stored bytes of chunk {number} fail their check")
+
+    def _aad(self, number: int, length: int) -> bytes:
+        return b"%b%d:%d" % (self._file_id, number, length)

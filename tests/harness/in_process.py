@@ -527,7 +527,7 @@ class Kernel:
         """Set the size of an open file."""
         file = self._file(fd)
         with _Call():
-            await self._files.setattr(file.ino, size=size, handle=file.handle)
+            await self._files.setattr(file.ino, size=size)
 
     async def fsync(self, fd: int) -> None:
         """Make the bytes of an open file durable."""

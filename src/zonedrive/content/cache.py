@@ -110,11 +110,6 @@ class Cache:
         """Maximum number of bytes on the disk."""
         return self._quota.limit
 
-    @limit.setter
-    def limit(self, limit: int) -> None:
-        self._quota.limit = limit
-        remove(self._quota.excess())
-
     @property
     def ceiling(self) -> int:
         """Limit in force, which is lower than `limit` if the disk is nearly full."""

@@ -12,7 +12,7 @@ INVARIANT: an entry in use or a pinned inode is never evicted.
 import errno
 import logging
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import trio
@@ -63,15 +63,7 @@ class Quota:
 
     def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
         """Free space: return the granted bytes and the files to remove first."""
-        victims: list[Path] = []
-        free = self._free()
-        if need <= self.limit and free < want:
-            for row in self._candidates():
-                if not row.in_index:
-                    victims.append(self._directory / row.name)
-                free += row.taken
-                if free >= want:
-                    break
+        free, victims = self._evict(want if need <= self.limit else 0)
         granted = want if free >= want else free if free >= need else 0
         if not granted:
             self._say_full()
@@ -85,16 +77,16 @@ class Quota:
 
     def excess(self) -> list[Path]:
         """Return files to remove because the limit is lower or the disk fuller than before."""
-        victims: list[Path] = []
-        free = self._free()
-        if free < 0:
-            for row in self._candidates():
-                if not row.in_index:
-                    victims.append(self._directory / row.name)
-                free += row.taken
-                if free >= 0:
-                    break
-        return victims
+        return self._evict(0)[1]
+
+    def _evict(self, wanted: int) -> tuple[int, list[Path]]:
+        """Drop rows until `wanted` bytes are free; return the free bytes and the rows' files."""
+        free, victims, rows = self._free(), list[Path](), self._candidates()
+        while free < wanted and (row := next(rows, None)) is not None:
+            if not row.in_index:
+                victims.append(self._directory / row.name)
+            free += row.taken
+        return free, victims
 
     def _free(self) -> int:
         """Return the bytes that can still be granted; negative if too many are in use."""
@@ -104,7 +96,7 @@ class Quota:
         promised = sum(entry.unused for entry in self.entries)
         return usable_bytes(self._directory, self.limit, self.usage(), promised)
 
-    def _candidates(self) -> Iterable[Row]:
+    def _candidates(self) -> Iterator[Row]:
         """Yield rows to evict, least recently used first; each is removed from the index before."""
         after = (-1, "")
         busy = {entry.path.name for entry in self.entries}

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import trio
 from pyfuse3 import FUSEError
@@ -53,27 +53,19 @@ class Guarded(Protocol):
     gate: Gate
 
 
-_S = TypeVar("_S", bound=Guarded)
-_P = ParamSpec("_P")
 _R = TypeVar("_R")
+_Handler = TypeVar("_Handler", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
-def guarded(
-    seconds: float | None = DEADLINE,
-) -> Callable[
-    [Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]],
-    Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]],
-]:
+def guarded(seconds: float | None = DEADLINE) -> Callable[[_Handler], _Handler]:
     """Make the handler end within `seconds`, with a result or a FUSEError.
 
     None is for handlers that never wait.
     """
 
-    def decorate(
-        handler: Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]],
-    ) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _R]]:
+    def decorate(handler: _Handler) -> _Handler:
         @functools.wraps(handler)
-        async def wrapper(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        async def wrapper(self: Guarded, /, *args: object, **kwargs: object) -> object:
             if self.gate.is_shut:
                 raise FUSEError(errno.ENOTCONN)
             try:
@@ -88,7 +80,7 @@ def guarded(
                 log.debug("%s: %s (%r)", handler.__name__, errno.errorcode.get(number), error)
                 raise FUSEError(number) from None
 
-        return wrapper
+        return cast(_Handler, wrapper)
 
     return decorate
 

@@ -393,8 +393,9 @@ class FilePrefetch:
 
     async def _fetch(self, sequence: ReadSequence, inode: Inode) -> None:
         try:
-            if self._state.settings.download_limit:
-                await self._fill(inode)
+            state, ino, revision = self._state, inode.ino, inode.revision
+            if state.settings.download_limit:  # through the normal read path
+                await state.cache.complete(ino, revision, inode.size, state.source(inode))
             else:
                 await self._bring(inode)
         except (Forbidden, NotFound):
@@ -406,15 +407,6 @@ class FilePrefetch:
             self._running.end(inode.ino)
         for each in list(self._sequences.values()):
             self._go_on(each)
-
-    async def _fill(self, inode: Inode) -> None:
-        """Fetch the file through the normal read path."""
-        cache = self._state.cache
-        reader = cache.open(inode.ino, inode.revision, inode.size, self._state.source(inode))
-        try:
-            await reader.fill()
-        finally:
-            reader.close()
 
     async def _bring(self, inode: Inode) -> None:
         """Fetch the whole file in one request, and put it into the cache."""

@@ -195,6 +195,17 @@ class Inodes:
             ino = inode.parent
         return "/".join(reversed(parts))
 
+    def and_above(self, inode: Inode | None) -> Iterator[Inode]:
+        """Yield an inode and the folders above it; for a deleted one, its former folders."""
+        while inode is not None:
+            yield inode
+            if inode.ino == ROOT:
+                return
+            if inode.parent == NOWHERE:
+                inode = self.by_remote(inode.zone, inode.remote_parent or "")
+            else:
+                inode = self.find(inode.parent)
+
     def below(self, ino: int) -> Iterator[Inode]:
         """Yield an inode and all inodes below it."""
         inode = self.get(ino)

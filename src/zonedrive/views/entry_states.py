@@ -100,10 +100,10 @@ class EntryStates:
         states: dict[int, str] = {}
         for state, inodes in own.items():
             for inode in inodes:
-                for ino in self._self_and_above(inode):
-                    if ino in states:
+                for each in self._state.inodes.and_above(inode):
+                    if each.ino in states:
                         break  # the folders above are at least as urgent
-                    states[ino] = state
+                    states[each.ino] = state
             await trio.lowlevel.checkpoint()
         found = Unsynced(states, {state: len(inodes) for state, inodes in own.items()})
         if self._version == version:
@@ -131,22 +131,6 @@ class EntryStates:
         if opened is not None and opened.session is not None:
             return "pending"
         return "conflict" if inode.ino in conflicts else None
-
-    def _self_and_above(self, inode: Inode) -> Iterator[int]:
-        """Yield an inode and the folders above it; for a deleted one, its former folders."""
-        inodes, each = self._state.inodes, inode
-        while True:
-            yield each.ino
-            if each.ino == ROOT:
-                return
-            above = (
-                inodes.by_remote(each.zone, each.remote_parent or "")
-                if each.parent == NOWHERE
-                else inodes.find(each.parent)
-            )
-            if above is None:
-                return
-            each = above
 
     async def look_up(self, paths: list[str]) -> list[EntryState | None]:
         """Return the states at these paths, which are relative to the mount point.

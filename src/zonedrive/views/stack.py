@@ -238,7 +238,6 @@ class FileSystem:
         atime_ns: int | None = None,
         uid: int | None = None,
         gid: int | None = None,
-        handle: int | None = None,
     ) -> Attr:
         """Set size, permission bits, owner and times.
 

@@ -318,18 +318,12 @@ class StatusReport:
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
             return intents
-        return [intent for intent in intents if roots & set(self._ancestors(intent.ino))]
+        inodes = self._state.inodes
 
-    def _ancestors(self, ino: int) -> Iterable[int]:
-        """Yield an inode and its parent folders; for a deleted inode, its former folders."""
-        state = self._state
-        inode = state.inodes.find(ino)
-        while inode is not None and inode.ino != ROOT:
-            yield inode.ino
-            if inode.parent == NOWHERE:
-                inode = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
-            else:
-                inode = state.inodes.find(inode.parent)
+        def is_below(ino: int) -> bool:
+            return any(each.ino in roots for each in inodes.and_above(inodes.find(ino)))
+
+        return [intent for intent in intents if is_below(intent.ino)]
 
     def path(self, ino: int) -> str:
         """Return the path of an inode; a negative number stands for a rolled-back change."""

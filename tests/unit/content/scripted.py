@@ -9,7 +9,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
+from zonedrive.content.cache import Cache
 from zonedrive.content.content_file import Buffer
+from zonedrive.content.quota import remove
 
 KIB = 1024
 MIB = 1 << 20
@@ -19,6 +21,12 @@ def content(size: int, seed: int = 0) -> bytes:
     """Return bytes that differ for each seed; a cipher makes them faster than `random`."""
     stream = Cipher(AES(seed.to_bytes(16, "big")), CTR(bytes(16))).encryptor()
     return stream.update(bytes(size))
+
+
+def limit(cache: Cache, size: int) -> None:
+    """Set the limit of a cache, and evict what is above it, as its start does."""
+    cache._quota.limit = size
+    remove(cache._quota.excess())
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from tests.unit.content.mounts import read_only, small_disk
-from tests.unit.content.scripted import KIB, MIB, Script, content, until
+from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
 from zonedrive.content.cache import Cache
 from zonedrive.content.cache_index import CacheIndex
 from zonedrive.content.encrypted_file import create_file, open_file
@@ -285,11 +285,11 @@ async def test_the_limit_depends_on_the_free_space(tmp_path: Path) -> None:
             assert 0.9 * 16 * MIB < before <= 0.95 * 16 * MIB
             (disk / "somebody").write_bytes(bytes(4 * MIB))
             assert abs(before - cache.ceiling - 4 * MIB) <= MIB / 8
-            cache.limit = 3 * MIB
+            limit(cache, 3 * MIB)
             assert cache.ceiling == 3 * MIB
             rest = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
             (disk / "more").write_bytes(bytes(rest))
-            cache.limit = MIB // 2
+            limit(cache, MIB // 2)
             assert cache.ceiling <= MIB // 2
             assert cache.ceiling >= 0
 

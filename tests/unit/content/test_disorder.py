@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.unit.content.scripted import KIB, MIB, Script, content
+from tests.unit.content.scripted import KIB, MIB, Script, content, limit
 from zonedrive.content.cache import Cache
 from zonedrive.content.reader import Reader
 from zonedrive.errors import Changed, Interrupted, RemoteError, Unavailable
@@ -94,7 +94,7 @@ class Disorder:
             elif what < 0.75:
                 shutil.rmtree(self.folder, ignore_errors=True)
             else:
-                self.cache.limit = self.chance.choice([LIMIT, LIMIT // 4, 0])
+                limit(self.cache, self.chance.choice([LIMIT, LIMIT // 4, 0]))
 
     def flip(self) -> None:
         """Damage a cached file."""

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.unit.content.mounts import small_disk
-from tests.unit.content.scripted import KIB, MIB, Script, content, until
+from tests.unit.content.scripted import KIB, MIB, Script, content, limit, until
 from tests.unit.content.test_cache import Offline, fetched, running
 from zonedrive.content.cache import Cache
 from zonedrive.content.small_contents import LARGEST, cost
@@ -205,7 +205,7 @@ async def test_unused_contents_are_evicted_first(tmp_path: Path) -> None:
         assert cache.is_complete(1000, "r")
         assert cache.is_complete(1, "r")
         assert len(cache.inos()) < 40
-        cache.limit = 0
+        limit(cache, 0)
         assert cache.inos() == [1]
         await cache.aclose()
 

@@ -160,10 +160,10 @@ class ContentFile:
         finally:
             os.close(folder)
 
-    def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
-        """Yield the whole content in blocks of `size` bytes; the last one may be shorter."""
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the whole content in blocks of BLOCK bytes; the last one may be shorter."""
         offset = 0
-        while data := self.pread(offset, size):
+        while data := self.pread(offset, BLOCK):
             yield data
             offset += len(data)
 

@@ -31,7 +31,6 @@ from zonedrive.content.slots import CHUNK, SLOT, Slots
 from zonedrive.memory import Buffers
 
 _MAX_DIRTY = 8  # partly written chunks in memory
-_MAX_KEPT = 4  # decrypted chunks in memory
 _RUN = 16  # whole chunks that one system call reads or writes
 _run_buffers = Buffers(_RUN * SLOT)
 
@@ -53,7 +52,6 @@ class EncryptedFile(ContentFile):
         self._chunks = Chunks(head, self._slots, manifest)
         self._size = self._chunks.size
         self._dirty: OrderedDict[int, bytearray] = OrderedDict()
-        self._kept: OrderedDict[int, bytes] = OrderedDict()
         self._regenerable = False
         self._trimmed = False
 
@@ -157,7 +155,6 @@ class EncryptedFile(ContentFile):
             first, last = start // CHUNK, count_of(min(end, self._size))
             for number in range(first, last):
                 self._dirty.pop(number, None)
-                self._kept.pop(number, None)
                 self._chunks.holes.add(number, number + 1)
             self._save_head()
             for number in range(first, last):
@@ -179,12 +176,11 @@ class EncryptedFile(ContentFile):
 
     def _cut(self, size: int) -> None:
         self._chunks.cut(count_of(size), count_of(self._size))
-        for number in [n for n in (*self._dirty, *self._kept) if n >= size // CHUNK]:
+        for number in [n for n in self._dirty if n >= size // CHUNK]:
             used = size - number * CHUNK
-            self._kept.pop(number, None)
             if used <= 0:
-                self._dirty.pop(number, None)
-            elif number in self._dirty:
+                del self._dirty[number]
+            else:
                 del self._dirty[number][used:]
         self._size = size
 
@@ -226,8 +222,8 @@ class EncryptedFile(ContentFile):
 
     def _run_on_disk(self, number: int, count: int) -> int:
         """Return how many chunks from `number` on, at most `count`, precede a buffered one."""
-        count, held = min(count, _RUN), self._dirty.keys() | self._kept.keys()
-        return next((run for run in range(count) if number + run in held), count)
+        count = min(count, _RUN)
+        return next((run for run in range(count) if number + run in self._dirty), count)
 
     def _chunk_to_read(self, number: int) -> memoryview:
         return memoryview(self._chunk(number, holes=not self._regenerable))
@@ -239,17 +235,8 @@ class EncryptedFile(ContentFile):
         """
         if (dirty := self._dirty.get(number)) is not None:
             return dirty
-        if (kept := self._kept.get(number)) is not None:
-            self._kept.move_to_end(number)
-            return kept
         plain = self._opened(number, self._slots.read(number), holes=holes)
-        limit = self._size - number * CHUNK
-        if len(plain) > limit:
-            plain = plain[:limit]
-        self._kept[number] = plain
-        if len(self._kept) > _MAX_KEPT:
-            self._kept.popitem(last=False)
-        return plain
+        return plain[: self._size - number * CHUNK]
 
     def _write(self, number: int, start: int, piece: memoryview) -> None:
         base = number * CHUNK
@@ -314,7 +301,6 @@ class EncryptedFile(ContentFile):
             self._changes += 1
             for each in numbers:
                 self._dirty.pop(each, None)
-                self._kept.pop(each, None)
             self._chunks.put(numbers.start, numbers.stop, nonce)
             self._size = max(self._size, numbers.stop * CHUNK)
 
@@ -330,7 +316,6 @@ class EncryptedFile(ContentFile):
             chunk[start : start + len(piece)] = piece
         self._dirty[number] = chunk
         self._dirty.move_to_end(number)
-        self._kept.pop(number, None)
 
     def _store_one(self, number: int) -> None:
         self._store(number, self._dirty[number])
@@ -369,7 +354,6 @@ class EncryptedFile(ContentFile):
         except OSError:
             self._undo(number, before)
             raise
-        self._kept.pop(number, None)
         self._chunks.put(number, number + 1, nonce)
 
     def holes(self) -> list[tuple[int, int]]:

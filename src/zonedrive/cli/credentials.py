@@ -35,9 +35,9 @@ def password(account: str, password_stdin: bool) -> None:
     """
     from zonedrive.cli.logon import Terminal
     from zonedrive.daemon import service_commands
+    from zonedrive.logon import stored
     from zonedrive.logon.account import Account
     from zonedrive.logon.secrets import PASSWORD, open_store
-    from zonedrive.logon.stored_credentials import stored
     from zonedrive.remote.profiles.load import load_profile
 
     if not password_stdin and not sys.stdin.isatty():

@@ -15,8 +15,8 @@ from zonedrive.daemon.local_data import box_of, reader
 from zonedrive.daemon.trash import Trash
 from zonedrive.errors import NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
+from zonedrive.logon import stored
 from zonedrive.logon.account import Account
-from zonedrive.logon.stored_credentials import stored
 from zonedrive.model import LogMessage, Member, Version, Zone
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote.http_service import HttpService, open_service

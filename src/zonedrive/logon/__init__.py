@@ -1,20 +1,41 @@
 """Identity at the service: accounts, secrets, the logon, and the bearer in each request.
 
-`stored` is a stable interface for other programs: see docs/PYTHON_CLIENT.md. It is imported on
-first use, because other modules of the package need no HTTP.
+`stored` is a stable interface for other programs: see docs/PYTHON_CLIENT.md.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, config_file
+
 if TYPE_CHECKING:
-    from zonedrive.logon.stored_credentials import stored
+    from zonedrive.remote.client import Credentials
 
 __all__ = ["stored"]
 
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = import_module(f"{__name__}.stored_credentials").stored
-    return found
+def stored(account: str = DEFAULT_ACCOUNT) -> "Credentials":
+    """Return the credentials of `account`, with the settings of config.toml. Sends no request.
+
+    Raises NotLoggedOn if there was no logon, ConfigError for an invalid setting.
+    """
+    # Imported here, because other modules of the package need no HTTP.
+    from zonedrive import config
+    from zonedrive.logon.account import Account
+    from zonedrive.logon.bearer_auth import BearerAuth
+    from zonedrive.logon.renewal import Renewal
+    from zonedrive.logon.secrets import open_store
+    from zonedrive.remote.client import Credentials
+
+    paths = AccountPaths(account)
+    found = Account.load(paths)
+    shared = config.organization(account)
+    shared.check_service(found.base_url)
+    settings = config.load(config_file(), account, system=shared)
+    secrets = open_store(paths)
+    return Credentials(
+        base_url=found.base_url,
+        auth=BearerAuth(secrets, Renewal(paths, secrets), command=Account.logon_again(paths)),
+        ca_file=found.ca_file,
+        profile=settings.profile or found.profile,
+        settings=settings,
+    )

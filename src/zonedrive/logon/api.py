@@ -13,8 +13,8 @@ import httpx
 
 from zonedrive.errors import NotFound, Rejected
 from zonedrive.logon import wire
+from zonedrive.logon.bearer_auth import Clock
 from zonedrive.logon.secrets import Secret
-from zonedrive.logon.server_clock import Clock
 from zonedrive.logon.wire import Offer, Outcome, Requirements
 from zonedrive.model import NewToken
 from zonedrive.remote.clients import LoopClient

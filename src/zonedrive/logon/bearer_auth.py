@@ -27,8 +27,7 @@ import trio
 
 from zonedrive.errors import NotLoggedOn, StoreError
 from zonedrive.logon.secrets import Secret, SecretStore
-from zonedrive.logon.server_clock import Clock
-from zonedrive.remote.wire.fields import fits_header
+from zonedrive.remote.wire.fields import fits_header, header_seconds
 
 NAME = "bearer"
 AGAIN_SECONDS = 5.0
@@ -36,9 +35,35 @@ LONGEST_SECONDS = 900.0
 THREADS = 16  # that may wait for another bearer
 TURN_SECONDS = 30.0  # longer than a renewal takes
 LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
+AGREED_NS = 5 * 10**9  # a Date names whole seconds, and an answer was underway for a while
 _YEAR_9999 = 253_370_764_800 * 10**9
 
 REJECTED = "the service does not accept the logon, or it has ended"
+
+
+class Clock:
+    """The service's time: the local clock, corrected by the Date of the last answer. Thread-safe.
+
+    INVARIANT: times stored by a logon are in the service's time, so that a wrong or later corrected
+    local clock changes no expiry.
+    """
+
+    def __init__(self, here: Callable[[], int] = time.time_ns) -> None:
+        """Set the local clock; `here` returns nanoseconds since the epoch."""
+        self._here = here
+        self._ahead_ns = 0  # offset of the local clock
+
+    def heard(self, date: str | None) -> None:
+        """Update the correction from a Date header; a missing or malformed one changes nothing."""
+        there = header_seconds(date)
+        if there is None:
+            return
+        ahead = self._here() - int(there) * 10**9
+        self._ahead_ns = 0 if abs(ahead) <= AGREED_NS else ahead
+
+    def now_ns(self) -> int:
+        """Return the service's time in nanoseconds since the epoch."""
+        return self._here() - self._ahead_ns
 
 
 class Bearer(msgspec.Struct, frozen=True):

@@ -17,14 +17,16 @@ this module starts another flow.
 
 import enum
 import shlex
+from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import trio
 
 from zonedrive.errors import (
     BadAnswer,
+    ConfigError,
     CredentialsRefused,
     Forbidden,
     NotLoggedOn,
@@ -35,10 +37,11 @@ from zonedrive.errors import (
 from zonedrive.logon.api import LogonApi
 from zonedrive.logon.bearer_auth import Bearer
 from zonedrive.logon.browser.signon import Browser, Fields
-from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Offer, Outcome, Requirements
-from zonedrive.remote.profiles.operations import Profile
+from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.profiles.operations import Operation, Profile
+from zonedrive.remote.wire.error_mapping import BLOCKED, WORDS
 from zonedrive.remote.wire.fields import fits_header
 
 PASSWORD: Final = "PASSWORDPENDING"  # noqa: S105  the state's name on the wire
@@ -47,16 +50,12 @@ BROWSER: Final = "browser"  # not a state of the service
 MAILED: Final = "ServiceMail"
 GOODBYE_SECONDS = 10.0
 
-# Error codes of an account that is blocked temporarily, whatever the password.
-BLOCKED: Final = frozenset({"TEMPORARY_BLOCKED", "TEMPORARILY_BLOCKED"})
-
 # Messages for the error codes of a rejected logon.
 _REFUSALS: Final = {
+    **{code: WORDS[code] for code in BLOCKED},
     "AUTHORIZATION_FAILED": "unknown user or wrong password",
     "PASSWORD_FAILURE": "the password is wrong",
     "VERIFICATIONCODE_FAILURE": "the one-time code is wrong or was used before",
-    "TEMPORARY_BLOCKED": "the user is blocked for a while, after too many failures",
-    "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",
     "NOT_ALLOWED": "the user may not log on this way",
     "ALREADY_LOGGED_ON": "the user is logged on already",
 }
@@ -76,6 +75,14 @@ class CredentialPrompt(Protocol):
 
     def given_code(self) -> Secret | None:
         """Return a code that was provided in advance, or None."""
+
+
+class PasswordChange(NamedTuple):
+    """Means of a password change that the service requires before any other request."""
+
+    operation: Operation  # of the profile
+    ask: Callable[[], Secret]  # return the new password
+    tell: Callable[[str], None]  # print a line
 
 
 class State(enum.Enum):
@@ -150,7 +157,7 @@ class Flow:
             if offer is not None:
                 return await self._sign_on(self._browser, offer)
         if self._browser and not self._username:
-            self._username = self._browser.username()
+            self._username = self._browser.person.username()
         password = self._ask.password() if self._needs.password else None
         return await self._step(password=self._keep(password), code=self._first_code())
 
@@ -227,7 +234,7 @@ class Flow:
             outcome = await self._access.logon_by(fields)
         except (NotLoggedOn, Forbidden, Rejected) as refused:
             raise _refusal(refused, "sign on again") from refused
-        if outcome.logged_on and not browser.can_confirm:
+        if outcome.logged_on and not browser.person.can_confirm:
             await self._confirm(browser, outcome)  # now, so that the browser shows it
         return outcome
 
@@ -241,16 +248,16 @@ class Flow:
         found = outcome.user_id
         if not self._expected or found.casefold() in (name.casefold() for name in self._expected):
             return
-        expected = self._expected[0]
+        expected, person = self._expected[0], browser.person
         confirmed = False
         try:
-            if browser.can_confirm:
-                confirmed = await browser.confirm(found, expected)
+            if person.can_confirm:
+                confirmed = await person.confirm(found, expected)
         finally:
             if not confirmed:
                 await self._give_back(outcome)
         if not confirmed:
-            raise _not_confirmed(found, expected, asked=browser.can_confirm)
+            raise _not_confirmed(found, expected, asked=person.can_confirm)
 
     async def _give_back(self, outcome: Outcome) -> None:
         """End a session that is not used."""
@@ -276,17 +283,32 @@ class Flow:
         )
 
     async def _changed(self, user: str) -> Secret:
-        """Change the password and return the new one; end the session if that fails."""
+        """Change the password and return the new one; end the session if that fails.
+
+        The new password is sent once. Whether it counts is checked, not assumed.
+        """
+        access, change = self._access, self._change
         try:
-            if self._change is None or self._password is None:
+            if change is None or self._password is None:
                 raise PasswordChangeRequired(
                     "logging on: the service wants the password to be changed first",
                     remedy="change it in the service's web application, then log on again",
                 )
-            return await self._change.carry_out(self._access, user, self._password)
+            change.tell("the service wants the password to be changed first")
+            new = change.ask()
+            await access.change_password(change.operation, user, self._password, new)
+            try:
+                await access.check()
+            except NotLoggedOn as ended:
+                raise CredentialsRefused(
+                    "logging on: the password is changed, and the session ended with the old one",
+                    remedy="log on again with the new password",
+                ) from ended
+            change.tell("the password is changed")
+            return new
         except BaseException:
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
-                await end_session(self._access)
+                await end_session(access)
             raise
 
 
@@ -403,6 +425,36 @@ async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
     return True
 
 
+async def dismiss(
+    access: LogonApi, profile: str, bearer: Bearer, tell: Callable[[str], None], which: str
+) -> None:
+    """End an unused bearer, also during the cancellation of a logon.
+
+    If that is impossible, `tell` gets its id and expiry; `which` describes the bearer for the
+    user, as "your previous token". No error of the service is raised.
+    """
+    access.carry(Secret(bearer.secret))
+    is_ended, why = False, "it could not be ended now"
+    with trio.move_on_after(GOODBYE_SECONDS, shield=True):
+        try:
+            if bearer.kind == "session":
+                await access.logoff()
+                is_ended = True
+            else:
+                known = load_profile(profile)
+                if not known.can("revoke_token"):
+                    why = "the deployment profile cannot revoke tokens"
+                is_ended = await revoke(access, known, bearer)
+        except NotLoggedOn:
+            is_ended = True
+        except (RemoteError, ConfigError):
+            pass
+    if not is_ended and not 0 < bearer.expires_ns <= access.clock.now_ns():
+        known_as = f" ({bearer.id[:80]})" if bearer.id else ""
+        until = f" until {bearer.until}" if bearer.until else ""
+        tell(f"{which}{known_as} remains valid at the service{until}, because {why}")
+
+
 def _refusal(
     refused: RemoteError, remedy: str = "check user name, password and code"
 ) -> RemoteError:
@@ -412,7 +464,7 @@ def _refusal(
         return refused
     if refused.code == "UNSUPPORTED_VERSION":
         return Rejected(
-            "logging on: the service does not support this version of zonedrive",
+            f"logging on: {WORDS[refused.code]}",
             remedy="update zonedrive",
         )
     blocked = refused.code in BLOCKED

@@ -35,20 +35,20 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.account_data import ca_copy
 from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer
-from zonedrive.logon.browser.signon import Browser, Person, Settings
+from zonedrive.logon.browser.signon import Browser, Person
 from zonedrive.logon.flow import (
     CredentialPrompt,
     Flow,
     LoggedOn,
+    PasswordChange,
+    dismiss,
     end_session,
     leave_session,
     obtain_token,
     require_accepted,
     use_token,
 )
-from zonedrive.logon.password_change import PasswordChange
 from zonedrive.logon.previous_account import MISSING_KEY, LocalDataQueries, PreviousAccount
-from zonedrive.logon.revocation import dismiss
 from zonedrive.logon.secrets import (
     PASSWORD,
     REFUSED,
@@ -289,7 +289,7 @@ class Logon:
     def _browser(self, profile: str) -> Browser | None:
         if self._person is None:
             return None
-        return Browser(Settings(profile, load_profile(profile).sign_on), self._person)
+        return Browser(profile, load_profile(profile).sign_on, self._person)
 
     def _change(self, profile: str) -> PasswordChange | None:
         """Return the password change, if the user can be asked and the profile supports it."""

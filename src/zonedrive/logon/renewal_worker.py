@@ -43,7 +43,6 @@ from zonedrive.logon.account import Account
 from zonedrive.logon.api import LogonApi, open_access
 from zonedrive.logon.bearer_auth import Bearer, token_name
 from zonedrive.logon.flow import (
-    BLOCKED,
     Flow,
     LoggedOn,
     end_session,
@@ -55,7 +54,7 @@ from zonedrive.logon.renewal import SECONDS, Outcome, RenewalRequest, digest
 from zonedrive.logon.secrets import PASSWORD, REFUSED, Secret, SecretStore, open_store
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote.profiles.load import load_profile
-from zonedrive.remote.wire.error_mapping import WRONG_PASSWORD
+from zonedrive.remote.wire.error_mapping import BLOCKED, WRONG_PASSWORD
 
 BLOCK_SECONDS: Final = 900.0
 LONGEST_BLOCK_SECONDS: Final = 4 * 3600.0

@@ -17,8 +17,9 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from zonedrive.errors import StoreError
 from zonedrive.logon.session_bus import VARIABLE, session_bus
@@ -94,19 +95,14 @@ class SecretStore(Protocol):
 
 
 class Keyring(Protocol):
-    """The part of a keyring backend's interface that zonedrive uses."""
+    """The part of the interface of the library's backends that zonedrive uses."""
 
-    def get_password(self, service: str, username: str) -> str | None:
-        """Return the text stored under both names, or None."""
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        """Store a text."""
-
-    def delete_password(self, service: str, username: str) -> None:
-        """Delete a text."""
+    def get_password(self, service: str, username: str) -> str | None: ...
+    def set_password(self, service: str, username: str, password: str) -> None: ...
+    def delete_password(self, service: str, username: str) -> None: ...
 
 
-class FileStore:
+class FileStore(SecretStore):
     """A JSON object in one file with mode 0600; the password is in a separate file.
 
     INVARIANT: reading another secret does not load the password into memory.
@@ -118,17 +114,14 @@ class FileStore:
         self._path = path
 
     def get(self, name: str) -> Secret | None:
-        """See SecretStore."""
         value = self._read(self._home(name)).get(name)
         return None if value is None else Secret(value)
 
     def set(self, name: str, value: Secret) -> None:
-        """See SecretStore."""
         path = self._home(name)
         self._write(path, self._read(path) | {name: value.reveal()})
 
     def delete(self, name: str) -> None:
-        """See SecretStore."""
         path = self._home(name)
         kept = self._read(path)
         if kept.pop(name, None) is not None:
@@ -147,7 +140,7 @@ class FileStore:
             # No link is followed, because its target may have weaker permissions.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             with os.fdopen(descriptor, "rb") as file:
-                found = os.fstat(descriptor)
+                about = os.fstat(descriptor)
                 text = file.read()
         except (FileNotFoundError, NotADirectoryError):
             return {}
@@ -155,15 +148,12 @@ class FileStore:
             raise StoreError(
                 f"{path} cannot be read ({wrong.strerror})", remedy="run 'zonedrive doctor'"
             ) from wrong
-        if stat.S_IMODE(found.st_mode) & 0o077:
+        if stat.S_IMODE(about.st_mode) & 0o077:
             raise InsecurePermissions(
                 path, "can be read by others", f"run 'chmod 600 {quoted(path)}'"
             )
-        if found.st_uid != os.geteuid():
+        if about.st_uid != os.geteuid():
             raise InsecurePermissions(path, "belongs to another user", "remove it and log on again")
-        return self._parsed(text, path)
-
-    def _parsed(self, text: bytes, path: Path) -> dict[str, str]:
         try:
             found = json.loads(text)
         except ValueError:
@@ -183,7 +173,7 @@ class FileStore:
             raise StoreError(f"{path} cannot be written ({wrong.strerror})") from wrong
 
 
-class CredentialsStore:
+class CredentialsStore(SecretStore):
     """Read-only files that systemd passes to a unit; other secrets are in the account's own store.
 
     The credential of account `work` and secret `bearer` is called `zonedrive.work.bearer`.
@@ -199,7 +189,6 @@ class CredentialsStore:
         return self._path(name).exists()
 
     def get(self, name: str) -> Secret | None:
-        """See SecretStore."""
         try:
             return Secret(self._path(name).read_text("utf-8").strip("\r\n"))
         except FileNotFoundError:
@@ -208,7 +197,6 @@ class CredentialsStore:
             raise StoreError(f"the credential {self._path(name)} cannot be read") from None
 
     def set(self, name: str, value: Secret) -> None:
-        """See SecretStore. Raises StoreError for a secret that systemd provides."""
         if self.gives(name):
             raise StoreError(
                 f"{name} is a credential of systemd and cannot be replaced by zonedrive",
@@ -217,14 +205,13 @@ class CredentialsStore:
         self._beside.set(name, value)
 
     def delete(self, name: str) -> None:
-        """See SecretStore. A secret that systemd provides is not deleted."""
-        self._beside.delete(name)
+        self._beside.delete(name)  # one that systemd provides cannot be deleted
 
     def _path(self, name: str) -> Path:
         return self._folder / f"zonedrive.{self._account}.{name}"
 
 
-class KeyringStore:
+class KeyringStore(SecretStore):
     """The desktop's keyring.
 
     INVARIANT: while a call hangs, no other call starts: a locked keyring asks for its password
@@ -235,114 +222,93 @@ class KeyringStore:
 
     def __init__(
         self,
-        keyring: Keyring,
+        keyring: Keyring | None,
         account: str,
         seconds: float = KEYRING_SECONDS,
         mark: Path | None = None,
     ) -> None:
-        """Create the store; the file `mark` is created with the first secret, see `open_store`."""
+        """Create the store; the file `mark` is created with the first secret, see `open_store`.
+
+        `keyring` is None if the secrets are in a keyring that is not running.
+        """
         self._keyring, self._account, self._seconds = keyring, account, seconds
         self._mark = mark
         self._turn = threading.Lock()
-        self._last: threading.Thread | None = None
+        self._last: KeyringCall[Any] | None = None
 
     def get(self, name: str) -> Secret | None:
-        """See SecretStore."""
-        found = self._within(
-            lambda: self._keyring.get_password(KEYRING_SERVICE, self._username(name))
-        )
+        found = self._within(lambda ring: ring.get_password(KEYRING_SERVICE, self._username(name)))
         return None if found is None else Secret(found)
 
     def set(self, name: str, value: Secret) -> None:
-        """See SecretStore."""
         if self._mark is not None and not self._mark.exists():
             try:
                 write_private(self._mark, b"")
             except OSError as wrong:
                 raise StoreError(f"{self._mark} cannot be written ({wrong.strerror})") from wrong
-        self._within(
-            lambda: self._keyring.set_password(
-                KEYRING_SERVICE, self._username(name), value.reveal()
-            )
-        )
+        username, text = self._username(name), value.reveal()
+        self._within(lambda ring: ring.set_password(KEYRING_SERVICE, username, text))
 
     def delete(self, name: str) -> None:
-        """See SecretStore."""
         if self.get(name) is not None:
-            self._within(
-                lambda: self._keyring.delete_password(KEYRING_SERVICE, self._username(name))
-            )
+            username = self._username(name)
+            self._within(lambda ring: ring.delete_password(KEYRING_SERVICE, username))
 
     def _username(self, name: str) -> str:
         return f"{self._account}/{name}"
 
-    def _within(self, function: Callable[[], RESULT]) -> RESULT:
+    def _within(self, function: Callable[[Keyring], RESULT]) -> RESULT:
+        keyring = self._keyring
+        if keyring is None:
+            raise KeyringLocked(
+                "the keyring that holds this account's secrets is not available",
+                remedy="run this in your desktop session, with its keyring running",
+            )
         with self._turn:
-            if self._last is not None and self._last.is_alive():
+            if self._last is not None and self._last.is_running:
                 raise KeyringTimeout(
                     "the keyring does not answer", remedy="unlock it and try again"
                 )
-            call = KeyringThread(function)
+            call = KeyringCall(lambda: function(keyring))
             self._last = call
             return call.result(self._seconds)
 
 
-class MissingKeyring:
-    """Placeholder for a keyring that holds the secrets but is not running."""
-
-    kind: Kind = "keyring"
-
-    def get(self, name: str) -> Secret | None:
-        """See SecretStore."""
-        raise self._missing()
-
-    def set(self, name: str, value: Secret) -> None:
-        """See SecretStore."""
-        raise self._missing()
-
-    def delete(self, name: str) -> None:
-        """See SecretStore."""
-        raise self._missing()
-
-    def _missing(self) -> KeyringLocked:
-        return KeyringLocked(
-            "the keyring that holds this account's secrets is not available",
-            remedy="run this in your desktop session, with its keyring running",
-        )
-
-
-class KeyringThread(threading.Thread, Generic[RESULT]):
-    """A function in a separate thread, because it may wait for the user."""
+class KeyringCall(Generic[RESULT]):
+    """A function in a thread of its own, because the keyring may wait for the user."""
 
     def __init__(self, function: Callable[[], RESULT]) -> None:
-        super().__init__(name="keyring", daemon=True)
+        """Start the thread."""
         self._function = function
-        self._results: list[RESULT] = []
-        self._failures: list[Exception] = []
+        self._ended: Future[RESULT] = Future()
+        threading.Thread(target=self._run, name="keyring", daemon=True).start()
 
-    def run(self) -> None:
-        """Run the function in the thread."""
+    def _run(self) -> None:
         try:
-            self._results.append(self._function())
+            self._ended.set_result(self._function())
         except Exception as wrong:  # a backend may raise anything
-            self._failures.append(wrong)
+            self._ended.set_exception(wrong)
+
+    @property
+    def is_running(self) -> bool:
+        """True if the function has not returned."""
+        return not self._ended.done()
 
     def result(self, seconds: float) -> RESULT:
-        """Start the thread and return the function's result.
+        """Return the function's result.
 
         Raises KeyringTimeout after `seconds` (the thread keeps running), and StoreError if the
         function fails.
         """
-        self.start()
-        self.join(seconds)
-        if self._results:
-            return self._results[0]
-        if self._failures:
-            kind = type(self._failures[0]).__name__
-            if kind in LOCKED:
-                raise KeyringLocked("the keyring is locked", remedy="unlock it and try again")
-            raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
-        raise KeyringTimeout("the keyring does not answer", remedy="unlock it and try again")
+        wait([self._ended], seconds)
+        if self.is_running:
+            raise KeyringTimeout("the keyring does not answer", remedy="unlock it and try again")
+        if (wrong := self._ended.exception()) is None:
+            return self._ended.result()
+        kind = type(wrong).__name__
+        if kind in LOCKED:
+            raise KeyringLocked("the keyring is locked", remedy="unlock it and try again")
+        raise StoreError(f"the keyring refuses ({kind})", remedy="unlock it and try again")
 
 
 def open_store(
@@ -365,9 +331,9 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
     if paths.secrets_file.exists():
         return FileStore(paths.secrets_file)
     keyring = find_keyring()
-    if keyring is not None:
+    if keyring is not None or paths.keyring_mark.exists():
         return KeyringStore(keyring, paths.account, mark=paths.keyring_mark)
-    return MissingKeyring() if paths.keyring_mark.exists() else FileStore(paths.secrets_file)
+    return FileStore(paths.secrets_file)
 
 
 def desktop_keyring() -> Keyring | None:
@@ -381,7 +347,7 @@ def desktop_keyring() -> Keyring | None:
         return None
     os.environ[VARIABLE] = bus  # the library reads this variable
     with contextlib.suppress(StoreError):
-        return KeyringThread(_secret_service).result(KEYRING_SECONDS)
+        return KeyringCall(_secret_service).result(KEYRING_SECONDS)
     return None
 
 

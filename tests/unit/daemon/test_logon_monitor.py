@@ -16,8 +16,7 @@ from zonedrive.daemon.logon_monitor import LogonMonitor
 from zonedrive.daemon.notification_client import Button, Desktop, Notification
 from zonedrive.errors import CredentialsRefused, NotLoggedOn
 from zonedrive.logon.account import Account
-from zonedrive.logon.bearer_auth import Bearer, BearerAuth, save_bearer
-from zonedrive.logon.server_clock import Clock
+from zonedrive.logon.bearer_auth import Bearer, BearerAuth, Clock, save_bearer
 from zonedrive.paths import AccountPaths
 from zonedrive.remote.connectivity import Connectivity
 

@@ -4,8 +4,7 @@ import pytest
 
 from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, Answer, Desk, Person, refuse, say
 from zonedrive import errors
-from zonedrive.logon.flow import Flow, LoggedOn
-from zonedrive.logon.password_change import PasswordChange
+from zonedrive.logon.flow import Flow, LoggedOn, PasswordChange
 from zonedrive.logon.secrets import Secret
 from zonedrive.logon.wire import Requirements
 from zonedrive.remote.profiles.load import load_profile

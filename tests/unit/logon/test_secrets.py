@@ -230,7 +230,7 @@ def test_a_locked_keyring_does_not_hang() -> None:
     eventually(lambda: asked == ["work/bearer"], what="it is asked")
     door.set()
     assert store._last is not None
-    store._last.join(60)
+    store._last.result(60)
     store._seconds = 60.0
     assert store.get("bearer") == Secret("open")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zonedrive.logon.server_clock import Clock
+from zonedrive.logon.bearer_auth import Clock
 
 NOON = 1_792_584_000 * 10**9  # Wed, 21 Oct 2026 12:00:00 GMT
 DATE = "Wed, 21 Oct 2026 12:00:00 GMT"

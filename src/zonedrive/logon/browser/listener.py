@@ -14,7 +14,7 @@ address that is recorded elsewhere (a file, a history) cannot be used a second t
 """
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -24,9 +24,9 @@ import h11
 import trio
 
 from zonedrive.logon.browser import page, request_check
-from zonedrive.logon.browser.http import Exchange
 from zonedrive.logon.browser.page import Verdict
 
+PIECE: Final = 16 * 1024
 LARGEST: Final = 256 * 1024  # bytes of an answer
 MOST_FIELDS: Final = 50
 MOST_CONNECTIONS: Final = 32
@@ -36,6 +36,55 @@ OUTCOME_SECONDS: Final = 90.0  # maximum wait of the last page
 # would show an error although the logon has worked.
 FAREWELL_SECONDS: Final = 20.0
 FORM: Final = b"application/x-www-form-urlencoded"
+
+
+class Exchange:
+    """One HTTP/1.1 request of a local browser, and its response; then the connection closes.
+
+    `method` is "" until the request is complete.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=PIECE)
+        self.method = ""
+        self.target = ""  # path and query
+        self.headers: dict[bytes, bytes] = {}
+        self.body = b""
+        self.too_large = False
+
+    async def receive(self, most: int) -> None:
+        """Receive the request; at most `most` + 1 bytes of its body are kept."""
+        request: h11.Request | None = None
+        body = bytearray()
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                self._http.receive_data(bytes(await self._stream.receive_some(PIECE)))
+            elif isinstance(event, h11.Request):
+                request = event
+                self.headers = dict(event.headers)
+                self.target = event.target.decode("latin-1")
+            elif isinstance(event, h11.Data):
+                body += event.data[: most + 1 - len(body)]
+                self.too_large = len(body) > most
+            if request and isinstance(event, h11.EndOfMessage):
+                self.method, self.body = request.method.decode("latin-1"), bytes(body)
+                return
+            if isinstance(event, h11.ConnectionClosed):
+                return
+
+    async def answer(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        """Send the response and close the sending side."""
+        sized = [] if status == 204 else [("Content-Length", str(len(body)))]
+        every = [*headers, *sized, ("Connection", "close")]
+        parts = [
+            self._http.send(h11.Response(status_code=status, headers=every)),
+            self._http.send(h11.Data(data=b"" if self.method == "HEAD" else body)),
+            self._http.send(h11.EndOfMessage()),
+        ]
+        await self._stream.send_all(b"".join(part for part in parts if part))
+        await self._stream.send_eof()
 
 
 class Listener:

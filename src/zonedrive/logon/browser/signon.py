@@ -12,7 +12,6 @@ from functools import partial
 from typing import Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-import msgspec
 import trio
 
 from zonedrive.errors import (
@@ -94,31 +93,12 @@ class Person(Protocol):
         """
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """Sign-on settings of the deployment's profile; `sign_on` is None if it has none."""
-
-    profile: str
-    sign_on: SignOn | None
-
-
 class Browser:
     """Browser sign-on of one logon."""
 
-    def __init__(self, settings: Settings, person: Person) -> None:
-        self._settings, self._person = settings, person
-
-    def username(self) -> str:
-        """Ask for the user name."""
-        return self._person.username()
-
-    @property
-    def can_confirm(self) -> bool:
-        """True if a user at a terminal can be asked."""
-        return self._person.can_confirm
-
-    async def confirm(self, user: str, expected: str) -> bool:
-        """Return True if the user confirms this identity, see `Person.confirm`."""
-        return await self._person.confirm(user, expected)
+    def __init__(self, profile: str, way: SignOn | None, person: Person) -> None:
+        """Set the name of the profile, and its table `sign_on` if it has one."""
+        self._profile, self._sign_on, self.person = profile, way, person
 
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
         """Return the requested or required sign-on method, None for user name and password.
@@ -126,13 +106,13 @@ class Browser:
         `named`: the user name is known. If it is not and no password is required, the user may
         choose. Raises ConfigError if the service does not offer the requested method.
         """
-        if requested := self._person.requested:
+        if requested := self.person.requested:
             return _offered(requested, needs)
         providers = [offer for offer in needs.offers if offer.kind == "idp"]
         if not needs.idp or not providers:
-            open_to_all = self._settings.sign_on and needs.offers and not needs.password
-            return self._person.prefers(needs.offers) if open_to_all and not named else None
-        return providers[0] if len(providers) == 1 else self._person.choose(providers)
+            open_to_all = self._sign_on and needs.offers and not needs.password
+            return self.person.prefers(needs.offers) if open_to_all and not named else None
+        return providers[0] if len(providers) == 1 else self.person.choose(providers)
 
     async def sign_on(
         self,
@@ -149,7 +129,7 @@ class Browser:
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:
             raise BadAnswer("the service does not name its organization, which a sign-on needs")
-        async with listening(partial(self._person.warn, STRANGER)) as listener:
+        async with listening(partial(self.person.warn, STRANGER)) as listener:
             try:
                 address = await self._address(access, needs, where, way, listener.redirect)
                 listener.lead_to(address)
@@ -166,7 +146,7 @@ class Browser:
             return outcome
 
     def _way(self, where: Offer | str) -> SignOn:
-        profile, way = self._settings.profile, self._settings.sign_on
+        profile, way = self._profile, self._sign_on
         if way is None:
             raise NotSupported(
                 f"the profile {profile!r} does not define the answer of a sign-on in a browser",
@@ -186,7 +166,7 @@ class Browser:
     ) -> str:
         if isinstance(where, Offer):
             # A form post cannot arrive from another device, but an address can be copied.
-            fragment = way.fragment or not self._person.here
+            fragment = way.fragment or not self.person.here
             return await access.sign_on_uri(where, needs.organization, redirect, fragment=fragment)
         parts = urlsplit(wire.browser_address(where, "logging on"))
         query = [*parse_qsl(parts.query, keep_blank_values=True), (way.redirect, redirect)]
@@ -194,7 +174,7 @@ class Browser:
 
     async def _answer(self, listener: Listener, name: str, address: str) -> Mapping[str, str]:
         """Return the fields of the answer. Raises CredentialsRefused if none arrives in time."""
-        person, back = self._person, listener.start.rpartition("/")[0] + "/"
+        person, back = self.person, listener.start.rpartition("/")[0] + "/"
         answer: Mapping[str, str] | None = None
         with trio.move_on_after(person.seconds):
             async with trio.open_nursery() as nursery:

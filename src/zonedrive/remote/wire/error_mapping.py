@@ -193,7 +193,8 @@ _LOST = frozenset({408, 502, 504})
 WRONG_PASSWORD: Final = frozenset({"WRONG_PASSWORD", "PASSWORD_FAILURE", "AUTHORIZATION_FAILED"})
 """Error codes that reject the password, or the user with this password."""
 
-_BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
+BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
+"""Error codes of a user who is blocked temporarily, whatever the password."""
 
 
 @contextmanager
@@ -205,7 +206,7 @@ def checked_password(doing: str) -> Iterator[None]:
     try:
         yield
     except RemoteError as refused:
-        if refused.code in _BLOCKED and refused.status in (401, 403):
+        if refused.code in BLOCKED and refused.status in (401, 403):
             words = WORDS[refused.code]
             remedy = "wait a while before the next attempt, which could make it longer"
         elif refused.code in WRONG_PASSWORD or isinstance(refused, NotLoggedOn):

@@ -10,7 +10,7 @@ from tests.unit.logon.conftest import GOOD, PASSWORD, SESSION, Desk, refuse, say
 from tests.unit.logon.conftest import Person as Credentials
 from zonedrive import errors
 from zonedrive.logon import wire
-from zonedrive.logon.browser.signon import Browser, Settings
+from zonedrive.logon.browser.signon import Browser
 from zonedrive.logon.flow import Flow, LoggedOn
 from zonedrive.logon.wire import Offer, Requirements
 from zonedrive.remote.profiles.operations import SignOn
@@ -101,7 +101,7 @@ async def run(
 ) -> LoggedOn:
     """Run one logon."""
     found = {"organization": "Acme", "offers": (CORP, OTHER, EID), **needs}
-    browser = Browser(Settings("mine", way), prompt)
+    browser = Browser("mine", way, prompt)
     wanted = Requirements(**found)  # type: ignore[arg-type]
     return await Flow(desk.access(), username, wanted, Credentials(), browser).run()
 
@@ -199,7 +199,7 @@ async def test_a_code_may_follow(desk: Desk) -> None:
     prepared(desk, prompt)
     pending = {"state": "VERIFICATIONCODEPENDING", "sessionId": "f", "userId": {"name": "a"}}
     desk.answer(f"POST {LOGON}", say(202, pending), say(200, GOOD))
-    browser = Browser(Settings("mine", WAY), prompt)
+    browser = Browser("mine", WAY, prompt)
     needs = Requirements(organization="Acme", offers=(CORP,))
     person = Credentials(given="1")
     await Flow(desk.access(), "", needs, person, browser).run()
@@ -295,7 +295,7 @@ async def test_an_unexpected_user_is_confirmed(
         prompt.can_confirm, prompt.confirms = there, confirms
         prepared(desk, prompt)
         desk.answer(f"POST {LOGON}", *answers, say(200, good))
-        browser = Browser(Settings("mine", WAY), prompt)
+        browser = Browser("mine", WAY, prompt)
         person = Credentials(given="1")
         flow = Flow(desk.access(), username, needs, person, browser, known=known)
         desk.asked.clear()

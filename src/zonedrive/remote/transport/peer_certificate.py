@@ -17,9 +17,11 @@ import httpx
 import pycurl
 from cryptography import x509
 
+from zonedrive.errors import NoTls, OtherHost, Untrusted
+from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.engine import GNUTLS, configure
 from zonedrive.remote.transport.proxies import proxy_for
-from zonedrive.remote.transport.tls import CertificateRejected, Fault, OldTls, Trust
+from zonedrive.remote.transport.tls import Explained, Trust
 
 SECONDS: Final = 5  # of that connection
 _OLD: Final[int] = pycurl.SSLVERSION_TLSv1_0 | pycurl.SSLVERSION_MAX_TLSv1_1
@@ -29,32 +31,49 @@ def explain(wrong: httpx.TransportError, trust: Trust, url: httpx.URL) -> None:
     """Make the reason of a TLS error its cause, if the reason can be found. Blocks."""
     cause = wrong.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
-        chain = _presented(trust, url)
-        if chain:
-            wrong.__cause__ = reason(chain, url.host, trust)
+        if chain := _presented(trust, url):
+            wrong.__cause__ = Explained(_untrusted(chain, url, trust))
     elif isinstance(cause, ssl.SSLError) and _presented(trust, url, old=True):
-        wrong.__cause__ = OldTls(1, "no TLS 1.2")
+        host = url.netloc.decode()
+        said = f"{host} supports only versions of TLS that are no longer secure (before 1.2)"
+        remedy = "only the service's administrator can change that"
+        wrong.__cause__ = Explained(NoTls(said, remedy=remedy))
 
 
-def reason(chain: list[x509.Certificate], host: str, trust: Trust) -> CertificateRejected:
-    """Return the reason why `chain` (the server's certificate first) is not trusted."""
+def _untrusted(chain: list[x509.Certificate], url: httpx.URL, trust: Trust) -> Untrusted:
+    """Return the error for a `chain` (the server's certificate first) that is not trusted."""
+    host = url.netloc.decode()
     now = datetime.fromtimestamp(time.time(), UTC)
     for each in chain:
-        of_authority = each is not chain[0]
-        if now > each.not_valid_after_utc:
-            day = _day(each.not_valid_after_utc)
-            return CertificateRejected(Fault.EXPIRED, day, trust, of_authority=of_authority)
-        if now < each.not_valid_before_utc:
-            day = _day(each.not_valid_before_utc)
-            return CertificateRejected(Fault.NOT_YET_VALID, day, trust, of_authority=of_authority)
-    own = chain[0]
-    hosts = _hosts(own)
-    if not any(_matches(each, host) for each in hosts):
-        shown = ", ".join(hosts[:3]) + (", …" if len(hosts) > 3 else "")
-        return CertificateRejected(Fault.OTHER_HOST, shown or "no host", trust)
+        whose = "the certificate of " + ("" if each is chain[0] else "an authority of ") + host
+        start, end = each.not_valid_before_utc, each.not_valid_after_utc
+        if not start <= now <= end:
+            when = f"expired on {_day(end)}" if now > end else f"is valid only from {_day(start)}"
+            found = Untrusted(f"{whose} {when}", remedy=_EXPIRED if now > end else _NOT_YET_VALID)
+            found.is_renewable = True
+            return found
+    own, hosts = chain[0], _hosts(chain[0])
+    if not any(_matches(each, url.host) for each in hosts):
+        shown = ", ".join(hosts[:3]) + (", …" if len(hosts) > 3 else "") or "no host"
+        return OtherHost(
+            f"the certificate is for {plain_text(shown)}, not for {url.host}",
+            remedy="check the address, and if the network asks for a logon",
+        )
     if own.issuer == own.subject:
-        return CertificateRejected(Fault.SELF_SIGNED, "", trust)
-    return CertificateRejected(Fault.UNKNOWN_AUTHORITY, _named(chain[-1].issuer), trust)
+        said = f"the certificate of {host} is self-signed and not in {trust.name}"
+    else:
+        issuer = plain_text(_named(chain[-1].issuer)) or "an authority"
+        said = f"the certificate of {host} is issued by {issuer}, which is not in {trust.name}"
+    return Untrusted(said, remedy=trust.remedy)
+
+
+_EXPIRED: Final = (
+    "only the service's administrator can renew it; if that day is not past, check this computer's"
+    " clock"
+)
+_NOT_YET_VALID: Final = (
+    "check this computer's clock; if it is right, ask the service's administrator"
+)
 
 
 def _presented(trust: Trust, url: httpx.URL, *, old: bool = False) -> list[x509.Certificate]:

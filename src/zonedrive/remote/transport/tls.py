@@ -6,11 +6,19 @@ Knows nothing about addresses or requests.
 import os
 import ssl
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
+from typing import Final
 
-from zonedrive.errors import ConfigError
+from zonedrive.errors import ConfigError, Unreachable
 from zonedrive.paths import require_file
+
+OWN_AUTHORITY: Final = (
+    "if this is your organization's own authority, log on with --ca-file PEM; if it was trusted"
+    " before, ask the administrator"
+)
+OTHER_FILE: Final = (
+    "log on with --ca-file and the right file; if it was trusted before, ask the administrator"
+)
 
 
 @dataclass(frozen=True)
@@ -30,34 +38,18 @@ class Trust:
             return f"{self.file} (from {self.variable})"
         return str(self.file) if self.is_given else "this computer's certificate store"
 
-
-class Fault(Enum):
-    """Reason to reject a certificate."""
-
-    EXPIRED = "expired"
-    NOT_YET_VALID = "not yet valid"
-    OTHER_HOST = "other host"
-    SELF_SIGNED = "self-signed"
-    UNKNOWN_AUTHORITY = "unknown authority"
+    @property
+    def remedy(self) -> str:
+        """Remedy for a certificate of an authority that is not trusted."""
+        return OTHER_FILE if self.is_given else OWN_AUTHORITY
 
 
-class CertificateRejected(ssl.SSLCertVerificationError):
-    """The certificate is not trusted, for the reason `fault`.
+class Explained(ssl.SSLError):
+    """TLS error whose reason was found; `error` says it with the remedy."""
 
-    `detail` is the day (EXPIRED, NOT_YET_VALID), the hosts of the certificate (OTHER_HOST), or its
-    issuer (UNKNOWN_AUTHORITY); `of_authority`: the fault is in the certificate of an authority.
-    """
-
-    def __init__(
-        self, fault: Fault, detail: str, trust: Trust, *, of_authority: bool = False
-    ) -> None:
-        super().__init__(1, fault.value)
-        self.fault, self.detail, self.trust = fault, detail, trust
-        self.of_authority = of_authority
-
-
-class OldTls(ssl.SSLError):
-    """The server supports only versions of TLS before 1.2."""
+    def __init__(self, error: Unreachable) -> None:
+        super().__init__(1, error.message)
+        self.error = error
 
 
 def trust(ca_file: str | Path | None = None) -> Trust:

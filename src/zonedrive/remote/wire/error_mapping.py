@@ -27,6 +27,7 @@ from zonedrive.errors import (
     Locked,
     NotFound,
     NotLoggedOn,
+    NoTls,
     Rejected,
     RemoteError,
     ReplyLost,
@@ -34,12 +35,14 @@ from zonedrive.errors import (
     TooLarge,
     Unavailable,
     Unreachable,
+    Untrusted,
     during,
 )
 from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.proxies import ProxyFailure, proxy_for
-from zonedrive.remote.wire import connection_errors
+from zonedrive.remote.transport.tls import OWN_AUTHORITY, Explained
 from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
+from zonedrive.remote.wire.proxy_errors import proxy_error
 
 
 class ErrorMapping(NamedTuple):
@@ -263,12 +266,19 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
     kind: type[RemoteError] = Interrupted
     remedy = after = ""
     bare = f"the connection to {host} broke ({_reason(wrong)})"
+    cause = wrong.__cause__
     if isinstance(wrong, ProxyFailure):
-        return connection_errors.by_proxy(wrong, host)
-    if isinstance(wrong.__cause__, ssl.SSLCertVerificationError):
-        return connection_errors.untrusted(wrong.__cause__, host)
-    if isinstance(wrong.__cause__, ssl.SSLError) and isinstance(wrong, httpx.ConnectError):
-        return connection_errors.no_tls(wrong.__cause__, host)
+        return proxy_error(wrong, host)
+    if isinstance(cause, Explained):
+        return cause.error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        said = f"the certificate of {host} is not trusted ({plain_text(str(cause))})"
+        return Untrusted(said, remedy=OWN_AUTHORITY)
+    if isinstance(cause, ssl.SSLError) and isinstance(wrong, httpx.ConnectError):
+        # libcurl repeats its own words before those of the library.
+        why = plain_text(str(cause.args[-1]).rpartition("::")[2])
+        said = f"{host} answers, but not with TLS ({why})"
+        return NoTls(said, remedy="check the address and its port")
     proxy = proxy_for(host)
     through = f" through the proxy {proxy.place} (from {proxy.variable})" if proxy else ""
     if isinstance(wrong, httpx.ConnectTimeout) and proxy:

@@ -1,6 +1,5 @@
 """Requests that share a connection, with a real HTTP/2 server."""
 
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,8 @@ import trio.testing
 
 from tests.harness.front import Front, Request, front
 from tests.harness.waiting import eventually
-from zonedrive.remote.transport.tls import trust
+from zonedrive import errors
+from zonedrive.remote.transport.tls import Explained, trust
 from zonedrive.remote.transport.transports import LoopTransport
 
 PATIENCE = 60.0  # seconds
@@ -252,4 +252,5 @@ async def test_an_untrusted_certificate(server: Front, tmp_path: Path) -> None:
         with pytest.raises(httpx.ConnectError) as wrong:
             await transport.handle_async_request(httpx.Request("GET", server.base_url + "/small"))
         await transport.aclose()
-    assert isinstance(wrong.value.__cause__, ssl.SSLCertVerificationError)
+    cause = wrong.value.__cause__
+    assert isinstance(cause, Explained) and isinstance(cause.error, errors.Untrusted)

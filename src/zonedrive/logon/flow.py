@@ -11,11 +11,10 @@ and password.
       │            │  └──202──▶ PENDING (the other credential)
       └──else──▶ ENDED ◀──else──┘
 
-INVARIANT: each credential is sent once. After a rejection the flow stays in ENDED, and nothing in
-this module starts another flow.
+INVARIANT: each credential is sent once. A flow runs once, and nothing in this module starts another
+one.
 """
 
-import enum
 import shlex
 from collections.abc import Callable
 from functools import partial
@@ -85,15 +84,6 @@ class PasswordChange(NamedTuple):
     tell: Callable[[str], None]  # print a line
 
 
-class State(enum.Enum):
-    """State of a logon."""
-
-    START = enum.auto()
-    PENDING = enum.auto()
-    LOGGED_ON = enum.auto()
-    ENDED = enum.auto()
-
-
 class LoggedOn(msgspec.Struct, frozen=True):
     """Result of a successful flow; `password` is used to request a token."""
 
@@ -123,7 +113,7 @@ class Flow:
         sign-on is possible. Without `change`, a password that must be changed ends the flow.
         `known` is the service's name for the same user, from the previous logon.
         """
-        self.state = State.START
+        self._has_begun = False
         self._browser, self._change = browser, change
         self._access, self._username, self._needs, self._ask = access, username, needs, ask
         self._expected = [name for name in (username, known) if name]
@@ -137,18 +127,15 @@ class Flow:
         Raises CredentialsRefused or its subclass PasswordChangeRequired if the service rejects the
         logon, and other RemoteErrors if the result is unknown.
         """
-        if self.state is not State.START:
+        if self._has_begun:
             raise RuntimeError("a logon flow runs once")
-        try:
-            outcome = await self._first()
-            while not outcome.logged_on:
-                outcome = await self._step_on(outcome)
-            if self._browser and BROWSER in self._sent:
-                await self._confirm(self._browser, outcome)
-            return await self._finished(outcome)
-        except BaseException:
-            self.state = State.ENDED
-            raise
+        self._has_begun = True
+        outcome = await self._first()
+        while not outcome.logged_on:
+            outcome = await self._step_on(outcome)
+        if self._browser and BROWSER in self._sent:
+            await self._confirm(self._browser, outcome)
+        return await self._finished(outcome)
 
     async def _first(self) -> Outcome:
         """Run the first step: a browser sign-on if requested or required, else a password logon."""
@@ -180,7 +167,6 @@ class Flow:
             raise CredentialsRefused("logging on: the service refuses, without a reason")
         if not wanted:
             return await self._sign_on(self._browser, outcome.elsewhere)
-        self.state = State.PENDING
         if wanted not in (PASSWORD, CODE) or not outcome.session:
             raise BadAnswer("logging on: the service asks for something unknown")
         if wanted in self._sent:
@@ -274,7 +260,6 @@ class Flow:
             self._password = await self._changed(outcome.user_id or self._username)
         began = self._access.clock.now_ns()
         expires = began + outcome.life_ns if outcome.life_ns else 0
-        self.state = State.LOGGED_ON
         return LoggedOn(
             Bearer(outcome.session, "session", expires, began_ns=began),
             outcome.user_id or self._username,

@@ -26,7 +26,7 @@ from zonedrive.logon.api import LogonApi
 from zonedrive.logon.browser.listener import Listener, listening
 from zonedrive.logon.browser.page import Verdict
 from zonedrive.logon.wire import Offer, Outcome, Requirements
-from zonedrive.remote.profiles.operations import MissingFields, SignOn
+from zonedrive.remote.profiles.operations import SignOn
 
 Fields = Mapping[str, str | bool]
 LONGEST_REASON = 200  # characters
@@ -212,15 +212,14 @@ def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields
         raise CredentialsRefused(
             f"the sign-on in the browser ended without success ({shown})", remedy="log on again"
         )
-    try:
-        return way.logon(answer, organization)
-    except MissingFields as missing:
+    if missing := way.missing(answer):
         # Show the names only: a value may be a credential.
         there = ", ".join(sorted(name for name in answer if name.isidentifier())) or "nothing known"
         raise BadAnswer(
-            f"the answer of the sign-on lacks {' or '.join(missing.names)} (it has {there})",
+            f"the answer of the sign-on lacks {' or '.join(missing)} (it has {there})",
             remedy="the [sign_on] of the profile does not fit this deployment",
-        ) from None
+        )
+    return way.logon(answer, organization)
 
 
 def _good(outcome: Outcome) -> Verdict:

@@ -151,14 +151,6 @@ ORGANIZATION: Final = "organization"
 """Placeholders of a sign-on: the first is followed by the name of a field."""
 
 
-class MissingFields(Exception):
-    """Error for an answer that lacks required fields; `names` lists them."""
-
-    def __init__(self, names: list[str]) -> None:
-        super().__init__(", ".join(names))
-        self.names = names
-
-
 @dataclass(frozen=True)
 class SignOn:
     """Mapping from a provider's answer to a browser sign-on to a logon request.
@@ -174,8 +166,8 @@ class SignOn:
     fragment: bool = False
     redirect: str = ""  # the parameter of a logon's idpURI for the return address
 
-    def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
-        """Return the fields of a logon request. Raises MissingFields."""
+    def missing(self, answer: Mapping[str, str]) -> list[str]:
+        """Return the names of required fields that an answer lacks."""
         wanted = [
             name.removeprefix(ANSWER)
             for text in self.body.values()
@@ -183,8 +175,10 @@ class SignOn:
             for name in PLACEHOLDER.findall(text)
             if name.startswith(ANSWER)
         ]
-        if missing := [name for name in dict.fromkeys(wanted) if not answer.get(name)]:
-            raise MissingFields(missing)
+        return [name for name in dict.fromkeys(wanted) if not answer.get(name)]
+
+    def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
+        """Return the fields of a logon request. No field of the answer may be missing."""
 
         def value(match: re.Match[str]) -> str:
             name = match[1]

@@ -23,7 +23,6 @@ from zonedrive.errors import (
     ReplyLost,
     StoreError,
     TimedOut,
-    Unavailable,
     Unreachable,
 )
 from zonedrive.model import Entry, Version, Zone
@@ -726,19 +725,12 @@ class FakeService(Service):
 
     async def send(self, request: _Request, work: Callable[[], ResultT]) -> ResultT:
         """Carry out a request as far as the faults allow it, and report its result to the link."""
-        began = self.link.now()
         self._underway += request.paced
         try:
-            found = await self._carried(request, work)
-        except RemoteError as error:
-            is_overload = isinstance(error, Unavailable) and error.is_overload
-            if request.paced or not is_overload:
-                self.link.note_failure(error, began)
-            raise
+            with self.link.reported("metadata" if request.paced else "upload"):
+                return await self._carried(request, work)
         finally:
             self._underway -= request.paced
-        self.link.note_answer()
-        return found
 
     async def _carried(self, request: _Request, work: Callable[[], ResultT]) -> ResultT:
         world, doing = self.world, request.doing

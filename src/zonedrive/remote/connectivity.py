@@ -19,7 +19,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Literal
 
 import trio
@@ -34,7 +34,7 @@ from zonedrive.errors import (
     Unreachable,
     ZonedriveError,
 )
-from zonedrive.remote.request_times import RequestTimes
+from zonedrive.remote.request_times import Kind, RequestTimes
 from zonedrive.remote.retry import Backoff
 
 logger = logging.getLogger(__name__)
@@ -95,12 +95,29 @@ class Connectivity:
             self._strain = 0.0
             self._become("online")
 
-    def now(self) -> float:
-        """Return the time for `note_failure` at which a request begins."""
-        return self._clock()
+    @contextlib.contextmanager
+    def reported(self, kind: Kind, *, is_of_other_logon: bool = False) -> Iterator[None]:
+        """Record the result and duration of one request; its errors are raised again. Thread-safe.
+
+        `is_of_other_logon`: NotLoggedOn does not concern the logon of the other requests.
+        """
+        began = self._clock()
+        try:
+            yield
+        except RemoteError as error:
+            is_overload = isinstance(error, Unavailable) and error.is_overload
+            if not (
+                (kind == "upload" and is_overload)
+                or (is_of_other_logon and isinstance(error, NotLoggedOn))
+            ):
+                self.note_failure(error, began)
+            self.times.add(kind, self._clock() - began, failed=True)
+            raise
+        self.note_answer()
+        self.times.add(kind, self._clock() - began)
 
     def note_failure(self, error: ZonedriveError, began: float = float("inf")) -> None:
-        """Record that a request begun at `began` (see `now`) failed with `error`. Thread-safe."""
+        """Record that a request begun at `began` failed with `error`. Thread-safe."""
         with self._lock:
             self.answers += isinstance(error, RemoteError) and not isinstance(error, Unreachable)
             if isinstance(error, NotLoggedOn):

@@ -21,14 +21,11 @@ from zonedrive.errors import (
     OVERLOADED,
     BadAnswer,
     Forbidden,
-    NotLoggedOn,
     Rejected,
     RemoteError,
     ReplyLost,
     TimedOut,
-    Unavailable,
     Unreachable,
-    ZonedriveError,
     during,
 )
 from zonedrive.remote.clients import CHANGED, LISTING, SMALL, LoopClient, TooLong, read_body
@@ -39,14 +36,7 @@ from zonedrive.remote.retry import Backoff
 from zonedrive.remote.transport.exchange import EARLY, EFFECT, SENT
 from zonedrive.remote.urls import ZONES, Request
 from zonedrive.remote.wire import error_mapping
-from zonedrive.remote.wire.pagination import (
-    BOUNDS,
-    Bounds,
-    Budget,
-    Page,
-    Pagination,
-    Query,
-)
+from zonedrive.remote.wire.pagination import Budget, Page, Pagination, Query
 
 READ_SECONDS = 15.0  # for a harmless request with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have to move many entries
@@ -95,16 +85,16 @@ class Requests:
         *,
         connections: int = 8,
         chance: Callable[[], float] = random.random,
-        bounds: Bounds = BOUNDS,
+        budget: Callable[[], Budget] = Budget,
     ) -> None:
-        """Prepare the requests; `bounds` limits each listing."""
+        """Prepare the requests; `budget` returns the limits of a listing."""
         self._client = client
         self._link = link
         self._limit = ConcurrencyLimit(connections)
         self._turns = trio.CapacityLimiter(self._limit.allowed)
         self._backoff = Backoff()
         self._chance = chance
-        self._bounds = bounds
+        self._budget = budget
         self._paginations: dict[str, Pagination] = {}
 
     @property
@@ -151,21 +141,21 @@ class Requests:
         All listings of one `kind` are paginated, or none of them is. `items` parses a page, in a
         thread if it is large.
         """
-        budget = Budget(doing, self._bounds)
+        budget = self._budget()
 
         async def fetch(page: Query) -> Page[ValueT]:
-            budget.spend(pages=1)
+            budget.spend(doing, pages=1)
             try:
                 paged = replace(request, query={**request.query, **page})
-                data = await self.read(paged, doing=doing, most=budget.size)
+                data = await self.read(paged, doing=doing, most=budget.left)
             except BadAnswer as wrong:
                 if isinstance(wrong.__cause__, TooLong):
-                    budget.spend(size=budget.size)
+                    budget.spend(doing, size=budget.left)
                 raise
-            budget.spend(size=len(data))
+            budget.spend(doing, size=len(data))
             is_small = len(data) < LARGE
             found = items(data) if is_small else await trio.to_thread.run_sync(items, data)
-            budget.spend(items=len(found))
+            budget.spend(doing, items=len(found))
             return found
 
         return await self._paginations.setdefault(kind, Pagination()).read(fetch)
@@ -248,23 +238,13 @@ class Requests:
 
     async def _reported(self, attempt: _Attempt, end: float) -> bytes:
         """Send one request and report its result to the link."""
-        began = self._link.now()
+        is_of_other_logon = attempt.is_bare or attempt.has_password
         try:
-            data = await self._answer(attempt, end)
-        except ZonedriveError as error:
-            other_logon = isinstance(error, NotLoggedOn) and (
-                attempt.is_bare or attempt.has_password
-            )
-            turned_away = attempt.is_upload and isinstance(error, Unavailable) and error.is_overload
-            if not (other_logon or turned_away):
-                self._link.note_failure(error, began)
-            self._link.times.add(attempt.kind, self._link.now() - began, failed=True)
-            if isinstance(error, Unreachable):
-                self.drop_idle()
+            with self._link.reported(attempt.kind, is_of_other_logon=is_of_other_logon):
+                return await self._answer(attempt, end)
+        except Unreachable:
+            self.drop_idle()
             raise
-        self._link.note_answer()
-        self._link.times.add(attempt.kind, self._link.now() - began)
-        return data
 
     async def _answer(self, attempt: _Attempt, end: float) -> bytes:
         """Return the body of a success, or raise the error for the answer or its absence."""

@@ -22,7 +22,6 @@ from zonedrive.errors import (
     Interrupted,
     RemoteError,
     ReplyLost,
-    Unavailable,
     Unreachable,
 )
 from zonedrive.model import Entry
@@ -191,7 +190,7 @@ class Transfer:
             self.link.check()
             request = self._client.request("GET", path, query, headers=headers, timeout=timeout)
             try:
-                with self._reported():
+                with self._reported("download"):
                     response, _ = self._send(request, doing)
                     return Download(
                         response, offset, end, doing,
@@ -240,26 +239,19 @@ class Transfer:
             ),
             extensions={"replayable": form.replayable, WHOLE: True},
         )
-        with self._reported(is_upload=True):
+        with self._reported("upload"):
             _, answer = self._send(request, "uploading", form)
         return uploaded(answer, zone_id, folder_id, name)
 
     @contextlib.contextmanager
-    def _reported(self, *, is_upload: bool = False) -> Iterator[None]:
+    def _reported(self, kind: Kind) -> Iterator[None]:
         """Report the result of a request to the link."""
-        began = self.link.now()
-        kind: Kind = "upload" if is_upload else "download"
         try:
-            yield
-        except RemoteError as error:
-            if not (is_upload and isinstance(error, Unavailable) and error.is_overload):
-                self.link.note_failure(error, began)
-            self.link.times.add(kind, self.link.now() - began, failed=True)
-            if isinstance(error, Unreachable):
-                self._connections.drop_idle()
+            with self.link.reported(kind):
+                yield
+        except Unreachable:
+            self._connections.drop_idle()
             raise
-        self.link.note_answer()
-        self.link.times.add(kind, self.link.now() - began)
 
     def _send(
         self, request: httpx.Request, doing: str, form: MultipartBody | None = None

@@ -54,7 +54,7 @@ def test_of_a_burst_of_gateway_failures_one_counts() -> None:
     link = Connectivity(clock=lambda: now)
     for burst in range(4):
         now += 1
-        began, now = link.now(), now + 1
+        began, now = now, now + 1
         for _ in range(32):
             link.note_failure(errors.Unavailable("x", status=503), began)
         link.note_failure(errors.Unavailable("x", status=503), now + SPACING / 2)

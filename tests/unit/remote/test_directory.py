@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ from zonedrive.model import Group, Member, Scope
 from zonedrive.remote import Directory, directory
 from zonedrive.remote.http_service import HttpService
 from zonedrive.remote.wire import fields
-from zonedrive.remote.wire.pagination import Bounds
+from zonedrive.remote.wire.pagination import Budget
 
 GROUP_ID = "group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e@acme.example"
 AT_GROUP = "/api/groups/group.0c8a4b52-7f9e-4a3b-8d1e-5f6a7b8c9d0e%40acme.example"
@@ -183,8 +184,8 @@ async def test_a_redirect_is_never_followed(stage: Stage, name: str, target: str
 
 async def test_a_list_that_is_too_long_is_an_error(stage: Stage) -> None:
     """The limit in bytes ends the listing."""
-    bounds = Bounds(size=1000)
-    of = stage.service(answering([{"id": "x" * 2000}]), bounds=bounds).directory
+    service = stage.service(answering([{"id": "x" * 2000}]), budget=partial(Budget, size=1000))
+    of = service.directory
     with pytest.raises(errors.BadAnswer, match="does not end after 1000 bytes"):
         await of.users()
 
@@ -362,10 +363,10 @@ async def test_a_service_that_ignores_pages_is_read_once(stage: Stage, identity:
 
 
 ENDLESS = {
-    "pages": Bounds(pages=20),
-    "items": Bounds(items=1999),
-    "bytes": Bounds(size=20_000),
-    "seconds": Bounds(seconds=-1.0),
+    "pages": partial(Budget, pages=20),
+    "items": partial(Budget, items=1999),
+    "bytes": partial(Budget, size=20_000),
+    "seconds": partial(Budget, seconds=-1.0),
 }
 
 
@@ -378,7 +379,7 @@ async def test_a_list_without_an_end_ends(stage: Stage, what: str) -> None:
         return httpx.Response(200, json=[{"id": str(first + each)} for each in range(100)])
 
     with pytest.raises(errors.BadAnswer, match=f"does not end after [0-9.-]+ {what}"):
-        await stage.service(endless, bounds=ENDLESS[what]).directory.users()
+        await stage.service(endless, budget=ENDLESS[what]).directory.users()
     assert len(stage.requests) <= 20
 
 

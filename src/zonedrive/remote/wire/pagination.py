@@ -74,8 +74,8 @@ def identified(values: Iterable[dict[str, Any]], key: str = "") -> Page[dict[str
     return found
 
 
-@dataclass(frozen=True)
-class Bounds:
+@dataclass(eq=False)
+class Budget:
     """Limits of one listing, over the requests for all its pages."""
 
     pages: int = 10_000
@@ -83,36 +83,24 @@ class Bounds:
     size: int = LISTING  # bytes
     seconds: float = 1800.0  # within which the last page is asked for
 
-
-BOUNDS = Bounds()
-
-
-class Budget:
-    """Remaining part of the bounds of one listing in progress."""
-
-    def __init__(self, doing: str, bounds: Bounds) -> None:
-        """Start with full bounds; `doing` begins the message of every error."""
-        self._doing = doing
-        self._bounds = bounds
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
         self._pages = self._items = 0
-        self._end = time.monotonic() + bounds.seconds
-        self.size = bounds.size
-        """Maximum size of the next page, in bytes."""
+        self.left = self.size  # maximum size of the next page, in bytes
 
-    def spend(self, *, pages: int = 0, items: int = 0, size: int = 0) -> None:
-        """Count requested pages, received items and bytes. Raises BadAnswer beyond the bounds."""
-        bounds = self._bounds
+    def spend(self, doing: str, *, pages: int = 0, items: int = 0, size: int = 0) -> None:
+        """Count requested pages, received items and bytes. Raises BadAnswer beyond the limits."""
         self._pages += pages
         self._items += items
-        self.size -= size
+        self.left -= size
         for is_exceeded, what in (
-            (self._pages > bounds.pages, f"{bounds.pages} pages"),
-            (self._items > bounds.items, f"{bounds.items} items"),
-            (self.size <= 0, f"{bounds.size} bytes"),
-            (pages and time.monotonic() > self._end, f"{bounds.seconds:g} seconds"),
+            (self._pages > self.pages, f"{self.pages} pages"),
+            (self._items > self.items, f"{self.items} items"),
+            (self.left <= 0, f"{self.size} bytes"),
+            (pages and time.monotonic() - self._began > self.seconds, f"{self.seconds:g} seconds"),
         ):
             if is_exceeded:
-                raise BadAnswer(f"{self._doing}: the list does not end after {what}")
+                raise BadAnswer(f"{doing}: the list does not end after {what}")
 
 
 class Pagination:

@@ -27,7 +27,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("fusermount3", machine.fusermount),
     ("user", machine.user),
     ("AppArmor", machine.apparmor),
-    ("allow_other", machine.sharing),
     ("home folder", folders.home),
     ("settings", account.settings),
     ("organization", account.organization),

@@ -1,4 +1,4 @@
-"""Checks of the machine: FUSE device, mount helper, AppArmor, and allow_other.
+"""Checks of the machine: FUSE device, mount helper, and AppArmor.
 
 Sends no request to the service.
 """
@@ -10,38 +10,23 @@ import pwd
 import re
 import shutil
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from zonedrive.doctor.facts import CheckResult, DoctorFacts, bad, good
-from zonedrive.fuse import mountpoint
-from zonedrive.logon.account import Account
-from zonedrive.paths import config_file
 
 DEVICE = Path("/dev/fuse")
 STATUS = Path("/proc/self/status")
 NUMBER = os.makedev(10, 229)  # device number of /dev/fuse on every Linux
 CAP_SYS_ADMIN = 1 << 21
-FSTAB = Path("/etc/fstab")
-UNITS = ("/etc/systemd/user", "/usr/lib/systemd/user", "/usr/local/lib/systemd/user")
 
 # AppArmor
 ENABLED = Path("/sys/module/apparmor/parameters/enabled")
 LOADED = Path("/sys/kernel/security/apparmor/profiles")
 PROFILE = Path("/etc/apparmor.d/fusermount3")
+# Folders below which the profile of Debian and Ubuntu allows mounts.
+ALLOWED = ("/home", "/root", "/mnt", "/media", "/tmp", "/run/user")  # noqa: S108
 
 _LOAD = "run 'modprobe fuse' as root; a container needs --device /dev/fuse"
-_RULE = re.compile(
-    r"^\s*(?:allow\s+)?mount\b(?P<how>[^#\n]*?)->\s*(?P<where>[^\s,]\S*?),?\s*$", re.M
-)
-_VARIABLES = {
-    "@{HOME}": "{/home/*,/root}",
-    "@{HOMEDIRS}": "/home/",
-    "@{run}": "{/run,/var/run}",
-    "@{uid}": "*",
-}
-_SIGNS = {"**": ".*", "*": "[^/]*", "?": "[^/]", "{": "(?:", "}": ")"}
-"""AppArmor's path patterns as regular expressions."""
 
 
 # ---- the FUSE device and the helper ----
@@ -131,26 +116,27 @@ def user(facts: DoctorFacts) -> CheckResult | None:
 
 
 def apparmor(facts: DoctorFacts) -> CheckResult | None:
-    """Check that fusermount3 may mount on this account's mount points.
+    """Check that fusermount3 may mount on the requested or current mount point.
 
-    Debian 13 and Ubuntu from 24.10 on confine fusermount3: its AppArmor profile lists the folders
-    below which it may mount.
+    Debian 13 and Ubuntu from 24.10 on confine fusermount3 to some folders. An administrator's own
+    rules are not evaluated.
     """
     if os.getuid() == 0 or not _is_confined():
         return None  # root mounts without the helper
-    allowed = _allowed(PROFILE)
-    local = f"{PROFILE.parent}/local/{PROFILE.name}"
-    for folder in _mount_points(facts) if allowed is not None else ():
-        if not any(re.fullmatch(pattern, f"{folder}/") for pattern in allowed or ()):
-            return bad(
-                "the profile of fusermount3 does not allow mounts in this account's folder",
-                "mount on a folder in your home folder; to allow this one, put 'mount"
-                f" fstype=fuse.* -> PLACE/,' and 'umount PLACE/,' into {local} and run"
-                f" 'apparmor_parser -r {PROFILE}' as root",
-                PLACE=folder,
-            )
-    if allowed is None:
-        return good("on; fusermount3 is not confined")
+    local = PROFILE.parent / "local" / PROFILE.name
+    with contextlib.suppress(OSError):
+        if re.search(r"(?m)^\s*mount\b", local.read_text("utf-8", "replace")):
+            return good("on; the administrator's rules allow fusermount3 more folders")
+    holder = facts.holder.mountpoint if facts.holder else None
+    folder = facts.folder or holder
+    if folder is not None and not any(map(folder.is_relative_to, ALLOWED)):
+        return bad(
+            "the profile of fusermount3 does not allow mounts in this account's folder",
+            "mount on a folder in your home folder; to allow this one, put 'mount fstype=fuse.* ->"
+            f" PLACE/,' and 'umount PLACE/,' into {local} and run 'apparmor_parser -r {PROFILE}'"
+            " as root",
+            PLACE=folder,
+        )
     return good("on; fusermount3 may mount in your home folder, not everywhere")
 
 
@@ -162,88 +148,3 @@ def _is_confined() -> bool:
             return "fusermount3 (enforce)" in LOADED.read_text()
         return PROFILE.exists()
     return False
-
-
-def _allowed(profile: Path) -> list[str] | None:
-    """Return the folders in a profile's mount rules as regular expressions; None: anywhere."""
-    text = ""
-    for path in (profile, profile.parent / "local" / profile.name):
-        with contextlib.suppress(OSError):
-            text += re.sub(r"(?m)(^|\s)#.*$", "", path.read_text("utf-8", "replace")) + "\n"
-    if re.search(r"^\s*mount(\s+fstype=[^>\n]*)?,\s*$", text, re.M) or "mount" not in text:
-        return None
-    return [_expression(rule["where"]) for rule in _RULE.finditer(text) if "fuse" in rule["how"]]
-
-
-def _expression(pattern: str) -> str:
-    """Return an AppArmor path pattern as a regular expression."""
-    for name, value in _VARIABLES.items():
-        pattern = pattern.replace(name, value)
-    pattern = re.sub(r"@\{\w+\}", "**", pattern.strip('"'))  # another variable
-    made, depth = "", 0
-    for part in re.findall(r"\*\*|.", pattern):
-        depth += (part == "{") - (part == "}")
-        made += "|" if part == "," and depth else _SIGNS.get(part) or re.escape(part)
-    return made.replace("//", "/")
-
-
-def _mount_points(facts: DoctorFacts) -> Iterator[Path]:
-    """Yield the requested or current mount point, and those in /etc/fstab."""
-    if facts.folder is not None:
-        yield facts.folder
-    elif facts.holder is not None:
-        yield facts.holder.mountpoint
-    if facts.account is not None:
-        yield from (folder for folder, _ in _fstab(facts.account))
-
-
-# ---- allow_other ----
-
-
-def sharing(facts: DoctorFacts) -> CheckResult | None:
-    """Check that a mount with allow_other is possible, if one is configured."""
-    if os.getuid() == 0 or facts.account is None:
-        return None
-    if any(_shares(options) for _, options in _fstab(facts.account)):
-        wanted = "/etc/fstab"
-    elif any(_shares(options) for options in _unit_options(facts.account.name)):
-        wanted = "the systemd unit"
-    else:
-        return None
-    try:
-        allowed = mountpoint.may_share()
-    except OSError:
-        return bad(
-            f"{wanted} wants allow_other, but you may not read /etc/fuse.conf",
-            "run 'chmod a+r /etc/fuse.conf' as root",
-        )
-    if allowed:
-        return good("allowed to users")
-    return bad(
-        f"{wanted} wants allow_other, which /etc/fuse.conf does not allow (it lacks"
-        " user_allow_other)",
-        f"{mountpoint.LET_OTHERS}, or remove allow_other",
-    )
-
-
-def _shares(options: str) -> bool:
-    return bool(mountpoint.SHARING & set(options.split(",")))
-
-
-def _fstab(account: Account) -> Iterator[tuple[Path, str]]:
-    """Yield mount point and options of the account's lines in /etc/fstab."""
-    with contextlib.suppress(OSError):
-        for line in FSTAB.read_text("utf-8", "replace").splitlines():
-            match line.split():
-                case [account.base_url, folder, mountpoint.KIND, options, *_]:
-                    yield Path(folder), options
-
-
-def _unit_options(account: str) -> Iterator[str]:
-    """Yield the mount options in the account's systemd unit and its drop-ins."""
-    for folder in (*map(Path, UNITS), config_file().parent.parent / "systemd/user"):
-        for name in (f"zonedrive@{account}.service", "zonedrive@.service"):
-            for path in (folder / name, *(folder / f"{name}.d").glob("*.conf")):
-                with contextlib.suppress(OSError):
-                    text = path.read_text("utf-8", "replace")
-                    yield from re.findall(r"^[^#;\n]*\bOPTIONS=([^\s\"']*)", text, re.M)

@@ -7,11 +7,11 @@ INVARIANT: the user is never asked to unlock a keyring, and a silent daemon dela
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from zonedrive import __version__
 from zonedrive.cli import control_client
@@ -21,30 +21,14 @@ from zonedrive.paths import AccountPaths, quoted
 ASK_SECONDS = 5.0
 STATES = ("online", "offline", "logon-required", "unmounted", "died", "unknown")
 MODE = 0o644  # of the file: node_exporter runs as another user
-
-
-class Sample(NamedTuple):
-    """One line of a metric; `suffix` follows the name, such as `_bucket`."""
-
-    labels: dict[str, str]
-    value: float
-    suffix: str = ""
-
-
-class Metric(NamedTuple):
-    """Name, type, help text and samples of one metric."""
-
-    name: str
-    type: str
-    help: str
-    samples: list[Sample]
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Metrics:
     """Metrics of several accounts, grouped by name as the format requires."""
 
     def __init__(self) -> None:
-        self._metrics: dict[str, Metric] = {}
+        self._lines: dict[str, list[str]] = {}  # by the name of the metric
         self._labels = {"uid": str(os.getuid())}
         self.add("info", "gauge", "Version of zonedrive.", [({"version": __version__}, 1)])
 
@@ -52,15 +36,10 @@ class Metrics:
         """Add the metrics of an account; a part that cannot be read is left out."""
         self._labels = {"uid": str(os.getuid()), "account": paths.account}
         found, state = self._asked(paths)
-        self.add(
-            "up", "gauge", "1 if a daemon serves the account and answers.", [({}, bool(found))]
-        )
-        self.add(
-            "state", "gauge", "1 for the state of the account.",
-            [({"state": each}, each == state) for each in STATES],
-        )  # fmt: skip
-        self._pause(paths)
-        self._outbox(paths)
+        self._gauge("up", "1 if a daemon serves the account and answers.", bool(found))
+        states = [({"state": each}, each == state) for each in STATES]
+        self.add("state", "gauge", "1 for the state of the account.", states)
+        self._local(paths)
         self._cache(paths, found)
         self._daemon(found)
 
@@ -76,35 +55,31 @@ class Metrics:
             return {}, "unmounted" if last_run.death(paths) is None else "died"
         return found, str(found["state"])
 
-    def _pause(self, paths: AccountPaths) -> None:
+    def _local(self, paths: AccountPaths) -> None:
+        """Add the pause and the outbox, which are read from the disk."""
         from zonedrive.daemon import local_data
 
         is_paused = local_data.pause(paths) is not None
-        self.add("paused", "gauge", "1 while uploads are paused.", [({}, is_paused)])
-
-    def _outbox(self, paths: AccountPaths) -> None:
-        from zonedrive.daemon import local_data
-
+        self._gauge("paused", "1 while uploads are paused.", is_paused)
         found: dict[str, Any] | None = None
         with suppress(StoreError, OSError):
             found = local_data.outbox(paths)
-        self.add(
-            "database_readable", "gauge", "1 if the database of the pending changes can be read.",
-            [({}, found is not None)],
-        )  # fmt: skip
+        text = "1 if the database of the pending changes can be read."
+        self._gauge("database_readable", text, found is not None)
         if found is None:
             return
-        gauges = (
+        for name, key, text in (
             ("pending_changes", "pending", "Changes that the service does not have yet."),
             ("pending_bytes", "bytes", "Size of the files among these changes."),
             ("conflict_copies", "conflicts", "Conflict copies that nobody has resolved."),
             ("lost_files", "lost", "Files in lost+found, which only this machine has."),
-        )
-        for name, key, text in gauges:
-            self.add(name, "gauge", text, [({}, found[key])])
-        if found["oldest"] is not None:
-            text = "Last write to the file that has waited longest for its upload."
-            self.add("oldest_pending_timestamp_seconds", "gauge", text, [({}, found["oldest"])])
+            (
+                "oldest_pending_timestamp_seconds",
+                "oldest",
+                "Last write to the file that has waited longest for its upload.",
+            ),
+        ):
+            self._gauge(name, text, found[key])
         failures = [({"cause": cause}, number) for cause, number in found["failures"].items()]
         text = "Pending changes whose last attempt failed, by cause."
         self.add("failed_changes", "gauge", text, failures)
@@ -117,19 +92,15 @@ class Metrics:
             with suppress(ConfigError, OSError):
                 used = local_data.cache(paths)
         if used is not None:
-            self.add("cache_bytes", "gauge", "Disk space used by the cache.", [({}, used["bytes"])])
-            text = "Disk space that the cache may use."
-            self.add("cache_limit_bytes", "gauge", text, [({}, used["limit"])])
+            self._gauge("cache_bytes", "Disk space used by the cache.", used["bytes"])
+            self._gauge("cache_limit_bytes", "Disk space that the cache may use.", used["limit"])
 
     def _daemon(self, found: dict[str, Any]) -> None:
         """Add measurements that only a daemon has."""
         if not found:
             return
-        text = "Background tasks of the daemon that fail."
-        self.add("failing_tasks", "gauge", text, [({}, found["failing"])])
-        if "logon_end" in found:
-            text = "End of the logon."
-            self.add("logon_end_timestamp_seconds", "gauge", text, [({}, found["logon_end"])])
+        self._gauge("failing_tasks", "Background tasks of the daemon that fail.", found["failing"])
+        self._gauge("logon_end_timestamp_seconds", "End of the logon.", found.get("logon_end"))
         requests = found["requests"]
         bounds = [*(f"{bound:g}" for bound in requests["bounds"]), "+Inf"]
         failed, times = [], []
@@ -147,28 +118,25 @@ class Metrics:
         text = "Time to the answer; for a download, to its first byte."
         self.add("request_duration_seconds", "histogram", text, times)
 
+    def _gauge(self, name: str, text: str, value: float | None) -> None:
+        """Add a metric with one sample, or nothing if the value is unknown."""
+        if value is not None:
+            self.add(name, "gauge", text, [({}, value)])
+
     def add(self, name: str, kind: str, text: str, samples: Iterable[tuple[Any, ...]]) -> None:
         """Add samples of a metric: labels, value and, where the name has one, the suffix."""
-        metric = self._metrics.setdefault(name, Metric(f"zonedrive_{name}", kind, text, []))
-        metric.samples.extend(
-            Sample(self._labels | labels, float(value), *suffix)
-            for labels, value, *suffix in samples
-        )
+        name = f"zonedrive_{name}"
+        head = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        lines = self._lines.setdefault(name, head)
+        for labels, value, *suffix in samples:
+            pairs = (self._labels | labels).items()
+            shown = ",".join(f'{label}="{each.translate(_ESCAPES)}"' for label, each in pairs)
+            number = int(value) if float(value).is_integer() else float(value)
+            lines.append(f"{name}{''.join(suffix)}{{{shown}}} {number!r}")
 
     def text(self) -> str:
         """Return all metrics in the text format."""
-        lines = (line for metric in self._metrics.values() for line in exposition(metric))
-        return "".join(f"{line}\n" for line in lines)
-
-
-def exposition(metric: Metric) -> Iterator[str]:
-    """Yield the lines of one metric."""
-    yield f"# HELP {metric.name} {_escaped(metric.help)}"
-    yield f"# TYPE {metric.name} {metric.type}"
-    for labels, value, suffix in metric.samples:
-        parts = ",".join(f'{name}="{_quotable(text)}"' for name, text in labels.items())
-        number = str(int(value)) if value.is_integer() else repr(value)
-        yield f"{metric.name}{suffix}{{{parts}}} {number}"
+        return "".join(f"{line}\n" for lines in self._lines.values() for line in lines)
 
 
 def of_accounts(account: str | None) -> str:
@@ -201,11 +169,3 @@ def write(path: Path, text: str) -> None:
             f"{quoted(path)} cannot be written ({wrong.strerror})",
             remedy="give --output a file in a folder that you may write to",
         ) from wrong
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n")
-
-
-def _quotable(text: str) -> str:
-    return _escaped(text).replace('"', r"\"")

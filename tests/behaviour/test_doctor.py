@@ -44,7 +44,7 @@ def test_a_mount_in_use_is_in_order(mounted: Mounted) -> None:
     assert (code, [name for name, check in checks.items() if not check["ok"]]) == (0, [])
     assert set(checks) == {
         "fuse device", "fusermount3", "settings", "state folder", "runtime folder", "cache folder",
-        "cache speed", "database", "logon", "profile", "encryption", "key", "service",
+        "database", "logon", "profile", "encryption", "key", "service",
         "certificate", "clock", "token", "mount", "daemon", "background tasks", "downloads",
         "outbox", "lost and found",
     }  # fmt: skip

@@ -33,7 +33,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("state folder", folders.state),
     ("runtime folder", folders.runtime),
     ("cache folder", folders.cache),
-    ("cache speed", folders.cache_speed),
     ("database", folders.database),
     ("logon", account.logon),
     ("profile", account.profile),

@@ -1,4 +1,4 @@
-"""Checks of an account's folders: privacy, free space, speed.
+"""Checks of an account's folders: privacy and free space.
 
 Knows nothing about the content of the files.
 """
@@ -11,7 +11,6 @@ import secrets
 import socket
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,8 +24,6 @@ from zonedrive.fuse import mountpoint
 from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
 
 FIT = 256 << 20  # bytes that should be free for what is saved
-PROBE = 4 << 20
-SLOW = 5e6  # bytes a second
 _ANSWER_SECONDS = 5.0  # timeout of a connection to the socket
 REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone", "fuse.zonedrive")
 LOCAL = (
@@ -189,31 +186,6 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
         if fits == 0 and limit:
             return bad(detail, "make room on the disk of the cache folder, or set XDG_CACHE_HOME")
     return good(detail)
-
-
-def cache_speed(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the cache's disk is faster than the service."""
-    folder = facts.paths.cache
-    if not folder.exists() or not os.access(folder, os.W_OK):
-        return None
-    data = secrets.token_bytes(1 << 20)
-    try:
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-            began = time.monotonic()
-            for offset in range(0, PROBE, len(data)):
-                os.pwrite(file.fileno(), data, offset)
-            os.fdatasync(file.fileno())
-            speed = PROBE / max(time.monotonic() - began, 1e-6)
-    except OSError as wrong:
-        if wrong.errno in (errno.ENOSPC, errno.EDQUOT):
-            return None  # `cache` reports this
-        raise
-    if speed < SLOW:
-        return bad(
-            f"the disk takes {speed / 1e6:.1f} MB/s",
-            "set XDG_CACHE_HOME to a folder on a faster disk",
-        )
-    return good(f"the disk takes {speed / 1e6:.0f} MB/s")
 
 
 def database(facts: DoctorFacts) -> CheckResult | None:

@@ -171,16 +171,6 @@ def test_an_earlier_damaged_database_is_reported(home: Any) -> None:
     assert "1 damaged" in found.detail
 
 
-def test_a_slow_cache_disk(home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test leaves no file behind."""
-    ticks = iter([0.0, 100.0])
-    watch = SimpleNamespace(monotonic=lambda: next(ticks))
-    monkeypatch.setattr("zonedrive.doctor.folders.time", watch)
-    found = folders.cache_speed(home)
-    assert found is not None and not found.ok
-    assert [path.name for path in home.paths.cache.iterdir()] == ["content"]
-
-
 def test_a_machine_without_fuse(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Device and helper are reported, each with a remedy."""
     monkeypatch.setattr(machine, "DEVICE", tmp_path / "fuse")

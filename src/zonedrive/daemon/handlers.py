@@ -224,6 +224,7 @@ class Commands:
         inode = place.file if place.inode is None else place.inode
         if inode is None:
             raise ZonedriveError(f"{place.path}: {place.what or 'not an entry of the service'}")
+        is_file = inode.kind is Kind.FILE
         return {
             "path": self._parts.state.inodes.path(inode.ino),
             "zone": inode.zone,
@@ -233,8 +234,7 @@ class Commands:
             "virtual": place.inode is None,
             "stays": bool(place.stays),
             "unknown": "" if inode.remote_id or inode.ino == ROOT else place.stays or NOT_YET,
-            "waits": inode.kind is Kind.FILE
-            and self._parts.files.report.state(inode.ino) in WAITING,
+            "waits": is_file and self._parts.files.report.state(inode.ino) in WAITING,
         }
 
     async def _link(self, request: Request, say: Say) -> Message:
@@ -253,15 +253,9 @@ class Commands:
         zone = (await self._place(below.partition("/")[0])).inode
         if zone is None or not zone.zone or "/" not in below:
             raise wrong
-        where = {"path": below, "zone": zone.zone, "id": "", "folder": False}
-        return {
-            **where,
-            "missing": True,
-            "virtual": False,
-            "stays": False,
-            "unknown": "it does not exist",
-            "waits": False,
-        }
+        answers_no = dict.fromkeys(("folder", "virtual", "stays", "waits"), False)
+        where = {"path": below, "zone": zone.zone, "id": "", "unknown": "it does not exist"}
+        return {**where, **answers_no, "missing": True}
 
     async def _located(self, request: Request, say: Say) -> Message:
         """Return the paths of those `entries` of `zone` (ids) that are in the mount, by id."""
@@ -281,7 +275,7 @@ class Commands:
 
     # ---- sync and unmount ----
 
-    async def _sync(self, request: Request, say: Say) -> Message:
+    async def _sync(self, request: Request, say: Say, *, first: bool = False) -> Message:
         """Wait until all changes under `paths` are on the service.
 
         In a folder, files with a name of `local_only` are ignored, because editors always create
@@ -289,15 +283,6 @@ class Commands:
         than 0. The exit code is also not 0 if files are `lost`, or changes were rejected and
         `taken_back`.
         """
-        return await self._uploaded(request, say)
-
-    async def _send(self, request: Request, say: Say) -> Message:
-        """Send the changes under `paths` before all others, also in a pause; answer as `sync`."""
-        if not request.paths:
-            raise ZonedriveError("the request names no paths")
-        return await self._uploaded(request, say, first=True)
-
-    async def _uploaded(self, request: Request, say: Say, *, first: bool = False) -> Message:
         places = await self._places(request)
         roots = _inos(places) or [ROOT]
         answer = await self._wait_for_uploads(roots, request.timeout, say, first=first)
@@ -306,6 +291,12 @@ class Commands:
         lost, back = report.lost(roots), report.take_rejected(roots)
         code = answer["exit"] or (1 if stays or lost or back else 0)
         return {**answer, "exit": code, "stays": stays, "lost": lost, "taken_back": back}
+
+    async def _send(self, request: Request, say: Say) -> Message:
+        """Send the changes under `paths` before all others, also in a pause; answer as `sync`."""
+        if not request.paths:
+            raise ZonedriveError("the request names no paths")
+        return await self._sync(request, say, first=True)
 
     async def _wait_for_uploads(
         self, roots: list[int], timeout: float | None, say: Say, *, first: bool = False

@@ -174,11 +174,7 @@ def hold(paths: AccountPaths) -> Iterator[None]:
         taken.release()
 
 
-def is_running(paths: AccountPaths) -> bool:
-    return lock.is_held(paths.lock)
-
-
-QUERIES = LocalDataQueries(only_here, is_running, needs_key, hold)
+QUERIES = LocalDataQueries(only_here, lambda paths: lock.is_held(paths.lock), needs_key, hold)
 
 
 # ---- pause of the uploads ----

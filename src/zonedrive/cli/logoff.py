@@ -4,21 +4,24 @@ Knows nothing about ending a logon at the service, or about the location of loca
 """
 
 import importlib
-from typing import TYPE_CHECKING
 
 import click
+import trio
 
 from zonedrive.cli import control_client, sync, text_output
 from zonedrive.cli.error_messages import NOT_LOGGED_ON
 from zonedrive.cli.options import account_option, timeout_option
+from zonedrive.daemon import local_data
 from zonedrive.errors import NotLoggedOn, StoreError, ZonedriveError
 from zonedrive.formatting import saved, verb
+from zonedrive.logon import account_data, bearer_auth, keys
+from zonedrive.logon.account import Account
+from zonedrive.logon.account_data import Backlog, LocalData
+from zonedrive.logon.api import open_access
+from zonedrive.logon.flow import end_session, revoke
+from zonedrive.logon.secrets import Secret, SecretStore, open_store
 from zonedrive.paths import AccountPaths
-
-if TYPE_CHECKING:
-    from zonedrive.logon.account import Account
-    from zonedrive.logon.account_data import Backlog, LocalData
-    from zonedrive.logon.secrets import SecretStore
+from zonedrive.remote.profiles.load import load_profile
 
 SYNC_SPARE = 15.0  # seconds the daemon may take beyond the timeout it is given
 STOP_SECONDS = 60.0
@@ -34,13 +37,6 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     Waits for pending uploads first.  Refuses if something would be lost.  The account is no longer
     mounted at each login.
     """
-    import trio
-
-    from zonedrive.daemon import local_data
-    from zonedrive.logon import account_data, bearer_auth, keys
-    from zonedrive.logon.account import Account
-    from zonedrive.logon.secrets import open_store
-
     paths = AccountPaths(account)
     try:
         found = Account.load(paths)
@@ -56,11 +52,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     except StoreError:
         if not discard:
             raise
-        left, why, remedy = (
-            account_data.Backlog(),
-            "",
-            "",
-        )  # cannot be counted, and is to be discarded
+        left, why, remedy = Backlog(), "", ""  # cannot be counted, and is to be discarded
     store = open_store(paths)
     if left.files and not discard:
         mounted = control_client.running(paths)
@@ -90,10 +82,8 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
     text_output.say(f"logged off from {found.base_url}{dropped}")
 
 
-def _require_nothing_lost(paths: AccountPaths, here: "LocalData", store: "SecretStore") -> None:
+def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretStore) -> None:
     """Raise ZonedriveError if there are files in lost+found, or `local_only` files of the user."""
-    from zonedrive.daemon import local_data
-
     if here.lost:
         raise ZonedriveError(
             saved(here.lost),
@@ -109,14 +99,12 @@ def _require_nothing_lost(paths: AccountPaths, here: "LocalData", store: "Secret
         )
 
 
-def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
+def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
     """Return the data that is deleted with the account, as the end of a sentence.
 
     Call this when no daemon can add data. Raises ZonedriveError for data to keep, which may have
     been saved since the first check.
     """
-    from zonedrive.daemon import local_data
-
     try:
         here = local_data.only_here(paths)
     except StoreError:
@@ -133,16 +121,13 @@ def _dropped(paths: AccountPaths, store: "SecretStore", discard: bool) -> str:
     return f"; dropped {' and '.join(dropped)}" if dropped else ""
 
 
-def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str, str]":
+def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
     """Return the pending changes after `timeout` seconds.
 
     If waiting is not enough, return also the reason and the remedy, else "" for both.
 
     Without a daemon nothing is sent.
     """
-    from zonedrive.daemon import local_data
-    from zonedrive.logon.account_data import Backlog
-
     request = {"command": "sync", "paths": [], "timeout": timeout}
     try:
         ended = control_client.ask(paths, request, timeout=timeout + SYNC_SPARE)
@@ -158,7 +143,7 @@ def _wait(paths: AccountPaths, timeout: float) -> "tuple[Backlog, str, str]":
     return waits, "", ""
 
 
-def _refusal(left: "Backlog", why: str = "", remedy: str = "", *, mounted: bool) -> ZonedriveError:
+def _refusal(left: Backlog, why: str = "", remedy: str = "", *, mounted: bool) -> ZonedriveError:
     are, them = ("is", "it") if left.files == 1 else ("are", "them")
     first = "see 'zonedrive status', give it more time with --timeout"
     if remedy:
@@ -181,18 +166,12 @@ def _stop_daemon(paths: AccountPaths) -> None:
             raise control_client.NotResponding(paths) from None
 
 
-async def _end_at_service(account: "Account", store: "SecretStore") -> None:
+async def _end_at_service(account: Account, store: SecretStore) -> None:
     """End the logon at the service; on failure, print a message and continue."""
-    from zonedrive.logon.api import open_access
-    from zonedrive.logon.bearer_auth import load_bearer
-    from zonedrive.logon.flow import end_session, revoke
-    from zonedrive.logon.secrets import Secret
-    from zonedrive.remote.profiles.load import load_profile
-
     failure: ZonedriveError | None
     bearer = None
     try:
-        bearer = load_bearer(store)
+        bearer = bearer_auth.load_bearer(store)
         if bearer is None:
             return
         async with open_access(account.base_url, account.ca_file) as access:

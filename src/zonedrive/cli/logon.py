@@ -12,22 +12,25 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import trio
 
 from zonedrive import config
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.browser import BrowserPrompt
 from zonedrive.cli.options import LocalPath, Text, account_option, timeout_option
+from zonedrive.daemon import local_data
 from zonedrive.daemon.protocol import Message
 from zonedrive.errors import BadOption, ConfigError, CredentialsRefused, ZonedriveError
+from zonedrive.logon.logon import Logon, LogonRequest, read_certificates
+from zonedrive.logon.secrets import Secret
+from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, quoted, require_folders
-
-if TYPE_CHECKING:
-    from zonedrive.logon.logon import LogonRequest
-    from zonedrive.logon.secrets import Secret
-    from zonedrive.logon.wire import Offer
+from zonedrive.remote.profiles.load import require_profile
+from zonedrive.remote.urls import base_url
+from zonedrive.remote.wire.fields import LONGEST_HEADER, fits_header
 
 STDIN = "-"
 LONGEST_PASSWORD = 4096  # bytes of the line that --password-stdin reads
@@ -69,8 +72,6 @@ class LogonOptions:
 
         Raises UsageError for options that exclude each other, ConfigError for an invalid base URL.
         """
-        from zonedrive.remote.urls import base_url
-
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")
         if self.token_stdin:
@@ -101,9 +102,6 @@ class LogonOptions:
 
     def _require_files(self) -> None:
         """Raise BadOption if a file of an option, or a profile, does not exist."""
-        from zonedrive.logon.logon import read_certificates
-        from zonedrive.remote.profiles.load import require_profile
-
         if self.ca_file is not None:
             with _usage("--ca-file", given=self.ca_file):
                 read_certificates(Path(self.ca_file))
@@ -111,10 +109,8 @@ class LogonOptions:
             with _usage("--profile", given=self.profile):
                 require_profile(self.profile)
 
-    def request(self) -> "LogonRequest":
+    def request(self) -> LogonRequest:
         """Return the options of the logon request."""
-        from zonedrive.logon.logon import LogonRequest
-
         return LogonRequest(
             url=str(self.base_url),
             username=self.username or "",
@@ -126,20 +122,15 @@ class LogonOptions:
 
     def browser_prompt(self) -> BrowserPrompt:
         """Return the interface for a browser sign-on of the user at this terminal."""
+        requested = Offer("idp", self.idp) if self.idp is not None else None
+        if self.personal_id is not None:
+            requested = Offer("personal-id", self.personal_id)
         return BrowserPrompt(
-            self._way(),
+            requested,
             here=not self.no_browser,
             seconds=self.timeout,
             username=lambda: _prompt(f"User name at {self.base_url}").strip(),
         )
-
-    def _way(self) -> "Offer | None":
-        """Return the requested method of a browser sign-on, or None."""
-        from zonedrive.logon.wire import Offer
-
-        if self.idp is not None:
-            return Offer("idp", self.idp)
-        return None if self.personal_id is None else Offer("personal-id", self.personal_id)
 
 
 @contextlib.contextmanager
@@ -246,11 +237,6 @@ def logon(**options: Any) -> None:
     With --idp or --personal-id, or if the service requires it, you sign on in a browser.  This
     needs a --profile that defines the result of the sign-on.
     """
-    import trio
-
-    from zonedrive.daemon import local_data
-    from zonedrive.logon.logon import Logon
-
     given = LogonOptions(**options).checked()
     paths, prompt = AccountPaths(given.account), given.browser_prompt()
     require_folders(paths)
@@ -313,19 +299,15 @@ class Terminal:
         if self._code_stdin:
             self._ahead.insert(1 if password_stdin else 0, "code")
 
-    def password(self) -> "Secret":
+    def password(self) -> Secret:
         """Return the password from standard input or a prompt without echo."""
-        from zonedrive.logon.secrets import Secret
-
         if self._password_stdin:
             missing = "standard input is empty, and --password-stdin reads the password from it"
             return Secret(self._line("password", missing))
         return Secret(_prompt("Password", hidden=True))
 
-    def new_password(self) -> "Secret":
+    def new_password(self) -> Secret:
         """Return the new password from standard input, or typed twice without echo."""
-        from zonedrive.logon.secrets import Secret
-
         if self._password_stdin:
             missing = "the new password is missing; it is the last line of standard input"
             return Secret(self._line("new password", missing))
@@ -334,10 +316,8 @@ class Terminal:
             raise CredentialsRefused("the two passwords differ", remedy="nothing was changed")
         return Secret(first)
 
-    def code(self, kind: str) -> "Secret":
+    def code(self, kind: str) -> Secret:
         """Return a typed code. Raises CredentialsRefused without a terminal."""
-        from zonedrive.logon.secrets import Secret
-
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
             missing = "standard input has no line with the one-time code"
             return Secret(self._line("code", missing).strip())
@@ -350,10 +330,8 @@ class Terminal:
             )
         return Secret(_prompt(f"One-time code{how}").strip())
 
-    def given_code(self) -> "Secret | None":
+    def given_code(self) -> Secret | None:
         """Return the value of --code, or None."""
-        from zonedrive.logon.secrets import Secret
-
         return Secret(self._code.strip()) if self._code else None
 
     def _line(self, name: str, missing: str) -> str:
@@ -363,11 +341,8 @@ class Terminal:
         return _line(missing)
 
 
-def token_line() -> "Secret":
+def token_line() -> Secret:
     """Return a token from standard input. Raises BadOption if there is none."""
-    from zonedrive.logon.secrets import Secret
-    from zonedrive.remote.wire.fields import LONGEST_HEADER, fits_header
-
     missing = "standard input is empty, and --token-stdin reads the token from it"
     text = _line(missing, LONGEST_HEADER).strip()
     if not fits_header(text):

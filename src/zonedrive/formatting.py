@@ -60,6 +60,11 @@ def timestamp(ns: int) -> str:
     return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
 
 
+def local_time(seconds: float) -> str:
+    """Return a time in seconds since the epoch in the local time zone."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def plain(text: str) -> str:
     """Return `text` on one line, without control characters and text direction overrides.
 

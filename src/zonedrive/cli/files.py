@@ -38,13 +38,7 @@ def zones(account: str, as_json: bool) -> None:
       accessible   whether the zone can be used through the API
       size, users  bytes and number of users, null if unknown
     """
-    paths = AccountPaths(account)
-    try:
-        found = control_client.ask(paths, {"command": "zones"})["zones"]
-    except control_client.NoDaemon:
-        from zonedrive.daemon import service_commands
-
-        found = service_commands.zones(paths)
+    found = zones_of(AccountPaths(account))
     is_wide = text_output.width() >= WIDE
     rows = (
         {
@@ -59,6 +53,17 @@ def zones(account: str, as_json: bool) -> None:
     text_output.show(
         found, rows, in_json=as_json, empty="there are no zones", right=["size", "users"]
     )
+
+
+def zones_of(paths: AccountPaths) -> list[dict[str, Any]]:
+    """Return the zones as objects, from the daemon, or from the service if no daemon is running."""
+    try:
+        found: list[dict[str, Any]] = control_client.ask(paths, {"command": "zones"})["zones"]
+    except control_client.NoDaemon:
+        from zonedrive.daemon import service_commands
+
+        return service_commands.zones(paths)
+    return found
 
 
 @click.command()
@@ -242,9 +247,11 @@ def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
         return control_client.ask(paths, request)
     except control_client.NoDaemon:
         from zonedrive.daemon import service_commands
+        from zonedrive.daemon.trash import Trash
 
-        return service_commands.trash(
-            paths, request["command"], request["zone"], request.get("entries", [])
+        command, zone, entries = request["command"], request["zone"], request.get("entries", [])
+        return service_commands.ask(
+            paths, lambda service: Trash(service, zone).do(command, entries)
         )
 
 

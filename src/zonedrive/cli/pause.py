@@ -4,7 +4,6 @@ Work with and without a mount, because the pause is stored on the disk.
 """
 
 import time
-from datetime import datetime
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ import click
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import Duration, account_option
 from zonedrive.errors import AlreadyRunning, MountEnded, StoreError, ZonedriveError
-from zonedrive.formatting import unsent, verb
+from zonedrive.formatting import local_time, unsent, verb
 from zonedrive.paths import AccountPaths, require_folders
 
 STARTING_SECONDS = 20.0  # longest time for a daemon to start, or to end, before it can be asked
@@ -36,7 +35,7 @@ def pause(account: str, seconds: float | None) -> None:
     """
     paths = AccountPaths(account)
     answer = _told(paths, {"command": "pause", "seconds": seconds})
-    end = "" if seconds is None else f" until {_local(time.time() + seconds)}"
+    end = "" if seconds is None else f" until {local_time(time.time() + seconds)}"
     left = answer["left"]
     waiting = f"{unsent(left)} {_waits(left)}" if left["files"] else "nothing is waiting"
     text_output.say(f"uploads are paused{end}; {waiting}")
@@ -104,8 +103,3 @@ def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
 
 def _waits(left: dict[str, int]) -> str:
     return "waits" if left["files"] == 1 else "wait"
-
-
-def _local(seconds: float) -> str:
-    """Return a time in seconds since the epoch in the local time zone."""
-    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -64,7 +64,7 @@ def amount(size: int | None) -> str:
 
 def when(text: str) -> str:
     """Return a time from a daemon's answer (ISO 8601) in the local time zone."""
-    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return formatting.local_time(datetime.fromisoformat(text).timestamp())
 
 
 def moment(ns: int) -> str | None:

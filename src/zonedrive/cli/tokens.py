@@ -152,6 +152,7 @@ def create(
     --json: {"id", "name", "token", "expires"}; token is the secret
     """
     from zonedrive.cli.logon import Terminal
+    from zonedrive.logon.account import Account
 
     if days is not None and seconds is not None:
         raise click.UsageError("--days and --seconds exclude each other.")
@@ -161,7 +162,11 @@ def create(
     if not password_stdin and not sys.stdin.isatty():
         raise click.UsageError("There is no terminal for questions: use --password-stdin.")
     life = seconds or (days or DAYS) * DAY
-    made = _made(account, name, life, limits, Terminal(password_stdin, None))
+    Account.load(AccountPaths(account))  # report a missing logon before the prompt
+    password = Terminal(password_stdin, None).password()
+    made = ask_directory(
+        account, lambda directory: directory.create_token(name, life, password.reveal(), limits)
+    )
     until = text_output.moment(made.expires_ns)
     with _not_lost(account, name, made):
         if as_json:
@@ -212,17 +217,6 @@ def _own_id(account: str) -> str | None:
 
     own = load_bearer(open_store(AccountPaths(account)))
     return (own.id or None) if own is not None and own.kind == "token" else None
-
-
-def _made(account: str, name: str, life: int, scope: "Scope | None", terminal: Any) -> "NewToken":
-    """Create the token; a missing logon is reported before the password prompt."""
-    from zonedrive.logon.account import Account
-
-    Account.load(AccountPaths(account))
-    password = terminal.password()
-    return ask_directory(
-        account, lambda directory: directory.create_token(name, life, password.reveal(), scope)
-    )
 
 
 @contextmanager

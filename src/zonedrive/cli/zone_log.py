@@ -14,6 +14,7 @@ import click
 
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.control_client import NoDaemon
+from zonedrive.cli.files import zones_of
 from zonedrive.cli.options import LocalPath, Text, json_option, some_account_option
 from zonedrive.errors import Forbidden, NotFound, Unavailable, Unreachable, ZonedriveError
 from zonedrive.paths import AccountPaths
@@ -89,12 +90,7 @@ class ZoneLog:
         """Return the folders of the zones whose log is read, by id."""
         if self.place is not None and self.place["zone"]:
             return {self.place["zone"]: self.place["path"].partition("/")[0]}
-        try:
-            zones = control_client.ask(self.paths, {"command": "zones"})["zones"]
-        except NoDaemon:
-            from zonedrive.daemon import service_commands
-
-            zones = service_commands.zones(self.paths)
+        zones = zones_of(self.paths)
         return {zone["id"]: zone["path"] for zone in zones if zone["path"] is not None}
 
     def _chosen(self, zone_id: str, folder: str, answer: Sequence[Entry]) -> list[Entry]:

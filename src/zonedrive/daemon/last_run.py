@@ -22,6 +22,7 @@ import msgspec
 
 from zonedrive.daemon import lock
 from zonedrive.errors import described, first_of
+from zonedrive.formatting import local_time
 from zonedrive.paths import AccountPaths, quoted, write_private
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Death:
 
 def line_of(died: Mapping[str, Any]) -> str:
     """Return a line of text for an object returned by `Death.json`."""
-    when = datetime.fromisoformat(died["at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    when = local_time(datetime.fromisoformat(died["at"]).timestamp())
     said = f"died at {when}" if died["exact"] else f"died after {when}"
     return f"the daemon of {quoted(Path(died['mountpoint']))} {said}: {died['why']}"
 

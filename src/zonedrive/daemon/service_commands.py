@@ -12,7 +12,6 @@ import trio
 from zonedrive import config
 from zonedrive.config import Settings
 from zonedrive.daemon.local_data import box_of, reader
-from zonedrive.daemon.trash import Trash
 from zonedrive.errors import NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
 from zonedrive.logon import stored
@@ -135,13 +134,6 @@ def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:
         ids = ", ".join(zone.id for zone in found)
         raise ZonedriveError(f"several zones are called {wanted!r}", remedy=f"give an id: {ids}")
     return found[0]
-
-
-def trash(
-    paths: AccountPaths, command: str, zone: str | None, entries: list[str]
-) -> dict[str, Any]:
-    """Return the answer of `Trash.do`."""
-    return ask(paths, lambda service: Trash(service, zone).do(command, entries))
 
 
 def version(

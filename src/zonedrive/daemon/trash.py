@@ -14,11 +14,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from zonedrive.errors import AlreadyExists, Forbidden, NotFound, RemoteError, ZonedriveError
-from zonedrive.formatting import amount, count, timestamp
+from zonedrive.formatting import amount, count, local_time, timestamp
 from zonedrive.model import Entry, Zone
 from zonedrive.remote.service import Service
 from zonedrive.views.trash import TrashOperations
@@ -205,8 +204,8 @@ class Trash:
         for one in sorted(found, key=lambda one: -one.since_ns)[:OFFERED]:
             place = (await self._path(one)).removesuffix(f"/{one.entry.name}")
             size = "a folder" if one.entry.folder else amount(one.entry.size)
-            moment = datetime.fromtimestamp(one.since_ns / 1e9).astimezone()
-            told.append(f"{one.entry.id} (in {place}, {moment:%Y-%m-%d %H:%M:%S}, {size})")
+            since = local_time(one.since_ns / 1e9)
+            told.append(f"{one.entry.id} (in {place}, {since}, {size})")
         more = len(found) - OFFERED
         return ", ".join(told) + (f", {more} more: run 'zonedrive trash'" if more > 0 else "")
 

@@ -8,11 +8,11 @@ for a pause, and nothing is lost by waiting.
 
 import time
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
+from zonedrive.formatting import local_time
 from zonedrive.observers import Observers
 from zonedrive.paths import write_private
 
@@ -43,8 +43,7 @@ class Pause(msgspec.Struct, frozen=True):
         """Sentence for the user, with the end in the local time zone."""
         if not self.until_ns:
             return "uploads are paused"
-        end = datetime.fromtimestamp(self.until_ns / 1e9).astimezone()
-        return f"uploads are paused until {end:%Y-%m-%d %H:%M:%S}"
+        return f"uploads are paused until {local_time(self.until_ns / 1e9)}"
 
 
 def load(path: Path) -> Pause | None:

@@ -9,13 +9,13 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from zonedrive.daemon import lock, protocol
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import ConfigError, MountEnded, NotLoggedOn, ZonedriveError
+from zonedrive.errors import AlreadyRunning, ConfigError, MountEnded, NotLoggedOn, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import (
     DEFAULT_ACCOUNT,
@@ -27,6 +27,8 @@ from zonedrive.paths import (
 )
 
 ASK_SECONDS = 90.0
+# Maximum time in seconds between a daemon's start and first answer, or last answer and end.
+BETWEEN_SECONDS = 20.0
 LISTEN_SECONDS = 5.0  # maximum time in seconds for a daemon to create its socket again
 SLICE_SECONDS = 0.5  # of a wait
 QUIET_SECONDS = 3.0  # seconds of silence before each test whether the daemon is alive
@@ -87,6 +89,27 @@ def ask(
     """Return the last line of the answer. Raises the errors of `stream`."""
     *_, last = stream(paths, request, timeout=timeout)
     return last
+
+
+def asked_or_stored(
+    paths: AccountPaths, ask_daemon: Callable[[], Message], stored: Callable[[], Message]
+) -> Message:
+    """Return the daemon's answer, or the result of `stored` if the account is not mounted.
+
+    `stored` raises AlreadyRunning while a daemon is starting or ending; both are then tried again.
+    """
+    end = time.monotonic() + BETWEEN_SECONDS
+    while True:
+        try:
+            return ask_daemon()
+        except (NoDaemon, MountEnded):
+            require_folders(paths)
+        try:
+            return stored()
+        except AlreadyRunning:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.1)
 
 
 def stream(

@@ -63,7 +63,6 @@ def line(error: Exception) -> str:
 
 
 def _refused(wrong: OSError) -> str:
-    """Return the line for an error of the operating system."""
     last = traceback.extract_tb(wrong.__traceback__)[-1]
     if wrong.filename is None and {"click", "rich"} & set(Path(last.filename).parts):
         # On Python 3.13, the rest of the buffer would fail and be reported again.

@@ -118,7 +118,6 @@ def versions(
 
 
 def _version(found: list[dict[str, str]], wanted: str) -> str:
-    """Return the version with that number or id."""
     for one in found:
         if wanted in (one["version"], one["id"]):
             return one["version"]
@@ -269,7 +268,6 @@ def conflicts(account: str, as_json: bool) -> None:
 
 
 def _story(conflict: dict[str, str]) -> str:
-    """Return the reason for the conflict copy."""
     if conflict["path"] == conflict["original"]:
         return "was deleted on the service while you edited it; uploaded as a new file"
     by = f" of {conflict['by']}" if conflict["by"] else ""

@@ -219,7 +219,6 @@ def _narrow() -> int | None:
 
 
 def _say(line: str, code: int) -> int:
-    """Print one line on stderr and return `code`."""
     from zonedrive.cli.text_output import complain
 
     complain(line)

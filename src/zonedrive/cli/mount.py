@@ -109,7 +109,6 @@ def _report_pause(paths: AccountPaths) -> None:
 
 
 def _base_urls() -> dict[str, str]:
-    """Return the base URL of each account that is logged on."""
     from zonedrive.logon.account import Account
 
     found = {}
@@ -224,7 +223,6 @@ def _end(paths: AccountPaths, path: Path, seconds: float) -> None:
 
 
 def _detach(path: Path) -> None:
-    """Detach the mount, if there is one."""
     if mountpoint.at(path) is not None:
         mountpoint.detach(path, lazy=True)
 

@@ -10,11 +10,9 @@ import click
 
 from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import Duration, account_option
-from zonedrive.errors import AlreadyRunning, MountEnded, StoreError, ZonedriveError
+from zonedrive.errors import StoreError, ZonedriveError
 from zonedrive.formatting import local_time, unsent, verb
-from zonedrive.paths import AccountPaths, require_folders
-
-STARTING_SECONDS = 20.0  # longest time for a daemon to start, or to end, before it can be asked
+from zonedrive.paths import AccountPaths
 
 
 @click.command()
@@ -63,18 +61,9 @@ def resume(account: str) -> None:
 
 def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of the daemon; without a daemon, change the stored pause."""
-    end = time.monotonic() + STARTING_SECONDS
-    while True:
-        try:
-            return control_client.ask(paths, request)
-        except (control_client.NoDaemon, MountEnded):
-            require_folders(paths)
-        try:
-            return _stored(paths, request)
-        except AlreadyRunning:  # a daemon is starting or ending
-            if time.monotonic() > end:
-                raise
-        time.sleep(0.1)
+    return control_client.asked_or_stored(
+        paths, lambda: control_client.ask(paths, request), lambda: _stored(paths, request)
+    )
 
 
 def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:

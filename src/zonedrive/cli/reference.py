@@ -55,7 +55,6 @@ def manual(name: str) -> str:
 
 
 def _commands() -> Iterator[str]:
-    """Yield the lines about all commands."""
     titles = {next(iter(names)): title for title, names in SECTIONS.items()}
     for context in [*contexts()][1:]:
         if title := titles.get(context.info_name or ""):

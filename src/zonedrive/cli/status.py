@@ -14,7 +14,6 @@ import shlex
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +30,7 @@ from zonedrive.daemon import last_run
 from zonedrive.errors import AlreadyRunning, MountEnded, ZonedriveError
 from zonedrive.formatting import saved, unsent, verb
 from zonedrive.fuse import mountpoint
-from zonedrive.paths import AccountPaths, quoted, require_folders
+from zonedrive.paths import AccountPaths, quoted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,9 +41,6 @@ Status = dict[str, Any]
 
 WATCH_SECONDS = 1.0
 ASK_SECONDS = 30.0
-
-# Maximum time in seconds between a daemon's start and first answer, or last answer and end.
-BETWEEN_SECONDS = 20.0
 SHOWN = 10  # maximum number of uploads shown to users; JSON output has all of them
 WATCHED = 100  # maximum number of uploads shown with --watch, if the terminal is high enough
 LINES_ABOVE = 14  # number of lines of a status view without its uploads
@@ -111,7 +107,6 @@ def status(
 
 
 def _metrics(account: str | None, output: str | None) -> None:
-    """Print the metrics, or write them to a file."""
     from zonedrive.cli import metrics
 
     text = metrics.of_accounts(account)
@@ -134,20 +129,10 @@ class Look:
 
     def first(self) -> Status:
         """Return the status from the daemon, or else from its stored state."""
-        end = time.monotonic() + BETWEEN_SECONDS
-        while True:
-            try:
-                return self._asked()
-            except (control_client.NotResponding, control_client.Unconnectable) as silent:
-                raise _with_backlog(self._paths, silent) from silent
-            except (control_client.NoDaemon, MountEnded):
-                require_folders(self._paths)
-            try:
-                return self._offline()
-            except AlreadyRunning:  # a daemon is starting or ending
-                if time.monotonic() > end:
-                    raise
-            time.sleep(0.1)
+        try:
+            return control_client.asked_or_stored(self._paths, self._asked, self._offline)
+        except (control_client.NotResponding, control_client.Unconnectable) as silent:
+            raise _with_backlog(self._paths, silent) from silent
 
     def again(self, former: Status) -> Status:
         """Return the current status, or the previous one while the daemon does not answer."""
@@ -227,7 +212,6 @@ def _watch(look: Look, *, as_json: bool) -> None:
 
 
 def _room(lines: int) -> int:
-    """Return the number of uploads that fit into a view."""
     is_narrow = text_output.width() < text_output.NARROW
     return max(2, (lines - LINES_ABOVE) // (LINES_OF_BLOCK if is_narrow else 1))
 
@@ -272,7 +256,6 @@ def picture(found: Status, *, part: bool, rows: int) -> list["RenderableType"]:
 
 
 def _lines(found: Status, *, part: bool) -> Iterator[tuple[str, str]]:
-    """Yield the lines above the uploads, each with its style."""
     outbox, cache = found["outbox"], found["cache"]
     if since := found.get("unknown_since"):
         text = f"since {text_output.when(since)} it is not known what is on the service"
@@ -358,7 +341,6 @@ def verdict(found: Status, *, part: bool) -> str:
 
 
 def _pause(found: Status) -> str:
-    """Return the sentence about a pause, with its begin and end."""
     times = [
         f" {word} {text_output.when(found[name])}"
         for word, name in (("since", "paused_since"), ("until", "paused_until"))
@@ -368,7 +350,6 @@ def _pause(found: Status) -> str:
 
 
 def _staying(found: Status) -> list[dict[str, Any]]:
-    """Return the requested paths that are local only."""
     return [one for one in found.get("named", []) if one["stays"]]
 
 
@@ -378,7 +359,6 @@ def _waiting(found: Status) -> int:
 
 
 def _command(words_: str, found: Status) -> str:
-    """Return a command for this account."""
     account = "" if found["account"] == "default" else f" --account {found['account']}"
     return f"zonedrive {words_}{account}"
 
@@ -407,7 +387,6 @@ def _uploads(found: Status, rows: int) -> list["RenderableType"]:
 
 
 def _row(one: dict[str, Any]) -> dict[str, str]:
-    """Return the table row of an upload."""
     change = CHANGES.get(one.get("change", ""))
     sent = f"{amount(one['sent'])} ({100 * one['sent'] // one['size']} %)" if one["sent"] else ""
     return {

@@ -10,10 +10,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,50 +30,10 @@ if TYPE_CHECKING:
 DAY = 86_400
 DAYS = 90
 KNOWN = ("id", "tokenName", "expiry")
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 LONGEST = 1 << 20
 """Maximum size of a scope file in bytes."""
 
 ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
-
-
-def scope_options(command: Decorated) -> Decorated:
-    """Add all scope options to a command."""
-    for option in reversed(
-        (
-            click.option(
-                "--scope",
-                type=Name(),
-                metavar="NAME",
-                help="Limit the token to this scope; SCIM is predefined.",
-            ),
-            click.option(
-                "--permission",
-                "permissions",
-                type=Text(),
-                metavar="RESOURCE=ACTION[,ACTION...]",
-                multiple=True,
-                help=f"Limit it to these actions ({', '.join(ACTIONS)}) on a resource; repeatable.",
-            ),
-            click.option(
-                "--client",
-                "clients",
-                type=Name(),
-                metavar="NAME",
-                multiple=True,
-                help="Limit the token to this client, for example ServiceSSI; repeatable.",
-            ),
-            click.option(
-                "--scope-file",
-                metavar="JSON",
-                type=click.Path(),
-                help="Read the scope from this file: an object with name, description, clients,"
-                " permissions, limitations and extensions, any of them.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
 
 
 @click.group()
@@ -123,7 +83,35 @@ def list_tokens(account: str, as_json: bool) -> None:
     help=f"Validity in days.  [default: {DAYS}]",
 )
 @click.option("--seconds", type=click.IntRange(1), metavar="N", help="Validity in seconds.")
-@scope_options
+@click.option(
+    "--scope",
+    type=Name(),
+    metavar="NAME",
+    help="Limit the token to this scope; SCIM is predefined.",
+)
+@click.option(
+    "--permission",
+    "permissions",
+    type=Text(),
+    metavar="RESOURCE=ACTION[,ACTION...]",
+    multiple=True,
+    help=f"Limit it to these actions ({', '.join(ACTIONS)}) on a resource; repeatable.",
+)
+@click.option(
+    "--client",
+    "clients",
+    type=Name(),
+    metavar="NAME",
+    multiple=True,
+    help="Limit the token to this client, for example ServiceSSI; repeatable.",
+)
+@click.option(
+    "--scope-file",
+    metavar="JSON",
+    type=click.Path(),
+    help="Read the scope from this file: an object with name, description, clients, permissions,"
+    " limitations and extensions, any of them.",
+)
 @click.option(
     "--password-stdin",
     is_flag=True,

@@ -238,7 +238,6 @@ class Commands:
         }
 
     async def _link(self, request: Request, say: Say) -> Message:
-        """Return the address of the page of what is at `path`, for members of its zone."""
         place = await self._find_place(request, say)
         if not place["zone"]:
             raise ZonedriveError(f"{place['path']}: the folder of all zones has no link")

@@ -71,8 +71,6 @@ def line_of(died: Mapping[str, Any]) -> str:
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Content of the file."""
-
     pid: int
     mountpoint: str
     boot: str = ""
@@ -210,7 +208,6 @@ def _remove(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make directory entries durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

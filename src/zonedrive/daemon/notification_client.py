@@ -197,7 +197,6 @@ class Desktop:
                 reply.arrived.set()
 
     def _hear(self, message: Message) -> None:
-        """Handle a signal."""
         if OWNER_CHANGED.matches(message):
             self._forget()  # another service starts its own numbers
             return

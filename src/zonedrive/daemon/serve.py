@@ -232,7 +232,6 @@ class Daemon:
             log.info("%s is %s", self._session.folder, "lost" if lost else "unmounted")
 
     async def _on_resume(self, dead: bool) -> None:
-        """Reconnect and check the logon after a suspend."""
         log.info("resumed after a suspend")
         await self._parts.service.reconnect(dead=dead)
         self._logon_monitor.look()

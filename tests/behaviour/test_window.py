@@ -163,6 +163,50 @@ def test_pages_that_the_profile_cannot_fill(mounted: Mounted, window: Window) ->
     assert "Share" not in window.chromium.text
 
 
+def test_a_daemon_that_does_not_answer_is_started_again(mounted: Mounted, window: Window) -> None:
+    """Each page says that the daemon does not answer; a click ends it and mounts again, and saved
+    changes are uploaded."""
+    with mounted.deployment.faulty(status=503, method="POST", path="^/api/zones/"):
+        mounted.allow("503")
+        (mounted.root / "new.txt").write_bytes(b"x")
+        os.kill(mounted.pid, signal.SIGSTOP)
+        for page in ("/", "/a/default/trash", "/a/default/files"):
+            window.go(page)
+            window.chromium.until("zonedrive does not answer for this account.")
+            assert not violations(window.chromium)
+        window.chromium.click('main form[action$="/restart"] button')
+        window.chromium.until("Started again.")
+    assert mounted.is_mounted()
+    mounted.sync()
+    assert mounted.zone.read("new.txt") == b"x"
+
+
+def test_an_unreachable_service_has_a_remedy(mounted: Mounted, window: Window) -> None:
+    """The page says what to do, and a click loads it again."""
+    mounted.allow("cannot be reached", "offline")
+    with mounted.deployment.faulty(down=True):
+        window.go("/a/default/trash")
+        window.chromium.until("Check the network connection, then try again.")
+        assert not violations(window.chromium)
+    eventually(lambda: mounted.status()["state"] == "online", what="the service is back")
+    window.chromium.click("main a.button.main")
+    window.chromium.until("The trash is empty.")
+
+
+def test_an_account_that_is_not_mounted_can_be_mounted(mounted: Mounted, window: Window) -> None:
+    """Pages that need the files have a button that mounts."""
+    mounted.unmount()
+    folder = mounted.path / "default"
+    try:
+        window.go("/a/default/files")
+        window.chromium.until("This account is not mounted.")
+        window.chromium.click('main form[action$="/mount"] button')
+        window.chromium.until("Mounted.")
+        assert folder.is_mount()
+    finally:
+        mounted.machine.run("unmount", folder, "--now")
+
+
 def test_a_deleted_file_is_restored(mounted: Mounted, window: Window) -> None:
     """The trash restores with one click."""
     (mounted.root / "notes.txt").unlink()

@@ -23,6 +23,9 @@ NOT_LOGGED_ON = 3
 UNREACHABLE = 4
 INTERRUPTED = 130
 
+DESCRIPTOR = "ZONEDRIVE_ERROR_DESCRIPTOR"
+"""Environment variable with the number of the descriptor that the window reads errors from."""
+
 _REMEDIES = {
     **dict.fromkeys(
         paths.NO_ROOM, "make room on the disk of your home folder, or where XDG_STATE_HOME is"
@@ -60,6 +63,13 @@ def line(error: Exception) -> str:
     if isinstance(error, OSError):
         return _refused(error)
     return _unforeseen(error)
+
+
+def pass_on(error: ZonedriveError, descriptor: int) -> None:
+    """Write an error with its class to a descriptor, in the form of the control protocol."""
+    from zonedrive.daemon import protocol
+
+    os.write(descriptor, protocol.encode(protocol.refusal(error)))
 
 
 def _refused(wrong: OSError) -> str:

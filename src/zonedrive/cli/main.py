@@ -22,6 +22,7 @@ from click.shell_completion import CompletionItem
 from zonedrive import __version__, process_setup
 from zonedrive.cli import error_messages, sigint
 from zonedrive.cli.error_messages import INTERRUPTED, USAGE, exit_code
+from zonedrive.errors import ZonedriveError
 
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Without a terminal": {
@@ -131,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sigint.quiet()
         process_setup.ensure_utf8()
     process_setup.forbid_dumps()
+    descriptor = os.environ.pop(error_messages.DESCRIPTOR, "")
     if not error_messages.has_folder():
         # Of a mount that is gone: libraries handle only a removed folder correctly.
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
@@ -147,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if arguments is None
         else [*arguments]
     )
-    code = _run(given)
+    code = _run(given, descriptor)
     if arguments is None:
         sigint.quiet()
     sys.exit(_flushed() or code)
@@ -170,7 +172,7 @@ def _flushed() -> int:
     return code
 
 
-def _run(given: list[str]) -> int:
+def _run(given: list[str], descriptor: str) -> int:
     try:
         if given and given[0].lower().startswith(("https://", "http://")):
             # mount(8) calls `zonedrive URL DIR -o OPTIONS` for the type fuse.zonedrive.
@@ -199,7 +201,10 @@ def _run(given: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except Exception as error:
-        return _say(error_messages.line(error), exit_code(error))
+        line = error_messages.line(error)
+        if descriptor and isinstance(error, ZonedriveError):
+            error_messages.pass_on(error, int(descriptor))
+        return _say(line, exit_code(error))
 
 
 def _is_of_mount_8(given: Sequence[str]) -> bool:

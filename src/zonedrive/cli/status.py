@@ -132,7 +132,8 @@ class Look:
         try:
             return control_client.asked_or_stored(self._paths, self._asked, self._offline)
         except (control_client.NotResponding, control_client.Unconnectable) as silent:
-            raise _with_backlog(self._paths, silent) from silent
+            _add_backlog(self._paths, silent)
+            raise
 
     def again(self, former: Status) -> Status:
         """Return the current status, or the previous one while the daemon does not answer."""
@@ -168,15 +169,13 @@ class Look:
         return local_data.status(self._paths, self._request.get("most"))
 
 
-def _with_backlog(paths: AccountPaths, silent: ZonedriveError) -> ZonedriveError:
-    """Return the error for a silent daemon, with the number of pending changes."""
+def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
+    """Add the number of pending changes to the error for a silent daemon."""
     from zonedrive.daemon.local_data import backlog
 
-    said = silent.message
     with contextlib.suppress(ZonedriveError, OSError):
         rest = backlog(paths)
-        said += f": {rest} not on the service yet, and kept here" if rest.files else ""
-    return ZonedriveError(said, remedy=silent.remedy)
+        silent.message += f": {rest} not on the service yet, and kept here" if rest.files else ""
 
 
 # ---- watching ----

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from zonedrive import config
-from zonedrive.cli import control_client, error_messages, status, text_output
-from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.cli import control_client, status, text_output
+from zonedrive.daemon import lock
+from zonedrive.errors import NotLoggedOn, Unreachable, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths, config_file, home
 from zonedrive.remote.profiles.load import load_profile
 from zonedrive.translation import translated, translated_count
+from zonedrive.ui import problems
+from zonedrive.ui.problems import NotMounted, Problem
 
 ROWS = 8  # most uploads that are shown
 
@@ -27,7 +30,7 @@ class AccountView:
     username: str
     profile: str
     status: dict[str, Any]  # of `zonedrive status --json`; {} if it is not known
-    error: str = ""
+    failure: Exception | None = None  # the reason why the status is not known
 
     @property
     def mountpoint(self) -> str:
@@ -55,7 +58,7 @@ class AccountView:
     def verdict(self) -> str:
         """Line that tells if everything is on the service."""
         if not self.status:
-            return self.error
+            return ""
         outbox = self.status["outbox"]
         waiting = int(outbox["pending"] + outbox["uploading"] + outbox["failed"])
         if waiting:
@@ -70,10 +73,33 @@ class AccountView:
         return translated("Everything is on the service.")
 
     @property
-    def reason(self) -> str:
-        """Reason why the service is not in use, with the remedy, or ""."""
-        parts = (self.status.get("reason"), self.status.get("notice"))
-        return "; ".join(str(part) for part in parts if part)
+    def notices(self) -> list[str]:
+        """Sentences about the connection and the mount, without what `problem` says."""
+        reason = "" if self.state == "logon-required" else self.status.get("reason")
+        return [str(each) for each in (reason, self.status.get("notice")) if each]
+
+    @property
+    def problem(self) -> Problem | None:
+        """Problem that keeps the account from working, or None."""
+        if self.failure is not None:
+            return problems.of(self.failure)
+        kinds = {
+            "logon-required": NotLoggedOn(""),
+            "offline": Unreachable(""),
+            "unmounted": NotMounted(""),
+        }
+        return problems.of(kinds[self.state]) if self.state in kinds else None
+
+    def require_answer(self) -> None:
+        """Raise the error of a daemon that does not answer."""
+        if self.failure is not None:
+            raise self.failure
+
+    def require_mount(self) -> None:
+        """Raise the error of a daemon that does not answer, or NotMounted."""
+        self.require_answer()
+        if not self.mountpoint:
+            raise NotMounted(f"account {self.name} is not mounted")
 
     @property
     def pause(self) -> str:
@@ -110,13 +136,13 @@ def view(name: str) -> AccountView:
     try:
         account = Account.load(paths)
     except ZonedriveError as wrong:
-        return AccountView(name, name, "", "", "", {}, error_messages.line(wrong))
+        return AccountView(name, name, "", "", "", {}, wrong)
     found: dict[str, Any] = {}
-    error = ""
+    failure: Exception | None = None
     try:
         found = status.Look(paths, [], None).first()
     except (ZonedriveError, OSError) as wrong:
-        error = error_messages.line(wrong)
+        failure = wrong
     return AccountView(
         name,
         account.organization or account.base_url.partition("://")[2],
@@ -124,7 +150,7 @@ def view(name: str) -> AccountView:
         account.username or account.user_id,
         account.profile,
         found,
-        error,
+        failure,
     )
 
 
@@ -140,6 +166,13 @@ def default_folder(name: str) -> Path:
     return folder / name if mountpoint.at(folder) is None else home() / f"Zones-{name}"
 
 
+def mounted_on(name: str) -> Path | None:
+    """Return the mount point of the account's daemon, also if it does not answer; None without."""
+    paths = AccountPaths(name)
+    holder = lock.holder(paths.lock) if control_client.running(paths) else None
+    return holder.mountpoint if holder is not None else None
+
+
 def member_link(account: AccountView, path: str) -> str:
     """Return the link for members to a path of the mount, "" if there is none."""
     if not account.can("member_link"):
@@ -153,10 +186,7 @@ def member_link(account: AccountView, path: str) -> str:
 
 def inside(account: AccountView, path: str) -> Path:
     """Return a path of the mount.  Raises ZonedriveError for a path that leaves it."""
-    if not account.mountpoint:
-        raise ZonedriveError(
-            f"account {account.name} is not mounted", remedy="mount it on the first page"
-        )
+    account.require_mount()
     root = Path(account.mountpoint)
     found = Path(os.path.normpath(root / path))
     if "\0" in path or (found != root and root not in found.parents):

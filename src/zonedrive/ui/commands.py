@@ -4,11 +4,19 @@ INVARIANT: a secret is passed on standard input, never as an argument.
 """
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from zonedrive.cli import error_messages
+from zonedrive.cli.control_client import DaemonTimeout
+from zonedrive.daemon import protocol
+from zonedrive.errors import ZonedriveError
+from zonedrive.translation import translated
 
 READ_SECONDS = 30.0  # for lists
 CHANGE_SECONDS = 120.0
@@ -21,36 +29,52 @@ class Outcome:
     code: int  # as the shell sees it
     output: str
     said: str  # lines for the person, without the name of the program
+    error: ZonedriveError | None = None
 
     @property
     def ok(self) -> bool:
         """True if the command succeeded."""
         return self.code == 0
 
+    @property
+    def failure(self) -> ZonedriveError:
+        """Error of a command that failed."""
+        said = "\n".join(filter(None, (self.output.strip(), self.said)))
+        return self.error or ZonedriveError(said or translated("It failed."))
+
 
 def run(*words: str, seconds: float = CHANGE_SECONDS, given: str = "") -> Outcome:
     """Run `zonedrive WORDS` and return its result; `given` is its standard input."""
-    try:
-        done = subprocess.run(  # noqa: S603  the words are ours or options' values
-            [sys.executable, "-P", "-m", "zonedrive", *words],
-            input=given.encode(), capture_output=True, timeout=seconds, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return Outcome(1, "", f"there was no answer within {seconds:g} s; try again")
+    with tempfile.TemporaryFile() as passed_on:
+        descriptor = passed_on.fileno()
+        try:
+            done = subprocess.run(  # noqa: S603  the words are ours or options' values
+                [sys.executable, "-P", "-m", "zonedrive", *words],
+                input=given.encode(), capture_output=True, timeout=seconds, check=False,
+                env={**os.environ, error_messages.DESCRIPTOR: str(descriptor)},
+                pass_fds=[descriptor],
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            late = DaemonTimeout(f"there was no answer within {seconds:g} s", remedy="try again")
+            return Outcome(1, "", late.line(), late)
+        passed_on.seek(0)
+        line = passed_on.read()
     said = [
         line.removeprefix("zonedrive: ")
         for line in done.stderr.decode("utf-8", "replace").splitlines()
     ]
-    return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"), "\n".join(said))
+    error = protocol.raised(protocol.decode(line)) if line else None
+    output = done.stdout.decode("utf-8", "replace")
+    return Outcome(done.returncode, output, "\n".join(said), error)
 
 
-def listed(*words: str) -> tuple[Any, str]:
-    """Return the output of `zonedrive WORDS --json`, and "" or the error for the user."""
+def listed(*words: str) -> Any:
+    """Return the output of `zonedrive WORDS --json`. Raises the error of the command."""
     done = run(words[0], "--json", *words[1:], seconds=READ_SECONDS)
     try:
-        return json.loads(done.output), ""
+        return json.loads(done.output)
     except json.JSONDecodeError:
-        return None, done.said or "the command gave no answer"
+        raise done.failure from None
 
 
 def option(account: str) -> Sequence[str]:

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,17 @@ from starlette.staticfiles import StaticFiles
 
 from zonedrive import config, formatting
 from zonedrive.cli import error_messages, text_output
-from zonedrive.errors import NotLoggedOn, ZonedriveError
+from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.logon import LogonRequest
 from zonedrive.logon.session_bus import own_environment
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, config_file
 from zonedrive.translation import translated, translated_count
-from zonedrive.ui import accounts, commands, comparison, session_start
+from zonedrive.ui import accounts, commands, comparison, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.logons import Logons
+from zonedrive.ui.problems import Problem
 
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
@@ -60,7 +62,7 @@ class Window:
         self._present = present
         self._logons = Logons()
         self._at_login: set[str] = set()  # accounts; read when the page is loaded
-        self._said: dict[str, tuple[bool, str]] = {}
+        self._said: dict[str, str | Problem] = {}
         self._environment = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -122,37 +124,47 @@ class Window:
     # ---- parts of every page ----
 
     def _page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
-        ok, said = self._said.pop(request.query_params.get("said", ""), (True, ""))
+        said = self._said.pop(request.query_params.get("said", ""), "")
         names = accounts.names()
-        values = {"account": None, "said": said, "said_ok": ok, **values}
-        account = values["account"]
-        values["place"] = account.name if account else names[0] if len(names) == 1 else ""
+        values = {"account": None, "said": said, "again": "", **values}
+        name = values["account"].name if values["account"] else request.path_params.get("name")
+        values["place"] = name if name in names else names[0] if len(names) == 1 else ""
         return HTMLResponse(self._environment.get_template(template).render(values), status)
 
-    def _to(self, path: str, said: str = "", *, ok: bool = True) -> Response:
+    def _to(self, path: str, said: str | Problem = "") -> Response:
         """Redirect to a page after a form; the page shows `said` once."""
         if said:
             key = secrets.token_urlsafe(8)
-            self._said[key] = ok, said
+            self._said[key] = said
             while len(self._said) > 50:
                 del self._said[next(iter(self._said))]
             path += ("&" if "?" in path else "?") + f"said={key}"
         return RedirectResponse(path, 303)
 
-    def _told(self, path: str, outcome: commands.Outcome, well: str = "") -> Response:
+    def _told(
+        self, path: str, outcome: commands.Outcome, well: str = "", account: str = ""
+    ) -> Response:
         """Redirect to a page that shows the message of a command."""
+        if not outcome.ok:
+            return self._to(path, replace(problems.of(outcome.failure), account=account))
         said = "\n".join(filter(None, (outcome.output.strip(), outcome.said)))
-        return self._to(
-            path, said or (well if outcome.ok else translated("It failed.")), ok=outcome.ok
-        )
+        return self._to(path, said or well)
 
     async def _wrong(self, request: Request, error: Exception) -> Response:
-        if isinstance(error, NotLoggedOn):
-            return self._to("/", error_messages.line(error), ok=False)
-        return self._page(request, "wrong.html", 500, error=error_messages.line(error))
+        if request.path_params.get("name", "") not in ("", *accounts.names()):
+            return self._to("/", Problem(error_messages.line(error)))
+        return self._problem(request, problems.of(error))
 
     async def _missing(self, request: Request, error: Exception) -> Response:
-        return self._page(request, "wrong.html", 404, error=translated("There is no such page."))
+        return self._problem(request, Problem(translated("There is no such page."), status=404))
+
+    def _problem(self, request: Request, problem: Problem) -> Response:
+        """Show a problem instead of the page."""
+        again = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return self._page(
+            request, "wrong.html", problem.status, problem=problem,
+            again=again if request.method == "GET" else "",
+        )  # fmt: skip
 
     # ---- overview ----
 
@@ -197,32 +209,34 @@ class Window:
             return self._opened(account, _text(form, "path", strip=False))
         if what == "mount":
             done = _mounted(name, accounts.default_folder(name))
-            return self._told("/", done, translated("Mounted."))
+            return self._told("/", done, translated("Mounted."), name)
         if what in ("start", "do-not-start"):
             session_start.choose(name, account.mountpoint, start=what == "start")
             text = translated("This account is mounted at your next login.")
             never = translated("This account is not mounted at your next login any more.")
             return self._to("/", text if what == "start" else never)
+        if what == "restart":
+            return self._told("/", _restarted(name), translated("Started again."), name)
         if what in ("pause", "resume"):
             done = commands.run(what, *commands.option(name))
             text = translated("Uploads are paused.")
             said = text if what == "pause" else translated("Uploads continue.")
-            return self._to("/", done.said or said, ok=done.ok)
+            return self._told("/", done, said, name)
         if what == "send":
             path = accounts.inside(account, _text(form, "path", strip=False))
             done = commands.run("send", "--timeout", SEND_SECONDS, "--", os.fspath(path))
-            return self._told("/", done, translated("Sent."))
+            return self._told("/", done, translated("Sent."), name)
         if what == "unmount":
             done = commands.run("unmount", account.mountpoint)
-            return self._told("/", done, translated("Unmounted."))
-        return self._to("/", translated("There is no such page."), ok=False)
+            return self._told("/", done, translated("Unmounted."), name)
+        return self._to("/", Problem(translated("There is no such page.")))
 
     def _opened(self, account: AccountView, path: str) -> Response:
         """Show a folder in the file manager."""
         found = accounts.inside(account, path)
         opener = shutil.which("xdg-open") or shutil.which("gio")
         if opener is None:
-            return self._to("/", translated("No file manager was found."), ok=False)
+            return self._to("/", Problem(translated("No file manager was found.")))
         words = [opener, *(["open"] if Path(opener).name == "gio" else []), os.fspath(found)]
         subprocess.Popen(  # noqa: S603
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -301,7 +315,7 @@ class Window:
     def _dialogue(self, request: Request) -> Response:
         dialogue = self._logons.get(request.path_params["key"])
         if dialogue is None:
-            return self._to("/logon", translated("This logon is over; begin again."), ok=False)
+            return self._to("/logon", Problem(translated("This logon is over; begin again.")))
         dialogue.wait(QUESTION_SECONDS)
         if dialogue.error:
             return self._to(f"/logon?from={dialogue.id}")
@@ -345,11 +359,9 @@ class Window:
     # ---- conflicts ----
 
     def _conflicts(self, request: Request) -> Response:
-        account = self._view(request)
-        found, error = commands.listed("conflicts", *commands.option(account.name))
-        return self._page(
-            request, "conflicts.html", account=account, conflicts=found or [], error=error
-        )
+        account = self._mounted_view(request)
+        found = commands.listed("conflicts", *commands.option(account.name))
+        return self._page(request, "conflicts.html", account=account, conflicts=found)
 
     def _compare(self, request: Request) -> Response:
         account = self._view(request)
@@ -373,12 +385,12 @@ class Window:
         back = f"/a/{account.name}/conflicts"
         paths = [_text(form, key, strip=False) for key in ("path", "other")]
         mine, theirs = (accounts.inside(account, path) for path in paths)
-        found, error = commands.listed("conflicts", *commands.option(account.name))
-        if paths not in [[one["path"], one["original"]] for one in found or []]:
-            return self._to(back, error or translated("This conflict is over."), ok=False)
+        found = commands.listed("conflicts", *commands.option(account.name))
+        if paths not in [[one["path"], one["original"]] for one in found]:
+            return self._to(back, Problem(translated("This conflict is over.")))
         if mine != theirs and _text(form, "stamp") != _stamp(mine, theirs):
             text = translated("One of the files has changed meanwhile. Compare them again.")
-            return self._to(back, text, ok=False)
+            return self._to(back, Problem(text))
         decision = _text(form, "decision")
         if decision == "mine":
             _replace(mine, theirs)
@@ -416,10 +428,8 @@ class Window:
     def _versions(self, request: Request) -> Response:
         account = self._view(request)
         path = request.query_params.get("path", "")
-        found, error = commands.listed("versions", os.fspath(accounts.inside(account, path)))
-        return self._page(
-            request, "versions.html", account=account, path=path, versions=found or [], error=error
-        )
+        found = commands.listed("versions", os.fspath(accounts.inside(account, path)))
+        return self._page(request, "versions.html", account=account, path=path, versions=found)
 
     async def _bring_back(self, request: Request) -> Response:
         form = await request.form()
@@ -444,7 +454,7 @@ class Window:
         done = commands.run("versions", os.fspath(path), "--get", version, "-o", os.fspath(copy))
         if not done.ok:
             shutil.rmtree(folder, ignore_errors=True)
-            raise ZonedriveError(done.said)
+            raise done.failure
         return StreamingResponse(
             _pieces(copy, folder),
             media_type="application/octet-stream",
@@ -461,22 +471,21 @@ class Window:
         words = [os.fspath(accounts.inside(account, path))]
         words += [f"--since={since}"] if since else []
         words += [f"--user={user}"] if user else []
-        found, error = commands.listed("log", *words)
-        if found is None and not account.can("zone_log") and account.can("versions"):
-            versions, wrong = commands.listed("versions", words[0])
-            error = error if wrong else ""
-            found = [_change(one, path) for one in versions or []]
+        if account.can("zone_log") or not account.can("versions"):
+            found = commands.listed("log", *words)
+        else:
+            found = [_change(one, path) for one in commands.listed("versions", words[0])]
         return self._page(
-            request, "log.html", account=account, path=path, user=user, since=since, error=error,
-            messages=(found or [])[:MOST_ENTRIES], more=len(found or []) > MOST_ENTRIES,
+            request, "log.html", account=account, path=path, user=user, since=since,
+            messages=found[:MOST_ENTRIES], more=len(found) > MOST_ENTRIES,
             periods=_periods(), has_log=account.can("zone_log"),
         )  # fmt: skip
 
-    def _share(self, request: Request, link: str = "", error: str = "") -> Response:
+    def _share(self, request: Request, link: str = "", note: str = "") -> Response:
         account, path = self._view(request), request.query_params.get("path", "").strip("/")
         accounts.inside(account, path)
         return self._page(
-            request, "share.html", account=account, path=path, link=link, error=error,
+            request, "share.html", account=account, path=path, link=link, note=note,
             can_share=account.can("share") or not account.can("member_link"),
             can_end=account.can("unshare"), member_link=accounts.member_link(account, path),
         )  # fmt: skip
@@ -493,21 +502,21 @@ class Window:
             done = commands.run("unshare", whole)
             return self._told(f"/a/{account.name}/share?path={quote(path)}", done)
         done = commands.run("share", whole)
-        return self._share(request, link=done.output.strip(), error=done.said)
+        if not done.ok:
+            raise done.failure
+        return self._share(request, link=done.output.strip(), note=done.said)
 
     def _members(self, request: Request) -> Response:
         account, zone = self._view(request), request.query_params.get("zone", "")
-        words = *commands.option(account.name), "--", zone
-        found, error = commands.listed("members", *words)
+        found = commands.listed("members", *commands.option(account.name), "--", zone)
         name = request.query_params.get("name", zone)
-        return self._page(
-            request, "members.html", account=account, members=found or [], error=error, name=name
-        )
+        return self._page(request, "members.html", account=account, members=found, name=name)
 
     def _trash(self, request: Request) -> Response:
         account = self._view(request)
-        found, error = commands.listed("trash", *commands.option(account.name))
-        return self._page(request, "trash.html", account=account, entries=found or [], error=error)
+        account.require_answer()
+        found = commands.listed("trash", *commands.option(account.name))
+        return self._page(request, "trash.html", account=account, entries=found)
 
     async def _restore(self, request: Request) -> Response:
         form = await request.form()
@@ -519,9 +528,9 @@ class Window:
     # ---- offline, zones, settings, help ----
 
     def _offline(self, request: Request) -> Response:
-        account = self._view(request)
-        found, error = commands.listed("pin", *commands.option(account.name))
-        return self._page(request, "offline.html", account=account, pins=found or [], error=error)
+        account = self._mounted_view(request)
+        found = commands.listed("pin", *commands.option(account.name))
+        return self._page(request, "offline.html", account=account, pins=found)
 
     async def _keep(self, request: Request) -> Response:
         form = await request.form()
@@ -538,11 +547,12 @@ class Window:
 
     def _zones(self, request: Request) -> Response:
         account = self._view(request)
-        found, error = commands.listed("zones", *commands.option(account.name))
+        account.require_answer()
+        found = commands.listed("zones", *commands.option(account.name))
+        can_list = account.can("members")
         return self._page(
-            request, "zones.html", account=account, zones=found or [], error=error,
-            lists_members=account.can("members"),
-        )  # fmt: skip
+            request, "zones.html", account=account, zones=found, lists_members=can_list
+        )
 
     def _settings(self, request: Request) -> Response:
         return self._settings_page(request, {})
@@ -586,15 +596,14 @@ class Window:
 
     def _help(self, request: Request) -> Response:
         account = self._view(request)
-        found, error = commands.listed("doctor", *commands.option(account.name))
-        checks = found["checks"] if found else []
-        return self._page(request, "help.html", account=account, checks=checks, error=error)
+        checks = commands.listed("doctor", *commands.option(account.name))["checks"]
+        return self._page(request, "help.html", account=account, checks=checks)
 
     def _report(self, request: Request) -> Response:
         account = self._view(request)
         done = commands.run("doctor", "--report", "-", *commands.option(account.name))
         if not done.output:
-            raise ZonedriveError(done.said)
+            raise done.failure
         name = f"zonedrive-report-{account.name}.txt"
         return Response(
             done.output,
@@ -604,6 +613,11 @@ class Window:
 
     def _view(self, request: Request) -> AccountView:
         return accounts.view(_name(request))
+
+    def _mounted_view(self, request: Request) -> AccountView:
+        account = self._view(request)
+        account.require_mount()
+        return account
 
 
 def meanings() -> dict[str, str]:
@@ -656,6 +670,16 @@ def _mounted(name: str, folder: Path) -> commands.Outcome:
     except OSError as wrong:
         return commands.Outcome(1, "", error_messages.line(wrong))
     return commands.run("mount", os.fspath(folder), *commands.option(name))
+
+
+def _restarted(name: str) -> commands.Outcome:
+    """End the account's daemon, which may not answer, and mount again at the same place."""
+    folder = accounts.mounted_on(name)
+    if folder is not None:
+        done = commands.run("unmount", "--now", os.fspath(folder))
+        if not done.ok:
+            return done
+    return _mounted(name, folder or accounts.default_folder(name))
 
 
 def _at_login(views: list[AccountView]) -> set[str]:

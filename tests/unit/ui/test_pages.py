@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from zonedrive import config, errors
-from zonedrive.cli import text_output
+from zonedrive.cli import control_client, text_output
 from zonedrive.errors import ZonedriveError
-from zonedrive.ui import accounts, comparison, logons, pages, session_start
+from zonedrive.paths import AccountPaths
+from zonedrive.ui import accounts, commands, comparison, logons, pages, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.serve import Presence
 
@@ -104,3 +105,44 @@ def test_the_window_ends_after_its_last_page(monkeypatch: pytest.MonkeyPatch) ->
         pass
     now += 11
     assert presence.is_over()
+
+
+KINDS = [
+    (errors.NotLoggedOn("x"), "log-on", 403),
+    (errors.CredentialsRefused("x"), "log-on", 403),
+    (errors.ReplyLost("x"), "again", 503),
+    (errors.Unavailable("x"), "again", 503),
+    (errors.OtherHost("it is for x", remedy="check the address"), "again", 502),
+    (control_client.NoDaemon("x"), "mount", 409),
+    (control_client.NotResponding(AccountPaths("default")), "restart", 503),
+    (control_client.EarlierDaemon(AccountPaths("default")), "restart", 409),
+]
+
+
+@pytest.mark.parametrize(("error", "button", "status"), KINDS)
+def test_a_problem_has_its_remedy_and_button(error: Exception, button: str, status: int) -> None:
+    """The class of an error decides; no remedy names a command to type."""
+    found = problems.of(error)
+    assert (found.buttons[0], found.status) == (button, status)
+    assert found.remedy or "check the address" in found.text
+    assert "zonedrive " not in found.remedy
+
+
+def test_an_error_without_an_entry_keeps_its_words() -> None:
+    """The page shows cause and remedy of any other error."""
+    error = ZonedriveError("it failed", remedy="try another name")
+    assert problems.of(error) == problems.Problem("it failed; try another name")
+
+
+def test_a_command_passes_the_class_of_its_error_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window gets the error itself, and other programs see no descriptor."""
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    done = commands.run("zones")
+    assert isinstance(done.failure, errors.NotLoggedOn)
+    assert done.failure.remedy.startswith("run zonedrive logon")
+    wrong = commands.run("zones", "--nonsense")
+    assert type(wrong.failure) is ZonedriveError and "--nonsense" in wrong.failure.message
+    assert commands.run("--version").failure.message.startswith("zonedrive ")

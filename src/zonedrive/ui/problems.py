@@ -1,0 +1,90 @@
+"""Errors as the window shows them: what failed, what to do, and the buttons for that.
+
+One table, by the class of the error; the most specific class decides.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from zonedrive import errors
+from zonedrive.cli import control_client, error_messages
+from zonedrive.errors import ZonedriveError
+from zonedrive.translation import translated as _
+
+LOG_ON, MOUNT, RESTART, AGAIN, HELP = "log-on", "mount", "restart", "again", "help"
+"""Buttons of a problem; the template `problem.html` has the rest."""
+
+
+class NotMounted(ZonedriveError):
+    """A page needs the files of an account that is not mounted."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Error for the page."""
+
+    text: str
+    remedy: str = ""
+    reason: str = ""  # the message of the error, if `text` has other words
+    buttons: tuple[str, ...] = ()
+    status: int = 500  # of HTTP
+    account: str = ""  # "": that of the page
+
+
+def of(error: Exception) -> Problem:
+    """Return the problem for an error."""
+    found = _known()
+    known = next((found[kind] for kind in type(error).__mro__ if kind in found), None)
+    if known is None:
+        return Problem(error_messages.line(error))
+    if not known.text:  # the words of the error are more precise
+        return replace(known, text=error_messages.line(error))
+    if isinstance(error, errors.Unreachable | errors.Unavailable):
+        return replace(known, reason=error.message)
+    return known
+
+
+def _known() -> Mapping[type[Exception], Problem]:
+    """Return the problems by the class of their error."""
+    kept = _("What you have saved is kept on this computer.")
+    ended = Problem(_("Your logon has ended."), _("Log on again.") + f" {kept}", "", (LOG_ON,), 403)
+    unreachable = Problem(
+        _("The service cannot be reached."),
+        _("Check the network connection, then try again.") + f" {kept}", "", (AGAIN, HELP), 503,
+    )  # fmt: skip
+    unavailable = Problem(
+        _("The service cannot answer at the moment."), _("Try again later.") + f" {kept}", "",
+        (AGAIN,), 503,
+    )  # fmt: skip
+    not_mounted = Problem(
+        _("This account is not mounted."), _("Mount it to see your files."), "", (MOUNT,), 409
+    )
+    silent = Problem(
+        _("zonedrive does not answer for this account."), _("Start it again.") + f" {kept}", "",
+        (RESTART,), 503,
+    )  # fmt: skip
+    busy = Problem(
+        _("zonedrive is busy and has not answered yet."), _("Try again later."), "", (AGAIN,), 503
+    )
+    earlier = Problem(
+        _("zonedrive was updated, and this account still runs the former version."),
+        _("Start it again.") + f" {kept}", "", (RESTART,), 409,
+    )  # fmt: skip
+    return {
+        errors.NotLoggedOn: ended,
+        errors.Unreachable: unreachable,
+        errors.Untrusted: Problem("", buttons=(AGAIN, HELP), status=502),
+        errors.ProxyFailed: Problem("", buttons=(AGAIN, HELP), status=502),
+        errors.NoTls: Problem("", buttons=(AGAIN, HELP), status=502),
+        errors.Unavailable: unavailable,
+        errors.NotSupported: Problem("", status=501),
+        errors.Forbidden: Problem("", status=403),
+        errors.NotFound: Problem("", status=404),
+        NotMounted: not_mounted,
+        control_client.NoDaemon: not_mounted,
+        control_client.NotResponding: silent,
+        control_client.Unconnectable: silent,
+        control_client.DaemonExited: silent,
+        control_client.DaemonTimeout: busy,
+        control_client.EarlierDaemon: earlier,
+    }

@@ -11,24 +11,28 @@ Each test runs with Nautilus and with Thunar:
 | keep offline, see who changed it, copy a link, share | `test_keeping_history_link_and_share` |
 | be told of an ended logon and renew it | `test_an_ended_logon_is_renewed_from_its_notification` |
 
-`packaging/rollout-tour` installs the packages.
+Dolphin has a menu only: `test_the_menu_in_dolphin`. `packaging/rollout-tour` installs the packages.
 """
 
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
+from jeepney import new_method_return
 
-from tests.desktop.extensions import SOURCES, install
+from tests.desktop.dolphin import Dolphin
+from tests.desktop.extensions import SOURCES, install, install_service_menu
 from tests.desktop.nautilus import Nautilus
 from tests.desktop.session import Session
 from tests.desktop.test_extensions import picture, pins
 from tests.desktop.test_file_manager import SERVICES
 from tests.desktop.thunar import Thunar, configure
 from tests.harness import world
+from tests.harness.bus import Owner
 from tests.harness.chromium import Chromium
 from tests.harness.deployment import COMMAND, Deployment
 from tests.harness.machine import Machine, Mounted
@@ -196,6 +200,58 @@ def test_keeping_history_link_and_share(mounted: Mounted, person: Person) -> Non
     shared = person.page.run("return document.getElementById('link').value")
     person.page.go(shared)
     assert "notes.txt" in person.page.text
+
+
+class Clipboard(Owner):
+    """Clipboard of KDE, which Dolphin's menu copies to."""
+
+    NAME = "org.kde.klipper"
+    text = ""
+
+    def _answer(self, message: Any, method: str) -> Any:
+        assert method == "setClipboardContents"
+        (self.text,) = message.body
+        return new_method_return(message)
+
+
+def test_the_menu_in_dolphin(mounted: Mounted) -> None:
+    """Each item of Dolphin's menu leads to its task: send now, versions, who changed it, share,
+    the link for coworkers, and the decision of a conflict."""
+    install_service_menu(mounted.machine)
+    path = mounted.root / "notes.txt"
+    with Session(mounted.machine.environment, height=HEIGHT) as session:
+        session.environment["ZONEDRIVE_COMMAND"] = str(COMMAND)
+        browser = Browser(mounted.machine.folder, session, mounted.deployment)
+        clipboard = Clipboard(session.environment["DBUS_SESSION_BUS_ADDRESS"])
+        try:
+            dolphin = Dolphin(session, path)
+            mounted.machine.done("pause")
+            path.write_bytes(b"sent\n")
+            dolphin.open_menu("z")
+            picture(session, "dolphin-tasks")
+            dolphin.press("s")
+            eventually(lambda: mounted.zone.read("notes.txt") == b"sent\n", what="it is sent")
+            mounted.machine.done("resume")
+            for key, title in (("v", "Versions of"), ("w", "Who changed"), ("h", "Share")):
+                session.focus("dolphin")
+                dolphin.open_menu("z")
+                dolphin.press(key)
+                browser.follow()
+                browser.page.until(f"{title} notes.txt")
+                picture(session, f"dolphin-{title.split()[0].lower()}")
+            session.focus("dolphin")
+            dolphin.open_menu("z")
+            dolphin.press("c")
+            link = mounted.command("link", path=str(path))["link"]
+            eventually(lambda: clipboard.text == link, what="the link is copied")
+            session.focus("dolphin")
+            dolphin.open_menu("z")
+            dolphin.press("d")
+            browser.follow()
+            browser.page.until("There are no conflicts.")
+        finally:
+            clipboard.close()
+            browser.page.close()
 
 
 def test_a_conflict_is_decided_from_the_file(mounted: Mounted, person: Person) -> None:

@@ -145,8 +145,9 @@ class Owner:
 
     NAME = ""
 
-    def __init__(self, bus: Bus) -> None:
-        self._connection = connected(bus.address, fds=True)
+    def __init__(self, bus: Bus | str) -> None:
+        """Own the name on a bus, or on the bus at an address."""
+        self._connection = connected(bus if isinstance(bus, str) else bus.address, fds=True)
         call = new_method_call(BUS, "RequestName", "su", (self.NAME, 0))
         assert self._connection.send_and_get_reply(call).body == (1,)
         self._sending = threading.Lock()

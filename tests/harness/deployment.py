@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from typing import Any, Self
 
 import httpx
 
-from tests.harness import world
+from tests.harness import starter, world
 from tests.harness.waiting import eventually
 
 COMMAND = Path(sys.executable).with_name("zonedrive")
@@ -49,13 +48,11 @@ class Deployment:
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)
         with (self.folder / "sandbox.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    COMMAND, "sandbox", "--data", self.folder / "data", "--world", self._world,
-                    "--port", str(self._port), "--ready-file", ready,
-                ],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+            words = [
+                "sandbox", "--data", self.folder / "data", "--world", self._world,
+                "--port", str(self._port), "--ready-file", ready,
+            ]  # fmt: skip
+            self.process = starter.start_logged("zonedrive.__main__", words, log.fileno())
 
         def answers() -> dict[str, Any] | None:
             if self.process.poll() is not None:

@@ -1,9 +1,10 @@
 """Commands in processes that are forked from one that has already imported the program.
 
-Importing takes longer than most commands. `run` starts a command as `subprocess.run` does, with an
-environment, folder and streams of its own; `start` does so for any module with a `main`. They are
-not for settings that an interpreter reads at its start (see `FIXED`), nor for tests that check the
-command line of a process: these start a program.
+Importing takes longer than most commands, and than the start of a sandbox. `run` starts a command
+as `subprocess.run` does, with an environment, folder and streams of its own; `start` does so for
+any module with a `main`. A sandbox gets a session of its own. They are not for settings that an
+interpreter reads at its start (see `FIXED`), nor for tests that check the command line of a
+process: these start a program.
 
 `python -m tests.harness.starter SOCKET` is the process that forks. It ends with its parent.
 """
@@ -31,6 +32,7 @@ from typing import NoReturn
 FIXED = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "GLIBC_", "COVERAGE")
 """Prefixes of the variables that have an effect only at the start of an interpreter."""
 
+SANDBOX = "zonedrive.sandbox.__main__"
 PR_SET_NAME = 15  # prctl(2)
 
 
@@ -136,6 +138,13 @@ def start(
     return _starter.start(module, arguments, environment, folder, streams)
 
 
+def start_logged(module: str, arguments: Sequence[str | Path], log: int) -> Forked:
+    """Start the `main` of a module in this environment, with a descriptor for all it prints."""
+    with open(os.devnull) as nothing:  # noqa: PTH123
+        words = [os.fspath(word) for word in arguments]
+        return start(module, words, os.environ, Path.cwd(), (nothing.fileno(), log, log))
+
+
 def run(
     arguments: Sequence[str], text: str, environment: Mapping[str, str], folder: Path,
     seconds: float, module: str = "zonedrive.__main__",
@@ -214,17 +223,25 @@ def _fork(connection: socket.socket) -> int:
     request = bytearray()
     while len(request) < wanted:
         request += connection.recv(wanted - len(request))
+    module, arguments, environment, folder = json.loads(request)
+    is_sandbox = module == SANDBOX or arguments[:1] == ["sandbox"]
+    if is_sandbox:
+        importlib.import_module("zonedrive.sandbox.serve")
     pid = os.fork()
     if not pid:
-        _command(bytes(request), descriptors)
+        if is_sandbox:
+            os.setsid()
+        _command(module, arguments, environment, folder, descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
     return pid
 
 
-def _command(request: bytes, descriptors: Sequence[int]) -> NoReturn:
+def _command(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: str,
+    descriptors: Sequence[int],
+) -> NoReturn:  # fmt: skip
     """Run the command with the process's streams, folder and environment."""
-    module, arguments, environment, folder = json.loads(request)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     os.closerange(3, 1024)

@@ -9,14 +9,14 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.harness import starter
 
 DEADLINE_SECONDS = 60.0
 PASSWORDS = {
@@ -134,19 +134,13 @@ class Service:
         self._regulars: dict[str, Person] = {}
         self.start()
 
-    def command(self, *more: str) -> list[str]:
-        """Return the command line of this sandbox."""
-        chosen = ["--world", str(self._world)] if self._filled_from_file else []
-        return [
-            sys.executable, "-m", "zonedrive.sandbox", "--data", str(self.data),
-            "--ready-file", str(self._ready), *chosen, *more,
-        ]  # fmt: skip
-
     def start(self) -> None:
         """Start the sandbox and wait until it is ready."""
         self._ready.unlink(missing_ok=True)
+        chosen = ["--world", self._world] if self._filled_from_file else []
+        words = ["--data", self.data, "--ready-file", self._ready, *chosen]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+            self.process = starter.start_logged(starter.SANDBOX, words, log.fileno())
 
         def answers() -> bool:
             assert self.process.poll() is None, self.log()

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.harness import starter
 from tests.sandbox.running import (
     DEADLINE_SECONDS,
     PASSWORDS,
@@ -39,13 +40,8 @@ def place() -> Iterator[Path]:
 
 def attempt(data: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     """Start a sandbox that is expected to fail."""
-    return subprocess.run(
-        [sys.executable, "-m", "zonedrive.sandbox", "--data", str(data), *more],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_SECONDS,
-        check=False,
-    )
+    words = ["--data", str(data), *more]
+    return starter.run(words, "", os.environ, data.parent, DEADLINE_SECONDS, starter.SANDBOX)
 
 
 def one_line(result: "subprocess.CompletedProcess[str]", code: int = 1) -> str:

@@ -199,18 +199,22 @@ def closed(streams: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("streams", ["<&-", ">&-", "<&- >&-"])
 def test_closed_streams_are_no_obstacle(streams: str, home: Path) -> None:
     """Commands of a script without stdin and stdout print at most one line and do not hang."""
-    (home / "m").mkdir()
     log_on(url="https://127.0.0.1:1")
-    for arguments, code, said in (
-        (["status"], 0, ""),
-        (["mount", "missing"], 1, "does not exist"),
-        (["mount", "m", "-o", "profile=/nowhere.toml"], 1, "/nowhere.toml"),
-    ):
+    for arguments, code, said in ((["status"], 0, ""), (["mount", "missing"], 1, "not exist")):
         done = closed(streams, *arguments)
         assert done.returncode == code, done.stderr
         assert done.stderr.count("\n") == (1 if said else 0), done.stderr
         assert said in done.stderr
+
+
+def test_no_stream_at_all_is_no_obstacle(home: Path) -> None:
+    """Commands do their work, and find files, with all of their standard streams closed."""
+    log_on(url="https://127.0.0.1:1")
+    (home / "m").mkdir()
     assert closed("<&- >&- 2>&-", "status").returncode == 0
+    done = closed("<&- >&-", "mount", "m", "-o", "profile=/nowhere.toml")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "/nowhere.toml" in done.stderr
 
 
 def test_a_logon_with_closed_input() -> None:

@@ -1,5 +1,6 @@
 """Service in this process: a function answers each request, without sockets or waiting."""
 
+from functools import cache
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from zonedrive.remote.requests import Requests
 from zonedrive.remote.transfer import Transfer
 
 BASE = "https://zones.example"
+_loaded = cache(load_profile)  # parsing takes longer than most tests
 
 
 class Piece(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -57,7 +59,7 @@ class Stage:
     def transfer(self, handler: Handler, profile: str = "sandbox", **options: Any) -> Transfer:
         """Return a Transfer whose requests go to `handler`."""
         client = BlockingClient(BASE, BlockingHandler(self._recording(handler)))
-        found = load_profile(profile)
+        found = _loaded(profile)
         options = {"sleep": self.slept.append, "chance": lambda: 0.5} | options
         return Transfer(client, self.link, found, **options)
 
@@ -70,7 +72,7 @@ class Stage:
             Requests(client, self.link, **options),
             self.transfer(handler, profile),
             self.link,
-            load_profile(profile),
+            _loaded(profile),
         )
 
     def asked(self) -> list[str]:

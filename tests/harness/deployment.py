@@ -48,7 +48,7 @@ class Deployment:
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)
         with (self.folder / "sandbox.log").open("ab") as log:
-            words = [
+            words: list[str | Path] = [
                 "sandbox", "--data", self.folder / "data", "--world", self._world,
                 "--port", str(self._port), "--ready-file", ready,
             ]  # fmt: skip

@@ -137,8 +137,8 @@ class Service:
     def start(self) -> None:
         """Start the sandbox and wait until it is ready."""
         self._ready.unlink(missing_ok=True)
-        chosen = ["--world", self._world] if self._filled_from_file else []
-        words = ["--data", self.data, "--ready-file", self._ready, *chosen]
+        chosen: list[str | Path] = ["--world", self._world] if self._filled_from_file else []
+        words: list[str | Path] = ["--data", self.data, "--ready-file", self._ready, *chosen]
         with (self.folder / "log").open("ab") as log:
             self.process = starter.start_logged(starter.SANDBOX, words, log.fileno())
 

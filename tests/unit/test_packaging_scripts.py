@@ -202,7 +202,13 @@ def test_scripts_pass_shellcheck() -> None:
     for script in SCRIPTS:
         shell = "bash" if script.read_text().startswith("#!/bin/bash") else "sh"
         subprocess.run([shell, "-n", script], check=True)
-    command = ["shellcheck", "--external-sources", f"--source-path={ROOT}", UNQUOTED, *SCRIPTS]
+    command: list[str | Path] = [
+        "shellcheck",
+        "--external-sources",
+        f"--source-path={ROOT}",
+        UNQUOTED,
+        *SCRIPTS,
+    ]
     said = subprocess.run(command, capture_output=True, text=True)
     assert (said.returncode, said.stdout) == (0, "")
 

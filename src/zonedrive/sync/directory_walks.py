@@ -14,10 +14,10 @@ INVARIANT: no listing is requested after a program has paused for GONE_S, or if 
 capacity besides the listings that programs wait for.
 """
 
-import heapq
 import math
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from cachetools import TTLCache
 
@@ -43,13 +43,12 @@ def _now() -> float:
 
 
 class _Level:
-    """Subfolders of one folder, in the order of its listing."""
+    """Subfolders of one listed folder, in the order of the walk; often none."""
 
     def __init__(self, key: Key, inos: list[int]) -> None:
         self.key = key  # the key of the folder itself
         self.inos = inos
         self.places = {ino: place for place, ino in enumerate(inos)}
-        self.next = 0  # the first subfolder that was not checked yet
 
     def is_above(self, position: Key) -> bool:
         """Return True if `position` is one of the subfolders or below one of them."""
@@ -74,18 +73,14 @@ class DirectoryWalk:
         self.by_name = by_name
         self.moved_s = _now()
         self.ahead: dict[int, Key] = {}  # requested and not used yet
-        self._position: Key = ()
+        self._position: Key = ()  # of the folder that the program has reached
         self._levels: dict[int, _Level] = {}
-        # (key of the next subfolder, ino of the parent folder).
-        self._queue: list[tuple[Key, int]] = []
-        self._coming: dict[int, Key] = {}  # folders to enter once they are listed
-        self._bare: set[int] = set()  # listed folders in `ahead` without subfolders
+        self._rest: Iterator[tuple[int, Key]] = iter(())  # of `_after_position`
         self._open(top, ())
 
     def knows(self, folder: Inode) -> bool:
         """Return True if this walk leads through the folder."""
-        level = self._levels.get(folder.parent)
-        return level is not None and folder.ino in level.places
+        return self._key(folder) is not None
 
     def begins_with(self, folder: Inode) -> bool:
         """Return True if a complete walk would reach this folder first."""
@@ -95,85 +90,74 @@ class DirectoryWalk:
         """Record that the program has reached a folder of the walk."""
         self.moved_s = _now()
         expected = self.ahead.pop(folder.ino, None) is not None
-        level = self._levels[folder.parent]
-        place = level.places[folder.ino]
-        key = (*level.key, place)
-        if key == self._position:
+        level, key = self._levels[folder.parent], self._key(folder)
+        if key is None or key == self._position:
             return  # another program waits for the same folder
-        if not expected and level.next != place + 1:
-            self._go_on(folder.parent, level, place + 1)
         entered = bool(self._position) and level.key == self._position
         if not self._position:
             self.window *= 2
-        elif expected or level.is_above(self._position) or (entered and place == 0):
+        elif expected or level.is_above(self._position) or (entered and key[-1] == 0):
             self.window = min(MOST, max(FEW, self.window * 2))
         else:
             self.window = 0  # the program chooses its folders; perhaps a new walk begins here
         self.deep = self.deep or entered
-        passed: list[int] = []
-        if self.ahead and min(self.ahead.values()) < key:
-            passed = [ino for ino, other in self.ahead.items() if other < key]
-            self._bare.difference_update(passed)
-        if any(len(self.ahead.pop(ino)) > len(key) for ino in passed):
+        passed = {ino: other for ino, other in self.ahead.items() if other < key}
+        for ino in passed:
+            del self.ahead[ino]
+        if any(len(other) > len(key) for other in passed.values()):
             self.deep = False
         if passed:
             self.window = max(FEW, self.window // 4)
         self._position = key
-        is_bare = listed and folder.ino in self._bare
-        self._bare.discard(folder.ino)
-        if self.deep and not is_bare:
-            self._coming[folder.ino] = key
-            if listed:
-                self.landed(folder.ino)
+        if passed or not expected:
+            self._rest = self._after_position()
+        if listed:
+            self.landed(folder)
 
-    def landed(self, ino: int) -> None:
-        """Open the level of a folder whose listing has arrived."""
-        key = self._coming.pop(ino, None)
-        if key is not None and ino not in self._levels:
-            self._open(ino, key)
+    def landed(self, folder: Inode) -> None:
+        """Open the level of a folder whose listing is known now, if the walk will enter it."""
+        key = self._key(folder) if self.deep and folder.ino not in self._levels else None
+        if key is not None and key >= self._position:
+            self._open(folder.ino, key)
 
     def following(self) -> Iterator[tuple[int, Key]]:
-        """Yield the unchecked folders after the program's position, the nearest first."""
-        while self._queue:
-            key, parent = heapq.heappop(self._queue)
-            level = self._levels.get(parent)
-            if level is None or key != (*level.key, level.next):
-                continue
-            if level.is_above(self._position):
-                reached = self._position[len(level.key)]
-                if level.next <= reached:
-                    self._go_on(parent, level, reached + 1)
-                    continue
-            elif key < self._position or (not self.deep and len(key) > len(self._position)):
-                # The program has left the folder, or does not enter subfolders.
-                del self._levels[parent]
-                continue
-            ino = level.inos[level.next]
-            self._go_on(parent, level, level.next + 1)
+        """Yield the next folders that are not in `ahead`, the nearest first; each one once."""
+        for ino, key in self._rest:
+            if key > self._position and ino not in self.ahead:
+                yield ino, key
+
+    def _after_position(self) -> Iterator[tuple[int, Key]]:
+        path = [self.top]
+        for place in self._position:
+            path.append(self._levels[path[-1]].inos[place])
+        if self.deep:
+            yield from self._inside(path[-1], 0)
+        for ino, place in reversed([*zip(path, self._position, strict=False)]):
+            yield from self._inside(ino, place + 1)
+
+    def _inside(self, ino: int, first: int) -> Iterator[tuple[int, Key]]:
+        """Yield the subfolders from number `first` on, each before those in it."""
+        if (level := self._levels.get(ino)) is None:
+            return
+        for place in range(first, len(level.inos)):
+            yield level.inos[place], (*level.key, place)
             if self.deep:
-                self._coming[ino] = key
-            yield ino, key
+                yield from self._inside(level.inos[place], 0)
+
+    def _key(self, folder: Inode) -> Key | None:
+        level = self._levels.get(folder.parent)
+        place = None if level is None else level.places.get(folder.ino)
+        return None if level is None or place is None else (*level.key, place)
 
     def _open(self, ino: int, key: Key) -> None:
-        inos = ordered(self._inodes, ino, by_name=self.by_name)
-        if inos:
-            if len(self._levels) >= LEVELS:
-                self._forget_passed()
-            self._levels[ino] = level = _Level(key, inos)
-            self._go_on(ino, level, 0)
-        elif ino in self.ahead:
-            self._bare.add(ino)
-
-    def _go_on(self, ino: int, level: _Level, place: int) -> None:
-        level.next = place
-        if place < len(level.inos):
-            heapq.heappush(self._queue, ((*level.key, place), ino))
-
-    def _forget_passed(self) -> None:
-        for ino, level in list(self._levels.items()):
-            if level.key < self._position and not level.is_above(self._position):
-                del self._levels[ino]
-        self._coming = {ino: key for ino, key in self._coming.items() if key >= self._position}
+        if len(self._levels) >= LEVELS:
+            for other, level in list(self._levels.items()):
+                if level.key < self._position and not level.is_above(self._position):
+                    del self._levels[other]
+        level = _Level(key, ordered(self._inodes, ino, by_name=self.by_name))
+        self._levels[ino] = level
+        if level.inos:
+            self._rest = self._after_position()
 
 
 def ordered(inodes: Inodes, parent: int, *, by_name: bool) -> list[int]:
@@ -234,8 +218,9 @@ class DirectoryWalks:
         """Record that a requested listing has arrived or failed."""
         if ino in self._read:
             self._read[ino] = _now()
-        for walk in self._walks:
-            walk.landed(ino)
+        if (folder := self._inodes.find(ino)) is not None:
+            for walk in self._walks:
+                walk.landed(folder)
         self.go_on()
 
     def go_on(self) -> None:
@@ -248,14 +233,14 @@ class DirectoryWalks:
     def _ask_for(self, walk: DirectoryWalk) -> None:
         if len(walk.ahead) >= walk.window or self._spare() <= 0:
             return
-        for step, (ino, key) in enumerate(walk.following()):
+        for ino, key in islice(walk.following(), STEPS):
             folder = self._inodes.find(ino)
             if folder is not None and self._wanted(folder):
                 walk.ahead[ino] = key
                 self._ask(folder)
-            else:
-                walk.landed(ino)  # its subfolders may need a listing
-            if len(walk.ahead) >= walk.window or step >= STEPS or self._spare() <= 0:
+            elif folder is not None:
+                walk.landed(folder)  # its subfolders may need a listing
+            if len(walk.ahead) >= walk.window or self._spare() <= 0:
                 return
 
     def _walk(self, folder: Inode) -> DirectoryWalk | None:

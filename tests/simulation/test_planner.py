@@ -120,8 +120,10 @@ class Journal:
             case "remove" | "delete":
                 table.gone(5, 0, final=change == "delete")
                 self.saved = 0
-            case "open" | "close":
-                table.hold(5, change == "open", number)
+            case "open":
+                table.hold(5)
+            case "close":
+                table.let_go(5, number)
             case "fail" if now is not None:
                 table.postpone(now, number, "no", now.cause)
 

@@ -12,6 +12,13 @@ NOWHERE = 0
 """Parent of an unlinked inode."""
 
 
+IDENTITY = (
+    *("remote_id", "remote_parent", "remote_name"),
+    *("revision", "modified_by", "type", "sync", "attributes"),
+)
+"""Fields of an inode that describe its entry on the service."""
+
+
 class Kind(IntEnum):
     """Kind of an inode.  The numbers are stored, so they never change."""
 
@@ -66,6 +73,11 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
         if self.remote_id is None:
             raise Changed("the service has no entry for the local file any more")
         return self.remote_id
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """Fields that another inode gets when it takes over the entry, by name."""
+        return {name: getattr(self, name) for name in IDENTITY}
 
     @property
     def is_new(self) -> bool:

@@ -21,12 +21,11 @@ from cachetools import TTLCache
 from zonedrive.cipher import Box
 from zonedrive.db import Database
 from zonedrive.errors import Damaged
-from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
+from zonedrive.state.inode import IDENTITY, NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inode_cache import Dirents, Drafts, InodeCache
 from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, unreadable
 
-_PLACE_SAID = ("zone", "remote_id", "remote_parent", "remote_name")
-SAID = frozenset((*_PLACE_SAID, "revision", "modified_by", "type", "sync", "attributes"))
+SAID = frozenset(("zone", *IDENTITY))
 """Fields that mirror the service's reply; a change of one of them resets `Inode.seen`."""
 
 STALE_LISTING_S = 120  # the longest time that a listing takes; a slower one might miss our change

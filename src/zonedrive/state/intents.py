@@ -35,7 +35,8 @@ _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
 )
 _BASE, _ERROR = 4, 11  # columns that are sealed
-_FLAGS = (5, 6, 7, 12)  # columns that are true or false
+_FLAGS = (5, 6, 12)  # columns that are true or false
+_HELD = 7
 _CAUSE = 10
 _USES = {"base": b"intent base", "error": b"intent error"}
 _BY = b"conflict by"
@@ -53,7 +54,7 @@ class Intent(msgspec.Struct, frozen=True):
     base: Revision | None = None  # version that was edited; None: a new file, or already sent
     place: bool = False  # folder or name differs; for a folder without an id: create it
     gone: bool = False  # delete the entry; with `place`: no new file takes over its identity
-    held: bool = False  # a program still has it open for writing
+    held: bool = False  # a program still has it open; never after a restart
     due_ns: int = 0  # earliest time to send (wall clock)
     attempts: int = 0  # failed attempts
     cause: Cause = Cause.NONE  # why the last attempt failed
@@ -289,12 +290,7 @@ class ConflictLog:
         self._database.execute(
             "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns, told)"
             " VALUES (?, ?, ?, ?, 0)",
-            (
-                conflict.ino,
-                conflict.original,
-                sealed(self._box, conflict.by, _BY),
-                conflict.at_ns,
-            ),
+            (conflict.ino, conflict.original, sealed(self._box, conflict.by, _BY), conflict.at_ns),
         )
 
     def all(self) -> list[Conflict]:
@@ -309,12 +305,8 @@ class ConflictLog:
 
     def unacknowledged(self) -> set[int]:
         """Return the inodes of copies that the user has not been told about."""
-        return {
-            ino
-            for (ino,) in self._database.execute(
-                "SELECT ino FROM conflicts WHERE NOT told AND ino > 0"
-            )
-        }
+        rows = self._database.execute("SELECT ino FROM conflicts WHERE NOT told AND ino > 0")
+        return {ino for (ino,) in rows}
 
     def tell(self, copies: Iterable[int]) -> None:
         """Record that the user has been told about these copies."""
@@ -368,6 +360,7 @@ class IntentTable:
             values[_ERROR] = opened(self._box, values[_ERROR], _USES["error"])
             for flag in _FLAGS:
                 values[flag] = bool(values[flag])
+            values[_HELD] = False
             values[_CAUSE] = Cause(values[_CAUSE])
             intent = Intent(*values)
             self._intents[intent.ino] = intent
@@ -462,27 +455,17 @@ class IntentTable:
             due_ns=due_ns,
         )
 
-    def hold(self, ino: int, held: bool, due_ns: int) -> None:
-        """Record that a writer opened the file of an intent, or that the last writer closed it."""
-        old = self._intents.get(ino)
-        if old is not None and (old.held != held or old.due_ns != due_ns):
-            new = msgspec.structs.replace(old, held=held, due_ns=due_ns)
-            self._put(new, Event.OPEN if held else Event.CLOSE)
+    def hold(self, ino: int) -> None:
+        """Send nothing of an intent until `let_go`.
 
-    def withhold(self, ino: int) -> None:
-        """Block the upload of an intent's content until `let_go`.
-
-        Changes memory only, not the row.
+        Changes memory only, not the row: after a restart no program has the file open.
         """
         old = self._intents.get(ino)
         if old is not None:
             self._set(ino, msgspec.structs.replace(old, held=True), Event.OPEN)
 
     def let_go(self, ino: int, due_ns: int) -> None:
-        """Allow the upload again, as `hold` with False does.
-
-        Changes memory only, not the row: after a restart no writer has the file open anyway.
-        """
+        """Allow an intent to be sent, because no program has the file open any more."""
         old = self._intents.get(ino)
         if old is not None:
             self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns), Event.CLOSE)

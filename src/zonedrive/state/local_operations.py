@@ -193,7 +193,7 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
         state.inodes.unlink(inode, tombstone=True)
         state.intents.gone(inode.ino, due, final=final)
         if opened is not None:
-            state.intents.hold(inode.ino, True, due)
+            state.intents.hold(inode.ino)
     if intent is not None and intent.generation and opened is None:
         state.discard_bytes(inode, intent)
         state.inodes.update(inode, generation=0)
@@ -305,16 +305,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
         _remove(state, target)
         return
     intent = state.intents.get(target.ino)
-    taken = {
-        "remote_id": target.remote_id,
-        "remote_parent": target.remote_parent,
-        "remote_name": target.remote_name,
-        "revision": target.revision,
-        "modified_by": target.modified_by,
-        "type": target.type,
-        "sync": target.sync,
-        "attributes": target.attributes,
-    }
+    identity = target.identity
     base = (intent.base if intent is not None else None) or target.revision
     orphan_pending_request(state, inode)
     state.requests.pass_on(target.ino, inode.ino)
@@ -329,7 +320,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
             state.inodes.update(target, generation=0)
     _note_removal(state.opened.get(target.ino))
     state.inodes.unlink(target)
-    state.inodes.update(inode, **taken)
+    state.inodes.update(inode, **identity)
     if (session := state.session(inode.ino)) is not None:
         session.base = base
     if inode.generation:

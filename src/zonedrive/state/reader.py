@@ -151,8 +151,8 @@ class Stores:
         self.requests = PendingRequests(database, box)
 
     def pending(self) -> list[Intent]:
-        """Return the pending changes; none of their files is open, because no daemon is running."""
-        return [msgspec.structs.replace(one, held=False) for one in self.intents.pending()]
+        """Return the pending changes."""
+        return self.intents.pending()
 
 
 def _opens(rows: list[tuple[int, bytes]], box: Box) -> bool:

@@ -3,7 +3,7 @@
 | state found                             | meaning                      | action                 |
 |-----------------------------------------|------------------------------|------------------------|
 | an intent, its bytes in the spool       | closed, not on the service   | sent again, when due   |
-| an intent that is held                  | open for writing at the end  | released and sent      |
+| an intent that is held                  | open for writing at the end  | sent, see `intents`    |
 | bytes without an inode or intent        | never closed, or sent before | deleted                |
 | an intent whose bytes are missing       | the spool was tampered with, | the loss is logged     |
 |                                         | or a power cut undid a commit|                        |
@@ -34,7 +34,6 @@ have another name.
 """
 
 import logging
-import time
 from pathlib import Path
 
 from zonedrive.errors import Damaged, StoreError
@@ -63,8 +62,6 @@ def recover(state: LocalState) -> None:
     with state.transaction():
         for intent in state.intents.all():
             inode = state.inodes.get(intent.ino)
-            if intent.held:
-                state.intents.hold(intent.ino, False, time.time_ns())
             if intent.generation and (intent.ino, intent.generation) not in stored:
                 path = state.inodes.path(intent.ino)
                 log.error("%s: the bytes to upload are missing; save the file again", path)

@@ -84,11 +84,7 @@ def hand_over(
 
     `base` is the version of the entry that the new content replaces.
     """
-    stays = not old_intent.gone
-    identity = {
-        name: getattr(old, name)
-        for name in ("remote_id", "remote_parent", "remote_name", "revision", "type", "sync")
-    }
+    stays, identity = not old_intent.gone, old.identity
     with state.transaction():
         if stays:
             state.inodes.update(old, remote_id=None, remote_parent=None, remote_name=None)
@@ -126,13 +122,12 @@ def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> No
 
     In a transaction.
     """
-    identity = {
-        name: getattr(inode, name)
-        for name in ("zone", "remote_id", "remote_parent", "remote_name", "revision", "size")
-    }
+    identity = inode.identity
     state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
     state.intents.drop(inode.ino)
-    ghost = state.inodes.add(NOWHERE, inode.name, Kind.FILE, **identity)
+    ghost = state.inodes.add(
+        NOWHERE, inode.name, Kind.FILE, zone=inode.zone, size=inode.size, **identity
+    )
     state.requests.pass_on(inode.ino, ghost.ino)
     state.intents.gone(ghost.ino, due_ns)
 

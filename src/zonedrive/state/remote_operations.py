@@ -185,27 +185,21 @@ def record_move(
         if request is not None and (present := state.requests.present(request)) is not None:
             state.requests.drop(present.ino)
             inode = state.inodes.find(present.ino) or inode
-        _record_moved(state, inode, above, entry, unchanged=unchanged)
+        state.inodes.settled.add(inode.zone, entry.id)
+        state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
+        intent = state.intents.get(inode.ino)
+        edited = intent is not None and intent.generation
+        if unchanged and edited:
+            # The new revision comes from this client's own move.
+            state.intents.set_base(inode.ino, entry.revision)
+            state.inodes.update(inode, revision=entry.revision)
+        elif not edited and inode.revision != entry.revision and inode.size == entry.size:
+            # A move may count as a modification; the bytes are the same.
+            if not inode.generation:
+                state.same_bytes(inode, entry.revision)
+            state.inodes.update(inode, revision=entry.revision)
         if done is not None:
             state.intents.done(done, place=True)
-
-
-def _record_moved(
-    state: LocalState, inode: Inode, above: str, entry: Entry, *, unchanged: bool
-) -> None:
-    state.inodes.settled.add(inode.zone, entry.id)
-    state.inodes.update(inode, remote_parent=above, remote_name=entry.name)
-    intent = state.intents.get(inode.ino)
-    edited = intent is not None and intent.generation
-    if unchanged and edited:
-        # The new revision comes from this client's own move.
-        state.intents.set_base(inode.ino, entry.revision)
-        state.inodes.update(inode, revision=entry.revision)
-    elif not edited and inode.revision != entry.revision and inode.size == entry.size:
-        # A move may count as a modification; the bytes are the same.
-        if not inode.generation:
-            state.same_bytes(inode, entry.revision)
-        state.inodes.update(inode, revision=entry.revision)
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:

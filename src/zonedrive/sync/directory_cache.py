@@ -97,7 +97,7 @@ class DirectoryCache:
             state.inodes, wanted=self._wanted, ask=self._flight, spare=self._spare
         )
         self.was_read_lately = self._walks.was_read_lately
-        state.listing_outdated.add(self._forget)
+        state.listing_outdated.add(self.forget)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the listings in progress until cancelled."""
@@ -199,19 +199,12 @@ class DirectoryCache:
         self._asked_ns[folder.ino] = time.monotonic_ns()
         self._aged_from_ns[folder.ino] = _since_boot_ns()
 
-    def forget(self, ino: int) -> None:
-        """Mark the folder's listing as out of date."""
-        self._asked_ns.pop(ino, None)
-
-    def forget_all(self) -> None:
-        """Mark all listings as out of date."""
-        self._asked_ns.clear()
-
-    def _forget(self, ino: int | None) -> None:
+    def forget(self, ino: int | None = None) -> None:
+        """Mark a folder's listing, by default all listings, as out of date."""
         if ino is None:
-            self.forget_all()
+            self._asked_ns.clear()
         else:
-            self.forget(ino)
+            self._asked_ns.pop(ino, None)
 
     def took_s(self, ino: int) -> float:
         """Return the duration of a folder's newest listing in seconds, with its merge."""
@@ -388,7 +381,7 @@ class DirectoryCache:
         try:
             listed = await self._service.listed(folder.zone, folder.entry_id)
         except NotFound:
-            await self._vanished(folder)
+            self._vanished(folder)
             raise
         if folder.parent == NOWHERE:
             return
@@ -439,11 +432,11 @@ class DirectoryCache:
         self._took_s[ino] = (time.monotonic_ns() - flight.asked_ns) / 1e9
         self._state.listing_merged.notify(ino)
 
-    async def _vanished(self, folder: Inode) -> None:
+    def _vanished(self, folder: Inode) -> None:
         """Mark the parent's listing as out of date: the service has no such folder."""
         above = self._state.inodes.find(folder.parent)
         if above is not None and above.ino != folder.ino and above.ino not in self._listings:
-            self._asked_ns.pop(above.ino, None)
+            self.forget(above.ino)
 
 
 async def _give_back() -> None:

@@ -118,7 +118,7 @@ class Executor:
                 return
         if planned.is_current and parked.ino in state.moved_parked:
             remote_binding.release(state, parked)
-            self._folders.forget_all()  # a listing shows the entry at its new place
+            self._folders.forget()  # a listing shows the entry at its new place
         elif planned.is_current:
             remote_binding.withdraw(state, parked, base)
         else:

@@ -374,7 +374,7 @@ class Reconciler:
         log.warning("inode %d: renamed by a coworker during the upload: the version is in"
                     " another file of the former name", inode.ino)  # fmt: skip
         remote_operations.discard_sent(state, inode, request, current)
-        self._folders.forget_all()
+        self._folders.forget()
         folder = state.inodes.by_remote(request.zone, request.folder)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
@@ -398,7 +398,7 @@ class Reconciler:
         """Forget a removed inode that needs no further request to the service."""
         if inode.remote_id is not None:
             log.warning("inode %d: removed during the upload: stays on the service", inode.ino)
-            self._folders.forget_all()
+            self._folders.forget()
         local_operations.forget(self._state, inode)
 
     async def _to_cache(

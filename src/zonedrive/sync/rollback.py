@@ -38,7 +38,7 @@ class Rollback:
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
         local_operations.forget(state, inode)
         if inode.is_folder or above is None or above.parent == NOWHERE:
-            self._folders.forget_all()  # the folder's content may be new as well
+            self._folders.forget()  # the folder's content may be new as well
         else:
             self._folders.forget(above.ino)
 

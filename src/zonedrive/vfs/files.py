@@ -48,7 +48,7 @@ class Files:
     ) -> None:
         self._state = state
         self._callers = callers
-        self._sessions = WriteSessions(state, service, folders, dispatcher)
+        self.sessions = WriteSessions(state, service, folders, dispatcher)
         self._handles: dict[int, Handle] = {}
         self._next_handle = 1
         # Revision and generation that the kernel's cached pages of an inode were read from.
@@ -81,7 +81,7 @@ class Files:
             handle = self._handles[opened.handle]
             try:
                 await self._session(handle, truncate=True)
-                self._sessions.cut(handle.file, 0)
+                self.sessions.cut(handle.file, 0)
             except BaseException:
                 await self.release(opened.handle)
                 raise
@@ -105,7 +105,7 @@ class Files:
         # Always as a writer, so that the close keeps the empty file.
         opened = self._attach(inode, flags, keep_cache=False, writable=True)
         try:
-            self._sessions.begin_new(self._handles[opened.handle].file)
+            self.sessions.begin_new(self._handles[opened.handle].file)
         except OSError:
             which = self._handles.pop(opened.handle)
             which.file.by_handle.remove(which)
@@ -138,22 +138,22 @@ class Files:
         opened = self._handles[handle].file
         if not self._handles[handle].writable or opened.session is None:
             return
-        await self._sessions.save(opened)
-        await self._sessions.free_superseded()
+        await self.sessions.save(opened)
+        await self.sessions.free_superseded()
         if opened.session is None:
             return
         # A shell that redirects closes a duplicate before it writes anything.  The upload of the
         # empty file is not waited for.
         empty = opened.session.size == 0 and not opened.session.written
         if self._state.settings.close == "wait" and not empty:
-            await self._sessions.delivered(opened)
+            await self.sessions.delivered(opened)
 
     async def fsync(self, handle: int) -> None:
         """Make written bytes survive a power cut; with `fsync = service`, wait for their upload."""
         opened = self._handles[handle].file
         session, current = opened.session, Snapshot(lambda: opened.session)
         if session is not None:
-            await self._sessions.save(opened, sync=True)
+            await self.sessions.save(opened, sync=True)
         superseded = list(self._state.superseded)
         await trio.to_thread.run_sync(self._state.database.flush)
         reached(Place.RECORD_SYNCED)
@@ -161,7 +161,7 @@ class Files:
         if session is not None and current.is_current and not session.dirty:
             self._state.durable.add((opened.ino, session.generation))
         if session is not None and self._state.settings.fsync == "service":
-            await self._sessions.delivered(opened)
+            await self.sessions.delivered(opened)
 
     # ---- bytes ----
 
@@ -204,7 +204,7 @@ class Files:
         except Changed as wrong:
             # The kernel has told the program the old size, so the new version needs a new open.
             if not opened.superseded:
-                await self._sessions.catch_up(inode)
+                await self.sessions.catch_up(inode)
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
@@ -245,9 +245,9 @@ class Files:
         which = self._handles[handle]
         try:
             await self._session(which, truncate=size == 0)
-            self._sessions.cut(which.file, size)
+            self.sessions.cut(which.file, size)
             if which.file.writers == 1:
-                await self._sessions.save(which.file)
+                await self.sessions.save(which.file)
         finally:
             await self.release(handle)
 
@@ -280,14 +280,6 @@ class Files:
         except (ZonedriveError, OSError) as wrong:
             log.info("inode %d: replaced; its readers may get an error: %s", inode.ino, wrong)
 
-    async def free_superseded(self) -> None:
-        """Delete replaced bytes that were synced, see `WriteSessions.free_superseded`."""
-        await self._sessions.free_superseded()
-
-    async def keep(self) -> None:
-        """Run the periodic store of written bytes, see `WriteSessions.keep`."""
-        await self._sessions.keep()
-
     def close_all(self) -> None:
         """Store unsaved bytes and close all files at the end of the mount."""
         reached(Place.CLOSING)
@@ -309,7 +301,7 @@ class Files:
         """
         while (session := which.file.session) is None or session.frozen:
             open_checks.require_current(which.file)
-            await self._sessions.begin(which.file, truncate=truncate, append=which.append)
+            await self.sessions.begin(which.file, truncate=truncate, append=which.append)
         return session
 
     def _end(self, opened: OpenFile) -> None:
@@ -320,7 +312,7 @@ class Files:
             if opened.session.refused:  # a write failed; free space later does not repair it
                 self._abandon(opened)
             else:
-                self._sessions.end(opened)
+                self.sessions.end(opened)
         except Exception as wrong:
             log.error("inode %d: the last writes could not be stored: %s", opened.ino, wrong)
             self._abandon(opened)
@@ -328,7 +320,7 @@ class Files:
 
     def _abandon(self, opened: OpenFile) -> None:
         self._paged.pop(opened.number, None)  # the kernel may have pages of the refused write
-        self._sessions.abandon(opened)
+        self.sessions.abandon(opened)
 
     def _attach(
         self, inode: Inode, flags: int, *, keep_cache: bool, writable: bool = False, pid: int = 0

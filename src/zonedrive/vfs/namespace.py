@@ -332,7 +332,7 @@ class Namespace:
                 state.revert_to_remote(inode)
                 raise OSError(errno.EBUSY, "another program renamed the entry at the same time")
             local_operations.rename(state, inode, new_folder, wanted, target)
-            await self._files.free_superseded()
+            await self._files.sessions.free_superseded()
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:
@@ -342,7 +342,7 @@ class Namespace:
         if intent is None or intent.held or not inode.is_new or inode.is_folder:
             yield
             return
-        intents.withhold(inode.ino)
+        intents.hold(inode.ino)
         try:
             yield
         finally:

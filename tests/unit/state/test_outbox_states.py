@@ -118,11 +118,8 @@ class Machine:
                 self.rename(inode, f"{inode.name}+")
             case Event.SAVE:
                 self._unpark(inode)
-            case Event.OPEN if self.intent(inode).gone:
-                with state.transaction():
-                    state.intents.hold(inode.ino, True, 0)
             case Event.OPEN:
-                state.intents.withhold(inode.ino)
+                state.intents.hold(inode.ino)
             case Event.CLOSE:
                 state.intents.let_go(inode.ino, 0)
             case Event.MOVE:

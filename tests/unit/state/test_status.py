@@ -92,7 +92,7 @@ def test_a_removed_file_that_is_open_waits_for_nothing(state: LocalState) -> Non
     with state.transaction():
         state.inodes.unlink(file, tombstone=True)
         state.intents.gone(file.ino, 0)
-        state.intents.hold(file.ino, True, 0)
+        state.intents.hold(file.ino)
     (upload,) = answer(state, most=5)["uploads"]
     assert (upload["error"], upload["change"]) == (None, "removed")
 

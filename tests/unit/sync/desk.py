@@ -40,7 +40,7 @@ class Desk(Sending):
         node.writing = False
         intent = self.journal.get(node.ino)
         if intent is not None and intent.generation:
-            self.journal.hold(node.ino, False, 0)
+            self.journal.let_go(node.ino, 0)
 
     def mkdir(self, parent: int, name: str) -> Node:
         """Create a folder."""

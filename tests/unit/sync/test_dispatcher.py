@@ -371,7 +371,7 @@ async def test_programs_that_write_one_file_after_the_other_come_first(
     with journal.transaction():
         for ino in (1, 2, 3):
             journal.expedite(ino, time.time_ns())
-            journal.hold(ino, False, time.time_ns())
+            journal.let_go(ino, time.time_ns())
     async with running(carrier, quiet=3600) as dispatcher:
         await trio.testing.wait_all_tasks_blocked()
         assert carrier.carried == []

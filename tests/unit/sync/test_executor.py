@@ -148,8 +148,7 @@ async def test_a_new_file_at_the_place_of_a_removed_one(
             state.new_open_file(old)
         account.remove("a")
         if reads:
-            with state.transaction():
-                state.intents.hold(old.ino, False, 0)
+            state.intents.let_go(old.ino, 0)
         account.save("a", b"new")
         new = account.at("a")
         if gone:

@@ -27,7 +27,7 @@ UPLOAD = r"POST /api/zones/"
 
 async def send(account: Account, path: str) -> None:
     """Upload the local bytes of a file, after all listings have become old."""
-    account.folders.forget_all()
+    account.folders.forget()
     inode = account.at(path)
     await account.uploads.upload(account.intent(inode), inode)
 
@@ -176,8 +176,7 @@ async def test_the_listing_that_shows_if_a_name_is_free(
     async with account.running():
         intent = account.save("a", b"alice")
         if due:
-            with account.state.transaction():
-                account.state.intents.hold(intent.ino, False, time.time_ns())
+            account.state.intents.let_go(intent.ino, time.time_ns())
         count = len([each for each in account.world.requests if "/folder/" in each])
         inode = account.at("a")
         await account.uploads.upload(account.intent(inode), inode)

@@ -6,7 +6,8 @@ of `os` that the stores use, and the commit of `zonedrive.db`. Calls of other fi
 Model of a power cut: a file keeps what it had at its last fsync, and each block written since then
 is there or not. A name made, changed or removed since the folder's last fsync is there or not. Of a
 database, SQLite's own writes count as ordered: the write-ahead log loses a tail that was never
-synced. The next start is that of a rebooted machine.
+synced. The next start is that of a rebooted machine, and the disk has what it finds. The death of a
+process alone changes nothing on the disk.
 """
 
 import errno
@@ -37,6 +38,8 @@ class Disk:
         self._numbers, self._passed = numbers, passed
         self._synced: dict[int, bytes] = {}  # content by inode number at its last fsync
         self._names: dict[Path, dict[str, int]] = {}  # of a folder at its last fsync
+        self._inodes: dict[Path, int] = {}  # numbers at the client's death
+        self._is_cut = False  # by a power cut at that time
         self.boots = 0
 
     # ---- calls of the client ----
@@ -57,11 +60,33 @@ class Disk:
         elif path.exists():
             self._synced[os.fstat(descriptor).st_ino] = path.read_bytes()
 
+    # ---- the client's death ----
+
+    def died(self) -> None:
+        """Note the files at a death; the next client gets copies of them."""
+        files = [path for path in self.folder.rglob("*") if path.is_file()]
+        self._inodes = {path: path.stat().st_ino for path in files}
+        self._is_cut = False
+
+    def restarted(self) -> None:
+        """Apply to the copies what is known of the files: after a power cut, they are durable."""
+        present = {path: old for path, old in self._inodes.items() if path.exists()}
+        renumbered = {old: path.stat().st_ino for path, old in present.items()}
+        if self._is_cut:
+            self._synced = {path.stat().st_ino: path.read_bytes() for path in present}
+            return
+        synced = self._synced.items()
+        self._synced = {renumbered[old]: data for old, data in synced if old in renumbered}
+        for folder, names in self._names.items():
+            known = {name: renumbered[old] for name, old in names.items() if old in renumbered}
+            self._names[folder] = known
+
     # ---- a power cut ----
 
     def cut_power(self, kept: Path) -> None:
         """Remove from `kept`, a copy of the folder, the data that a power cut may destroy."""
         self.boots += 1
+        self._is_cut = True
         for path in sorted(self.folder.rglob("*")):
             there = kept / path.relative_to(self.folder)
             if path.is_dir() or not there.exists():

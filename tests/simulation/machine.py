@@ -126,10 +126,12 @@ class Machine(Client):
     def _keep(self) -> None:
         with disks.observing():
             super()._keep()
+            self.disk.died()
 
     def _bury(self) -> None:
         with disks.observing():
             super()._bury()
+            self.disk.restarted()
 
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:
         self._token = trio.lowlevel.current_trio_token()

@@ -151,6 +151,17 @@ class Reconciler:
             self._without_effect(request)
             raise
 
+    async def make_durable(self) -> None:
+        """Flush the record of a conflict before the copy is sent.
+
+        After a power cut the conflict would be found again.  The name of a copy contains the time,
+        so its content would be sent a second time.
+        """
+        try:
+            await trio.to_thread.run_sync(self._state.database.flush)
+        except OSError as wrong:
+            log.warning("a power cut may undo the record of a conflict: %s", wrong)
+
     def _without_effect(self, sent: PendingRequest) -> None:
         request = self._state.requests.present(sent)
         if request is not None:

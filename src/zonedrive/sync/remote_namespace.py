@@ -65,6 +65,7 @@ class RemoteNamespace:
                     remote_binding.adopt_folder(state, intent, inode, found)
                 else:
                     conflicts.rename_local_aside(state, inode, found)
+                    await reconciler.make_durable()
                 return
             reached(Place.FOLDER_MADE)
             # If this cannot be stored, the pending request stays.
@@ -121,6 +122,7 @@ class RemoteNamespace:
                 return
             if entry.id != inode.remote_id:
                 conflicts.rename_local_aside(state, inode, entry)
+                await self._reconciler.make_durable()
                 return
         except NotFound:
             if planned.is_current:

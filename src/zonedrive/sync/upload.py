@@ -180,6 +180,7 @@ class Uploader:
         elif decision is Decision.CONFLICT:
             assert found is not None
             self._keep_both(intent, inode, found)
+            await self._reconciler.make_durable()
         elif not await self._reconciler.wait_for(folder_id, name):
             await self._send(intent, inode, request, file)
 

@@ -96,6 +96,8 @@ class RecordedWorld(World):
         self.removals: dict[str, float] = {}  # by machine: its last removal or rename
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
+        self.unanswered: set[str] = set()  # tokens of versions of which the answer was lost
+        self.newest = ""  # token of the version that was made last
         self._is_late = False
 
     @contextmanager
@@ -112,8 +114,10 @@ class RecordedWorld(World):
         # What is there before a run begins is made at 0.
         now = trio.current_time() if trio.lowlevel.in_trio_run() else 0.0
         self.made_s[node.versions[-1].id] = now
-        if self._is_late and (token := head(data)):
-            self.sent_late.add(token)
+        self.newest = head(data) or ""
+        if self._is_late and self.newest:
+            self.sent_late.add(self.newest)
+            self.unanswered.add(self.newest)
 
     def delete(self, zone_id: str, entry_id: str, user: str) -> None:
         """Move an entry to the trash, and note what nobody on that machine can have seen."""

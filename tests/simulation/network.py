@@ -7,7 +7,7 @@ seed and the request alone, so a scenario with fewer steps gives the other reque
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -104,12 +104,32 @@ class SimulatedService(FakeService):
             after = numbers.uniform(0, LATE_S)
             self._beyond.start_soon(self._later, after, work)
             raise self._broken(request)
+        self.world.newest = ""
         try:
             found = work()
         except ApiError as refused:
             error: RemoteError | None = self._refusal(request, refused)
         else:
             error = None
+        with self._answering(self.world.newest):
+            await self._answer(weather, numbers, left, request)
+        if error is not None:
+            raise error
+        return found
+
+    @contextlib.contextmanager
+    def _answering(self, made: str) -> Iterator[None]:
+        """Note the token of the version that a request made if its answer is lost."""
+        try:
+            yield
+        except BaseException:
+            self.world.unanswered |= {made} - {""}
+            raise
+
+    async def _answer(
+        self, weather: Weather, numbers: random.Random, left: float, request: _Request
+    ) -> None:
+        """Carry an answer to the client, or lose it."""
         self._passed("answer")
         delay = numbers.uniform(0, weather.delay_s)
         if numbers.random() < weather.stalled:
@@ -118,9 +138,6 @@ class SimulatedService(FakeService):
         self._passed("reply")
         if numbers.random() < weather.lost:
             raise self._broken(request)
-        if error is not None:
-            raise error
-        return found
 
     async def _later(self, seconds: float, work: Callable[[], object]) -> None:
         """Do the work of a request whose client has given up."""

@@ -102,6 +102,8 @@ class Model:
             elif node.id not in ("", EITHER) and node.data is not None and ids[path] != node.id:
                 self.findings.append(f"alone: {path} has lost its history")
         for path in sorted(there.keys() - self._names.keys()):
+            if f"{path}~" in self._names:
+                continue  # a save that did not get beyond its backup, which stands for the file
             self.findings.append(f"alone: {path} is on the service, but not here")
         return self.findings
 

@@ -29,7 +29,7 @@ from tests.harness.fake_service import DOMAIN, Coworker
 from tests.harness.in_process import EXCHANGE, Client, VirtualTime
 from tests.harness.virtual_mount import LEVELS, ZONE, System, VirtualPath
 from tests.model.claims import NOT_READ, Claims, History, head
-from tests.model.programs import ASIDE, FOLDERS, NAMES, Program, Trace
+from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, Program, Trace
 from tests.simulation import checker
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld, WatchedSystem
@@ -48,6 +48,7 @@ RESCUED = "rescued"
 SYNC_S = 120.0  # virtual seconds for sending everything
 PEACE_S = 120.0  # virtual seconds after which machines must show what the service has
 LONGEST_S = 3 * DEADLINE  # of one operation of a program, which is several calls
+ADVICES = 3  # of errors that a person follows: a file may have one after the other
 LOOK_S = 5.0  # between two looks at what they show
 HANGING_S = 20_000.0  # virtual seconds after which nothing is expected to end any more
 DISK_TROUBLE = {errno.ENOSPC, errno.EIO, errno.EDQUOT}
@@ -84,6 +85,7 @@ class SimulatedProgram(Program):
     expected: set[int]  # errnos of a disk that is full or fails
     lines: dict[str, bytes]  # by token, of all programs
     world: RecordedWorld
+    _is_refused = False  # the id of a file that is renamed was not known
 
     def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
         count = len(self.wrong)
@@ -164,11 +166,20 @@ class SimulatedProgram(Program):
         self._claims.swapped(self.who, path, other)
         self.system.rename(self.folder / path, self.folder / other, EXCHANGE)
 
+    def rename(self, path: str, other: str, padding: int) -> None:
+        """Rename a file; if its id is not known before, because the service refuses, ask again."""
+        self._is_refused = False
+        super().rename(path, other, padding)
+        if self._is_refused:
+            self._note_ids(other)
+
     def _note_ids(self, *paths: str) -> None:
         for path in paths:
-            with contextlib.suppress(OSError):
+            try:
                 found = self.system.getxattr(self.folder / path, "user.zonedrive.id")
                 self._claims.moved.add(found.decode())
+            except OSError as wrong:
+                self._is_refused |= wrong.errno not in {*USUAL, errno.ENODATA}
 
     def _begin(self, saw: str, padding: int) -> tuple[str, bytes]:
         token, line = super()._begin(saw, padding)
@@ -487,7 +498,9 @@ class Run:
         before = self.claims.here(name)
         answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
         self.trace.note(name, f"sync exits with {answer.get('exit')}")
-        if answer.get("exit") and await self._follow(machine, answer.get("failed") or ()):
+        for _ in range(ADVICES):
+            if not (answer.get("exit") and await self._follow(machine, answer.get("failed") or ())):
+                break
             before = self.claims.here(name)
             answer = await machine.perform(partial(machine.command, "sync", timeout=SYNC_S))
         left = {key: answer.get(key) for key in ("reason", "left", "failed", "lost", "taken_back")}
@@ -597,6 +610,9 @@ class Run:
             if node.trash_id not in ("", node.id):
                 # Deleted with its folder: if the reply was lost, it is sent again as a new file.
                 self.claims.copied |= {token for token in tokens if token is not None}
+            elif node.trash_id:
+                # Deleted while the answer about a version was lost: the client cannot see it there.
+                self.claims.copied |= self.world.unanswered & set(tokens)
             if self.scenario.profile == "published":
                 # Without a list of versions a client cannot find its own below a coworker's.
                 self.claims.copied |= {token for token in tokens[:-1] if token is not None}

@@ -329,6 +329,11 @@ class CacheEntry:
                 with self._count:
                     self._writing -= need
 
+    def wait_for_store(self) -> None:
+        """Wait until the chunk that a thread is storing is stored; blocks: call it in a thread."""
+        with self._lock:
+            pass
+
     def spare(self) -> list[Buffer]:
         """Return buffers of earlier calls that are no longer read."""
         spent = self._recent.spent

@@ -28,9 +28,21 @@ class Download:
     """Download from `start` up to `limit`, which grows with the readers' requests."""
 
     def __init__(
-        self, source: Source, entry: CacheEntry, start: int, limit: int, *, bounded: bool
+        self,
+        source: Source,
+        entry: CacheEntry,
+        start: int,
+        limit: int,
+        *,
+        bounded: bool,
+        opened: Callable[["Download", Stream], bool],
+        advanced: Callable[["Download"], object],
     ) -> None:
-        """Create a download; `bounded` requests only the bytes up to `limit` from the source."""
+        """Create a download; `bounded` requests only the bytes up to `limit` from the source.
+
+        `opened` is called on the event loop and decides if the download continues; `advanced` is
+        called there after progress.
+        """
         self.source = source
         self.entry = entry
         self.start = start
@@ -46,9 +58,10 @@ class Download:
         self.needs_confirmation = False  # the stream may be of another version
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
         self.awaited = entry.size  # the loop is told when all bytes before this can be read
-        self.storing = False  # the loop is told when bytes are stored
         self._told = start  # last position told to the loop, and its time
         self._told_s = 0.0
+        self._opened = opened
+        self._advanced = advanced
         self._left = False  # the thread ends and accepts no higher limit
         self._moved = threading.Condition()
         self._stream: Stream | None = None
@@ -80,33 +93,25 @@ class Download:
 
     # -- in the thread
 
-    def work(
-        self,
-        opened: Callable[["Download", Stream], bool],
-        advanced: Callable[["Download"], object],
-    ) -> None:
+    def work(self) -> None:
         """Copy the source to the entry.
 
-        `opened` is called on the event loop and decides if the download continues; `advanced` is
-        called there after progress.  Raises the source's error, and BadAnswer if the source sends
-        too few or too many bytes.
+        Raises the source's error, and BadAnswer if the source sends too few or too many bytes.
         """
         end = self.end if self.end < self.entry.size else None
         with self.source.open(self.start, end) as stream:
             self._hold(stream)
             turn = TransferSlot()
             try:
-                if not self.stopped and trio.from_thread.run_sync(opened, self, stream):
+                if not self.stopped and trio.from_thread.run_sync(self._opened, self, stream):
                     if self.needs_confirmation:
                         trio.from_thread.run(self.source.confirm)
-                    self._drain(stream, advanced, turn)
+                    self._drain(stream, turn)
             finally:
                 turn.end()
                 self._hold(None)  # another stream may use its connection from here on
 
-    def _drain(
-        self, stream: Stream, advanced: Callable[["Download"], object], turn: TransferSlot
-    ) -> None:
+    def _drain(self, stream: Stream, turn: TransferSlot) -> None:
         self._told_s = time.monotonic()
         for data in stream:
             turn.went(len(data))
@@ -117,9 +122,7 @@ class Download:
                 raise Changed(f"the content has more than {self.entry.size} bytes now")
             if end > self.entry.size:
                 raise BadAnswer(f"more than the {self.entry.size} bytes of the file came")
-            self.entry.store(self.position, data, partial(self._came, end, advanced))
-            if self.storing:
-                self._tell(advanced)
+            self.entry.store(self.position, data, partial(self._came, end))
             stream.give_back(self.entry.spare())
             if end in (self.end, self.entry.size):
                 continue  # nothing should follow; reading to the end lets the connection be reused
@@ -132,17 +135,17 @@ class Download:
         if self.position < self.end:
             raise BadAnswer(f"only {self.position} of {self.entry.size} bytes of the file came")
 
-    def _came(self, end: int, advanced: Callable[["Download"], object]) -> None:
+    def _came(self, end: int) -> None:
         """Record that bytes up to `end` can be read; notify the event loop only if useful."""
         self.position = end
         late = time.monotonic() - self._told_s >= TELL_S
         if late or end >= self.awaited or end - self._told >= TELL:
-            self._tell(advanced)
+            self._tell()
 
-    def _tell(self, advanced: Callable[["Download"], object]) -> None:
+    def _tell(self) -> None:
         self._told, self._told_s = self.position, time.monotonic()
         try:
-            self._token.run_sync_soon(advanced, self, idempotent=True)
+            self._token.run_sync_soon(self._advanced, self, idempotent=True)
         except trio.RunFinishedError:
             self.stopped = True
 

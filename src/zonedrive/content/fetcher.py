@@ -171,7 +171,6 @@ class Fetcher:
         self._broken_since = 0.0  # when the first of them did
         self._resume_at = 0.0  # no further one before
         self._came = 0  # bytes received by downloads so far, known ones included
-        self._stored = trio.Event()  # no received bytes wait to be stored
 
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
         """Wait until [offset, end) is present; `goal` is the end of the read-ahead.
@@ -215,15 +214,10 @@ class Fetcher:
 
     async def wait_until_stored(self) -> None:
         """Wait until all received bytes are on the disk or cannot be stored."""
-        for download in self._downloads:
-            download.storing = True
         self._catch_up()
-        with trio.move_on_after(self._engine.stall):
-            while self.entry.is_storing:
-                self._stored = trio.Event()
-                with trio.move_on_after(LOOK):  # a download that has ended tells nothing more
-                    await self._stored.wait()
-                self.entry.process_arrivals()
+        while self.entry.is_storing:
+            await trio.to_thread.run_sync(self.entry.wait_for_store, abandon_on_cancel=True)
+            self.entry.process_arrivals()
 
     def _free_place(self) -> None:
         """Wake the waiters that have no download, because a download may now be possible."""
@@ -318,7 +312,15 @@ class Fetcher:
         start = 0 if self._ranged is False else self.entry.present.reach(gap // ALIGN * ALIGN)
         if trio.current_time() >= self._resume_at + AGAIN:
             self._broken = 0  # the last failure was long ago
-        download = Download(self.source, self.entry, start, goal, bounded=bounded)
+        download = Download(
+            self.source,
+            self.entry,
+            start,
+            goal,
+            bounded=bounded,
+            opened=self._opened,
+            advanced=self._advanced,
+        )
         self._downloads.append(download)
         self._engine.running.add(download)
         engine = self._engine
@@ -334,12 +336,9 @@ class Fetcher:
             with download.scope:
                 if self._resume_at > trio.current_time():
                     await trio.sleep_until(self._resume_at)
+                limiter = self._engine.limiter
                 await trio.to_thread.run_sync(
-                    download.work,
-                    self._opened,
-                    self._advanced,
-                    limiter=self._engine.limiter,
-                    abandon_on_cancel=True,
+                    download.work, limiter=limiter, abandon_on_cancel=True
                 )
         except Stopped:
             pass
@@ -420,11 +419,6 @@ class Fetcher:
                 waiter.event.set()
         if self._ranged is not False and present.reach(download.noted) > download.noted + SKIP:
             self._end(download)
-        self._note_stored()
-
-    def _note_stored(self) -> None:
-        if not self.entry.is_storing:
-            self._stored.set()
         self._moved()
 
     def _end(self, download: Download) -> None:
@@ -454,7 +448,7 @@ class Fetcher:
                 waiter.error = error
             if waiter.download is download or waiter.download is None:
                 waiter.event.set()
-        self._note_stored()
+        self._moved()
 
     def _is_worth_another(self, download: Download, error: Exception | None) -> bool:
         """Return True if the next connection may get further than the failed one.

@@ -90,7 +90,7 @@ STORES = frozenset(
         "state.intents",
         "state.pending_requests",
         "content.cache_index",
-        "content.manifest_table",
+        "content.spool",
     }
 )
 # Names sqlite3 only to turn its exceptions into errno.

@@ -6,6 +6,11 @@ only `delete` removes its files.
 A file is named INODE-GENERATION.sealed or .plain.  The format is part of the name, so that a
 changed `encrypt` setting never confuses the two.
 
+The manifests of encrypted files (see `manifest`) are in the database that names the files, so that
+a file and its manifest are recorded in one transaction.  A row with an empty manifest belongs to a
+file whose state is unknown: written by an earlier version, or found after its row was lost with a
+damaged database.  All valid chunks of such a file are accepted.
+
 INVARIANT: a file has one ContentFile object, shared by all its users.
 
 INVARIANT: with a key, a file can only be opened in its recorded state.
@@ -16,18 +21,22 @@ import errno
 import logging
 import os
 import re
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from zonedrive.cipher import Box
 from zonedrive.content.content_file import ContentFile
 from zonedrive.content.encrypted_file import create_file, open_file
-from zonedrive.content.manifest_table import UNKNOWN, ManifestTable
+from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
 SUFFIXES = (".sealed", ".plain")
+UNKNOWN = b""
+MANY = 500  # rows of removed files that are deleted without waiting for the next record
 
 # Bytes that content leaves free on the disk; on a small disk a part of it.  Database records need
 # this space: without it, uploads and removals would fail.
@@ -59,19 +68,58 @@ def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None
     return min(times, default=None)
 
 
+def create_table(connection: sqlite3.Connection) -> None:
+    """Create the table of the eighth schema.
+
+    Files of earlier schemas have no manifest.
+    """
+    connection.execute(
+        """
+        CREATE TABLE manifests (
+            ino INTEGER NOT NULL,         -- with generation: a file in the spool
+            generation INTEGER NOT NULL,
+            manifest BLOB NOT NULL,       -- encrypted; x'': nothing is known
+            UNIQUE (ino, generation)
+        )
+        """
+    )
+    connection.execute(
+        "INSERT OR IGNORE INTO manifests"
+        " SELECT ino, generation, x'' FROM inodes WHERE generation > 0"
+        " UNION SELECT ino, generation, x'' FROM intents WHERE generation > 0"
+        " UNION SELECT bytes_ino, generation, x'' FROM doubts WHERE generation > 0"
+    )
+
+
+def is_whole(row: Mapping[str, object], box: Box) -> bool:
+    """Return True if a row, given by column, can be decrypted with `box`."""
+    try:
+        ino, generation = int(str(row["ino"])), int(str(row["generation"]))
+        _opened(box, ino, generation, bytes(row["manifest"]))  # type: ignore[call-overload]
+    except (Damaged, TypeError, ValueError):
+        return False
+    return True
+
+
 class Spool:
     """Outgoing bytes in one folder."""
 
     def __init__(
-        self, directory: Path, key: bytes | None, manifests: ManifestTable | None = None
+        self,
+        directory: Path,
+        key: bytes | None,
+        database: Database | None = None,
+        box: Box | None = None,
     ) -> None:
         """Store files in `directory`, encrypted under `key` if given.
 
-        Without `manifests` no state is recorded, and every valid file is accepted.
+        Manifests are stored in `database`, encrypted with `box`.  Without these two, every valid
+        file is accepted.
         """
         self.directory = directory
         self._key = key
-        self._manifests = None if key is None else manifests
+        self._table = None if key is None or database is None or box is None else (database, box)
+        self._gone: dict[tuple[int, int], None] = {}  # removed files whose rows are still there
         self._open: dict[str, ContentFile] = {}  # by name
         self._suffix, self._other = SUFFIXES if key is not None else SUFFIXES[::-1]
 
@@ -130,12 +178,21 @@ class Spool:
 
     def manifest(self, ino: int, generation: int) -> bytes:
         """Return the recorded manifest of a generation, b"" if unknown.  Raises Damaged."""
-        if self._manifests is None:
-            return UNKNOWN
-        manifest = self._manifests.get(ino, generation)
+        manifest = self._recorded(ino, generation)
         if manifest is None:
             raise Damaged(f"nothing is recorded of the file {ino}-{generation}")
         return manifest
+
+    def _recorded(self, ino: int, generation: int) -> bytes | None:
+        if self._table is None:
+            return UNKNOWN
+        if (ino, generation) in self._gone:
+            return None
+        database, box = self._table
+        row = database.execute(
+            "SELECT manifest FROM manifests WHERE ino = ? AND generation = ?", (ino, generation)
+        ).fetchone()
+        return None if row is None else _opened(box, ino, generation, row[0])
 
     def record(
         self, ino: int, generation: int, file: ContentFile, *, size: int | None = None
@@ -145,8 +202,31 @@ class Spool:
         Call this in the transaction of the rows that name the file.  `size`: the file is about to
         be cut to this size.
         """
-        if self._manifests is not None:
-            self._manifests.put(ino, generation, file.manifest(size=size))
+        self._record(ino, generation, file.manifest(size=size))
+
+    def _record(self, ino: int, generation: int, manifest: bytes) -> None:
+        if self._table is None:
+            return
+        self._delete_rows()
+        database, box = self._table
+        sealed = box.seal(manifest, _context(ino, generation)) if manifest else UNKNOWN
+        database.execute(
+            "INSERT INTO manifests VALUES (?, ?, ?)"
+            " ON CONFLICT (ino, generation) DO UPDATE SET manifest = excluded.manifest",
+            (ino, generation, sealed),
+        )
+
+    def _delete_rows(self) -> None:
+        """Delete the rows of removed files."""
+        if self._table is None or not self._gone:
+            return
+        database, _ = self._table
+        with database.transaction():
+            gone, self._gone = self._gone, {}
+            database.on_rollback(lambda: self._gone.update(gone))
+            database.execute_many(
+                "DELETE FROM manifests WHERE ino = ? AND generation = ?", list(gone)
+            )
 
     def link(self, ino: int, generation: int, other: int) -> None:
         """Create a second name for a generation, under another inode, in a transaction.
@@ -154,9 +234,8 @@ class Spool:
         Raises OSError.
         """
         path = self.path(ino, generation)
-        if self._manifests is not None:
-            with contextlib.suppress(Damaged):  # the second name has no record either
-                self._manifests.put(other, generation, self.manifest(ino, generation))
+        with contextlib.suppress(Damaged):  # the second name has no record either
+            self._record(other, generation, self.manifest(ino, generation))
         os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
 
     def accept_unrecorded(self) -> int:
@@ -164,28 +243,26 @@ class Spool:
 
         Call this in a transaction, and only after a damaged database was repaired.
         """
-        if self._manifests is None:
-            return 0
-        lost = [each for each in self.stored() if self._manifests.get(*each) is None]
-        for ino, generation in lost:
-            self._manifests.put(ino, generation, UNKNOWN)
-        return len(lost)
+        return sum(self.accept(*each) for each in self.stored())
 
-    def accept(self, ino: int, generation: int) -> None:
-        """Accept a file whose record is lost, in a transaction, so that it can be shown."""
-        if self._manifests is not None and self._manifests.get(ino, generation) is None:
-            self._manifests.put(ino, generation, UNKNOWN)
+    def accept(self, ino: int, generation: int) -> bool:
+        """Accept a file if its record is lost, in a transaction, so that it can be shown."""
+        is_lost = self._recorded(ino, generation) is None
+        if is_lost:
+            self._record(ino, generation, UNKNOWN)
+        return is_lost
 
     def drop_records(self) -> None:
         """Delete the records of missing files, in a transaction."""
-        if self._manifests is not None:
-            self._manifests.keep_only(set(self.stored()))
+        if self._table is not None:
+            rows = self._table[0].execute("SELECT ino, generation FROM manifests").fetchall()
+            self._gone.update(dict.fromkeys(set(rows) - set(self.stored())))
+            self._delete_rows()
 
     def tidy(self) -> None:
-        """Delete the manifest rows of deleted files; on a full disk this is done later."""
-        if self._manifests is not None:
-            with contextlib.suppress(OSError, StoreError):
-                self._manifests.sweep()
+        """Delete the manifest rows of deleted files; on a full disk the next start does that."""
+        with contextlib.suppress(OSError, StoreError):
+            self._delete_rows()
 
     def delete(self, ino: int, generation: int) -> None:
         """Delete a generation, if it exists; open handles stay usable.
@@ -198,9 +275,10 @@ class Spool:
             path.unlink(missing_ok=True)
         except OSError as wrong:
             log.warning("the outgoing file %s stays until the next start: %s", path.name, wrong)
-        if self._manifests is not None:
-            with contextlib.suppress(OSError, StoreError):  # on a full disk: done at the next start
-                self._manifests.delete(ino, generation)
+        if self._table is not None:
+            self._gone[ino, generation] = None
+            if len(self._gone) >= MANY:
+                self.tidy()
 
     def stored(self) -> list[tuple[int, int]]:
         """Return all (inode, generation) pairs, sorted."""
@@ -224,3 +302,11 @@ class Spool:
         self._open = {name: known for name, known in self._open.items() if not known.closed}
         self._open[file.path.name] = file
         return file
+
+
+def _opened(box: Box, ino: int, generation: int, sealed: bytes) -> bytes:
+    return box.open(sealed, _context(ino, generation)) if sealed else UNKNOWN
+
+
+def _context(ino: int, generation: int) -> bytes:
+    return b"manifest %d-%d" % (ino, generation)

@@ -14,7 +14,6 @@ import msgspec
 from zonedrive.cipher import Box
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
-from zonedrive.content.manifest_table import ManifestTable
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
 from zonedrive.db import Database
@@ -105,7 +104,7 @@ def open_state(
         inodes=inodes,
         intents=IntentTable(database, box),
         requests=requests,
-        spool=Spool(private_dir(paths.outgoing), key, ManifestTable(database, box)),
+        spool=Spool(private_dir(paths.outgoing), key, database, box),
         cache=Cache(
             private_dir(paths.content),
             key,

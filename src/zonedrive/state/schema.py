@@ -6,7 +6,7 @@ A released schema never changes; each change is a new step.
 from collections.abc import Callable, Mapping
 
 from zonedrive.cipher import Box
-from zonedrive.content import manifest_table
+from zonedrive.content import spool
 from zonedrive.db import Connection
 from zonedrive.state import inode_table, intents, pending_requests, pin_table, row_upgrade
 
@@ -30,7 +30,7 @@ SCHEMAS = (
     intents.add_told,
     row_upgrade.mark_names,
     intents.end_with_inodes,
-    manifest_table.create_table,
+    spool.create_table,
     intents.keep_moved,
 )
 """Upgrade steps: `SCHEMAS[n]` upgrades a database from schema n to n + 1."""
@@ -45,7 +45,7 @@ def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
         "inodes": inode_table.is_whole,
         "doubts": pending_requests.is_whole,
         "intents": intents.is_whole,
-        "manifests": manifest_table.is_whole,
+        "manifests": spool.is_whole,
     }
 
     def accept(table: str, row: Mapping[str, object]) -> bool:

@@ -11,8 +11,7 @@ import pytest
 from tests.unit.content.mounts import small_disk
 from zonedrive.cipher import Sealed
 from zonedrive.content.encrypted_file import create_file
-from zonedrive.content.manifest_table import MANY, ManifestTable
-from zonedrive.content.spool import Spool
+from zonedrive.content.spool import MANY, Spool
 from zonedrive.db import Database
 from zonedrive.errors import Damaged, StoreError
 from zonedrive.paths import private_dir
@@ -108,18 +107,24 @@ def test_encrypted_bytes_are_never_uploaded_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Iterator[Spool]:
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Yield a database with a table of manifests."""
+    opened = Database.open(tmp_path / "tree.db", SCHEMAS)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, database: Database) -> Spool:
     """Return a spool with a table of manifests; generations 1 and 2 are recorded, 3 is not."""
-    database = Database.open(tmp_path / "tree.db", SCHEMAS)
-    spool = Spool(private_dir(tmp_path / "outgoing"), KEY, ManifestTable(database, Sealed(KEY)))
+    spool = Spool(private_dir(tmp_path / "outgoing"), KEY, database, Sealed(KEY))
     for generation in (1, 2, 3):
         file = spool.create(7, generation)
         file.pwrite(0, b"%d" % generation)
         file.close()
         if generation < 3:
             spool.record(7, generation, file)
-    yield spool
-    database.close()
+    return spool
 
 
 def test_only_recorded_generations_are_opened(recorded: Spool) -> None:
@@ -157,7 +162,9 @@ def test_records_follow_their_files(recorded: Spool) -> None:
             recorded.manifest(ino, generation)
 
 
-def test_records_of_deleted_files_are_deleted_together(recorded: Spool, tmp_path: Path) -> None:
+def test_records_of_deleted_files_are_deleted_together(
+    recorded: Spool, database: Database, tmp_path: Path
+) -> None:
     """The records are deleted when the next file is recorded, or when there are many."""
 
     def rows() -> set[tuple[int, int]]:
@@ -166,24 +173,23 @@ def test_records_of_deleted_files_are_deleted_together(recorded: Spool, tmp_path
         reader.close()
         return set(found)
 
-    database = Database.open(tmp_path / "tree.db", SCHEMAS)
-    manifests = ManifestTable(database, Sealed(KEY))
-    manifests.delete(7, 1)
+    recorded.delete(7, 1)
     assert rows() == {(7, 1), (7, 2)}
-    assert manifests.get(7, 1) is None
+    file = recorded.create(8, 1)
     with pytest.raises(RuntimeError), database.transaction():
-        manifests.put(8, 1, b"m")
+        recorded.record(8, 1, file)
         raise RuntimeError
-    assert manifests.get(7, 1) is None
     assert rows() == {(7, 1), (7, 2)}
-    manifests.put(8, 1, b"m")
+    with pytest.raises(Damaged, match="nothing is recorded"):
+        recorded.manifest(7, 1)
+    recorded.record(8, 1, file)
+    file.close()
     assert rows() == {(7, 2), (8, 1)}
     for generation in range(MANY - 1):
-        manifests.delete(7, generation)
+        recorded.delete(7, generation)
     assert rows() == {(7, 2), (8, 1)}
-    manifests.delete(8, 1)
+    recorded.delete(8, 1)
     assert rows() == set()
-    database.close()
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])

@@ -21,7 +21,6 @@ from zonedrive.cipher import Clear, Sealed, new_key
 from zonedrive.cli.status import verdict
 from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
-from zonedrive.content.manifest_table import ManifestTable
 from zonedrive.content.spool import Spool
 from zonedrive.db import DOCTOR, Database
 from zonedrive.errors import Damaged, StoreError
@@ -316,7 +315,7 @@ def test_constructors_have_no_effect_on_the_disk(tmp_path: Path, anew: bool) -> 
         inodes=Inodes(database, Clear()),
         intents=IntentTable(database),
         requests=PendingRequests(database, Clear()),
-        spool=Spool(tmp_path / "outgoing", None, ManifestTable(database, Clear())),
+        spool=Spool(tmp_path / "outgoing", None, database, Clear()),
         cache=Cache(tmp_path / "cache", None, 1 << 20),
         source=lambda _: pytest.fail("nothing is read"),
         settings=Settings(),

@@ -114,16 +114,12 @@ class Head:
 
 
 def _few(holes: Ranges) -> Ranges:
-    """Return at most MAX_HOLES ranges that contain `holes`, by joining the closest neighbours.
+    """Return at most MAX_HOLES ranges that contain `holes`: otherwise one range from first to last.
 
-    Chunks between joined ranges then count as possible holes.  Existing chunks are still read and
-    checked, but a lost chunk cannot be distinguished from a hole.
+    All chunks in it then count as possible holes.  Existing chunks are still read and checked, but
+    without a manifest a lost chunk cannot be distinguished from a hole.
     """
-    pairs = list(holes)
-    if len(pairs) <= MAX_HOLES:
+    if len(holes) <= MAX_HOLES:
         return holes
-    gaps = sorted(range(1, len(pairs)), key=lambda n: pairs[n][0] - pairs[n - 1][1])
-    kept = sorted(gaps[-(MAX_HOLES - 1) :])
-    starts = [pairs[0][0], *(pairs[n][0] for n in kept)]
-    ends = [*(pairs[n - 1][1] for n in kept), pairs[-1][1]]
-    return Ranges(zip(starts, ends, strict=True))
+    pairs = list(holes)
+    return Ranges([(pairs[0][0], pairs[-1][1])])

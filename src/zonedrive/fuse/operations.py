@@ -23,6 +23,7 @@ from zonedrive.views.stack import FileSystem
 Buffer = bytes | bytearray | memoryview
 RENAME_FLAGS = 1 | 2  # RENAME_NOREPLACE, RENAME_EXCHANGE of renameat2(2)
 BLOCK = 4096
+NAME_MAX = 255
 
 
 class Operations(pyfuse3.Operations):
@@ -153,14 +154,13 @@ class Operations(pyfuse3.Operations):
 
     @guarded(None)
     async def statfs(self, ctx: RequestContext) -> pyfuse3.StatvfsData:
-        found = await self._files.statfs()
+        total, free = await self._files.statfs()
         data = pyfuse3.StatvfsData()
-        data.f_bsize = data.f_frsize = found.block_size
-        data.f_blocks = found.blocks
-        data.f_bfree = data.f_bavail = found.free
-        data.f_files = found.files
-        data.f_ffree = data.f_favail = found.free_files
-        data.f_namemax = found.name_max
+        data.f_bsize = data.f_frsize = BLOCK
+        data.f_blocks = total // BLOCK
+        data.f_bfree = data.f_bavail = free // BLOCK
+        data.f_files = data.f_ffree = data.f_favail = 0  # as where inodes are made on demand
+        data.f_namemax = NAME_MAX
         return data
 
     # ---- folders ----

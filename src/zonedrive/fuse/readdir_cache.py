@@ -6,7 +6,7 @@ change.
 INVARIANT: an encoded listing is used only with the list of names that it was made from.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import pyfuse3
@@ -38,16 +38,6 @@ class _Encoded:
             for _, attr, _ in self.entries:
                 attr.entry_timeout = attr.attr_timeout = seconds
 
-    def extend(
-        self,
-        more: Iterable[tuple[bytes, Attr, int]],
-        encode: Callable[[Attr], EntryAttributes],
-    ) -> None:
-        """Append encoded entries."""
-        for name, attr, following in more:
-            self.entries.append((name, encode(attr), following))
-            self.inos.append(attr.ino)
-
 
 class Listings:
     """Cache of encoded listings."""
@@ -77,9 +67,11 @@ class Listings:
         while True:
             if (known := len(kept.entries)) < min(start + STEP, len(kept.names)):
                 more = self._files.readdir(handle, known)
-                kept.extend(islice(more, start + STEP - known), self._encode)
-            for name, attr, following in kept.entries[start : start + STEP]:
-                if not reply(token, name, attr, following):
+                for name, attr, following in islice(more, start + STEP - known):
+                    kept.entries.append((name, self._encode(attr), following))
+                    kept.inos.append(attr.ino)
+            for name, entry, following in kept.entries[start : start + STEP]:
+                if not reply(token, name, entry, following):
                     return start
                 start = following
             if start >= len(kept.entries):

@@ -12,12 +12,11 @@ the service is unreachable or TROUBLE folders failed in a row.
 
 INVARIANT: a round ends after PASS_S.  If that is too short for all pins, the next round begins with
 the pinned folders themselves and continues below them where the last round stopped.
-INVARIANT: the only state of a round are the numbers of the folders that are still to be listed.
+INVARIANT: the only state of a round are the folders that are still to be listed.
 """
 
 import logging
 import time
-from collections.abc import Iterable
 
 import trio
 
@@ -34,6 +33,7 @@ PASS_S = 300.0
 PACE_S = 0.2  # pause for each listed folder
 AT_ONCE = 200  # folders
 WIDTH = 4  # listings at the same time
+ROOTS = int(PASS_S / PACE_S / 2)  # pinned folders that are listed again before a round goes on
 TROUBLE = 5  # failures in a row that show a problem of the service
 
 
@@ -53,7 +53,8 @@ class PinPoller:
         self._service = service
         self._folders = folders
         self._pins = pins
-        self._left: list[int] = []  # folders still to be listed, the next one last
+        # Folders still to be listed, the next one last; True if those below are to be listed, too.
+        self._left: list[tuple[int, bool]] = []
         self._unhindered = AT_ONCE  # number of listings without a pause
         self._failures = 0  # failures in a row
         self._asking = asking
@@ -98,43 +99,37 @@ class PinPoller:
         self._failures = 0
         asked_ns = time.monotonic_ns()
         folders = self._pins.folders_to_list()
-        if not self._left:
-            self._left = folders
-        elif not await self._list(folders, asked_ns, until - PASS_S / 2):
-            return
+        self._left = [each for each in self._left if each[1]]
+        if self._left:
+            self._left += [(ino, False) for ino in folders[:ROOTS]]
+        else:
+            self._left = [(ino, True) for ino in folders]
         while self._left and trio.current_time() < until:
             batch = self._left[-self._width :]
-            goes_on = await self._list(batch, asked_ns, until)
+            goes_on = await self._list([ino for ino, _ in batch], asked_ns)
             if not goes_on and self._service.link.state != "online":
                 return
-            del self._left[-self._width :]
-            for ino in batch:
-                if ino in self._pins:
-                    self._left += self._state.inodes.rows.folders_in(ino)
+            del self._left[-len(batch) :]
+            for ino, is_deep in batch:
+                if is_deep and ino in self._pins:
+                    below = self._state.inodes.rows.folders_in(ino)
+                    self._left += [(each, True) for each in below]
             if not goes_on:
                 return
 
-    async def _list(self, inos: list[int], asked_ns: int, until: float) -> bool:
-        """List folders, several at a time; return False if the service cannot be asked now."""
+    async def _list(self, inos: list[int], asked_ns: int) -> bool:
+        """List folders at the same time; return False if the service cannot be asked now."""
         wanted = [ino for ino in inos if self._pins.concerns(ino)]
-        for start in range(0, len(wanted), self._width):
-            if trio.current_time() >= until:
-                break
-            batch = wanted[start : start + self._width]
-            if not await self._list_together(batch, asked_ns):
-                return False
-            if self._unhindered > 0:
-                self._unhindered -= len(batch)
-            else:
-                await trio.sleep(PACE_S * len(batch))
-        await trio.lowlevel.checkpoint()
-        return True
-
-    async def _list_together(self, inos: Iterable[int], asked_ns: int) -> bool:
         async with trio.open_nursery() as nursery:
-            for ino in inos:
+            for ino in wanted:
                 nursery.start_soon(self._list_one, ino, asked_ns)
-        return self._failures < TROUBLE and self._service.link.state == "online"
+        if self._failures >= TROUBLE or self._service.link.state != "online":
+            return False
+        if self._unhindered > 0:
+            self._unhindered -= len(wanted)
+        else:
+            await trio.sleep(PACE_S * len(wanted))
+        return True
 
     async def _list_one(self, ino: int, asked_ns: int) -> None:
         folder = self._state.inodes.find(ino)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-import msgspec
 import trio
 
 from zonedrive.content.content_file import Buffer
@@ -45,19 +44,7 @@ from zonedrive.views.versions import Versions
 from zonedrive.views.virtual import VIRTUAL, VirtualLayer, refuse
 from zonedrive.views.volume_info import VolumeInfo
 
-BLOCK = 4096
 QUIET_S = 0.25  # seconds without a change before due changes are sent
-
-
-class StatFs(msgspec.Struct, frozen=True):
-    """Result of statfs(2), in blocks of `block_size` bytes."""
-
-    block_size: int
-    blocks: int
-    free: int
-    files: int
-    free_files: int
-    name_max: int = 255
 
 
 class FileSystem:
@@ -303,16 +290,10 @@ class FileSystem:
             refuse()
         raise OSError(errno.ENOTSUP, "extended attributes cannot be changed")
 
-    async def statfs(self) -> StatFs:
-        """Return the local disk space for uploads, because the service reports no quota."""
+    async def statfs(self) -> tuple[int, int]:
+        """Return the total and free bytes of the local disk, as the service reports no quota."""
         disk = shutil.disk_usage(self._state.database.path.parent)
-        return StatFs(
-            block_size=BLOCK,
-            blocks=disk.total // BLOCK,
-            free=self._state.spool.room() // BLOCK,
-            files=0,  # as file systems do that make inodes on demand
-            free_files=0,
-        )
+        return disk.total, self._state.spool.room()
 
     # ---- files ----
 

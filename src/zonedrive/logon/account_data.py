@@ -24,7 +24,6 @@ class Backlog(msgspec.Struct, frozen=True):
     changes: int = 0  # those of them without bytes that are only here
 
     def __str__(self) -> str:
-        """Return a phrase for messages."""
         return unsent(msgspec.structs.asdict(self))
 
 
@@ -58,9 +57,13 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
     Raises StoreError if the secrets cannot be deleted, OSError if folders cannot. With `lost`, the
     rest is deleted even if the secrets cannot be; the error message about the secrets is returned.
     """
+    from zonedrive.logon import bearer_auth  # costs much to import, and few commands destroy
+
     wrong = ""
     try:
-        _destroy_secrets(paths, store)
+        FileStore(paths.secrets_file).destroy()
+        for name in (keys.NAME, PASSWORD, bearer_auth.NAME, REFUSED):
+            store.delete(name)
     except StoreError as error:
         if not lost:
             raise
@@ -69,11 +72,3 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
         if folder.exists():
             shutil.rmtree(folder)
     return wrong
-
-
-def _destroy_secrets(paths: AccountPaths, store: SecretStore) -> None:
-    from zonedrive.logon import bearer_auth  # costs much to import, and few commands destroy
-
-    FileStore(paths.secrets_file).destroy()
-    for name in (keys.NAME, PASSWORD, bearer_auth.NAME, REFUSED):
-        store.delete(name)

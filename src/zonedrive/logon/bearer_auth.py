@@ -83,7 +83,6 @@ class Bearer(msgspec.Struct, frozen=True):
         return f"{datetime.fromtimestamp(self.expires_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
     def __repr__(self) -> str:
-        """Return kind and expiry only."""
         return f"Bearer(kind={self.kind!r}, expires_ns={self.expires_ns})"
 
 
@@ -284,7 +283,6 @@ class BearerAuth(httpx.Auth):
         return False
 
     def _instead(self) -> Bearer | None:
-        """Return a bearer other than the rejected one, or None."""
         try:
             found = self.find()
         except NotLoggedOn as none:

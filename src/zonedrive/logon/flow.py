@@ -161,7 +161,6 @@ class Flow:
         return None
 
     async def _step_on(self, outcome: Outcome) -> Outcome:
-        """Run the next step of a flow that is not finished."""
         wanted = outcome.pending
         if not wanted and not outcome.elsewhere:
             raise CredentialsRefused("logging on: the service refuses, without a reason")
@@ -201,9 +200,12 @@ class Flow:
     async def _sign_on(self, browser: Browser | None, where: Offer | str) -> Outcome:
         """Run the browser sign-on; at most once per flow."""
         if browser is None:
+            ways = " or ".join(shlex.join(offer.option) for offer in self._needs.offers)
             raise CredentialsRefused(
                 "logging on: the service wants a sign-on in a browser",
-                remedy=_in_a_browser(self._needs),
+                remedy=f"use {ways}"
+                if ways
+                else "run zonedrive logon in a terminal, without --password-stdin",
             )
         if BROWSER in self._sent:
             raise CredentialsRefused("logging on: the service asks again for a sign-on")
@@ -215,7 +217,6 @@ class Flow:
         return await browser.sign_on(self._access, self._needs, where, logon)
 
     async def _by_answer(self, browser: Browser, fields: Fields) -> Outcome:
-        """Log on with the fields that the browser returned."""
         try:
             outcome = await self._access.logon_by(fields)
         except (NotLoggedOn, Forbidden, Rejected) as refused:
@@ -305,12 +306,6 @@ def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefu
     else:
         why, remedy = "", "sign off there first, or log on in a terminal, which asks"
     return CredentialsRefused(f"the browser signed on as {whom}{why}", remedy=remedy)
-
-
-def _in_a_browser(needs: Requirements) -> str:
-    """Return the remedy for a required browser sign-on that is not possible here."""
-    ways = " or ".join(shlex.join(offer.option) for offer in needs.offers)
-    return f"use {ways}" if ways else "run zonedrive logon in a terminal, without --password-stdin"
 
 
 async def require_accepted(access: LogonApi) -> None:
@@ -443,7 +438,6 @@ async def dismiss(
 def _refusal(
     refused: RemoteError, remedy: str = "check user name, password and code"
 ) -> RemoteError:
-    """Return the error of the logon endpoint in words for the user who typed the credentials."""
     words = _REFUSALS.get(refused.code)
     if words is None and isinstance(refused, Rejected):
         return refused

@@ -62,6 +62,7 @@ from zonedrive.logon.session_bus import FOREIGN, is_foreign
 from zonedrive.logon.wire import Requirements
 from zonedrive.paths import AccountPaths, expanded, require_file, require_room, write_private
 from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.urls import base_url
 
 LONGEST = 4 << 20  # bytes of a file of certificates; a system has 200 KB of them
@@ -127,21 +128,25 @@ class Logon:
         base = base_url(self._request.url)
         before = PreviousAccount(self._paths, self._premises)
         former = before.account
-        alike = former is not None and former.base_url == base
-        used = former.profile if former and alike else "published"
-        profile = self._profile(self._request.default_profile if used == "published" else used)
-        used_ca = former.ca_file if former and alike else None
+        # The previous logon, if it was to the same service.
+        alike = former if former is not None and former.base_url == base else None
+        profile = self._profile(alike)
+        known_profile = load_profile(profile)
+        used_ca = alike.ca_file if alike else None
         ca_file = self._request.ca_file or used_ca or self._request.default_ca_file
         certificates = None if ca_file is None else read_certificates(Path(ca_file))
-        if former is not None and not alike:
+        if former is not alike:
             before.refuse_takeover()
         store = self._usable_store()
-        if former is not None and alike and self._request.username in ("", former.username):
+        if alike and self._request.username in ("", alike.username):
             before.require_key(store)
         require_room(self._paths.state)  # or the service would give a token for nothing
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base)
-            known = former.known_as(self._request.username) if former and alike else ""
+            known = alike.known_as(self._request.username) if alike else ""
+            browser = None
+            if self._person is not None:
+                browser = Browser(profile, known_profile.sign_on, self._person)
             if self._token is not None:
                 signed_on = await use_token(access, self._token, known or self._request.username)
             else:
@@ -150,8 +155,8 @@ class Logon:
                     self._request.username,
                     needs,
                     self._ask,
-                    self._browser(profile),
-                    change=self._change(profile),
+                    browser,
+                    change=self._change(known_profile),
                     known=known,
                 ).run()
             account = Account(
@@ -188,10 +193,10 @@ class Logon:
                     raise
                 if former is not None and replaced is not None and there is not None:
                     which = f"your previous {replaced.kind}"
-                    knows = alike and load_profile(profile).can("revoke_token")
+                    knows = alike and known_profile.can("revoke_token")
                     ending = profile if knows else former.profile
                     await dismiss(there, ending, replaced, self._tell, which)
-        self.kept = _described(bearer)
+        self.kept = f"by {bearer.kind}{f' until {bearer.until}' if bearer.until else ''}"
         return account
 
     def _keep(
@@ -278,25 +283,18 @@ class Logon:
             self._tell(f"the password is not saved: {why}; log on again after the logon has ended")
         return False
 
-    def _profile(self, default: str) -> str:
-        """Return the validated profile, as a name or an absolute path."""
-        wanted = self._request.profile or default
-        load_profile(wanted)
+    def _profile(self, alike: Account | None) -> str:
+        used = alike.profile if alike and alike.profile != "published" else None
+        wanted = self._request.profile or used or self._request.default_profile
         if "/" in wanted or wanted.endswith(".toml"):
             return str(expanded(wanted).absolute())
         return wanted
 
-    def _browser(self, profile: str) -> Browser | None:
-        if self._person is None:
-            return None
-        return Browser(profile, load_profile(profile).sign_on, self._person)
-
-    def _change(self, profile: str) -> PasswordChange | None:
+    def _change(self, profile: Profile) -> PasswordChange | None:
         """Return the password change, if the user can be asked and the profile supports it."""
-        known = load_profile(profile)
-        if self._new_password is None or not known.can("change_password"):
+        if self._new_password is None or not profile.can("change_password"):
             return None
-        return PasswordChange(known.operation("change_password"), self._new_password, self._tell)
+        return PasswordChange(profile.operation("change_password"), self._new_password, self._tell)
 
     def _usable_store(self) -> SecretStore:
         """Return a store that answers now, so that the token can be stored at the end."""
@@ -372,7 +370,6 @@ class Logon:
         return token
 
     async def _session(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
-        """Return the session. Raises CredentialsRefused if the service does not accept it."""
         try:
             await require_accepted(access)
         except CredentialsRefused:
@@ -381,10 +378,6 @@ class Logon:
             await dismiss(access, profile, signed_on.bearer, self._tell, "the session")
             raise
         return signed_on.bearer
-
-
-def _described(bearer: Bearer) -> str:
-    return f"by {bearer.kind}{f' until {bearer.until}' if bearer.until else ''}"
 
 
 def read_certificates(path: Path) -> bytes:

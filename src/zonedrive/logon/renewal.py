@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -97,25 +98,18 @@ class Renewal:
         with self._turn:
             if not self.is_possible():
                 return None
-            if self._may_try():
+            was_refused = self.last is not None and self.last.result == "refused"
+            if not was_refused and self._monotonic() >= self._not_before:
                 self.last = self._run(self._paths, RenewalRequest(digest(former), ended))
                 self._not_before = self._monotonic() + self.last.seconds
                 if self.last.result == "renewed":
                     self._not_before = 0.0
-                    return self._stored()
+                    with suppress(StoreError):
+                        return load_bearer(self._store)
+                    return None
             if self.last is None or self.last.result == "later":
                 return None
             raise CredentialsRefused(self.last.message, remedy=self.last.remedy)
-
-    def _may_try(self) -> bool:
-        refused = self.last is not None and self.last.result == "refused"
-        return not refused and self._monotonic() >= self._not_before
-
-    def _stored(self) -> Bearer | None:
-        try:
-            return load_bearer(self._store)
-        except StoreError:
-            return None
 
 
 def digest(bearer: Bearer | None) -> str:

@@ -181,7 +181,6 @@ class Renewer:
     async def _session(
         self, access: LogonApi, account: Account, password: Secret, former: Bearer | None = None
     ) -> Bearer:
-        """Log on and return the new session; then end `former`."""
         access.carry(None)
         needs = await access.requirements()
         self._sent = "logon"
@@ -250,7 +249,6 @@ def _blocked(mark: RefusalRecord) -> Outcome:
 
 
 def _days(bearer: Bearer | None) -> int:
-    """Return the lifetime in days for a replacement of `bearer`."""
     if bearer is None or bearer.kind != "token" or not 0 < bearer.began_ns < bearer.expires_ns:
         return TOKEN_DAYS
     return max(1, round((bearer.expires_ns - bearer.began_ns) / DAY_NS))

@@ -48,15 +48,12 @@ class Secret:
         return self._text
 
     def __repr__(self) -> str:
-        """Return a constant that does not include the text."""
         return "Secret(…)"
 
     def __eq__(self, other: object) -> bool:
-        """Return True if both contain the same text."""
         return isinstance(other, Secret) and other._text == self._text
 
     def __hash__(self) -> int:
-        """Return the hash of the text."""
         return hash(self._text)
 
 
@@ -291,7 +288,6 @@ class KeyringCall(Generic[RESULT]):
 
     @property
     def is_running(self) -> bool:
-        """True if the function has not returned."""
         return not self._ended.done()
 
     def result(self, seconds: float) -> RESULT:

@@ -109,5 +109,4 @@ def _owner(name: str) -> int | None:
 
 
 def _written(name: str) -> str:
-    """Return a name in the escaped form of an address."""
     return ODD.sub(lambda found: f"%{ord(found[0]):02x}", name)

@@ -54,7 +54,6 @@ class Outcome(msgspec.Struct, frozen=True):
     elsewhere: str = ""  # where in a browser the service wants a sign-on
 
     def __repr__(self) -> str:
-        """Return a text that does not include the session id."""
         return f"Outcome(logged_on={self.logged_on}, pending={self.pending!r})"
 
 

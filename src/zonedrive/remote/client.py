@@ -77,11 +77,9 @@ class Client:
         return cls(Credentials(base_url, _Token(token), ca_file, profile))
 
     async def __aenter__(self) -> Self:
-        """Return the client."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close all connections."""
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -288,8 +286,6 @@ class Client:
 
 
 class _Token(httpx.Auth):
-    """Authentication with one fixed bearer token."""
-
     def __init__(self, token: str) -> None:
         if not fits_header(token):
             raise Rejected("the token is empty or too long, or has characters that cannot be sent")
@@ -327,7 +323,6 @@ async def _pieces(download: Download) -> AsyncGenerator[bytes, None]:
 
 
 def _folder(place: Place) -> tuple[str, str]:
-    """Return the zone id and folder id of `place`."""
     if isinstance(place, Zone):
         return place.id, place.root_id
     if not place.folder:
@@ -336,7 +331,6 @@ def _folder(place: Place) -> tuple[str, str]:
 
 
 def _only(found: list[FoundT], what: str) -> FoundT:
-    """Return the only element of `found`; raise an error if it has no or several elements."""
     if not found:
         raise NotFound(f"there is no {what}")
     if len(found) > 1:

@@ -125,7 +125,10 @@ class Connectivity:
                 self.last_error = error
                 self._become("logon-required")
                 return
-            weight = _weight(error)
+            if isinstance(error, Unavailable):
+                weight = 0.2 if error.status in (502, 503, 504) else 0.0
+            else:
+                weight = next(each for kind, each in _WEIGHTS if isinstance(error, kind))
             if weight == 0.0:
                 self._strain = 0.0
                 # An unavailable service may not have checked the logon.
@@ -245,9 +248,3 @@ _WEIGHTS: tuple[tuple[type[ZonedriveError], float], ...] = (
     (ZonedriveError, 0.2),
 )
 """Weight of a failure of each type; the first matching row counts. A sum of 1 means `offline`."""
-
-
-def _weight(error: ZonedriveError) -> float:
-    if isinstance(error, Unavailable):
-        return 0.2 if error.status in (502, 503, 504) else 0.0
-    return next(weight for kind, weight in _WEIGHTS if isinstance(error, kind))

@@ -162,7 +162,6 @@ def _advice(remedy: str) -> Iterator[None]:
 
 
 def _levels(members: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the `members` of a request: the id and the new level of each member."""
     return [{"accessLevel": level, "memberId": member} for member, level in members.items()]
 
 
@@ -241,7 +240,6 @@ def _nanoseconds(milliseconds: int) -> int:
 
 
 def _changed_group(body: bytes, doing: str) -> Group:
-    """Return the group in the answer to a change. Raises BadAnswer if there is none."""
     try:
         return _group(body, doing)
     except BadAnswer as wrong:

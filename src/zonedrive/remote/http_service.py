@@ -248,7 +248,6 @@ class HttpService(Service):
             await self._requests.try_once(ZONES, doing="", bare=False)
 
     async def _profile_list(self, name: str, values: Mapping[str, str], doing: str) -> Objects:
-        """Return the items of a listing that the profile describes."""
         operation = self._profile.operation(name)
         request = operation.request(values)
 

@@ -126,7 +126,6 @@ class Probe:
 
     @contextlib.contextmanager
     def _answer(self, method: str, path: str) -> Iterator[httpx.Response]:
-        """Yield an open response, without a logon. Raises RemoteError's subclasses."""
         request = self._client.request(
             method, path, timeout=httpx.Timeout(self._seconds),
             extensions={WHOLE: True, CERTIFICATE: True},
@@ -163,7 +162,6 @@ def _made_up() -> dict[str, str]:
 
 
 def _days(answer: httpx.Response) -> float | None:
-    """Return the days until the server's certificate expires, or None."""
     text = answer.extensions.get(CERTIFICATE)
     if not text:
         return None

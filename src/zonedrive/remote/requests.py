@@ -237,7 +237,6 @@ class Requests:
             self._turns.release()
 
     async def _reported(self, attempt: _Attempt, end: float) -> bytes:
-        """Send one request and report its result to the link."""
         is_of_other_logon = attempt.is_bare or attempt.has_password
         try:
             with self._link.reported(attempt.kind, is_of_other_logon=is_of_other_logon):
@@ -247,7 +246,6 @@ class Requests:
             raise
 
     async def _answer(self, attempt: _Attempt, end: float) -> bytes:
-        """Return the body of a success, or raise the error for the answer or its absence."""
         client, doing = self._client, attempt.doing
         status, headers, body = 0, httpx.Headers(), b""
         began = head_at = trio.current_time()

@@ -6,12 +6,14 @@ allowed.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.connectivity import Connectivity, State
-from zonedrive.remote.transfer import Download
 from zonedrive.remote.wire.entries import Listed, ListedZones
+
+if TYPE_CHECKING:
+    from zonedrive.remote.transfer import Download
 
 
 class Transfers(Protocol):
@@ -25,10 +27,11 @@ class Transfers(Protocol):
         offset: int = 0,
         end: int | None = None,
         version: str | None = None,
-    ) -> Download:
+    ) -> "Download":
         """Return the content of a file from `offset` up to `end`, as a context manager.
 
-        A service that ignores ranges sends everything: see `Download.offset`. `version` names an
+        Opening is retried a few times. A service that ignores ranges sends everything: see
+        `Download.offset`. `version` names an
         old version (NotSupported without version_content in the profile).
         """
 
@@ -44,7 +47,8 @@ class Transfers(Protocol):
     ) -> Entry:
         """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
 
-        The request is sent once and never retried. Raises ReplyLost if everything was sent but the
+        The request is sent once and never retried, except after a renewal of the logon if `body` is
+        repeatable. Raises ReplyLost if everything was sent but the
         result is unknown (also if the answer cannot be read), Interrupted or another Unreachable if
         the upload certainly had no effect, Cancelled once `cancelled()` is true, StoreError if
         `body` does not have `size` bytes, and the error of a rejection.

@@ -30,6 +30,7 @@ from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.request_times import Kind
 from zonedrive.remote.retry import Backoff
+from zonedrive.remote.service import Transfers
 from zonedrive.remote.transport.exchange import EARLY, WHOLE
 from zonedrive.remote.transport.transports import BODY, Body
 from zonedrive.remote.urls import fill_path
@@ -96,7 +97,7 @@ class TokenBucket:
             self._sleep(debt / self.rate)
 
 
-class Transfer:
+class Transfer(Transfers):
     """Downloads and uploads of one service. Thread-safe; every method blocks."""
 
     def __init__(
@@ -130,7 +131,6 @@ class Transfer:
         self._ending = False
 
     def hang_up(self) -> None:
-        """Abort all current and future transfers at once; they end with Interrupted."""
         self._ending = True
         self._connections.hang_up()
 
@@ -141,13 +141,9 @@ class Transfer:
         self._connections.drop_idle()
 
     def prepare(self) -> None:
-        """Open a connection, because a download is likely to follow. Errors are ignored.
-
-        libcurl keeps a connection only after a request, so a request without logon is sent that has
-        no effect.
-        """
         if self._ending or self.link.state != "online" or self._connections.has_idle():
             return
+        # libcurl keeps a connection only after a request.  This one has no logon and no effect.
         timeout = httpx.Timeout(CONNECT_SECONDS)
         request = self._client.request("OPTIONS", "/", timeout=timeout, extensions={WHOLE: True})
         with contextlib.suppress(httpx.HTTPError):
@@ -166,10 +162,6 @@ class Transfer:
         end: int | None = None,
         version: str | None = None,
     ) -> "Download":
-        """Return the content of a file from `offset` up to `end`; see `service.Transfers`.
-
-        Opening is retried a few times if that may help.
-        """
         doing = "reading a file"
         query: Mapping[str, str] = {}
         if version is None:
@@ -214,10 +206,6 @@ class Transfer:
         *,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Entry:
-        """Upload `size` bytes of `body` as `name` into a folder; see `service.Transfers`.
-
-        `body` should be repeatable, so that the upload can continue after a renewal of the logon.
-        """
         path = fill_path(UPLOAD, {"zone": zone_id, "folder": folder_id})
         form = MultipartBody(
             name,
@@ -245,7 +233,6 @@ class Transfer:
 
     @contextlib.contextmanager
     def _reported(self, kind: Kind) -> Iterator[None]:
-        """Report the result of a request to the link."""
         try:
             with self.link.reported(kind):
                 yield
@@ -327,7 +314,6 @@ class Download:
         self._spare: list[bytearray] = []  # memory for chunks to come
 
     def __enter__(self) -> Self:
-        """Return the download."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -114,5 +114,4 @@ def fill_path(template: str, values: Mapping[str, str]) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return `text` for a message, with any password replaced."""
     return repr(re.sub(r"//[^/@]*@", "//…@", text.strip())[:200])

@@ -150,16 +150,15 @@ class Listener:
         except ValueError:
             return "this is not an address"
         if not here:
-            return f"this is not the final address of the browser, which begins with {self._prefix}"
+            return (
+                "this is not the final address of the browser, which begins with"
+                f" http://{self._host}/"
+            )
         if not self._is_state(parts.query):
             return "this address belongs to another sign-on"
         if not parts.fragment:
             return "the address is incomplete: the part after the # is missing"
         return "" if self._take(parts.fragment) else "this address has no answer in it"
-
-    @property
-    def _prefix(self) -> str:
-        return f"http://{self._host}/"
 
     def _is_state(self, query: str) -> bool:
         given = dict(parse_qsl(query)).get("state", "")

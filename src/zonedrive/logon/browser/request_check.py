@@ -54,7 +54,8 @@ def is_this_user(connection: trio.socket.SocketType) -> bool:
     belong to a later connection with the same addresses.
     """
     return owner(connection.getpeername(), connection.getsockname()) == os.geteuid() and (
-        _state(connection) in (ESTABLISHED, CLOSE_WAIT)
+        connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        in (ESTABLISHED, CLOSE_WAIT)
     )
 
 
@@ -82,7 +83,6 @@ def _owners(table: Path, peer: Address, here: Address) -> Iterator[int]:
 
 
 def _written(address: Address, *, mapped: bool) -> str:
-    """Return an address as in the kernel tables: 32-bit words in the machine's byte order."""
     number = (MAPPED if mapped else b"") + socket.inet_aton(address[0])
     words = struct.unpack(f"={len(number) // 4}I", number)
     return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
@@ -96,7 +96,3 @@ def _is_anybody(found: set[int]) -> bool:
         return int(NOBODY.read_text("ascii")) in found
     except OSError:
         return True
-
-
-def _state(connection: trio.socket.SocketType) -> int:
-    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]

@@ -173,7 +173,6 @@ class Browser:
         return urlunsplit(parts._replace(query=urlencode(query)))
 
     async def _answer(self, listener: Listener, name: str, address: str) -> Mapping[str, str]:
-        """Return the fields of the answer. Raises CredentialsRefused if none arrives in time."""
         person, back = self.person, listener.start.rpartition("/")[0] + "/"
         answer: Mapping[str, str] | None = None
         with trio.move_on_after(person.seconds):
@@ -206,7 +205,6 @@ def _offered(requested: Offer, needs: Requirements) -> Offer:
 
 
 def _fields(way: SignOn, answer: Mapping[str, str], organization: str) -> Fields:
-    """Return the fields for the logon. Raises CredentialsRefused or BadAnswer."""
     if reason := answer.get(way.error, ""):
         shown = "".join(char if char.isprintable() else "?" for char in reason[:LONGEST_REASON])
         raise CredentialsRefused(

@@ -291,7 +291,6 @@ def _with_link(found: Operation, link: object) -> Operation:
 
 
 def _shown(kind: Kind, table: Table) -> Operation:
-    """Return the operation of a table that has only a link."""
     for key in table:
         if key != "link":
             raise WrongTable(f"unknown key {key!r}", key, remedy="the only key is link")

@@ -194,7 +194,6 @@ class Connection(Engine):
         return wire.received - wire.queued
 
     def _wire(self) -> "_Wire":
-        """Return the kernel's counters of the connection."""
         for descriptor, inode in self._sockets.items():
             with contextlib.suppress(OSError):
                 if os.fstat(descriptor).st_ino == inode:  # it was not reused
@@ -304,7 +303,6 @@ class Pool:
         self._ended = False
 
     def __len__(self) -> int:
-        """Return the number of connections, idle and lent."""
         return len(self._idle) + len(self._lent)
 
     def borrow(self, url: httpx.URL, *, new: bool) -> Connection:
@@ -341,7 +339,6 @@ class Pool:
             connection.close()
 
     def discard(self, connection: Connection) -> None:
-        """Close a lent connection."""
         with self._lock:
             self._lent.discard(connection)
         connection.close()

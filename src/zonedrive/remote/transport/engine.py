@@ -143,11 +143,7 @@ def carry(easy: pycurl.Curl, exchange: Exchange) -> None:
 def release(easy: pycurl.Curl) -> None:
     """Keep no request in memory; refuse data that libcurl delivers between two requests."""
     for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):
-        easy.setopt(option, _refuse)
-
-
-def _refuse(_given: object) -> int:
-    return -1
+        easy.setopt(option, lambda _given: -1)
 
 
 def watch_peer(descriptor: int, _purpose: int = 0) -> int:

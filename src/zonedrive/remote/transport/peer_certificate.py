@@ -104,7 +104,6 @@ def _presented(trust: Trust, url: httpx.URL, *, old: bool = False) -> list[x509.
 
 
 def _hosts(certificate: x509.Certificate) -> list[str]:
-    """Return the host names and addresses of a certificate."""
     with contextlib.suppress(x509.ExtensionNotFound, ValueError):
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         names = found.get_values_for_type(x509.DNSName)
@@ -123,7 +122,6 @@ def _matches(name: str, host: str) -> bool:
 
 
 def _named(issuer: x509.Name) -> str:
-    """Return the name of an authority; "" if it has none."""
     for kind in (x509.NameOID.COMMON_NAME, x509.NameOID.ORGANIZATION_NAME):
         for each in issuer.get_attributes_for_oid(kind):
             return str(each.value)

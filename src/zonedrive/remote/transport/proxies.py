@@ -20,7 +20,6 @@ class Proxy(NamedTuple):
     variable: str
 
     def __repr__(self) -> str:
-        """Return a text without user and password."""
         return f"Proxy({self.place!r}, {self.variable!r})"
 
     @property

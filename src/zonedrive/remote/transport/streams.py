@@ -73,7 +73,8 @@ class Streams(Engine):
                 with trio.move_on_after(left):
                     await self._turn(exchange)
         finally:
-            self._hand_over()
+            if self._driver is None and self._waiting:  # another task must wait for the sockets
+                next(iter(self._waiting.values())).set()
         exchange.moves()
 
     def leave(self, exchange: Exchange) -> None:
@@ -125,15 +126,9 @@ class Streams(Engine):
             self._step(self.epoll.poll(0))
 
     def _due(self) -> float:
-        """Return the time of libcurl's next timer, on trio's clock."""
         if self.alarm is None:
             return float("inf")
         return trio.current_time() + self.alarm - time.monotonic()
-
-    def _hand_over(self) -> None:
-        """Wake another waiting task to wait for the sockets, if no task does so now."""
-        if self._driver is None and self._waiting:
-            next(iter(self._waiting.values())).set()
 
     def _step(self, events: Iterable[tuple[int, int]]) -> None:
         before = {each: each.seen for each in self._waiting}

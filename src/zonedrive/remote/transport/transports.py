@@ -55,7 +55,6 @@ class BlockingTransport(httpx.BaseTransport):
             raise
 
     def close(self) -> None:
-        """Close all connections."""
         self.connections.hang_up()
 
 
@@ -138,7 +137,6 @@ class LoopTransport(httpx.AsyncBaseTransport):
             self._is_shared = HTTP_2  # the new route may have another proxy
 
     async def aclose(self) -> None:
-        """Close all connections and refuse new ones."""
         self._is_closed = True
         self.connections.hang_up()
         if self._streams is not None:
@@ -146,7 +144,6 @@ class LoopTransport(httpx.AsyncBaseTransport):
 
 
 def _explain(wrong: httpx.ConnectError, trust: Trust, url: httpx.URL) -> None:
-    """Find the reason of a TLS error. Blocks."""
     # Imported here, because most processes never need it.
     from zonedrive.remote.transport.peer_certificate import explain
 
@@ -207,7 +204,6 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
                 await trio.lowlevel.wait_readable(self._connection.epoll.fileno())
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the chunks as they arrive."""
         while self._more():
             yield self.exchange.take()
 
@@ -265,7 +261,6 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next chunk. Raises httpx's errors."""
         exchange = self.exchange
         try:
             for seconds in self._on(lambda: bool(exchange.parts)):
@@ -290,7 +285,6 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
             self._connection = None
 
     async def aclose(self) -> None:
-        """Close the connection, unless the whole response has arrived."""
         self.close()
 
     def _on(self, is_enough: Callable[[], bool]) -> Iterator[float]:
@@ -338,11 +332,9 @@ class StreamBody(httpx.AsyncByteStream):
         return self.exchange.response(self, {})
 
     def __aiter__(self) -> Self:
-        """Return the body itself as the iterator over its chunks."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next chunk. Raises httpx's errors."""
         exchange = self.exchange
         while not (exchange.parts or exchange.is_over):
             exchange.moves()

@@ -304,7 +304,6 @@ _BEFORE_SENDING = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, 
 
 
 def _reason(wrong: BaseException) -> str:
-    """Return the system's reason for a failure, which the transport gives as its cause."""
     cause = wrong.__cause__
     if isinstance(cause, socket.gaierror) and cause.strerror:
         return plain_text(cause.strerror)

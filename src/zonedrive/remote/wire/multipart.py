@@ -60,7 +60,6 @@ class MultipartBody(httpx.SyncByteStream):
         self.complete = False  # the last piece was handed over, or may have been
 
     def __len__(self) -> int:
-        """Return the number of bytes."""
         return self._length
 
     @property

@@ -186,7 +186,6 @@ async def _has_moved(fetch: Fetch[ValueT], pages: Sequence[Page[ValueT]]) -> boo
 
 
 async def _page(fetch: Fetch[ValueT], number: int, size: int | None) -> Page[ValueT] | None:
-    """Return a page, or None if the service rejects its number or size."""
     query = {"page": str(number)}
     if size is not None:
         query["pageSize"] = str(size)

@@ -25,7 +25,7 @@ from zonedrive.errors import (
     TimedOut,
     Unreachable,
 )
-from zonedrive.model import Entry, Version, Zone
+from zonedrive.model import Entry, Version
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.http_service import move_entry
 from zonedrive.remote.profiles.load import load_profile
@@ -533,9 +533,6 @@ class FakeService(Service):
 
     # ---- reading ----
 
-    async def zones(self) -> list[Zone]:
-        return (await self.listed_zones()).zones
-
     async def listed_zones(self) -> wire.ListedZones:
         doing = "listing the zones"
 
@@ -543,9 +540,6 @@ class FakeService(Service):
             return [z.wire() for z in self.world.zones.values() if z.levels.get(self.user)]
 
         return wire.ListedZones(await self._read("/api/zones", doing, work), doing)
-
-    async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
-        return (await self.listed(zone_id, folder_id)).entries()
 
     async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
         doing = "listing a folder"

@@ -241,17 +241,13 @@ def _nanoseconds(milliseconds: int) -> int:
 
 def _changed_group(body: bytes, doing: str) -> Group:
     try:
-        return _group(body, doing)
+        found = parse_object(body, doing)
+        about = found.get("properties")
+        if not isinstance(about, dict) or not identifier(about.get("groupId")):
+            raise BadAnswer(f"{doing}: the answer is not a group with an id")
     except BadAnswer as wrong:
         wrong.remedy = "the service has made the change anyway; check before you repeat it"
         raise
-
-
-def _group(body: bytes, doing: str) -> Group:
-    found = parse_object(body, doing)
-    about = found.get("properties")
-    if not isinstance(about, dict) or not identifier(about.get("groupId")):
-        raise BadAnswer(f"{doing}: the answer is not a group with an id")
     actions, members = about.get("zoneActions"), found.get("members")
     return Group(
         id=identifier(about.get("groupId")),

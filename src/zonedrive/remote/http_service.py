@@ -14,7 +14,7 @@ import trio
 from zonedrive.config import Settings
 from zonedrive.errors import AlreadyExists, BadAnswer
 from zonedrive.formatting import timestamp
-from zonedrive.model import Entry, LogMessage, Member, Version, Zone
+from zonedrive.model import Entry, LogMessage, Member, Version
 from zonedrive.remote.clients import BlockingClient, LoopClient
 from zonedrive.remote.connectivity import Connectivity, State
 from zonedrive.remote.directory import Directory
@@ -85,9 +85,6 @@ class HttpService(Service):
     def underway(self) -> int:
         return self._requests.underway
 
-    async def zones(self) -> list[Zone]:
-        return (await self.listed_zones()).zones
-
     async def listed_zones(self) -> wire.ListedZones:
         doing = "listing the zones"
 
@@ -96,9 +93,6 @@ class HttpService(Service):
 
         found = await self._requests.listing(Request("GET", ZONES), items, kind=ZONES, doing=doing)
         return wire.ListedZones([item.value for item in found], doing)
-
-    async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
-        return (await self.listed(zone_id, folder_id)).entries()
 
     async def listed(self, zone_id: str, folder_id: str) -> wire.Listed:
         doing = "listing a folder"

@@ -104,6 +104,7 @@ class Service(Protocol):
 
     async def zones(self) -> list[Zone]:
         """Return all zones of the user, including those not accessible through the API."""
+        return (await self.listed_zones()).zones
 
     async def listed_zones(self) -> ListedZones:
         """Return all zones, and which facts the service left out."""
@@ -113,6 +114,7 @@ class Service(Protocol):
 
         Deleted entries are left out, and each id occurs once.
         """
+        return (await self.listed(zone_id, folder_id)).entries()
 
     async def listed(self, zone_id: str, folder_id: str) -> Listed:
         """Return the listing of a folder; each entry is parsed on first access."""

@@ -23,51 +23,48 @@ KINDS: Final = ("file", "folder")
 """Kinds of entries for which an operation may have a separate table."""
 
 
-@dataclass(frozen=True)
 class Kind:
     """Rules for the table of one operation: allowed and required placeholders, and properties."""
 
-    may: frozenset[str]  # placeholders
-    must: tuple[frozenset[str], ...]  # at least one of each set, else the wrong object is affected
-    reads: bool = False  # changes nothing, so it may be asked again
-    split: bool = False  # files and folders may have an address of their own
-    secret: frozenset[str] = frozenset()  # placeholders that stand in no address
-    shown: bool = False  # an address for users, which zonedrive itself never requests
-
-
-def _kind(
-    *must: str,
-    may: str = "zone",
-    reads: bool = False,
-    split: bool = False,
-    hidden: str = "",
-    shown: bool = False,
-) -> Kind:
-    sets = tuple(frozenset(each.split("|")) for each in must)
-    every = frozenset(may.split()).union(*sets)
-    return Kind(every, sets, reads, split, frozenset(hidden.split()), shown)
+    def __init__(
+        self,
+        *must: str,
+        may: str = "zone",
+        reads: bool = False,
+        split: bool = False,
+        hidden: str = "",
+        shown: bool = False,
+    ) -> None:
+        """Set the rules; each of `must` names one placeholder, or several between `|`."""
+        # At least one of each set, else the wrong object is affected.
+        self.must = tuple(frozenset(each.split("|")) for each in must)
+        self.may = frozenset(may.split()).union(*self.must)
+        self.reads = reads  # changes nothing, so it may be asked again
+        self.split = split  # files and folders may have an address of their own
+        self.secret = frozenset(hidden.split())  # placeholders that stand in no address
+        self.shown = shown  # an address for users, which zonedrive itself never requests
 
 
 OPERATIONS: Final[Mapping[str, Kind]] = {
-    "make_folder": _kind("parent|folder", "name"),
-    "rename": _kind("entry|file", "name", may="zone parent folder", split=True),
-    "move": _kind("entry|file", "parent|folder", may="zone name", split=True),
-    "delete": _kind("entry|file", split=True),
-    "restore": _kind("entry|file", split=True),
-    "purge": _kind("entry|file", split=True),
-    "versions": _kind("entry|file", reads=True),
-    "version_content": _kind("entry|file", "version", reads=True),
-    "deleted": _kind("zone", reads=True),
-    "zone_log": _kind("zone", may="since", reads=True),
-    "levels": _kind(may="", reads=True),
-    "members": _kind("zone", reads=True),
-    "share": _kind("entry|file", split=True),
-    "unshare": _kind("entry|file", split=True),
-    "member_link": _kind("entry|file", split=True, shown=True),
-    "change_password": _kind(
+    "make_folder": Kind("parent|folder", "name"),
+    "rename": Kind("entry|file", "name", may="zone parent folder", split=True),
+    "move": Kind("entry|file", "parent|folder", may="zone name", split=True),
+    "delete": Kind("entry|file", split=True),
+    "restore": Kind("entry|file", split=True),
+    "purge": Kind("entry|file", split=True),
+    "versions": Kind("entry|file", reads=True),
+    "version_content": Kind("entry|file", "version", reads=True),
+    "deleted": Kind("zone", reads=True),
+    "zone_log": Kind("zone", may="since", reads=True),
+    "levels": Kind(may="", reads=True),
+    "members": Kind("zone", reads=True),
+    "share": Kind("entry|file", split=True),
+    "unshare": Kind("entry|file", split=True),
+    "member_link": Kind("entry|file", split=True, shown=True),
+    "change_password": Kind(
         "password", "new_password", may="username", hidden="password new_password"
     ),
-    "revoke_token": _kind("token", may=""),
+    "revoke_token": Kind("token", may=""),
 }
 
 MEMBER_FIELDS: Final[Mapping[str, str]] = {

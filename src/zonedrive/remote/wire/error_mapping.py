@@ -45,43 +45,36 @@ from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
 from zonedrive.remote.wire.proxy_errors import proxy_error
 
 
-class ErrorMapping(NamedTuple):
+class Row(NamedTuple):
     """One row of the table: an error type, the statuses and codes that lead to it, and its text."""
 
     error: type[RemoteError]
-    statuses: frozenset[int]
-    codes: frozenset[str]
+    statuses: str
     words: str
-    remedy: str
-
-
-def _row(
-    error: type[RemoteError], statuses: str, words: str, remedy: str = "", codes: str = ""
-) -> ErrorMapping:
-    numbers = frozenset(int(status) for status in statuses.split())
-    return ErrorMapping(error, numbers, frozenset(codes.split()), words, remedy)
+    remedy: str = ""
+    codes: str = ""
 
 
 # The published codes that are in no row (FAILED, EXCEPTION, USER_UNKNOWN …) say nothing that the
 # status does not.
 TABLE = (
-    _row(NotLoggedOn, "401", "the service does not accept the logon, or it has ended",
+    Row(NotLoggedOn, "401", "the service does not accept the logon, or it has ended",
          "run zonedrive logon"),
-    _row(Forbidden, "403", "your rights do not allow it",
+    Row(Forbidden, "403", "your rights do not allow it",
          "ask a manager of the zone for the right",
          "NOT_ALLOWED INVALID_ACCESS"),
-    _row(NotFound, "404 410", "the service does not have it (any more)", "",
+    Row(NotFound, "404 410", "the service does not have it (any more)", "",
          "UNKNOWN_ZONE UNKNOWN_FILE UNKNOWN_FILE_VERSION NOT_FOUND ID_NOT_FOUND"),
-    _row(AlreadyExists, "409", "the name is taken", "use another name here or there",
+    Row(AlreadyExists, "409", "the name is taken", "use another name here or there",
          "ALREADY_EXISTS"),
-    _row(Locked, "423", "another user has locked it", "wait until the lock is released",
+    Row(Locked, "423", "another user has locked it", "wait until the lock is released",
          "LOCKED"),
-    _row(TooLarge, "413", "it is larger than the service accepts",
+    Row(TooLarge, "413", "it is larger than the service accepts",
          "make it smaller, or ask the administrator for a higher limit"),
-    _row(Unavailable, "408 425 429 500 502 503 504", "the service cannot do it now", "",
+    Row(Unavailable, "408 425 429 500 502 503 504", "the service cannot do it now", "",
          "NOT_AVAILABLE TEMPORARY_FAILURE TIMEOUT TEMPORARILY_BLOCKED TEMPORARY_BLOCKED OFFLINE"
          " SERVER_NOT_RESPONDING COMMUNICATION_ERROR LOAD_ERROR"),
-    _row(Rejected, "400 405 406 411 412 414 415 416 422", "the service rejects the request", "",
+    Row(Rejected, "400 405 406 411 412 414 415 416 422", "the service rejects the request", "",
          "ILLEGAL_ARGUMENT ILLEGAL_ARGUMENTS ILLEGAL_NAME NOT_A_FOLDER NOT_A_FILE WRONG_ZONE"
          " WRONG_FILE WRONG_STATE INVALID_DATA NOT_IMPLEMENTED NOT_SUPPORTED"),
 )  # fmt: skip
@@ -101,8 +94,8 @@ WORDS: dict[str, str] = {
 }
 """Message by code, where it is more specific than the message in the table's row."""
 
-_BY_STATUS = {status: row for row in TABLE for status in row.statuses}
-_BY_CODE = {code: row for row in TABLE for code in row.codes}
+_BY_STATUS = {status: row for row in TABLE for status in map(int, row.statuses.split())}
+_BY_CODE = {code: row for row in TABLE for code in row.codes.split()}
 _BY_ERROR = {row.error: row for row in TABLE}
 
 # Statuses that are too general to stand alone: a code of the table, where there is one, decides.
@@ -112,7 +105,7 @@ _REFINED = frozenset({400, 409, 422, 500})
 _LOCKABLE = _REFINED | {403}
 
 
-def meaning(status: int, code: str) -> ErrorMapping:
+def meaning(status: int, code: str) -> Row:
     """Return the table's row for `status` >= 300 and APIError `code` ("" for none)."""
     row = _BY_CODE.get(code)
     if row is not None and (

@@ -238,7 +238,7 @@ class Connection(Engine):
         if code and exchange.wrong is None and not (exchange.is_early and exchange.status < 300):
             if self._is_refused:
                 text = "the connection ended before the answer"
-            exchange.wrong = failure(easy, code, text, sent=exchange.is_sent, proxy=self._proxy)
+            exchange.wrong = failure(easy, exchange, code, text, self._proxy)
         if easy.getinfo(_UPLOADED) < exchange.length:
             exchange.is_early = True
         exchange.is_over = True

@@ -7,6 +7,7 @@ INVARIANT: an error that reports a missing connection is returned only if nothin
 """
 
 import contextlib
+import errno
 import os
 import select
 import socket
@@ -18,6 +19,8 @@ from typing import Final
 import httpx
 import pycurl
 
+from zonedrive.errors import ProxyFailed
+from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.exchange import TARGET, Exchange
 from zonedrive.remote.transport.proxies import Proxy, ProxyFailure
 from zonedrive.remote.transport.tls import Trust
@@ -175,19 +178,16 @@ def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
 
 
 def failure(
-    easy: pycurl.Curl, code: int, text: str, *, sent: bool, proxy: Proxy | None
+    easy: pycurl.Curl, exchange: Exchange, code: int, text: str, proxy: Proxy | None
 ) -> httpx.TransportError:
-    """Return the exception for libcurl's `code`; `sent`: a part of the request was sent."""
+    """Return the exception for libcurl's `code`, which ended the request."""
+    sent, host = exchange.is_sent, exchange.request.url.netloc.decode()
     system: int = easy.getinfo(pycurl.OS_ERRNO)
     if proxy is not None and not sent:
         tunnel: int = easy.getinfo(pycurl.HTTP_CONNECTCODE)  # status of the proxy's answer
         is_through = code not in _BEFORE_SOCKS if proxy.is_socks else 200 <= tunnel < 300
         if not is_through:
-            # libcurl's text may repeat the password of the proxy.
-            failed = ProxyFailure(proxy, tunnel)
-            if not tunnel:
-                failed.__cause__ = _proxy_cause(code, system)
-            return failed
+            return ProxyFailure(_proxy_error(proxy, host, tunnel, code, system))
     if code in (pycurl.E_UNSUPPORTED_PROTOCOL, pycurl.E_URL_MALFORMAT):
         return httpx.UnsupportedProtocol(text)
     cause: Exception | None = None
@@ -206,15 +206,43 @@ def failure(
     return found
 
 
-def _proxy_cause(code: int, system: int) -> OSError | None:
-    """Return the reason why a proxy did not answer; None: it did not speak as a proxy does."""
-    if code == pycurl.E_COULDNT_RESOLVE_PROXY:
-        return socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-    if code == pycurl.E_COULDNT_CONNECT and system:
-        return OSError(system, os.strerror(system))
-    if code in _CERTIFICATE:
-        return ssl.SSLCertVerificationError(1, "not trusted")
-    return None
+def _proxy_error(proxy: Proxy, host: str, status: int, code: int, system: int) -> ProxyFailed:
+    """Return the error for a proxy that did not connect to `host`.
+
+    `status` is that of its answer, 0 without one; then libcurl's `code` or `system`, an errno, has
+    the reason. libcurl's text is not used, because it may repeat the password of the proxy.
+    """
+    variable, place = proxy.variable, plain_text(proxy.place)
+    named = f"the proxy {place} (from {variable})"
+    remedy = f"check the proxy in {variable}, and the network"
+    if not proxy.is_usable:
+        said = f"{variable} does not hold the address of a proxy"
+        remedy = f"set {variable} to http://PROXY:PORT, or unset it"
+    elif status == 407 and proxy.has_user:
+        said = f"{named} does not accept the user and password in {variable} (HTTP 407)"
+        remedy = f"correct them in {variable}"
+    elif status == 407:
+        said = f"{named} demands a user and password (HTTP 407)"
+        remedy = f"set {variable} to http://USER:PASSWORD@{place}"
+    elif status >= 500:
+        said = f"{named} cannot reach {host} (HTTP {status})"
+        remedy = "check the base URL, or try again later"
+    elif status:
+        said = f"{named} refuses connections to {host} (HTTP {status})"
+        remedy = f"ask its administrator, or put {host.rpartition(':')[0] or host} into NO_PROXY"
+    elif code in _CERTIFICATE:
+        said = f"the certificate of {named} is not trusted"
+        remedy = "ask the administrator of the proxy for its certificate authority"
+    elif code == pycurl.E_COULDNT_RESOLVE_PROXY:
+        said = f"the name of {named} is not known"
+        remedy = f"correct {variable}, or check the network"
+    elif code == pycurl.E_COULDNT_CONNECT and system == errno.ECONNREFUSED:
+        said = f"{named} refused the connection"
+    elif code == pycurl.E_COULDNT_CONNECT and system:
+        said = f"{named} cannot be reached ({os.strerror(system)})"
+    else:
+        said = f"{named} ended the connection"
+    return ProxyFailed(said, remedy=remedy)
 
 
 _CERTIFICATE: Final = (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_ISSUER_ERROR, 91)

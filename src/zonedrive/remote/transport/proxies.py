@@ -10,6 +10,8 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from zonedrive.errors import ProxyFailed
+
 SCHEMES: Final = frozenset({"http", "https", "socks4", "socks4a", "socks5", "socks5h"})
 
 
@@ -79,11 +81,8 @@ def _variable(name: str, url: str) -> str:
 
 
 class ProxyFailure(httpx.ProxyError):
-    """The proxy did not connect to the service; nothing was sent to the service.
+    """The proxy did not connect to the service; nothing was sent. `error` has the reason."""
 
-    The cause is an OSError if the proxy did not answer; `status` is that of its answer, else 0.
-    """
-
-    def __init__(self, proxy: Proxy, status: int = 0) -> None:
-        super().__init__("the proxy did not connect")
-        self.proxy, self.status = proxy, status
+    def __init__(self, error: ProxyFailed) -> None:
+        super().__init__(error.message)
+        self.error = error

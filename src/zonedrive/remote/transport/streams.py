@@ -146,9 +146,7 @@ class Streams(Engine):
                 self._finish(easy)
             for easy, code, text in bad:
                 exchange = self._running[easy]
-                exchange.wrong = exchange.wrong or failure(
-                    easy, code, text, sent=exchange.is_sent, proxy=self._proxy
-                )
+                exchange.wrong = exchange.wrong or failure(easy, exchange, code, text, self._proxy)
                 self._finish(easy)
             if not left:
                 break

@@ -42,7 +42,6 @@ from zonedrive.formatting import plain_text
 from zonedrive.remote.transport.proxies import ProxyFailure, proxy_for
 from zonedrive.remote.transport.tls import OWN_AUTHORITY, Explained
 from zonedrive.remote.wire.fields import UNREADABLE, header_seconds
-from zonedrive.remote.wire.proxy_errors import proxy_error
 
 
 class Row(NamedTuple):
@@ -261,7 +260,7 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
     bare = f"the connection to {host} broke ({_reason(wrong)})"
     cause = wrong.__cause__
     if isinstance(wrong, ProxyFailure):
-        return proxy_error(wrong, host)
+        return wrong.error
     if isinstance(cause, Explained):
         return cause.error
     if isinstance(cause, ssl.SSLCertVerificationError):
@@ -283,7 +282,7 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
         after = ", so it may have been done or not"
     elif isinstance(wrong, httpx.TimeoutException):
         kind, bare = TimedOut, f"{host} did not answer in time"
-    elif isinstance(wrong, httpx.ConnectError | httpx.ProxyError):
+    elif isinstance(wrong, httpx.ConnectError):
         kind, bare = Unreachable, f"{host} cannot be reached ({_reason(wrong)})"
         remedy = "check the network and the base URL"
         if proxy:
@@ -293,7 +292,7 @@ def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -
     return kind(during(doing, f"{bare}{after}"), bare=bare, remedy=remedy)
 
 
-_BEFORE_SENDING = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+_BEFORE_SENDING = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 def _reason(wrong: BaseException) -> str:

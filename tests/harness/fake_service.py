@@ -499,7 +499,7 @@ class FakeService(Service):
         self, world: World, user: str = f"alice@{DOMAIN}", profile: str = "sandbox"
     ) -> None:
         self.world, self.user = world, user
-        self._profile = _loaded(profile)
+        self.profile = _loaded(profile)
         self._underway = 0
         self.link = Connectivity(chance=lambda: 1.0, clock=trio.current_time)
         self.transfer = FakeTransfers(self)
@@ -513,14 +513,8 @@ class FakeService(Service):
         await trio.lowlevel.checkpoint()
         self.link.recheck()
 
-    def can(self, operation: str, *, folder: bool | None = None) -> bool:
-        return self._profile.can(operation, folder=folder)
-
-    def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
-        return self._profile.can_place(folder, renamed=renamed, moved=moved)
-
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
-        operation = self._profile.operation("member_link", folder=folder)
+        operation = self.profile.operation("member_link", folder=folder)
         return operation.address({"zone": zone_id, "entry": entry_id}, "https://fake.example")
 
     @property
@@ -579,7 +573,7 @@ class FakeService(Service):
 
     async def versions(self, zone_id: str, file_id: str) -> list[Version]:
         doing = "listing versions"
-        fields = self._profile.operation("versions").fields
+        fields = self.profile.operation("versions").fields
 
         def work() -> list[dict[str, Any]]:
             self.world.enter(zone_id, self.user, Level.ADD)
@@ -591,7 +585,7 @@ class FakeService(Service):
 
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
         doing = "listing deleted entries"
-        path = self._profile.operation("deleted").fields["deleted_at"]
+        path = self.profile.operation("deleted").fields["deleted_at"]
 
         def work() -> list[dict[str, Any]]:
             self.world.enter(zone_id, self.user, Level.ADD)
@@ -602,7 +596,7 @@ class FakeService(Service):
         return wire.deletions(found, path, doing, zone_id)
 
     async def levels(self) -> dict[str, str]:
-        self._profile.operation("levels")
+        self.profile.operation("levels")
 
         def work() -> dict[str, str]:
             zones = self.world.zones.values()
@@ -640,7 +634,7 @@ class FakeService(Service):
         return uploaded(await self.send(request, work), zone_id, folder_id, name)
 
     async def make_folder(self, zone_id: str, parent_id: str, name: str) -> Entry:
-        self._profile.operation("make_folder")
+        self.profile.operation("make_folder")
         return await self._change(
             "POST", f"/api/sandbox/zones/{zone_id}/folders", "making a folder",
             lambda: self.world.make_folder(zone_id, parent_id, name, self.user), zone_id,
@@ -658,24 +652,24 @@ class FakeService(Service):
         async def present() -> Entry:
             return await self.entry(zone_id, entry_id)
 
-        return await move_entry(self._profile, change, present, parent_id, name, folder)
+        return await move_entry(self.profile, change, present, parent_id, name, folder)
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        self._profile.operation("delete", folder=folder)
+        self.profile.operation("delete", folder=folder)
         await self._bare_change(
             "DELETE", f"/api/sandbox/zones/{zone_id}/entries/{entry_id}", "deleting",
             lambda: self.world.delete(zone_id, entry_id, self.user),
         )  # fmt: skip
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
-        self._profile.operation("restore", folder=folder)
+        self.profile.operation("restore", folder=folder)
         return await self._change(
             "POST", f"/api/sandbox/zones/{zone_id}/entries/{entry_id}/restore", "restoring",
             lambda: self.world.restore(zone_id, entry_id, self.user), zone_id,
         )  # fmt: skip
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        self._profile.operation("purge", folder=folder)
+        self.profile.operation("purge", folder=folder)
         await self._bare_change(
             "DELETE", f"/api/sandbox/zones/{zone_id}/entries/{entry_id}/purge",
             "removing permanently", lambda: self.world.purge(zone_id, entry_id, self.user),
@@ -832,7 +826,7 @@ class FakeTransfers(Transfers):
         service, doing = self._service, "reading a file"
         path = f"/api/zones/{zone_id}/files/{file_id}/content"
         if version is not None:
-            service._profile.operation("version_content")
+            service.profile.operation("version_content")
             path = f"/api/sandbox/zones/{zone_id}/files/{file_id}/versions/{version}/content"
         request = _Request("GET", path, doing, BODY_SECONDS)
 

@@ -76,22 +76,18 @@ class LogonApi:
     ) -> Outcome:
         """Run one step of a logon; `flow` is the session id of the previous step."""
         body: dict[str, object] = {"username": username} if username else {}
-        body["acceptSessions"] = True
         if password is not None:
             body["password"] = list(password.reveal())
         if code is not None:
             body["verificationCode"] = code.reveal()
         if flow is not None:
             body["logonSessionId"] = flow.reveal()
-        return await self._logon(body)
+        return await self.logon_by(body)
 
-    async def logon_by(self, fields: Mapping[str, str | bool]) -> Outcome:
+    async def logon_by(self, fields: Mapping[str, object]) -> Outcome:
         """Log on with the fields of a browser sign-on."""
-        return await self._logon({**fields, "acceptSessions": True})
-
-    async def _logon(self, body: Mapping[str, object]) -> Outcome:
         doing = "logging on"
-        request = Request("POST", LOGON, body=body)
+        request = Request("POST", LOGON, body={**fields, "acceptSessions": True})
         return wire.outcome(await self._calls.change(request, doing=doing), doing)
 
     async def sign_on_uri(

@@ -316,20 +316,16 @@ class Logon:
     async def _requirements(self, access: LogonApi, base: str) -> Requirements:
         try:
             return await access.requirements()
-        except (NotLoggedOn, NotFound, AlreadyExists) as wrong:
-            # The default messages of these errors do not fit before a logon.
-            code = f" {wrong.code}" if wrong.code else ""
+        except (NotLoggedOn, NotFound, AlreadyExists, BadAnswer) as wrong:
+            if isinstance(wrong, BadAnswer):
+                detail, remedy = wrong.message, wrong.remedy
+            else:  # the default messages of these errors do not fit before a logon
+                detail, remedy = f"HTTP {wrong.status} {wrong.code}".rstrip(), ""
             raise BadAnswer(
-                f"{base} does not answer like a deployment of the service"
-                f" (HTTP {wrong.status}{code})",
-                remedy="check the base URL",
+                f"{base} does not answer like a deployment of the service ({detail})",
+                remedy=remedy or "check the base URL",
                 status=wrong.status,
                 code=wrong.code,
-            ) from wrong
-        except BadAnswer as wrong:
-            raise BadAnswer(
-                f"{base} does not answer like a deployment of the service ({wrong.message})",
-                remedy=wrong.remedy or "check the base URL",
             ) from wrong
 
     async def _bearer(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:

@@ -53,7 +53,7 @@ class HttpService(Service):
         """Take ownership of `client` and `transfer`; aclose closes both."""
         self._client = client
         self._requests = requests
-        self._profile = profile
+        self.profile = profile
         self.directory = Directory(requests)
         self.transfer = transfer
         self.link = link
@@ -67,15 +67,9 @@ class HttpService(Service):
         await trio.to_thread.run_sync(partial(self.transfer.reconnect, dead=dead))
         self.link.recheck()
 
-    def can(self, operation: str, *, folder: bool | None = None) -> bool:
-        return self._profile.can(operation, folder=folder)
-
     def require(self, operation: str) -> None:
         """Raise NotSupported if the profile does not define `operation`."""
-        self._profile.operation(operation)
-
-    def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
-        return self._profile.can_place(folder, renamed=renamed, moved=moved)
+        self.profile.operation(operation)
 
     @property
     def places(self) -> int:
@@ -147,7 +141,7 @@ class HttpService(Service):
         async def present() -> Entry:
             return await self.entry(zone_id, entry_id)
 
-        return await move_entry(self._profile, change, present, parent_id, name, folder)
+        return await move_entry(self.profile, change, present, parent_id, name, folder)
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         await self._change("delete", _of_entry(zone_id, entry_id), "deleting", folder)
@@ -161,13 +155,13 @@ class HttpService(Service):
 
     async def versions(self, zone_id: str, file_id: str) -> list[Version]:
         doing = "listing versions"
-        fields = self._profile.operation("versions").fields
+        fields = self.profile.operation("versions").fields
         found = await self._profile_list("versions", _of_entry(zone_id, file_id), doing)
         return wire.versions(found, fields, doing)
 
     async def deletions(self, zone_id: str) -> list[tuple[Entry, int]]:
         doing = "listing deleted entries"
-        path = self._profile.operation("deleted").fields.get("deleted_at", "")
+        path = self.profile.operation("deleted").fields.get("deleted_at", "")
         found = await self._profile_list("deleted", {"zone": zone_id}, doing)
         return wire.deletions(found, path, doing, zone_id)
 
@@ -180,8 +174,8 @@ class HttpService(Service):
 
         Raises NotSupported if the profile does not name the members of a message.
         """
-        self._profile.require_log()
-        fields = self._profile.operation("zone_log").fields
+        self.profile.require_log()
+        fields = self.profile.operation("zone_log").fields
         return wire.log_messages(await self._log(zone_id, since_ns), fields)
 
     async def _log(self, zone_id: str, since_ns: int) -> Objects:
@@ -190,7 +184,7 @@ class HttpService(Service):
 
     async def levels(self) -> dict[str, str]:
         doing = "reading the levels in zones"
-        operation = self._profile.operation("levels")
+        operation = self.profile.operation("levels")
         body = await self._requests.read(operation.request({}), doing=doing)
         found = wire.objects(operation.located(parse(body, doing)), doing)
         return wire.levels(found, operation.fields)
@@ -198,14 +192,14 @@ class HttpService(Service):
     async def members(self, zone_id: str) -> list[Member]:
         """Return the members of a zone: users and groups with their level."""
         doing = "listing the members of a zone"
-        fields = self._profile.operation("members").fields
+        fields = self.profile.operation("members").fields
         found = await self._profile_list("members", {"zone": zone_id}, doing)
         return wire.members(found, fields, doing)
 
     async def share(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
         """Share an entry outside; return the link. Whoever has the link can read the entry."""
         doing = "sharing"
-        operation = self._profile.operation("share", folder=folder)
+        operation = self.profile.operation("share", folder=folder)
         request = operation.request(_of_entry(zone_id, entry_id))
         body = await self._requests.change(request, doing=doing)
         try:
@@ -221,14 +215,14 @@ class HttpService(Service):
 
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
         """Return the address of an entry's page for members. Sends no request."""
-        operation = self._profile.operation("member_link", folder=folder)
+        operation = self.profile.operation("member_link", folder=folder)
         return operation.address(_of_entry(zone_id, entry_id), self._client.base_url)
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
         """Change the user's password. Raises CredentialsRefused if `password` is wrong."""
         doing = "changing the password"
         values = {"username": username, "password": password, "new_password": new_password}
-        request = self._profile.operation("change_password").request(values)
+        request = self.profile.operation("change_password").request(values)
         await self._requests.change_with_password(request, doing=doing)
 
     async def revoke_token(self, token_id: str) -> None:
@@ -242,7 +236,7 @@ class HttpService(Service):
             await self._requests.try_once(ZONES, doing="", bare=False)
 
     async def _profile_list(self, name: str, values: Mapping[str, str], doing: str) -> Objects:
-        operation = self._profile.operation(name)
+        operation = self.profile.operation(name)
         request = operation.request(values)
 
         def items(body: bytes) -> Page[dict[str, Any]]:
@@ -256,7 +250,7 @@ class HttpService(Service):
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None
     ) -> object:
         """Run an operation of the profile; return the entry data in the answer, or None."""
-        operation = self._profile.operation(name, folder=folder)
+        operation = self.profile.operation(name, folder=folder)
         body = await self._requests.change(operation.request(values), doing=doing)
         if operation.answer == "none" or not body.strip():
             return None

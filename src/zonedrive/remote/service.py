@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from zonedrive.model import Entry, Version, Zone
 from zonedrive.remote.connectivity import Connectivity, State
+from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.wire.entries import Listed, ListedZones
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Service(Protocol):
 
     link: Connectivity
     transfer: Transfers
+    profile: Profile
 
     async def aclose(self) -> None:
         """Close all connections; running transfers end with Interrupted."""
@@ -87,9 +89,11 @@ class Service(Protocol):
 
         `folder` selects the variant for folders or for files; None accepts either.
         """
+        return self.profile.can(operation, folder=folder)
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
         """Return True if `move` can change the name, the parent, or both, as requested."""
+        return self.profile.can_place(folder, renamed=renamed, moved=moved)
 
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
         """Return the address of an entry's page for members of its zone."""

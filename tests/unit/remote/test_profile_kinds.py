@@ -199,7 +199,7 @@ async def test_versions_with_other_members(stage: Stage) -> None:
         '[versions]\npath = "/api/{file}"\nanswer = "all"\n'
         'fields = { version = "no", modified = "made.at" }\n'
     )
-    service._profile = parse_profile(text, "ours", "ours.toml")
+    service.profile = parse_profile(text, "ours", "ours.toml")
     first, second = await service.versions("z", "f")
     assert (first.version, first.modified_ns) == ("2", 1767225600 * 10**9)
     assert (second.version, second.modified_ns, second.size) == ("1", 0, 0)
@@ -216,7 +216,7 @@ async def test_the_time_of_a_deletion(stage: Stage) -> None:
     service = stage.service(lambda request: httpx.Response(200, json=said))
     table = '[deleted]\npath = "/api/{zone}"\n'
     for fields, at in (('fields = { deleted_at = "gone.at" }\n', 1767225600 * 10**9), ("", 0)):
-        service._profile = parse_profile(table + fields, "ours", "ours.toml")
+        service.profile = parse_profile(table + fields, "ours", "ours.toml")
         found = await service.deletions("z")
         assert [(entry.id, at_ns) for entry, at_ns in found] == [("a", at), ("b", 0)]
 
@@ -248,7 +248,7 @@ async def test_the_fields_of_a_log_message(stage: Stage) -> None:
         'query = { from = "{since}" }\nfields = { time = "at", user = "by.id", message = "text",'
         ' entry = "on", path = "where" }\n'
     )
-    service._profile = parse_profile(text, "ours", "ours.toml")
+    service.profile = parse_profile(text, "ours", "ours.toml")
     first, second, third = await service.log_messages("z", 1767225600 * 10**9)
     assert (first.time_ns, first.user, first.entry_id) == (1767225600 * 10**9, "bob", "5")
     assert first.message.isprintable() and first.event == first.path == ""
@@ -260,7 +260,7 @@ async def test_the_fields_of_a_log_message(stage: Stage) -> None:
 async def test_a_log_without_times_or_texts_is_not_guessed(stage: Stage, fields: str) -> None:
     """No field of a message is published, so a profile that names none can show none."""
     service = stage.service(lambda request: httpx.Response(200, json={"all": []}))
-    service._profile = parse_profile(LOG + fields, "ours", "ours.toml")
+    service.profile = parse_profile(LOG + fields, "ours", "ours.toml")
     with pytest.raises(NotSupported, match="does not name the fields"):
         await service.log_messages("z")
     assert stage.asked() == []
@@ -291,7 +291,7 @@ KEY = 'fields = { key = "key" }\nlink = '
 async def test_the_link_of_a_share(stage: Stage, text: str, answer: object, link: str) -> None:
     """A link is an https:// address, from the answer or made of its key; all else is an error."""
     service = stage.service(lambda request: httpx.Response(201, json=answer))
-    service._profile = parse_profile(SHARE + text, "ours", "ours.toml")
+    service.profile = parse_profile(SHARE + text, "ours", "ours.toml")
     if link:
         assert await service.share("z", "e") == link
     else:
@@ -335,7 +335,7 @@ def test_a_share_without_a_clear_link(text: str, line: int, word: str) -> None:
 def test_a_link_for_members(stage: Stage, link: str, address: str) -> None:
     """A link is made of the entry's id, and nothing is requested."""
     service = stage.service(lambda request: httpx.Response(500))
-    service._profile = parse_profile(f'[member_link]\nlink = "{link}"\n', "ours", "ours.toml")
+    service.profile = parse_profile(f'[member_link]\nlink = "{link}"\n', "ours", "ours.toml")
     assert service.member_link("z", "a/b") == address
     assert stage.asked() == []
 
@@ -344,7 +344,7 @@ def test_links_for_members_by_kind(stage: Stage) -> None:
     """Files and folders may have pages of their own; a kind without a page has no link."""
     service = stage.service(lambda request: httpx.Response(500))
     text = '[member_link.folder]\nlink = "f/{entry}"\n'
-    service._profile = parse_profile(text, "ours", "ours.toml")
+    service.profile = parse_profile(text, "ours", "ours.toml")
     assert service.member_link("z", "e", folder=True) == f"{BASE}/f/e"
     with pytest.raises(NotSupported, match="no endpoint for member_link of a file"):
         service.member_link("z", "e", folder=False)
@@ -377,7 +377,7 @@ async def test_versions_with_equal_ids_are_kept(stage: Stage) -> None:
     said = [{"id": "F", "version": number} for number in (2, 1)]
     service = stage.service(lambda request: httpx.Response(200, json={"versions": said}))
     text = '[versions]\npath = "/api/{file}"\nanswer = "versions"\n'
-    service._profile = parse_profile(text, "ours", "ours.toml")
+    service.profile = parse_profile(text, "ours", "ours.toml")
     assert {(each.version, each.id) for each in await service.versions("z", "f")} == {
         ("2", "F"),
         ("1", "F"),

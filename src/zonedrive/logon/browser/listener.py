@@ -99,6 +99,10 @@ class Listener:
         self._host = f"127.0.0.1:{port}"
         self._start, self._path = (f"/{secrets.token_urlsafe(24)}" for _ in range(2))
         self._state, self._page = (secrets.token_urlsafe(24) for _ in range(2))
+        self.redirect = f"http://{self._host}{self._path}?state={self._state}"
+        """Address to which the provider sends the browser back."""
+        self.start = f"http://{self._host}{self._start}"
+        """Address that redirects to the provider once; afterwards it is useless."""
         self._provider = ""
         self._answer: dict[str, str] = {}
         self._led, self._answered, self._concluded = trio.Event(), trio.Event(), trio.Event()
@@ -106,16 +110,6 @@ class Listener:
         self._by_browser = False
         self._shown = trio.Event()
         self._connections = 0
-
-    @property
-    def redirect(self) -> str:
-        """Address to which the provider sends the browser back."""
-        return f"http://{self._host}{self._path}?state={self._state}"
-
-    @property
-    def start(self) -> str:
-        """Address that redirects to the provider once; afterwards it is useless."""
-        return f"http://{self._host}{self._start}"
 
     def lead_to(self, provider: str) -> None:
         """Make `start` redirect to `provider`."""

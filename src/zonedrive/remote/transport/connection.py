@@ -293,10 +293,8 @@ class Pool:
     concurrent requests.
     """
 
-    def __init__(self, trust: Trust, keep_seconds: float = KEEP_SECONDS) -> None:
-        """Create an empty pool that keeps idle connections for at most `keep_seconds`."""
+    def __init__(self, trust: Trust) -> None:
         self._trust = trust
-        self._keep_seconds = keep_seconds
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._lent: set[Connection] = set()
@@ -316,7 +314,7 @@ class Pool:
                 found = self._idle.pop()
                 if (
                     found.origin != (url.scheme, url.netloc)
-                    or time.monotonic() - found.free_since > self._keep_seconds
+                    or time.monotonic() - found.free_since > KEEP_SECONDS
                     or not found.is_quiet()
                 ):
                     over.append(found)

@@ -25,7 +25,7 @@ class Remote:
         self.fails: dict[str, list[int]] = {}  # statuses
         self.deaf = False
         self._service = Stage().service(self._answer)
-        self._service._profile = parse_profile(text, "ours", "ours.toml")
+        self._service.profile = parse_profile(text, "ours", "ours.toml")
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         _, _, kind, _, *parent = request.url.path.split("/")

@@ -110,9 +110,12 @@ def manuals() -> tuple[Page, ...]:
 
 
 def _examples(text: str) -> str:
-    """Return the text between .nf and .fi as indented blocks."""
+    """Return the text between .nf and .fi, and the examples of a help, as indented blocks."""
     lines, inside = [], False
     for line in text.splitlines():
+        if line.startswith("    zonedrive "):
+            lines += ["", f"    {_unquoted(line.strip())}", ""]
+            continue
         if line in (".nf", ".fi"):
             inside = line == ".nf"
             lines.append("")

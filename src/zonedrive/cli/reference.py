@@ -4,8 +4,6 @@ r"""Manual pages and shell completions; `docs/man` has the texts that commands d
 bash and fish find them. The completions ask zonedrive itself (see click.shell_completion).
 """
 
-import inspect
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from zonedrive import __version__
 from zonedrive.cli.main import SECTIONS, program
 from zonedrive.cli.text_output import say
 
+COLUMNS = 70  # of the help texts in a manual page
 TEXTS = Path(__file__).parents[1] / "docs" / "man"
 
 SHELLS = {
@@ -33,19 +32,15 @@ def contexts(
     command: click.Command = program, parent: click.Context | None = None, name: str = "zonedrive"
 ) -> Iterator[click.Context]:
     """Yield a context of the command and of every command below it."""
-    context = click.Context(command, parent, name, **command.context_settings)
+    context = click.Context(
+        command, parent, name, terminal_width=COLUMNS, **command.context_settings
+    )
     yield context
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
             below = command.get_command(context, each)
             assert below is not None
             yield from contexts(below, context, each)
-
-
-def options(context: click.Context) -> list[click.Option]:
-    """Return the options of a command, without --help."""
-    found = context.command.get_params(context)
-    return [each for each in found if isinstance(each, click.Option) and "--help" not in each.opts]
 
 
 def manual(name: str) -> str:
@@ -59,32 +54,10 @@ def _commands() -> Iterator[str]:
     for context in [*contexts()][1:]:
         if title := titles.get(context.info_name or ""):
             yield f'.SS "{title}"'
-        usage = " ".join(context.command.collect_usage_pieces(context))
-        yield from (".TP", rf"\fB{context.command_path}\fR {_escaped(usage)}")
-        yield from _paragraphs(inspect.cleandoc(context.command.help or ""))
-        yield ".RS"
-        for option in options(context):
-            form, text = option.get_help_record(context) or ("", "")
-            names = ", ".join(rf"\fB{_escaped(name)}\fR" for name in option.opts)
-            value = form.rpartition(option.opts[-1])[2].strip()
-            yield from (".TP", f"{names} \\fI{_escaped(value)}\\fR" if value else names)
-            yield _line(text)
-        yield ".RE"
-
-
-def _paragraphs(text: str) -> Iterator[str]:
-    r"""Yield the paragraphs of a help text; lines after `\b` stay as they are."""
-    for number, paragraph in enumerate(text.split("\n\n")):
-        if number:
-            yield ".IP"
-        if paragraph.startswith("\b"):
-            yield from (".nf", *map(_line, paragraph.strip("\b\n").splitlines()), ".fi")
-        else:  # one sentence per line, so that man sets the space between sentences
-            yield from map(_line, re.split(r"(?<=\.)\s+", " ".join(paragraph.splitlines())))
-
-
-def _line(text: str) -> str:
-    return ("\\&" if text.startswith((".", "'")) else "") + _escaped(text)
+        yield from (".PP", rf"\fB{_escaped(context.command_path)}\fR", ".RS", ".EX")
+        for line in context.command.get_help(context).splitlines():
+            yield ("\\&" if line.startswith((".", "'")) else "") + _escaped(line)
+        yield from (".EE", ".RE")
 
 
 def _escaped(text: str) -> str:

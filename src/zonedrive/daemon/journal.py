@@ -1,17 +1,15 @@
 """Log handler for the systemd journal, with fields that `journalctl` can filter by.
 
-A datagram to journald's socket is a list of fields (see Journal Export Formats of systemd); a
-record that is too long for one goes through a sealed file in memory. Nothing is filtered here: the
-caller leaves secrets out of a message, and no field has the name of a file, because journals are
-often sent to other computers. The inode number identifies the file on this one.
+A datagram to journald's socket is a list of fields (see Journal Export Formats of systemd). Nothing
+is filtered here: the caller leaves secrets out of a message, and no field has the name of a file,
+because journals are often sent to other computers. The inode number identifies the file on this
+one.
 
-INVARIANT: a record is never lost because journald is missing; it is then written to descriptor 2.
+INVARIANT: a record is never lost because journald is missing, or because it is too long for a
+datagram; it is then written to descriptor 2.
 """
 
-import array
 import contextlib
-import errno
-import fcntl
 import logging
 import os
 import re
@@ -23,8 +21,6 @@ from pathlib import Path
 from zonedrive.errors import RemoteError
 
 SOCKET = Path("/run/systemd/journal/socket")
-_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-_TOO_LONG = (errno.EMSGSIZE, errno.ENOBUFS)
 # syslog(3)
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG = 7
@@ -59,7 +55,8 @@ class JournalHandler(logging.Handler):
             text = self.format(record)
             fields = {"MESSAGE": text, **self._fields, **dict(fields_of(record))}
             try:
-                self._send(b"".join(map(encoded, fields, fields.values())))
+                datagram = b"".join(map(encoded, fields, fields.values()))
+                self._socket.sendto(datagram, os.fspath(self._path))
             except OSError:
                 with contextlib.suppress(OSError):
                     os.write(2, f"{record.levelname} {text}\n".encode("utf-8", "backslashreplace"))
@@ -70,23 +67,6 @@ class JournalHandler(logging.Handler):
         """Close the socket."""
         self._socket.close()
         super().close()
-
-    def _send(self, datagram: bytes) -> None:
-        try:
-            self._socket.sendto(datagram, os.fspath(self._path))
-        except OSError as wrong:
-            if wrong.errno not in _TOO_LONG:
-                raise
-            self._send_file(datagram)
-
-    def _send_file(self, datagram: bytes) -> None:
-        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-        with os.fdopen(os.memfd_create("journal", flags), "wb") as file:
-            file.write(datagram)
-            file.flush()
-            fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
-            handed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file.fileno()]))
-            self._socket.sendmsg([], [handed], 0, os.fspath(self._path))
 
 
 def fields_of(record: logging.LogRecord) -> Iterator[tuple[str, str]]:

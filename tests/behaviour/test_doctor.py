@@ -86,7 +86,7 @@ def test_json_and_report_contain_no_names(mounted: Mounted) -> None:
         )  # fmt: skip
         shown += file.read_text("utf-8")
     assert "BAD  outbox: 1 of 1 pending change refused by the service" in shown
-    assert "refresh: 7.0\nlocal_only: 1 of one's own\n" in shown
+    assert "refresh: 7.0\nlocal_only: 1 own values\n" in shown
     assert "INFO zonedrive.daemon.serve: … is mounted at …" in shown
     assert "INFO zonedrive.remote.connectivity: the service is offline, was online: " in shown
     secrets = json.loads((machine.state / "secrets.json").read_text())

@@ -72,7 +72,7 @@ def test_a_version_without_its_time_or_size_is_noticed(logged_on: Machine) -> No
     found = examine(logged_on, table + 'fields = { modified = "changed" }\n')
     assert "fields.modified" in found["versions"]["remedy"]
     found = examine(logged_on, table + 'fields = { size = "length" }\n')
-    assert "not how large each version is" in found["versions"]["detail"]
+    assert "does not say how large each version is" in found["versions"]["detail"]
     assert "fields.size" in found["versions"]["remedy"]
     nothing = examine(logged_on, table + 'fields = { id = "a", version = "b" }\n')
     assert "no version" in nothing["versions"]["detail"]
@@ -156,9 +156,9 @@ def test_reading_never_ends_the_session_that_it_needs(proxy: FaultProxy, machine
 
 
 UNREADABLE = [
-    (500, {}, "could not be tried"),
-    (503, {"Retry-After": "3600"}, "could not be tried"),
-    (413, {}, "could not be tried"),
+    (500, {}, "could not be tested"),
+    (503, {"Retry-After": "3600"}, "could not be tested"),
+    (413, {}, "could not be tested"),
     (302, {"Location": "https://elsewhere.example/"}, "never followed"),
 ]
 

@@ -214,7 +214,7 @@ def test_restoring_a_folder_that_was_removed_entry_by_entry(
     assert "docs/2026" in run.done("trash", "--zone", zone)
     back = run.run("restore", "docs", "--zone", zone)
     assert (back.returncode, back.stdout) == (0, f"restored {zone}/docs\n")
-    left = f"{len(listed) - 1} things of it are still in the trash, deleted separately"
+    left = f"{len(listed) - 1} deleted entries in it are still in the trash"
     assert left in back.stderr
     mounted.unmount()
     names = sorted(one["name"] for one in listed if one["name"] not in ("docs", "q1.csv"))

@@ -196,7 +196,7 @@ def trash(
         }
         for one in found
     )
-    empty = "the other trash is empty" if unseen else "the trash is empty"
+    empty = "the trash of the other zones is empty" if unseen else "the trash is empty"
     text_output.show(found, rows, in_json=as_json, empty=empty, right=["size"])
 
 
@@ -235,8 +235,9 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
         path, left = (one, 0) if isinstance(one, str) else (one["path"], one["left"])
         text_output.line(f"restored {path}")
         if left:
-            what = f"{text_output.count(left, 'thing')} of it {verb(left)} still in the trash"
-            text_output.complain(f"{path}: {what}, deleted separately; see 'zonedrive trash'")
+            what = text_output.count(left, "deleted entry", "deleted entries")
+            there = f"in it {verb(left)} still in the trash; see 'zonedrive trash'"
+            text_output.complain(f"{path}: {what} {there}")
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:

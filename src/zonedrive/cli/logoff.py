@@ -110,7 +110,7 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
     except StoreError:
         if not discard:
             raise
-        return "; dropped what was only on this machine, which cannot be counted any more"
+        return "; dropped what was only on this machine, the amount of which is unknown"
     if not discard:
         if here.backlog.files:
             raise _refusal(here.backlog, mounted=False)
@@ -184,7 +184,7 @@ async def _end_at_service(account: Account, store: SecretStore) -> None:
     except ZonedriveError as wrong:
         failure = wrong
     if failure is not None:
-        text_output.complain(f"the service was not told: {failure.message}")
+        text_output.complain(f"the logon was not ended at the service: {failure.message}")
     if bearer is not None and bearer.kind == "token":
         name = f" ({text_output.word(bearer.id)})" if bearer.id else ""
         until = f" until {bearer.until}" if bearer.until else ""

@@ -136,10 +136,10 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
         names = " or ".join(f"account={name}" for name in there)
         raise ConfigError(
             f"the account '{account}' is not logged on at {url}",
-            remedy=f"{remedy}, or say {names}, which is",
+            remedy=f"{remedy}, or give -o {names}",
         )
     if os.geteuid() == 0:
-        remedy += ", or, to mount for a user who is, give -o setuid=USER"
+        remedy += ", or give -o setuid=USER to mount for a user who is logged on"
     raise ConfigError(f"nobody is logged on at {url}", remedy=remedy)
 
 

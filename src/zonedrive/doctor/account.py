@@ -268,7 +268,7 @@ def token(facts: DoctorFacts) -> CheckResult | None:
     except NotLoggedOn:
         return bad("the service does not accept it", AGAIN)
     except ZonedriveError as wrong:
-        return bad(f"could not be tried ({type(wrong).__name__})", "try again later")
+        return bad(f"could not be tested ({type(wrong).__name__})", "try again later")
     return good("accepted by the service")
 
 

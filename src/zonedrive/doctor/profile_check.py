@@ -31,7 +31,7 @@ from zonedrive.remote.probe import Probe, ProbeVerdict, is_harmless
 from zonedrive.remote.profiles.load import load_profile, packaged
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation, Profile
 
-ASK = "compare method and path with the pages of the deployment's administrator"
+ASK = "compare method and path with the documentation of the deployment's API"
 FOLDERS = 20  # that are listed at most, to find a file to read about
 
 WITHOUT = {
@@ -199,12 +199,13 @@ async def _versions(
     finding = await _tried(operation, look)
     lacks, remedy = "", ""
     if not versions:
-        lacks = "names no version of a file that is there"
+        lacks = "it names no version of an existing file"
         remedy = "check 'answer' and 'fields'"
     elif not all(version.modified_ns for version in versions):
-        lacks, remedy = "not when each version was made", "name the member in fields.modified"
+        lacks = "it does not say when each version was made"
+        remedy = "name the member in fields.modified"
     elif file.size and not any(version.size for version in versions):
-        lacks = "not how large each version is, so that .versions in the mount cannot show them"
+        lacks = "it does not say how large each version is, so .versions cannot show them"
         remedy = "name the member in fields.size"
     if finding.ok and lacks:
         finding = bad(f"{finding.detail}, but {lacks}", remedy)
@@ -221,7 +222,7 @@ async def _log(service: HttpService, operation: Operation, zone: str) -> CheckRe
     except ZonedriveError:
         return bad(f"{finding.detail}, but the file names no fields of a message", remedy)
     if messages and not any(one.time_ns and (one.message or one.event) for one in messages):
-        return bad(f"{finding.detail}, but not with the members that the file names", remedy)
+        return bad(f"{finding.detail}, but without the members that the file names", remedy)
     return finding
 
 
@@ -258,6 +259,6 @@ async def _tried(operation: Operation, look: Look) -> CheckResult:
         detail = f"{what}: the answer is not what this operation gives"
         return bad(detail, "check 'answer': it leads to the array")
     except ZonedriveError as wrong:
-        detail = f"{what}: could not be tried ({type(wrong).__name__})"
+        detail = f"{what}: could not be tested ({type(wrong).__name__})"
         return bad(detail, "try again later; if it stays so, ask the administrator")
     return good(f"{what}: it answers")

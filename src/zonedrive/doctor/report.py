@@ -72,11 +72,11 @@ def _versions() -> Iterator[tuple[str, str]]:
         try:
             yield name, _version(importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
-            yield name, "not there"
+            yield name, "not installed"
     try:
         import pycurl  # only here: a broken one must not keep the report from being written
     except ImportError:
-        yield "libcurl", "not there"
+        yield "libcurl", "not installed"
     else:
         told = pycurl.version_info()
         yield "libcurl", f"{_version(told[1])} with {told[5]}"
@@ -102,7 +102,7 @@ def _origin() -> str:
 def _fusermount() -> str:
     found = shutil.which("fusermount3")
     if found is None:
-        return "not there"
+        return "not installed"
     try:
         said = subprocess.run(  # noqa: S603
             [found, "--version"], capture_output=True, timeout=10, check=False
@@ -120,14 +120,14 @@ def _machine() -> Iterator[tuple[str, str]]:
     name = re.sub(r"[^a-z0-9]", "", system.get("ID", "unknown"))
     yield "system", f"{name} {_version(system.get('VERSION_ID', ''))}"
     yield "kernel", f"{_version(os.uname().release)} {os.uname().machine}"
-    yield "user", "root" if os.getuid() == 0 else "an ordinary one"
+    yield "user", "root" if os.getuid() == 0 else "not root"
     marks = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
     yield "container", _yes(any(Path(mark).exists() for mark in marks))
     yield "encoding", f"{sys.getfilesystemencoding()}, locale {locale.getencoding()}"
     desktops = set(os.environ.get("XDG_CURRENT_DESKTOP", "").split(":")) & DESKTOPS
-    yield "desktop", ", ".join(sorted(desktops)) or "none that is known here"
+    yield "desktop", ", ".join(sorted(desktops)) or "unknown"
     yield "session bus", _yes(session_bus() is not None)
-    yield "runtime folder given", _yes(bool(os.environ.get("XDG_RUNTIME_DIR")))
+    yield "XDG_RUNTIME_DIR set", _yes(bool(os.environ.get("XDG_RUNTIME_DIR")))
     yield "mounts of zonedrive", str(sum(each.ours for each in mountpoint.mounts()))
 
 
@@ -147,7 +147,7 @@ def _account(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
     yield "secrets", facts.secrets.kind
     yield "logon", "in a browser" if account.sign_on else "with a password"
     yield "password kept", _yes(account.keeps_password)
-    yield "authority of its own", _yes(account.ca_file is not None)
+    yield "own certificate authority", _yes(account.ca_file is not None)
     yield "named account", _yes(account.name != "default")
 
 
@@ -162,10 +162,10 @@ def _settings(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
         if value == getattr(Settings(), name):
             continue
         if isinstance(value, tuple):
-            yield name, f"{len(value)} of one's own"
+            yield name, f"{len(value)} own values"
         else:
             yield name, "set" if name == "profile" else str(value)
-    yield "all others", "as they come"
+    yield "all others", "default"
 
 
 def _daemon(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
@@ -190,4 +190,4 @@ def _log(facts: DoctorFacts) -> Iterator[str]:
         with logs.anonymous(facts.paths.log).open(encoding="utf-8", errors="replace") as file:
             yield from map(str.rstrip, deque(file, LINES))
     except OSError:
-        yield "there is none here"
+        yield "there is no log"

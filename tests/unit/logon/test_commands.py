@@ -501,7 +501,7 @@ def test_a_logoff_works_without_the_service(here: Here, deployment: Deployment) 
     with deployment.faulty(status=503, path="^/api/access/logoff"):
         ended = here.run("logoff")
     assert ended.returncode == 0
-    assert "not told" in ended.stderr
+    assert "not ended at the service" in ended.stderr
     assert not here.state.exists()
 
 

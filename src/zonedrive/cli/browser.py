@@ -62,7 +62,8 @@ class BrowserPrompt:
         ways = [shlex.join(offer.option) for offer in offers]
         if not sys.stdin.isatty():
             raise click.UsageError(
-                f"The service has several ways to sign on in a browser: choose with {_or(ways)}."
+                "The service has several ways to sign on in a browser: choose with"
+                f" {', '.join(ways[:-1])} or {ways[-1]}."
             )
         return offers[_number([_described(offer) for offer in offers])]
 
@@ -205,10 +206,6 @@ def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) 
     except subprocess.TimeoutExpired:
         process.returncode = 0  # the browser keeps running
         return True
-
-
-def _or(ways: Sequence[str]) -> str:
-    return ", ".join(ways[:-1]) + f" or {ways[-1]}"
 
 
 class RawLineReader:

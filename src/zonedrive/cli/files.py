@@ -184,12 +184,14 @@ def trash(
     for name in unseen:
         text_output.complain(f"you cannot see the trash of zone {name}; ask one of its managers")
     told = any(one.get("deleted") for one in found)
+    time = "deleted" if told else "modified"
     rows = (
         {
             "zone": one["zone"],
-            "was in": _folder(one.get("parent")),
+            # the root of the zone is a slash
+            "was in": "?" if one.get("parent") is None else one["parent"] or "/",
             "name": one["name"] + ("/" if one["folder"] else ""),
-            "deleted" if told else "modified": _when(one["deleted" if told else "modified"]),
+            time: text_output.when(one[time]) if one[time] else "",
             "last changed by" if told else "by": one["modified_by"],
             "size": "" if one["folder"] else text_output.amount(one["size"]),
             "id": one["id"],
@@ -198,15 +200,6 @@ def trash(
     )
     empty = "the trash of the other zones is empty" if unseen else "the trash is empty"
     text_output.show(found, rows, in_json=as_json, empty=empty, right=["size"])
-
-
-def _when(text: str | None) -> str:
-    return text_output.when(text) if text else ""
-
-
-def _folder(parent: str | None) -> str:
-    """Return the original folder of a deleted entry; the root of the zone is a slash."""
-    return "?" if parent is None else parent or "/"
 
 
 def _purge(account: str, zone: str | None, to_purge: tuple[str, ...], yes: bool) -> None:

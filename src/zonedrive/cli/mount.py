@@ -85,7 +85,11 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
         serve_there = functools.partial(daemonize.run, paths, os.fspath(where), texts)
         daemonize.start(paths, where, serve_there)
         if paths.pause.exists():
-            _report_pause(paths)
+            from zonedrive.daemon import local_data
+
+            if (pause := local_data.pause(paths)) is not None:  # its end may have been reached
+                resume = f"zonedrive resume{paths.option}"
+                say(f"{pause.line}; to end that, run '{resume}'", err=True)
         return
     daemonize.load()
     from zonedrive.daemon import serve
@@ -98,14 +102,6 @@ def _mount(paths: AccountPaths, folder: str, texts: tuple[str, ...], foreground:
     except (ZonedriveError, OSError) as wrong:
         Notifier().status(error_messages.line(wrong))  # a service manager shows this line
         raise
-
-
-def _report_pause(paths: AccountPaths) -> None:
-    """Print that the mount sends nothing, unless the end of the pause has been reached."""
-    from zonedrive.daemon import local_data
-
-    if (pause := local_data.pause(paths)) is not None:
-        say(f"{pause.line}; to end that, run 'zonedrive resume{paths.option}'", err=True)
 
 
 def _base_urls() -> dict[str, str]:

@@ -35,7 +35,8 @@ def pause(account: str, seconds: float | None) -> None:
     answer = _told(paths, {"command": "pause", "seconds": seconds})
     end = "" if seconds is None else f" until {local_time(time.time() + seconds)}"
     left = answer["left"]
-    waiting = f"{unsent(left)} {_waits(left)}" if left["files"] else "nothing is waiting"
+    waits = "waits" if left["files"] == 1 else "wait"
+    waiting = f"{unsent(left)} {waits}" if left["files"] else "nothing is waiting"
     text_output.say(f"uploads are paused{end}; {waiting}")
     if number := answer["uploading"]:
         text_output.complain(f"{text_output.count(number, 'upload')} {verb(number)} still ending")
@@ -88,7 +89,3 @@ def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
     except StoreError as wrong:  # the pause counts all the same
         text_output.complain(f"the waiting changes cannot be counted: {wrong.message}")
     return {**answer, "left": left}
-
-
-def _waits(left: dict[str, int]) -> str:
-    return "waits" if left["files"] == 1 else "wait"

@@ -23,7 +23,7 @@ from zonedrive.daemon import last_run, logs, protocol
 from zonedrive.errors import MountError
 from zonedrive.fuse import mountpoint
 from zonedrive.logon import lean_httpx
-from zonedrive.paths import AccountPaths, private_dir
+from zonedrive.paths import AccountPaths
 
 # Environment variables of a service manager, which monitors the parent, not the daemon.
 MANAGER = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
@@ -74,8 +74,7 @@ def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> No
     the exit status. Raises the error that the daemon reported.
     """
     reading, writing = os.pipe()
-    private_dir(paths.log.parent)
-    log = os.open(paths.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    log = logs.opened(paths.log)
     try:
         sys.stdout.flush()
         sys.stderr.flush()  # or both processes would write the buffered output

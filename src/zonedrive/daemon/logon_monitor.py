@@ -71,7 +71,7 @@ class LogonMonitor:
                 await self._notification.withdraw()
 
     async def _notify_logged_out(self) -> None:
-        command = self.command()
+        command = logon_command(self._parts)
         why = self._parts.service.link.last_error
         log.info("the logon has ended: run %s", command)
         if trio.current_time() - self._told_at < RESAY_SECONDS:
@@ -125,7 +125,7 @@ class LogonMonitor:
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
             return
         self._reminded_of = ends
-        command = self.command()
+        command = logon_command(self._parts)
         log.info("the logon ends on %s: run %s", bearer.until, command)
         why = f"{_reason(refused)} " if refused else ""
         text = translated("It is valid until {time}. After that, changes wait on this computer.")
@@ -139,9 +139,6 @@ class LogonMonitor:
             (Button(translated("Log on"), self._actions.open_window("logon")),),
             translated("To log on, run: {command}").format(command=command),
         )
-
-    def command(self) -> str:
-        return logon_command(self._parts)
 
 
 def logon_command(parts: Parts) -> str:

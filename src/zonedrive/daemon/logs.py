@@ -96,17 +96,20 @@ def _is_heard(record: logging.LogRecord) -> bool:
     return nobody not in record.getMessage()
 
 
+def opened(path: Path) -> int:
+    """Open a log file of this user for appending; return its descriptor."""
+    private_dir(path.parent)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 class PrivateFile(logging.handlers.RotatingFileHandler):
     """Log file with mode 0600, rotated at `limit` bytes."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        private_dir(path.parent)
         super().__init__(path, maxBytes=limit, backupCount=KEPT, encoding="utf-8")
 
     def _open(self) -> io.TextIOWrapper:
-        descriptor = os.open(
-            self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        descriptor = opened(Path(self.baseFilename))
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
@@ -145,8 +148,7 @@ def append(path: Path, text: str) -> None:
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
     line = f"{now} INFO zonedrive: {_line(text)}\n".encode()
     with suppress(OSError):
-        private_dir(path.parent)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = opened(path)
         try:
             os.write(descriptor, line)
         finally:

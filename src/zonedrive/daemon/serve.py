@@ -28,7 +28,7 @@ from zonedrive.daemon.handlers import ENDING, Commands
 from zonedrive.daemon.inhibitor import Inhibitor
 from zonedrive.daemon.last_run import Run
 from zonedrive.daemon.lock import LISTEN, Lock
-from zonedrive.daemon.logon_monitor import LogonMonitor
+from zonedrive.daemon.logon_monitor import LogonMonitor, logon_command
 from zonedrive.daemon.notification_client import NORMAL, Desktop, Notification
 from zonedrive.daemon.notifications import Alerts
 from zonedrive.daemon.service_manager import Notifier, StatusLine, wait_for_unlock
@@ -148,7 +148,7 @@ class Daemon:
         self._desktop = Desktop()
         actions = ClickActions(self._desktop, paths.account, self._folder)
         self._logon_monitor = LogonMonitor(parts, actions, Notification(self._desktop))
-        self._status_line = StatusLine(self._notifier, link, report, self._logon_monitor.command)
+        self._status_line = StatusLine(self._notifier, link, report, partial(logon_command, parts))
         self._alerts = Alerts(
             report,
             paths.account,

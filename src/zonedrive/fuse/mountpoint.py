@@ -10,6 +10,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +19,6 @@ from zonedrive.paths import GO_ELSEWHERE, NO_FOLDER, quoted
 
 KIND = "fuse.zonedrive"
 FUSE_CONF = Path("/etc/fuse.conf")
-SHARING = frozenset({"allow_other", "allow_root"})
-LET_OTHERS = f"run 'echo user_allow_other >>{FUSE_CONF}' as root"
 TABLE = Path("/proc/self/mountinfo")
 
 PROBE_SECONDS = 10.0
@@ -167,33 +166,27 @@ def check(path: str) -> Path:
     return folder
 
 
-def may_share() -> bool:
-    """Return True if users may share their mounts with others.  Raises OSError."""
-    try:
-        text = FUSE_CONF.read_text("utf-8", "replace")
-    except FileNotFoundError:
-        return False
-    return re.search(r"^\s*user_allow_other\s*$", text, re.M) is not None
-
-
 def check_sharing(folder: Path, options: Collection[str]) -> None:
     """Raise MountError if the options share the mount and the machine does not allow that."""
-    wanted = sorted(SHARING & set(options))
+    wanted = sorted({"allow_other", "allow_root"} & set(options))
     if not wanted or os.geteuid() == 0:
         return
+    text = ""
     try:
-        allowed = may_share()
+        with suppress(FileNotFoundError):
+            text = FUSE_CONF.read_text("utf-8", "replace")
     except OSError as wrong:
         raise MountError(
             f"{folder} cannot be mounted with {wanted[0]}: {FUSE_CONF} cannot be read"
             f" ({wrong.strerror})",
             remedy=f"run 'chmod a+r {FUSE_CONF}' as root, or leave {wanted[0]} out",
         ) from wrong
-    if not allowed:
+    if not re.search(r"^\s*user_allow_other\s*$", text, re.M):
         raise MountError(
             f"{folder} cannot be mounted: option {wanted[0]} only allowed if 'user_allow_other' is"
             f" set in {FUSE_CONF}",
-            remedy=f"{LET_OTHERS}, or leave {wanted[0]} out",
+            remedy="run 'echo user_allow_other >>/etc/fuse.conf' as root, or leave"
+            f" {wanted[0]} out",
         )
 
 

@@ -59,7 +59,7 @@ def test_addresses_that_are_not_there(logged_on: Machine) -> None:
     text = "\n".join(part for part in text.split("\n\n") if not part.startswith("[ignored]"))
     found = examine(logged_on, text)
     bad = {name: check["detail"] for name, check in found.items() if not check["ok"]}
-    assert set(bad) == {"make_folder", "move", "versions"}
+    assert set(bad) == {"make_folder", "move", "set_member", "remove_member", "versions"}
     assert "no such address" in bad["make_folder"]
     assert "not for this method" in bad["move"]
     assert "not what this operation gives" in bad["versions"]

@@ -63,7 +63,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Organization": {
         "tokens": ("tokens", "List, create and revoke tokens."),
-        "members": ("organization", "List the members of a zone."),
+        "members": ("members", "List and change the members of a zone."),
         "users": ("organization", "List the users of the organization."),
         "groups": ("organization", "Create, change and delete groups."),
     },

@@ -1,4 +1,4 @@
-"""Commands `users`, `groups` and `members`."""
+"""Commands `users` and `groups`."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -50,35 +50,6 @@ def list_users(account: str, as_json: bool) -> None:
     """
     found = ask_directory(account, lambda directory: directory.users())
     text_output.show_records([dict(user) for user in found], in_json=as_json, empty="no users")
-
-
-# ---- members of a zone ----
-
-
-@click.command()
-@click.argument("zone", type=Name())
-@account_option
-@json_option
-def members(zone: str, account: str, as_json: bool) -> None:
-    """List the users and groups that are members of ZONE, with their level.
-
-    ZONE is a name, folder or id that 'zonedrive zones' shows.  A user's own level in the list
-    takes precedence over the level of a group.  Needs a profile, given at logon, that defines the
-    operation.  Works without a mount.
-
-    \b
-    --json: an array of {"id", "name", "type", "level"}
-      type   User or Group
-      level  Add, Modify, Manage or another word of the service
-    """
-    from zonedrive.daemon import service_commands
-
-    found = service_commands.members(AccountPaths(account), zone)
-    rows = (
-        {"level": one["level"], "name": one["name"], "type": one["type"], "id": one["id"]}
-        for one in found
-    )
-    text_output.show(found, rows, in_json=as_json, empty="the service names no members")
 
 
 # ---- groups ----

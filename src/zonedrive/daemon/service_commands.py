@@ -12,7 +12,7 @@ import trio
 from zonedrive import config
 from zonedrive.config import Settings
 from zonedrive.daemon.local_data import box_of, reader
-from zonedrive.errors import NotFound, StoreError, ZonedriveError
+from zonedrive.errors import AlreadyExists, NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
 from zonedrive.logon import stored
 from zonedrive.logon.account import Account
@@ -75,6 +75,42 @@ def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
 
     found = ask(paths, listed)
     return [{"id": one.id, "name": one.name, "type": one.type, "level": one.level} for one in found]
+
+
+def change_member(
+    paths: AccountPaths, wanted: str, who: str, level: str | None, *, new: bool = False
+) -> str:
+    """Set the level of a member of a zone, or remove the member (None); return the member's id.
+
+    `who` is an id, or the name of a member. With `new`, it is the id of a user or group that is no
+    member yet. Raises NotSupported before any request if the profile cannot do that.
+    """
+
+    async def change(service: HttpService) -> str:
+        service.require("set_member" if level else "remove_member")
+        service.require("members")
+        zone = chosen(paths, await service.zones(), wanted)
+        members = await service.members(zone.id)
+        found = [one for one in members if one.id == who]
+        if new and found:
+            raise AlreadyExists(
+                f"{who} is a member of {zone.name!r} already, with level {found[0].level}",
+                remedy="change the level with 'zonedrive members set'",
+            )
+        if not new:
+            found = found or [one for one in members if one.name == who]
+            if len(found) != 1:
+                few = f"several members of {zone.name!r} are called {who!r}; give an id"
+                none = f"{who!r} is not a member of {zone.name!r}"
+                raise NotFound(few if found else none, remedy="see 'zonedrive members ZONE'")
+        member_id = who if new else found[0].id
+        if level:
+            await service.set_member(zone.id, member_id, level)
+        else:
+            await service.remove_member(zone.id, member_id)
+        return member_id
+
+    return ask(paths, change)
 
 
 def log(

@@ -47,6 +47,8 @@ WITHOUT = {
     "zone_log": "the zone log cannot be read",
     "levels": "where you may only add, files look writable until the service refuses a change",
     "members": "the members of zones cannot be listed",
+    "set_member": "members cannot be added to zones, nor their levels changed",
+    "remove_member": "members cannot be removed from zones",
     "share": "nothing can be shared outside from here",
     "unshare": "sharing outside cannot be ended from here",
     "member_link": "links for members cannot be copied",

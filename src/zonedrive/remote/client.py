@@ -268,6 +268,14 @@ class Client:
         """Return the members of a zone: users and groups with their level."""
         return await self._service.members(zone.id)
 
+    async def set_member(self, zone: Zone, member_id: str, level: str) -> None:
+        """Set the level of a user or group in a zone; whoever is no member becomes one."""
+        await self._service.set_member(zone.id, member_id, level)
+
+    async def remove_member(self, zone: Zone, member_id: str) -> None:
+        """Remove a user or group from a zone."""
+        await self._service.remove_member(zone.id, member_id)
+
     async def share(self, entry: Entry) -> str:
         """Share an entry outside; return the link, with which everybody can read the entry."""
         return await self._service.share(entry.zone_id, entry.id, folder=entry.folder)

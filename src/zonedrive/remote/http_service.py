@@ -196,6 +196,16 @@ class HttpService(Service):
         found = await self._profile_list("members", {"zone": zone_id}, doing)
         return wire.members(found, fields, doing)
 
+    async def set_member(self, zone_id: str, member_id: str, level: str) -> None:
+        """Set the level of a user or group in a zone; whoever is no member becomes one."""
+        values = {"zone": zone_id, "member": member_id, "level": level}
+        await self._change("set_member", values, "setting a level")
+
+    async def remove_member(self, zone_id: str, member_id: str) -> None:
+        """Remove a user or group from a zone."""
+        values = {"zone": zone_id, "member": member_id}
+        await self._change("remove_member", values, "removing a member")
+
     async def share(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
         """Share an entry outside; return the link. Whoever has the link can read the entry."""
         doing = "sharing"

@@ -58,6 +58,8 @@ OPERATIONS: Final[Mapping[str, Kind]] = {
     "zone_log": Kind("zone", may="since", reads=True),
     "levels": Kind(may="", reads=True),
     "members": Kind("zone", reads=True),
+    "set_member": Kind("zone", "member", "level"),
+    "remove_member": Kind("zone", "member"),
     "share": Kind("entry|file", split=True),
     "unshare": Kind("entry|file", split=True),
     "member_link": Kind("entry|file", split=True, shown=True),

@@ -144,6 +144,7 @@ def test_no_value_leads_elsewhere(values: dict[str, str]) -> None:
     full = values | {"file": values["entry"], "folder": values["parent"], "version": "1"}
     full |= {"password": "p", "new_password": values["name"], "username": "u"}
     full |= {"token": values["entry"], "since": values["name"]}
+    full |= {"member": values["entry"], "level": values["name"]}
     for operation in load_profile("sandbox").operations.values():
         template = operation.path or f"/{operation.link}"
         try:

@@ -252,8 +252,11 @@ def users(path: Path) -> list[str]:
     inside = os.fsencode(path) + b"/"
 
     def uses(process: Path) -> bool:
-        links = [process / "cwd", process / "root", *(process / "fd").iterdir()]
-        return any((os.fsencode(link.readlink()) + b"/").startswith(inside) for link in links)
+        # Thousands of links: objects of pathlib would take half of the time.
+        place = os.fsencode(process)
+        names = os.listdir(place + b"/fd")  # noqa: PTH208
+        links = (place + b"/cwd", place + b"/root", *(place + b"/fd/" + name for name in names))
+        return any((os.readlink(link) + b"/").startswith(inside) for link in links)  # noqa: PTH115
 
     return _programs(uses)
 

@@ -49,7 +49,6 @@ def test_a_whole_entry() -> None:
     assert not entry.deleted
 
 
-@pytest.mark.parametrize("value", ["null", "[]", "{}", '"x"', "-5", "1.5", "true", "1e999"])
 @pytest.mark.parametrize(
     "member",
     [
@@ -65,17 +64,18 @@ def test_a_whole_entry() -> None:
         "deleted",
     ],
 )
-def test_a_malformed_member_does_not_affect_others(member: str, value: str) -> None:
+def test_a_malformed_member_does_not_affect_others(member: str) -> None:
     """A null, missing or mistyped member gets a harmless value, and the entry is kept."""
-    body = f'[{{"id":"a","name":"n","{member}":{value}}},{{"id":"b","name":"m"}}]'.encode()
-    found = listed(body)
-    if (member, value) == ("deleted", "true"):
-        assert [entry.id for entry in found] == ["b"]
-        return
-    assert [entry.id for entry in found] == ["a", "b"]
-    assert found[0].size in (0, 1)
-    assert found[1].zone_id == "z"
-    assert found[1].parent_id == "p"
+    for value in ("null", "[]", "{}", '"x"', "-5", "1.5", "true", "1e999"):
+        body = f'[{{"id":"a","name":"n","{member}":{value}}},{{"id":"b","name":"m"}}]'.encode()
+        found = listed(body)
+        if (member, value) == ("deleted", "true"):
+            assert [entry.id for entry in found] == ["b"]
+            continue
+        assert [entry.id for entry in found] == ["a", "b"], value
+        assert found[0].size in (0, 1), value
+        assert found[1].zone_id == "z"
+        assert found[1].parent_id == "p"
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,7 @@ class WriteSessions:
                 await trio.to_thread.run_sync(session.file.sync)
             if opened.session is session and not session.refused:
                 self.commit(opened)
+                self._note_durable(opened, session)
         except (OSError, StoreError) as wrong:
             log.warning("inode %d: appended bytes are not stored yet: %s", opened.ino, wrong)
 
@@ -232,6 +233,12 @@ class WriteSessions:
                 reached(Place.BYTES_SYNCED)
             if session.dirty and opened.session is session:
                 self.commit(opened)
+                self._note_durable(opened, session)
+
+    def _note_durable(self, opened: OpenFile, session: Session) -> None:
+        """Let the next session sync its bytes, too: they replace the ones that a program synced."""
+        if session.synced:
+            self._state.durable.add((opened.ino, session.generation))
 
     def commit(self, opened: OpenFile) -> None:
         """Flush the bytes, then record them in one transaction."""

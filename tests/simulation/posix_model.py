@@ -8,9 +8,11 @@ effect is unknown, and so are the entries that it was about.
 import errno
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+import trio
 
 from tests.harness.in_process import EXCHANGE
 
@@ -33,6 +35,7 @@ class Node:
     id: str = ""  # of an entry that was on the service at first
     mtime_ns: int = 0  # 0: not looked at since the last change
     is_known: bool = True  # False: its existence and content are unknown
+    made_s: float = field(default_factory=trio.current_time)
 
 
 @dataclass(eq=False)
@@ -47,9 +50,19 @@ class Descriptor:
 class Model:
     """The names below one folder."""
 
-    def __init__(self, top: str, tree: Mapping[str, tuple[bytes | None, str]]) -> None:
-        """Begin with the content and service id of each path in `tree`."""
-        self._top = top
+    def __init__(
+        self,
+        top: str,
+        tree: Mapping[str, tuple[bytes | None, str]],
+        settle_s: float = 0.0,
+        strays: Container[str] = (),
+    ) -> None:
+        """Begin with the content and service id of each path in `tree`.
+
+        A new file may be on the service after `settle_s`, with a history of its own.  `strays` are
+        names that may come back, because the profile cannot remove what has been sent.
+        """
+        self._top, self._settle_s, self._strays = top, settle_s, strays
         self._names = {path: Node(data, one) for path, (data, one) in tree.items()}
         self._fds: dict[int, Descriptor] = {}
         self._left: dict[str, Node] = {}  # by path: the file that had it, and was moved away
@@ -102,7 +115,7 @@ class Model:
             elif node.id not in ("", EITHER) and node.data is not None and ids[path] != node.id:
                 self.findings.append(f"alone: {path} has lost its history")
         for path in sorted(there.keys() - self._names.keys()):
-            if f"{path}~" in self._names:
+            if f"{path}~" in self._names or self._is_stray(path):
                 continue  # a save that did not get beyond its backup, which stands for the file
             self.findings.append(f"alone: {path} is on the service, but not here")
         return self.findings
@@ -111,7 +124,7 @@ class Model:
 
     def _open(self, fd: int, path: str, flags: int, _mode: int = 0) -> None:
         path = self._inside(path)
-        node = self._names.get(path)
+        node = self._found(path)
         if node is None:
             if not flags & os.O_CREAT:
                 self._differs("open", (path,), "success, but there is none")
@@ -155,7 +168,7 @@ class Model:
 
     def _lstat(self, found: os.stat_result, path: str) -> None:
         path = self._inside(path)
-        node = self._names.get(path)
+        node = self._found(path)
         if node is None:
             self._differs("lstat", (path,), "success, but there is none")
         elif self._is_known(path) and stat.S_ISDIR(found.st_mode) != (node.data is None):
@@ -181,8 +194,8 @@ class Model:
         every = {one.rpartition("/")[2] for one in children}
         if known - set(names):
             self._differs("listdir", (path,), f"{sorted(known - set(names))} are missing")
-        if set(names) - every:
-            self._differs("listdir", (path,), f"{sorted(set(names) - every)} are strange")
+        if strange := {one for one in names if one not in every and one not in self._strays}:
+            self._differs("listdir", (path,), f"{sorted(strange)} are strange")
 
     def _rename(self, _none: None, old: str, new: str, flags: int = 0) -> None:
         old, new = self._inside(old), self._inside(new)
@@ -195,15 +208,19 @@ class Model:
             for node in (*moved.values(), *replaced.values()):
                 node.id = EITHER  # of which one it is, depends on when each was sent
             return
-        self._taken_over(new)
         file, former = moved.get(""), replaced.get("")
+        if self._taken_over(new) and file is not None:
+            file.id = EITHER  # it may continue the history of the file that left the place
         if file is not None and former is not None:  # only one of two histories continues
-            file.id = former.id if former.is_known and not file.id else EITHER
+            is_sent = file.id or trio.current_time() > file.made_s + self._settle_s
+            file.id = former.id if former.is_known and not is_sent else EITHER
+            self._left |= {one: file for one, node in self._left.items() if node is former}
         elif file is not None:
             self._left[old] = file
 
     def _unlink(self, _none: None, path: str) -> None:
-        self._taken(self._inside(path))
+        removed = self._taken(self._inside(path))
+        self._left |= {self._inside(path) + rest: node for rest, node in removed.items()}
 
     def _rmdir(self, _none: None, path: str) -> None:
         self._taken(self._inside(path))
@@ -221,10 +238,21 @@ class Model:
         below = [one for one in self._names if one == path or one.startswith(f"{path}/")]
         return {one[len(path) :]: self._names.pop(one) for one in below}
 
-    def _taken_over(self, path: str) -> None:
-        """Note that a new file may continue the history of the one that was moved away."""
-        if path in self._left:
-            self._left.pop(path).id = EITHER
+    def _taken_over(self, path: str) -> bool:
+        """Note that a file may continue the history of the one that was moved away or removed."""
+        if path not in self._left:
+            return False
+        self._left.pop(path).id = EITHER
+        return True
+
+    def _is_stray(self, path: str) -> bool:
+        return path.rpartition("/")[2] in self._strays
+
+    def _found(self, path: str) -> Node | None:
+        """Return the entry; one that may have come back is unknown."""
+        if path not in self._names and self._is_stray(path):
+            self._names[path] = Node(b"", is_known=False)
+        return self._names.get(path)
 
     def _children(self, path: str) -> list[str]:
         return [one for one in self._names if one and one.rpartition("/")[0] == path]

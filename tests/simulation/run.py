@@ -29,7 +29,7 @@ from tests.harness.fake_service import DOMAIN, Coworker
 from tests.harness.in_process import EXCHANGE, Client, VirtualTime
 from tests.harness.virtual_mount import LEVELS, ZONE, System, VirtualPath
 from tests.model.claims import NOT_READ, Claims, History, head
-from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, Program, Trace
+from tests.model.programs import ASIDE, FOLDERS, NAMES, USUAL, WRITING, Program, Trace
 from tests.simulation import checker
 from tests.simulation import disk as disks
 from tests.simulation.checker import RecordedWorld, WatchedSystem
@@ -85,11 +85,16 @@ class SimulatedProgram(Program):
     expected: set[int]  # errnos of a disk that is full or fails
     lines: dict[str, bytes]  # by token, of all programs
     world: RecordedWorld
+    _stored: set[str]  # tokens that the file of the operation has or had
     _is_refused = False  # the id of a file that is renamed was not known
 
     def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
-        count = len(self.wrong)
+        count, before = len(self.wrong), self._claims.here(self.who).get(path)
+        self._stored = {before} if before else set()
         super().do(verb, path, other, padding)
+        if verb in WRITING and path not in self._claims.here(self.who):
+            # After a failed save, the file has one of these contents, and a rename may follow.
+            self._claims.copied |= self._stored
         if verb in REMOVING:
             self.world.removals[self.who] = trio.current_time()
         self.wrong[count:] = [
@@ -180,6 +185,10 @@ class SimulatedProgram(Program):
                 self._claims.moved.add(found.decode())
             except OSError as wrong:
                 self._is_refused |= wrong.errno not in {*USUAL, errno.ENODATA}
+
+    def _saved(self, path: str, token: str) -> None:
+        self._stored.add(token)
+        super()._saved(path, token)
 
     def _begin(self, saw: str, padding: int) -> tuple[str, bytes]:
         token, line = super()._begin(saw, padding)
@@ -316,7 +325,9 @@ class Run:
             await machine.boot()
         if len(self.machines) == 1 and all(step.who != WEB for step in scenario.steps):
             tree = {path: (content, self._id(path)) for path, content in self._there().items()}
-            self._systems["A"].model = Model(f"{ZONE}/{FOLDER}", tree)
+            settle_s = self.machines["A"].settings.settle
+            drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
+            self._systems["A"].model = Model(f"{ZONE}/{FOLDER}", tree, settle_s, drafts)
 
     def _id(self, path: str) -> str:
         return self._web.entry_id(f"{FOLDER}/{path}")

@@ -6,7 +6,7 @@ INVARIANT: while any code references an `Inode`, every lookup of its number retu
 All users therefore see a change at once.
 
 INVARIANT: an inode without a row stays in memory until it is released, because no other copy
-exists; so does a folder with newer times than its row because of a draft.
+exists.
 
 INVARIANT: a change of a folder's names is applied to its map, also while that map is being loaded.
 """
@@ -169,8 +169,6 @@ class Drafts:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Inode, Place]] = {}
         self._names: dict[int, dict[str, int]] = {}  # numbers by folder and name
-        # Folders by number whose times are newer than those in their rows.
-        self.behind: dict[int, Inode] = {}
 
     def __contains__(self, ino: int) -> bool:
         return ino in self._known

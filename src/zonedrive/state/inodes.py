@@ -272,8 +272,7 @@ class Inodes:
     def draft(self, parent: int, name: str, **fields: object) -> Inode:
         """Create a new file that has no row yet; it is lost if the daemon ends.
 
-        The row is written with the file's first bytes, or when it is moved.  Until then the new
-        times of its folder may be in memory only, too.
+        The row is written with the file's first bytes, or when it is moved.
         """
         inode = self._new(parent, name, Kind.FILE, fields)
         self._link(inode)
@@ -284,12 +283,11 @@ class Inodes:
         return inode
 
     def note_times(self, inode: Inode, **times: int) -> None:
-        """Set times of a folder in memory; they are written when its next draft gets a row."""
+        """Set times of a folder in memory; they are written when a draft in it gets a row."""
         before = {name: getattr(inode, name) for name in times}
         self._database.on_rollback(lambda: self._set(inode, before))
         self._changed(inode.parent)
         self._set(inode, times)
-        self._drafts.behind[inode.ino] = inode
 
     def add_all(self, parent: int, fields: Mapping[str, Mapping[str, object]]) -> None:
         """Create inodes in a folder from their fields by name.
@@ -348,7 +346,6 @@ class Inodes:
         """
         self._drop_link(inode)
         self._drop_draft(inode)
-        self._drafts.behind.pop(inode.ino, None)
         before = {"parent": inode.parent, "remote_id": inode.remote_id, "seen": inode.seen}
         self._database.on_rollback(lambda: self._set(inode, before))
         self._set(inode, {"parent": NOWHERE, "seen": 0})
@@ -452,14 +449,13 @@ class Inodes:
             changes = INDEXED
         elif self._drop_draft(inode):
             changes = INDEXED
-            if (folder := self._drafts.behind.get(inode.parent)) is not None:
+            folder = self._held.get(inode.parent)
+            if folder is not None and folder.parent != NOWHERE:
                 self._write(folder, ())
         if INDEXED.isdisjoint(changes):
             self.rows.write_sealed(inode)
         else:
             self.rows.write(inode)
-        if self._drafts.behind.pop(inode.ino, None) is not None:
-            self._database.on_rollback(lambda: self._drafts.behind.update({inode.ino: inode}))
 
     def _drop_draft(self, inode: Inode) -> bool:
         """End the draft state of an inode; return False if it was not a draft."""

@@ -223,14 +223,9 @@ def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
     path = folder / "config.toml"
     everything = frozenset(POLICIES)
     try:
-        text = _text(path)
-        found = toml_input.parse(text)
+        text, found = _document(path, ADMINISTRATOR)
     except ConfigError as wrong:
         return Organization(closed=everything, problems=(wrong,))
-    except toml_input.WrongDocument as wrong:
-        at = f":{wrong.line}" if wrong.line else ""
-        problem = ConfigError(f"{path}{at} cannot be read ({wrong})", remedy=ADMINISTRATOR)
-        return Organization(closed=everything, problems=(problem,))
     policy, accounts = found.pop("policy", {}), found.pop("account", {})
     problems: list[ConfigError] = []
     ours = accounts.get(account, {}) if isinstance(accounts, dict) else None
@@ -309,12 +304,7 @@ def load(
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
-    text = _text(path)
-    try:
-        found = toml_input.parse(text)
-    except toml_input.WrongDocument as wrong:
-        at = f", line {wrong.line}" if wrong.line else ""
-        raise ConfigError(f"{path}{at} cannot be read ({wrong})", remedy="fix the file") from wrong
+    text, found = _document(path, "fix the file")
     accounts = found.pop("account", {})
     if not isinstance(accounts, dict) or not isinstance(accounts.get(account, {}), dict):
         raise ConfigError(f"{path}: account must be tables such as [account.default]")
@@ -378,6 +368,16 @@ def as_text(value: object) -> str:
             if value and value % UNITS[unit] == 0:
                 return f"{value // UNITS[unit]}{unit}"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
+    """Return the text of a settings file, and its tables. Raises ConfigError."""
+    text = _text(path)
+    try:
+        return text, toml_input.parse(text)
+    except toml_input.WrongDocument as wrong:
+        at = f", line {wrong.line}" if wrong.line else ""
+        raise ConfigError(f"{path}{at} cannot be read ({wrong})", remedy=remedy) from wrong
 
 
 def _text(path: Path) -> str:

@@ -45,20 +45,20 @@ class CallerPolicy:
         if not (self._guard or self._threads) or pid <= 0:
             return False
         names = set(self._names(pid))
-        if self._guard.isdisjoint(names) and not self._by_cut(pid, names):
-            if flags & os.O_NOATIME and any(f"{name}/O_NOATIME" in self._threads for name in names):
-                return True
-            return bool(self._threads) and self._by_thread(pid, names)
-        return True
+        if not self._guard.isdisjoint(names) or self._by_cut(pid, names):
+            return True
+        parts = [self._comm(str(pid))] if self._threads else []
+        if flags & os.O_NOATIME:
+            parts.append("O_NOATIME")
+        return any(f"{name}/{part}" in self._threads for name in names for part in parts)
 
-    def _by_thread(self, pid: int, names: set[str]) -> bool:
-        """Return True if the list contains PROGRAM/THREAD for this thread and one of `names`."""
+    def _comm(self, task: str) -> str:
+        """Return the name of a thread, truncated by the kernel, or "" if it has ended."""
         try:
-            thread = (self._proc / str(pid) / "comm").read_bytes().rstrip(b"\n")
+            name = (self._proc / task / "comm").read_bytes()
         except OSError:
-            return False
-        said = thread.decode("utf-8", "replace")
-        return any(f"{name}/{said}" in self._threads for name in names)
+            return ""
+        return name.rstrip(b"\n").decode("utf-8", "replace")
 
     def _names(self, pid: int) -> Iterator[str]:
         """Yield the names of the program: its file, its own name, and the script that it runs."""
@@ -85,13 +85,11 @@ class CallerPolicy:
         listed.
         """
         try:
-            folder = self._proc / str(pid)
-            status = (folder / "status").read_bytes()
-            found = re.search(rb"^Tgid:\s*(\d+)", status, re.MULTILINE)
-            leader = self._proc / found[1].decode() if found else folder
-            name = (leader / "comm").read_bytes().rstrip(b"\n").decode("utf-8", "replace")
+            status = (self._proc / str(pid) / "status").read_bytes()
         except OSError:
             return False
+        found = re.search(rb"^Tgid:\s*(\d+)", status, re.MULTILINE)
+        name = self._comm(found[1].decode() if found else str(pid))
         if name in self._guard:
             return True
         longer = any(known.startswith(name) for known in names)

@@ -1,27 +1,40 @@
 """Extended attributes with facts about an entry (`getfattr -d`).  Read-only."""
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
-from zonedrive.state.inode import Inode, Kind
+from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.local_state import LocalState
 
 PREFIX = "user.zonedrive."
+
+
+def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | None:
+    """Return pending, uploading, failed or conflict, or None for an entry that is synced or local.
+
+    `copies` are the inodes of all conflict copies.  Entries in a folder do not count.
+    """
+    if inode.local:
+        return None
+    intent = state.intents.get(inode.ino)
+    if intent is not None:
+        if intent.failed:
+            return "failed"
+        return "uploading" if inode.ino in state.in_flight else "pending"
+    if inode.parent == NOWHERE:
+        return None
+    if state.session(inode.ino) is not None:
+        return "pending"
+    return "conflict" if inode.ino in copies else None
 
 
 def state_of(state: LocalState, inode: Inode) -> str:
     """Return remote, cached, pending, uploading, failed, conflict or local."""
     if inode.local:
         return "local"
-    intent = state.intents.get(inode.ino)
-    if intent is not None:
-        if intent.failed:
-            return "failed"
-        return "uploading" if inode.ino in state.in_flight else "pending"
-    if state.session(inode.ino) is not None:
-        return "pending"
-    if any(each.ino == inode.ino for each in state.intents.conflicts.all()):
-        return "conflict"
+    own = own_state(state, inode, {each.ino for each in state.intents.conflicts.all()})
+    if own is not None:
+        return own
     if inode.kind is not Kind.FILE:
         return "cached" if inode.listed else "remote"
     complete = inode.size == 0 or state.cache.is_complete(inode.ino, inode.revision)

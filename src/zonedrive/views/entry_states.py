@@ -18,6 +18,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.names import typed
 from zonedrive.sync.dispatcher import Dispatcher
+from zonedrive.vfs.xattrs import own_state
 
 URGENCY = ("failed", "conflict", "uploading", "pending")
 """States of entries that are not synced, the most urgent first."""
@@ -95,7 +96,7 @@ class EntryStates:
         for number, inode in enumerate(self._candidates(conflicts)):
             if number % STEP == STEP - 1:
                 await trio.lowlevel.checkpoint()
-            if (state := self._own_state(inode, conflicts)) is not None:
+            if (state := own_state(self._state, inode, conflicts)) is not None:
                 own[state].append(inode)
         states: dict[int, str] = {}
         for state, inodes in own.items():
@@ -116,21 +117,6 @@ class EntryStates:
         changed = {intent.ino for intent in state.intents.pending()}
         written = {ino for ino, opened in state.opened.items() if opened.session is not None}
         return state.inodes.get_all(changed | written | conflicts)
-
-    def _own_state(self, inode: Inode, conflicts: set[int]) -> str | None:
-        """Return the state of an entry regardless of entries below it, or None."""
-        state, intent = self._state, self._state.intents.get(inode.ino)
-        if inode.local:
-            return None
-        if intent is not None:
-            in_flight = inode.ino in state.in_flight
-            return "failed" if intent.failed else "uploading" if in_flight else "pending"
-        if inode.parent == NOWHERE:
-            return None
-        opened = state.opened.get(inode.ino)
-        if opened is not None and opened.session is not None:
-            return "pending"
-        return "conflict" if inode.ino in conflicts else None
 
     async def look_up(self, paths: list[str]) -> list[EntryState | None]:
         """Return the states at these paths, which are relative to the mount point.

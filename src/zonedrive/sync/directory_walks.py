@@ -251,7 +251,8 @@ class DirectoryWalks:
             if walk.knows(folder):
                 return walk
         for walk in self._walks:
-            above = self._above(walk.top)
+            top = self._inodes.find(walk.top)
+            above = {each.ino for each in self._inodes.and_above(top)}
             if folder.ino in above:
                 return None  # the folder is above the program's position
             if folder.parent in above:
@@ -292,12 +293,3 @@ class DirectoryWalks:
     ) -> DirectoryWalk | None:
         walk = DirectoryWalk(self._inodes, folder.parent, deep=deep, window=window, by_name=by_name)
         return walk if walk.knows(folder) else None
-
-    def _above(self, ino: int) -> set[int]:
-        """Return a folder and all folders above it."""
-        found: set[int] = set()
-        while ino not in found:
-            found.add(ino)
-            inode = self._inodes.find(ino)
-            ino = ROOT if inode is None else inode.parent
-        return found

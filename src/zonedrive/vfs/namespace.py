@@ -401,11 +401,8 @@ class Namespace:
                 raise NotSupported("the deployment's profile cannot rename or move this")
         if inode.is_folder and inode.is_new and not (stays or self._service.can("make_folder")):
             raise OSError(errno.EXDEV, "the deployment's profile cannot make folders")
-        above = folder
-        while inode.is_folder and above.ino != ROOT:
-            if above.ino == inode.ino:
-                raise OSError(errno.EINVAL, "a folder cannot be moved into itself")
-            above = self._state.inodes.get(above.parent)
+        if inode.is_folder and state.inodes.is_below(folder, inode):
+            raise OSError(errno.EINVAL, "a folder cannot be moved into itself")
 
     async def _require_replaceable(self, inode: Inode, target: Inode) -> None:
         if target.is_folder:

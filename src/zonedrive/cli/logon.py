@@ -70,7 +70,8 @@ class LogonOptions:
     def checked(self) -> "LogonOptions":
         """Return the options with a normalized base URL.
 
-        Raises UsageError for options that exclude each other, ConfigError for an invalid base URL.
+        Raises UsageError for options that exclude each other, ConfigError for an invalid base URL,
+        BadOption if a file of an option, or a profile, does not exist.
         """
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")
@@ -97,17 +98,13 @@ class LogonOptions:
             raise click.UsageError("--password-stdin is not for a sign-on in a browser.")
         if self.password_stdin and not self.username:
             raise click.UsageError("--password-stdin needs --username.")
-        self._require_files()
-        return found
-
-    def _require_files(self) -> None:
-        """Raise BadOption if a file of an option, or a profile, does not exist."""
         if self.ca_file is not None:
             with _usage("--ca-file", given=self.ca_file):
                 read_certificates(Path(self.ca_file))
         if self.profile is not None:
             with _usage("--profile", given=self.profile):
                 require_profile(self.profile)
+        return found
 
     def request(self) -> LogonRequest:
         """Return the options of the logon request."""

@@ -16,7 +16,6 @@ from zonedrive.config import Settings
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
-from zonedrive.db import Database
 from zonedrive.errors import Damaged, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
@@ -87,8 +86,10 @@ def open_state(
     Raises StoreError if local data cannot be read.
     """
     box, key = encryption
+    private_dir(paths.state)
+    used = max((ino for ino, _ in Spool(paths.outgoing, None).stored()), default=0)
     try:
-        database = open_database(paths, box)
+        database = open_sound(paths.database, SCHEMAS, whole(box), used, ONLY_HERE)
     except WrongKey as wrong:
         raise unreadable(paths, settings) from wrong
     try:
@@ -122,13 +123,3 @@ def open_state(
     )
     recover(state)
     return state
-
-
-def open_database(paths: AccountPaths, box: Box) -> Database:
-    """Open the database of inodes and intents: a change and its intent are one transaction.
-
-    A damaged database is repaired. Raises StoreError.
-    """
-    private_dir(paths.state)
-    used = max((ino for ino, _ in Spool(paths.outgoing, None).stored()), default=0)
-    return open_sound(paths.database, SCHEMAS, whole(box), used, ONLY_HERE)

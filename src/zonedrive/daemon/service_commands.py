@@ -16,7 +16,7 @@ from zonedrive.errors import AlreadyExists, NotFound, StoreError, ZonedriveError
 from zonedrive.formatting import timestamp
 from zonedrive.logon import stored
 from zonedrive.logon.account import Account
-from zonedrive.model import LogMessage, Member, Version, Zone
+from zonedrive.model import Member, Version, Zone
 from zonedrive.paths import AccountPaths, config_file
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
@@ -125,8 +125,18 @@ def log(
 
     async def read(service: HttpService, zone_id: str) -> None:
         try:
-            found = await service.log_messages(zone_id, since_ns)
-            answers[zone_id] = [_log_object(one) for one in found if one.time_ns >= since_ns]
+            answers[zone_id] = [
+                {
+                    "time_ns": one.time_ns,
+                    "user": one.user,
+                    "event": one.event,
+                    "path": "/".join(safe(part) for part in one.path.split("/") if part),
+                    "id": one.entry_id,
+                    "message": one.message,
+                }
+                for one in await service.log_messages(zone_id, since_ns)
+                if one.time_ns >= since_ns
+            ]
         except ZonedriveError as wrong:
             answers[zone_id] = wrong
 
@@ -143,17 +153,6 @@ def require_log(paths: AccountPaths) -> None:
     """Raise NotSupported if the account's profile cannot read zone logs. Sends no request."""
     settings = config.load(config_file(), paths.account)
     load_profile(settings.profile or Account.load(paths).profile).require_log()
-
-
-def _log_object(one: LogMessage) -> dict[str, Any]:
-    return {
-        "time_ns": one.time_ns,
-        "user": one.user,
-        "event": one.event,
-        "path": "/".join(safe(part) for part in one.path.split("/") if part),
-        "id": one.entry_id,
-        "message": one.message,
-    }
 
 
 def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:

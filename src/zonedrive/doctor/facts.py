@@ -157,21 +157,16 @@ def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
     if found.here or not found.remedy:
         return found.here
 
-    def name(word: "re.Match[str]") -> str:
-        match word[0]:
-            case known if known in found.names:
-                return str(found.names[known])
-            case "the state folder":
-                return str(facts.paths.state)
-            case "the cache folder":
-                return str(facts.paths.cache)
-            case "daemon.log":
-                return str(facts.paths.log)
-            case _:
-                return quoted(facts.holder.mountpoint) if facts.holder else word[0]
-
-    words = ("the state folder", "the cache folder", "daemon.log", "DIR", *found.names)
-    said = re.sub(rf"\b({'|'.join(map(re.escape, words))})\b", name, found.remedy)
+    names: dict[str, object] = {
+        "the state folder": facts.paths.state,
+        "the cache folder": facts.paths.cache,
+        "daemon.log": facts.paths.log,
+    }
+    if facts.holder:
+        names["DIR"] = quoted(facts.holder.mountpoint)
+    names |= found.names
+    words = "|".join(map(re.escape, names))
+    said = re.sub(rf"\b({words})\b", lambda word: str(names[word[0]]), found.remedy)
     said = re.sub(r"'(zonedrive (?!unmount|logon)\w+)", rf"'\1{facts.paths.option}", said)
     if LOGON in said:
         said = said.replace(LOGON, facts.logon_command or f"{LOGON}{facts.paths.option}")

@@ -252,9 +252,9 @@ class Commands:
         zone = (await self._place(below.partition("/")[0])).inode
         if zone is None or not zone.zone or "/" not in below:
             raise wrong
-        answers_no = dict.fromkeys(("folder", "virtual", "stays", "waits"), False)
+        flags = dict.fromkeys(("folder", "virtual", "stays", "waits"), False)
         where = {"path": below, "zone": zone.zone, "id": "", "unknown": "it does not exist"}
-        return {**where, **answers_no, "missing": True}
+        return {**where, **flags, "missing": True}
 
     async def _located(self, request: Request, say: Say) -> Message:
         """Return the paths of those `entries` of `zone` (ids) that are in the mount, by id."""

@@ -3,13 +3,9 @@
 If the profile has no endpoint for a command, the daemon reports it.
 """
 
-import errno
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from contextlib import nullcontext
+from typing import Any
 
 import click
 
@@ -17,7 +13,7 @@ from zonedrive.cli import control_client, text_output
 from zonedrive.cli.options import LocalPath, account_option, json_option, some_account_option
 from zonedrive.cli.sync import print_failures
 from zonedrive.daemon.protocol import Message
-from zonedrive.errors import NotFound, ZonedriveError
+from zonedrive.errors import NotFound
 from zonedrive.formatting import verb
 from zonedrive.paths import AccountPaths
 
@@ -99,7 +95,9 @@ def versions(
         chosen = _version(found, wanted)
         from zonedrive.daemon import service_commands
 
-        with _output(output) as file:
+        to_stdout = nullcontext(sys.stdout.buffer)
+        to_file = None if output is None or output == "-" else text_output.replaced(output)
+        with to_file or to_stdout as file:
             service_commands.version(paths, answer["zone"], answer["file"], chosen, file.write)
         return
     if answer.get("aside") and not as_json:
@@ -123,38 +121,6 @@ def _version(found: list[dict[str, str]], wanted: str) -> str:
             return one["version"]
     there = ", ".join(one["version"] for one in found) or "none"
     raise NotFound(f"the file has no version {wanted!r}", remedy=f"there is: {there}")
-
-
-@contextmanager
-def _output(name: str | None) -> Iterator[BinaryIO]:
-    """Yield standard output, or a file that is replaced atomically at the end."""
-    if name in (None, "-"):
-        yield sys.stdout.buffer
-        return
-    target = Path(str(name)).resolve()
-    new = target.with_name(f".zonedrive-{os.getpid()}")
-    try:
-        if target.exists() and not target.is_file():  # a device or pipe; a folder is an error
-            with target.open("wb") as file:
-                yield file
-            return
-        try:
-            with new.open("xb") as file:
-                if target.exists():
-                    new.chmod(target.stat().st_mode & 0o777)
-                yield file
-            new.replace(target)
-        finally:
-            new.unlink(missing_ok=True)
-    except OSError as wrong:
-        if wrong.errno == errno.EISDIR:
-            raise ZonedriveError(
-                f"{name} is a folder", remedy="give a file in it: -o FILE"
-            ) from wrong
-        raise ZonedriveError(
-            f"{name} cannot be written: {wrong.strerror}",
-            remedy="give a file in an existing folder that you may write in, on a disk with room",
-        ) from wrong
 
 
 @click.command()

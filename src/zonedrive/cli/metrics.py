@@ -6,21 +6,18 @@ INVARIANT: the user is never asked to unlock a keyring, and a silent daemon dela
 """
 
 import os
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from zonedrive import __version__
 from zonedrive.cli import control_client
 from zonedrive.errors import ConfigError, StoreError, ZonedriveError
-from zonedrive.paths import AccountPaths, quoted
+from zonedrive.paths import AccountPaths
 
 ASK_SECONDS = 5.0
 STATES = ("online", "offline", "logon-required", "unmounted", "died", "unknown")
-MODE = 0o644  # of the file: node_exporter runs as another user
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -150,22 +147,3 @@ def of_accounts(account: str | None) -> str:
     for paths in [AccountPaths(account)] if account is not None else control_client.accounts():
         metrics.collect(paths)
     return metrics.text()
-
-
-def write(path: Path, text: str) -> None:
-    """Replace a file atomically. Raises ZonedriveError, and leaves the old file then."""
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                os.fchmod(descriptor, MODE)
-                file.write(text)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink()
-            raise
-    except OSError as wrong:
-        raise ZonedriveError(
-            f"{quoted(path)} cannot be written ({wrong.strerror})",
-            remedy="give --output a file in a folder that you may write to",
-        ) from wrong

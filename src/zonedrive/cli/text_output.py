@@ -12,11 +12,13 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Self, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
 
 import click
 
 from zonedrive import formatting
+from zonedrive.errors import ZonedriveError
 from zonedrive.formatting import count as count
 from zonedrive.formatting import timestamp
 
@@ -271,3 +273,36 @@ def _console() -> "Console":
         soft_wrap=False,
         no_color=None if sys.stdout.isatty() else True,  # None: as NO_COLOR says
     )
+
+
+@contextlib.contextmanager
+def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
+    """Yield a file that replaces the file `name` atomically at the end of the block.
+
+    It gets `mode`, or the mode of the old file. On failure the old file stays. Raises
+    ZonedriveError.
+    """
+    target = Path(name).resolve()
+    new = target.with_name(f".zonedrive-{os.getpid()}")
+    try:
+        if target.exists() and not target.is_file():  # a device or pipe; a folder is an error
+            with target.open("wb") as file:
+                yield file
+            return
+        try:
+            with new.open("xb") as file:
+                if mode is None and target.exists():
+                    mode = target.stat().st_mode & 0o777
+                if mode is not None:
+                    new.chmod(mode)
+                yield file
+            new.replace(target)
+        finally:
+            new.unlink(missing_ok=True)
+    except OSError as wrong:
+        if wrong.errno == errno.EISDIR:
+            raise ZonedriveError(f"{name} is a folder", remedy="give a file in it") from wrong
+        raise ZonedriveError(
+            f"{name} cannot be written: {wrong.strerror}",
+            remedy="give a file in an existing folder that you may write in, on a disk with room",
+        ) from wrong

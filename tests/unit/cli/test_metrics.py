@@ -142,11 +142,11 @@ def test_output_replaces_a_file(measured: StandIn, home: Path) -> None:
 
 def test_an_output_that_cannot_be_written(home: Path) -> None:
     """One line names the file and the reason; a folder in the place of the file stays."""
-    for place in (home / "none/zonedrive.prom", home):
+    for place, why in ((home / "none/zonedrive.prom", "cannot be written"), (home, "is a folder")):
         ended = run("status", "--metrics", "--output", place)
         assert ended.returncode == 1
         assert ended.stderr.count("\n") == 1
-        assert "cannot be written" in ended.stderr
+        assert f"{place} {why}" in ended.stderr
     assert not [one for one in (*home.iterdir(), *home.parent.iterdir()) if one.name[0] == "."]
 
 

@@ -38,15 +38,12 @@ class ClickActions:
 
     def open_window(self, page: str) -> Click:
         """Return the action that opens a page of the window in the browser."""
-        return partial(self._open_window, page)
+        words = ["ui", "--page", page, "--account", self._account]
+        return partial(self._start, [sys.executable, "-P", "-m", "zonedrive", *words])
 
     def show_files(self, *paths: str) -> Click:
         """Return the action that selects entries of the mount in the file manager."""
         return partial(self._show_files, paths)
-
-    async def _open_window(self, page: str, token: str) -> None:
-        words = ["ui", "--page", page, "--account", self._account]
-        await self._start([sys.executable, "-P", "-m", "zonedrive", *words], token)
 
     async def _show_files(self, paths: Sequence[str], token: str) -> None:
         whole = [self._folder / path for path in paths]

@@ -88,15 +88,15 @@ def _versions() -> Iterator[tuple[str, str]]:
 def _origin() -> str:
     """Return the kind of installation of zonedrive, according to its path."""
     path = os.fspath(Path(zonedrive.__file__))
-    for start, name in (
+    for part, name in (
         ("/usr/lib/zonedrive/", "the package with its libraries"),
         ("/usr/lib/python3/", "the package"),
+        ("/pipx/", "by pipx"),
+        ("site-packages", "by pip"),
     ):
-        if path.startswith(start):
+        if part in path:
             return name
-    if "/pipx/" in path:
-        return "by pipx"
-    return "a checkout" if "site-packages" not in path else "by pip"
+    return "a checkout"
 
 
 def _fusermount() -> str:

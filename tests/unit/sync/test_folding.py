@@ -283,7 +283,7 @@ def replace_place(each: Intent) -> Intent:
     return Intent(each.ino, each.seq, generation=each.generation, gone=each.gone)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1500, deadline=None)
 @given(worlds())
 def test_any_changes_reach_the_service(
     items: list[tuple[Intent, InodeView]],

@@ -70,7 +70,7 @@ def in_short(steps: Collection[Step]) -> set[tuple[object, ...]]:
     return {(step.action, step.ino, step.other, step.after) for step in steps}
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(worlds(), st.integers(1, 4))
 def test_the_steps_are_those_of_all_intents(items: Items, batch: int) -> None:
     """Folding only some of the intents gives no step that the others would have prevented."""

@@ -11,7 +11,7 @@ NUMBERS = st.integers(0, 255)
 CALLS = st.tuples(st.sampled_from(OPERATIONS), NUMBERS, NUMBERS)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.lists(CALLS, max_size=120))
 def test_every_save_is_one_version(calls: list[tuple[str, int, int]]) -> None:
     """With any other operations and any lost replies, a save is one version, and both sides end up

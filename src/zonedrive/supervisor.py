@@ -64,6 +64,7 @@ class Task(StrEnum):
     UPLOAD = "upload"
     LISTING = "folder listing"
     LISTING_AHEAD = "zone listing ahead"
+    FREED_MEMORY = "freed memory"
     DOWNLOAD = "download"
     CACHE_REMOVAL = "cache removal"
     DATABASE_LOG = "log of the database"

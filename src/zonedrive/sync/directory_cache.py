@@ -21,6 +21,7 @@ import time
 import msgspec
 import trio
 
+from zonedrive import memory
 from zonedrive.errors import (
     Changed,
     Forbidden,
@@ -47,6 +48,7 @@ PATIENCE_S = 3.0  # seconds that a program with a stale listing waits for a fres
 SLUGGISH_S = 10.0  # seconds without such waits after one timed out, because a path has many folders
 RESERVED = 2  # requests that are reserved for listings that programs wait for
 STALE_S = 1.0  # seconds that the kernel may cache stale content
+LARGE = 5000  # listed entries, over all folders, after which freed memory is returned
 RENEWED = 0.3  # fraction of `refresh`: with less left, a used listing is renewed in the background
 TOPS = 64  # zones whose top folders are prefetched
 LOOK_S = 0.2  # seconds between checks for spare capacity
@@ -85,6 +87,7 @@ class DirectoryCache:
         self._hidden: dict[int, dict[str, Entry]] = {}
         self._unsure: dict[int, int] = {}  # by ino, the number in the last log message
         self._unshown: dict[int, int] = {}  # number of hidden entries by ino
+        self._listed = 0  # entries listed so far
         self._nursery: trio.Nursery | None = None
         self._merging = ListingBatches(state, service, self._tell)
         self._listing_tops = False
@@ -391,6 +394,9 @@ class DirectoryCache:
             work = self._merging.checkpoint
             self._nursery.start_soon(state.supervisor.job, Task.DATABASE_LOG, work)
         self._merged(folder.ino, flight)
+        before, self._listed = self._listed, self._listed + len(listed.ids)
+        if before // LARGE < self._listed // LARGE and self._nursery is not None:
+            self._nursery.start_soon(state.supervisor.job, Task.FREED_MEMORY, _give_back)
 
     def _tell(self, folder: int, merged: Merged) -> None:
         """Report the changes of a merged listing to the kernel, the outbox and the log."""
@@ -431,3 +437,7 @@ class DirectoryCache:
         above = self._state.inodes.find(folder.parent)
         if above is not None and above.ino != folder.ino and above.ino not in self._listings:
             self.forget(above.ino)
+
+
+async def _give_back() -> None:
+    await trio.to_thread.run_sync(memory.give_back)

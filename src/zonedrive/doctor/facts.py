@@ -152,21 +152,24 @@ def bad(detail: str, remedy: str, here: str = "", **names: object) -> CheckResul
     return CheckResult(False, detail, remedy, here, names)
 
 
+_PATHS = {"the state folder": "state", "the cache folder": "cache", "daemon.log": "log"}
+
+
 def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
     """Return the remedy with the names of this machine: paths, account and logon command."""
     if found.here or not found.remedy:
         return found.here
 
-    names: dict[str, object] = {
-        "the state folder": facts.paths.state,
-        "the cache folder": facts.paths.cache,
-        "daemon.log": facts.paths.log,
-    }
-    if facts.holder:
-        names["DIR"] = quoted(facts.holder.mountpoint)
-    names |= found.names
-    words = "|".join(map(re.escape, names))
-    said = re.sub(rf"\b({words})\b", lambda word: str(names[word[0]]), found.remedy)
+    def name(word: re.Match[str]) -> str:
+        """Look up a name only if the remedy has it: without a home folder there are no paths."""
+        if word[0] in found.names:
+            return str(found.names[word[0]])
+        if word[0] == "DIR":
+            return quoted(facts.holder.mountpoint) if facts.holder else "DIR"
+        return str(getattr(facts.paths, _PATHS[word[0]]))
+
+    words = "|".join(map(re.escape, ("DIR", *_PATHS, *found.names)))
+    said = re.sub(rf"\b({words})\b", name, found.remedy)
     said = re.sub(r"'(zonedrive (?!unmount|logon)\w+)", rf"'\1{facts.paths.option}", said)
     if LOGON in said:
         said = said.replace(LOGON, facts.logon_command or f"{LOGON}{facts.paths.option}")

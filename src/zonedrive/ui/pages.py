@@ -221,7 +221,7 @@ class Window:
             done = commands.run(what, *commands.option(name))
             text = translated("Uploads are paused.")
             said = text if what == "pause" else translated("Uploads continue.")
-            return self._told("/", done, said, name)
+            return self._told("/", replace(done, output=""), said, name)
         if what == "send":
             path = accounts.inside(account, _text(form, "path", strip=False))
             done = commands.run("send", "--timeout", SEND_SECONDS, "--", os.fspath(path))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import click
 
 from tests.documents.pages import Block, Page
+from zonedrive.cli.members import ZoneGroup
 from zonedrive.cli.reference import contexts
 from zonedrive.errors import ConfigError
 from zonedrive.fuse import options
@@ -148,6 +149,8 @@ def _find(words: list[str]) -> tuple[click.Context, list[str]]:
     context = COMMANDS["zonedrive"]
     while words and isinstance(context.command, click.Group) and not words[0].startswith("-"):
         found = COMMANDS.get(f"{context.command_path} {words[0]}")
+        if found is None and isinstance(context.command, ZoneGroup):
+            found, words = COMMANDS[f"{context.command_path} list"], ["list", *words]
         if found is None:
             raise Wrong(f"{context.command_path} has no command {words[0]!r}")
         context, words = found, words[1:]

@@ -23,13 +23,22 @@ import msgspec
 import trio
 
 from zonedrive.content.content_file import ContentFile
-from zonedrive.errors import BadAnswer, Damaged, NotFound, Unavailable, Unreachable
+from zonedrive.errors import (
+    BadAnswer,
+    Damaged,
+    Forbidden,
+    NotFound,
+    Rejected,
+    Unavailable,
+    Unreachable,
+)
 from zonedrive.failpoint import Place, reached
-from zonedrive.model import Entry, Version
+from zonedrive.model import Entry, Revision, Version
 from zonedrive.remote.service import Service
 from zonedrive.single_flight import Flight, SingleFlight
 from zonedrive.state import conflicts, local_operations, remote_operations
 from zonedrive.state.inode import NOWHERE, Inode
+from zonedrive.state.intents import Intent
 from zonedrive.state.invalidation import EntryGone
 from zonedrive.state.local_state import LocalState
 from zonedrive.state.pending_requests import PendingRequest
@@ -248,15 +257,19 @@ class Reconciler:
         below = await self._version_below(request, found.id)
         if below is None:
             return None
-        folder = state.inodes.by_remote(request.zone, request.folder)
+        return self._as_it_was(request, found, below)
+
+    def _as_it_was(self, request: PendingRequest, found: Entry, version: Version) -> Entry:
+        """Return the entry of a new file as it was when the version was the newest one."""
+        folder = self._state.inodes.by_remote(request.zone, request.folder)
         if folder is not None:  # its next listing shows the newer version
             self._folders.forget(folder.ino)
         return msgspec.structs.replace(
             found,
-            revision=below.revision,
-            size=below.size,
-            modified_ns=below.modified_ns,
-            modified_by=below.modified_by,
+            revision=version.revision,
+            size=version.size,
+            modified_ns=version.modified_ns,
+            modified_by=version.modified_by,
         )
 
     async def _has_sent(
@@ -300,14 +313,44 @@ class Reconciler:
             remote_operations.discard_sent(state, inode, request, found)
         return True
 
+    async def was_sent(
+        self, inode: Inode, intent: Intent, request: PendingRequest, found: Entry
+    ) -> bool:
+        """Return True if the content is a version below the newest one, and nothing is to be sent.
+
+        A power cut can undo the records of a request and its answer.  The version on top may be
+        this client's next one.  Versions up to the base of the edit are older than the edit.
+        """
+        state, planned = self._state, self._state.intents.snapshot(intent)
+        if found.folder or found.unsure:
+            return False
+        try:
+            below = await self._version_below(request, found.id, intent.base)
+        except (NotFound, Forbidden, Rejected):
+            below = None  # a conflict copy is safe in any case
+        if not planned.is_current:
+            return True
+        if below is None or intent.held or state.session(inode.ino) is not None:
+            return False
+        log.info("inode %d: the content is on the service, below a newer version", inode.ino)
+        state.record_request(request)
+        if request.remote_id is None:
+            await self.arrived(request, self._as_it_was(request, found, below))
+        else:
+            remote_operations.discard_sent(state, inode, request, found)
+        return True
+
     @property
     def _lists_versions(self) -> bool:
         return self._service.can("versions") and self._service.can("version_content")
 
-    async def _version_below(self, request: PendingRequest, file_id: str) -> Version | None:
+    async def _version_below(
+        self, request: PendingRequest, file_id: str, base: Revision | None = None
+    ) -> Version | None:
         """Return the version with the request's bytes below the newest one, or None.
 
-        A coworker's version, or one that another machine of this user sent, may be newer.
+        A coworker's version, or one that another machine of this user sent, may be newer.  The
+        search ends at the version `base`.
         """
         if not self._lists_versions:
             return None
@@ -316,6 +359,8 @@ class Reconciler:
         except NotFound:
             return None
         for version in versions[1:LOOK_BACK]:
+            if base is not None and version.revision == base:
+                return None
             if version.modified_by != self._state.user:
                 continue
             if await self._has_sent(request, version.size, file_id, version.version):

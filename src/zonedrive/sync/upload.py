@@ -174,6 +174,10 @@ class Uploader:
                 await self._reconciler.arrived(request, found)
                 return
             decision = Decision.CONFLICT
+        if decision is Decision.CONFLICT:
+            assert found is not None
+            if await self._reconciler.was_sent(inode, intent, request, found):
+                return
         if decision is Decision.LOST:
             log.warning("inode %d: deleted on the service while edited: uploaded as new", inode.ino)
             conflicts.recreate(state, inode)

@@ -493,6 +493,27 @@ async def test_a_conflict_with_a_file_that_is_still_open(tmp_path: Path, frozen:
         file.close()
 
 
+@pytest.mark.parametrize("case", ["new", "edited", "before the base"])
+async def test_a_version_whose_record_was_undone(tmp_path: Path, case: str) -> None:
+    """It is found below a newer one, and not sent again; one before the base does not count."""
+    account = Account(tmp_path)
+    if case == "before the base":
+        account.alice.write("a", b"alice")
+    if case != "new":
+        account.bob.write("a", b"bob's base")
+    async with account.running():
+        account.save("a", b"alice")
+        if case != "before the base":
+            account.alice.write("a", b"alice")
+        account.bob.write("a", b"and bob")
+        before = there(account)["a"]
+        await send(account, "a")
+        assert there(account)["a"] == before
+        assert bool(conflicts(account)) == (case == "before the base")
+        if case != "before the base":
+            assert account.state.intents.get(account.at("a").ino) is None
+
+
 @pytest.mark.parametrize("found", ["same", "other version", "folder", "twins", "nothing"])
 async def test_an_upload_with_another_id_in_the_listing(tmp_path: Path, found: str) -> None:
     """The file is recognised by name and version; otherwise it counts as deleted."""

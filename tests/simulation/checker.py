@@ -97,6 +97,10 @@ class RecordedWorld(World):
         self.deleted_unseen: list[tuple[str, str, str]] = []  # machine, path, token
         self.sent_late: set[str] = set()  # tokens of versions whose client had given up waiting
         self.unanswered: set[str] = set()  # tokens of versions of which the answer was lost
+        # Ids of late versions that the file had from a second request meanwhile.  No client can
+        # prevent them: between the lost reply and the late work, it finds nothing of the first
+        # request on the service, and sends it again.
+        self.sent_again: set[str] = set()
         self.newest = ""  # token of the version that was made last
         self._is_late = False
 
@@ -110,6 +114,7 @@ class RecordedWorld(World):
             self._is_late = False
 
     def _add_version(self, node: Node, data: bytes, user: str) -> None:
+        is_there = any(each.data == data for each in node.versions)
         super()._add_version(node, data, user)
         # What is there before a run begins is made at 0.
         now = trio.current_time() if trio.lowlevel.in_trio_run() else 0.0
@@ -118,6 +123,7 @@ class RecordedWorld(World):
         if self._is_late and self.newest:
             self.sent_late.add(self.newest)
             self.unanswered.add(self.newest)
+            self.sent_again |= {node.versions[-1].id} if is_there else set()
 
     def delete(self, zone_id: str, entry_id: str, user: str) -> None:
         """Move an entry to the trash, and note what nobody on that machine can have seen."""

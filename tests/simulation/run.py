@@ -617,7 +617,9 @@ class Run:
             above, path = nodes[node.parent_id], node.name
             while above.parent_id:
                 above, path = nodes[above.parent_id], f"{above.name}/{path}"
-            tokens = tuple(head(version.data) for version in node.versions)
+            again = self.world.sent_again
+            versions = [version for version in node.versions if version.id not in again]
+            tokens = tuple(head(version.data) for version in versions)
             if node.trash_id not in ("", node.id):
                 # Deleted with its folder: if the reply was lost, it is sent again as a new file.
                 self.claims.copied |= {token for token in tokens if token is not None}
@@ -627,7 +629,7 @@ class Run:
             if self.scenario.profile == "published":
                 # Without a list of versions a client cannot find its own below a coworker's.
                 self.claims.copied |= {token for token in tokens[:-1] if token is not None}
-            made_s = tuple(self.world.made_s[version.id] for version in node.versions)
+            made_s = tuple(self.world.made_s[version.id] for version in versions)
             found.append(History(node.id, path, tokens, made_s))
         return found
 

@@ -327,7 +327,8 @@ class Run:
             tree = {path: (content, self._id(path)) for path, content in self._there().items()}
             settle_s = self.machines["A"].settings.settle
             drafts = {self._programs["A"].draft} if scenario.profile == "published" else set()
-            self._systems["A"].model = Model(f"{ZONE}/{FOLDER}", tree, settle_s, drafts)
+            late = self.world.sent_late
+            self._systems["A"].model = Model(f"{ZONE}/{FOLDER}", tree, settle_s, drafts, late)
 
     def _id(self, path: str) -> str:
         return self._web.entry_id(f"{FOLDER}/{path}")

@@ -8,28 +8,32 @@ can be killed at any await and started again on the same folder. Knows nothing a
 import contextlib
 import contextvars
 import errno
+import functools
 import inspect
 import itertools
 import logging
 import math
 import os
-import queue
 import random
 import shutil
 import stat
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
-from typing import Any, NoReturn, TypeVar, cast
+from types import SimpleNamespace
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
 
 import outcome
 import trio
 import trio.testing
+from greenlet import getcurrent, greenlet
+from pyfuse3 import FUSEError
+from trio._core._run import GLOBAL_RUN_CONTEXT
 
 from tests.harness.fake_service import DOMAIN, FakeService, World
 from zonedrive import config, failpoint
@@ -39,6 +43,7 @@ from zonedrive.daemon.compose import Parts, open_state
 from zonedrive.daemon.handlers import Commands
 from zonedrive.errors import ZonedriveError
 from zonedrive.failpoint import Place
+from zonedrive.fuse import deadline
 from zonedrive.fuse.deadline import DEADLINE
 from zonedrive.fuse.errno_table import errno_of
 from zonedrive.logon.account import Account
@@ -49,12 +54,12 @@ from zonedrive.state.attributes import Attr
 from zonedrive.views.stack import FileSystem
 
 ResultT = TypeVar("ResultT")
+ArgumentsT = ParamSpec("ArgumentsT")
 ROOT = 1
 URL = "https://service.example"
 EXCHANGE, NOREPLACE = 2, 1
 WALL_S = 1_800_000_000.0
 TICK_S = 1e-6
-THREAD_S = 0.5  # in real time, for a thread to end or to ask
 ALICE = f"alice@{DOMAIN}"
 NAMES_KEY, CONTENT_KEY = b"n" * 32, b"c" * 32
 
@@ -69,7 +74,7 @@ class VirtualTime:
     """
 
     def __init__(self) -> None:
-        self.clock = trio.testing.MockClock(autojump_threshold=0)
+        self.clock = JumpingClock()
         self.fast_s: Callable[[], float] = lambda: 0.0  # by which the caller's clock is fast
         self._ticks = 0
         self._undo: list[Callable[[], None]] = []
@@ -89,7 +94,7 @@ class VirtualTime:
         self._replace(time, "clock_gettime_ns", lambda _clock: int(self._now() * 1e9))
         self._replace(time, "perf_counter", self.clock.current_time)
         self._replace(time, "sleep", sleeping)
-        self._replace(trio.to_thread, "run_sync", self._in_thread(trio.to_thread.run_sync))
+        self._replace(trio.to_thread, "run_sync", _in_turn)
         self._replace(trio.from_thread, "run", _asked)
         self._replace(trio.from_thread, "run_sync", _asked)
         self._undo.append(partial(random.setstate, random.getstate()))
@@ -113,86 +118,76 @@ class VirtualTime:
         self._undo.append(lambda: setattr(owner, name, old))
         setattr(owner, name, new)
 
-    def _in_thread(self, real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return `trio.to_thread.run_sync`, with threads that take turns with the loop."""
 
-        async def run_sync(
-            work: Callable[..., Any],
-            *args: Any,
-            limiter: trio.CapacityLimiter | None = None,
-            **_options: Any,
-        ) -> Any:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            worker = _Worker(partial(contextvars.copy_context().run, work, *args))
-            if limiter is not None:
-                await limiter.acquire_on_behalf_of(worker)
-            try:
-                worker.start()
-                while (call := await self._next(worker, real)) is not None:
-                    await worker.answer(call)
-                return worker.result()
-            finally:
-                if limiter is not None:
-                    limiter.release_on_behalf_of(worker)
+class JumpingClock(trio.abc.Clock):
+    """As `MockClock` of trio with an automatic jump, and several times faster."""
 
-        return run_sync
+    def __init__(self) -> None:
+        self._time_s = 0.0
 
-    async def _next(
-        self, worker: "_Worker", real: Callable[..., Awaitable[Any]]
-    ) -> Callable[[], Any] | None:
-        """Return the next call of a thread, None at its end; all else waits meanwhile."""
-        with contextlib.suppress(queue.Empty):
-            return worker.calls.get(timeout=THREAD_S)
-        # The thread waits for another one, which waits for the loop.
-        self.clock.autojump_threshold = math.inf
-        try:
-            found: Callable[[], Any] | None = await real(worker.calls.get)
-            return found
-        finally:
-            self.clock.autojump_threshold = 0
+    def start_clock(self) -> None:
+        """Have the loop call `_autojump` when nothing else can happen."""
+        GLOBAL_RUN_CONTEXT.runner.clock_autojump_threshold = 0
+
+    def current_time(self) -> float:
+        """Return the virtual time."""
+        return self._time_s
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Return a time that never ends, unless the deadline is reached."""
+        return 0.0 if deadline <= self._time_s else math.inf
+
+    def _autojump(self) -> None:
+        jump = GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline() - self._time_s
+        if 0 < jump < math.inf:
+            self._time_s += jump
 
 
-class _Worker(threading.Thread):
-    """A thread that runs only while the loop waits for it."""
+trio.testing.MockClock.register(JumpingClock)  # the loop asks for one
 
-    def __init__(self, work: Callable[[], Any]) -> None:
-        super().__init__(daemon=True)
-        self._work = work
-        self.calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[outcome.Outcome[Any]] = queue.SimpleQueue()
-        self._end: outcome.Outcome[Any] | None = None
 
-    def run(self) -> None:
-        """Do the work, in the thread."""
-        self._end = outcome.capture(self._work)
-        self.calls.put(None)
+async def _in_turn(
+    work: Callable[..., Any],
+    *args: Any,
+    limiter: trio.CapacityLimiter | None = None,
+    **_options: Any,
+) -> Any:
+    """Do the work of `trio.to_thread.run_sync`, in turns with the loop and without a thread."""
+    await trio.lowlevel.checkpoint_if_cancelled()
+    worker = _Worker(partial(outcome.capture, work, *args))
+    worker.gr_context = contextvars.copy_context()
+    if limiter is not None:
+        await limiter.acquire_on_behalf_of(worker)
+    try:
+        found = worker.switch()
+        while not worker.dead:
+            answer = await outcome.acapture(_answer, found)
+            worker.parent = getcurrent()
+            found = worker.switch(answer)
+        return found.unwrap()
+    finally:
+        if limiter is not None:
+            limiter.release_on_behalf_of(worker)
 
-    def ask(self, call: Callable[[], Any]) -> Any:
-        """Have the loop make a call, and return its result; in the thread."""
-        self.calls.put(call)
-        return self._answers.get().unwrap()
 
-    async def answer(self, call: Callable[[], Any]) -> None:
-        """Make a call of the thread; a cancellation ends the thread's work, too."""
+class _Worker(greenlet):  # type: ignore[misc]  # it has no types
+    """Stands for a worker thread; runs only while the loop waits for it.
 
-        async def made() -> Any:
-            found = call()
-            return await found if inspect.isawaitable(found) else found
+    No lock of the product is held while a thread waits for the loop, so none waits for another.
+    """
 
-        self._answers.put(await outcome.acapture(made))
 
-    def result(self) -> Any:
-        """Return or raise what the work did."""
-        self.join()
-        assert self._end is not None
-        return self._end.unwrap()
+async def _answer(call: Callable[[], Any]) -> Any:
+    """Make a call of a worker; a cancellation ends the worker's work, too."""
+    found = call()
+    return await found if inspect.isawaitable(found) else found
 
 
 def _asked(work: Callable[..., Any], *args: Any, **_options: Any) -> Any:
     """Make a call on the loop; `trio.from_thread.run` and `run_sync`."""
-    worker = threading.current_thread()
-    assert isinstance(worker, _Worker), "only threads of the loop ask it"
-    return worker.ask(partial(work, *args))
+    worker = getcurrent()
+    assert isinstance(worker, _Worker), "only worker threads ask the loop"
+    return worker.parent.switch(partial(work, *args)).unwrap()
 
 
 @dataclass(frozen=True)
@@ -233,7 +228,7 @@ class Client:
         self._descriptors = itertools.count(3)
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
-        self._calls: set[trio.CancelScope] = set()
+        self._gate = deadline.Gate()  # of all calls of programs
         self._kept: Path | None = None  # the folder as it was at the client's death
         self.died_at = ""
 
@@ -261,8 +256,7 @@ class Client:
 
     def _hang_up(self) -> None:
         self.is_running = False
-        for call in self._calls:
-            call.cancel()
+        self._gate.shut()
 
     async def ended(self) -> None:
         """Wait until the client has ended."""
@@ -294,25 +288,23 @@ class Client:
     async def call(self, work: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
         """Do the work of a program. Raises ConnectionError where the client is dead or dies."""
         life, ended = self._scope, self._ended  # the client may be started again meanwhile
-        with trio.CancelScope() as scope:
-            self._calls.add(scope)
+        if self.is_running:
             try:
-                if self.is_running:
-                    result = await work(*args)
-                    if not (self.died_at or ended.is_set()):  # a dead client gives no answer
-                        return result
-            except BaseException:
-                if not (self.died_at or ended.is_set()):
+                call = cast(Coroutine[Any, Any, ResultT], work(*args))
+                result = await deadline._limited("call", call, self._gate, math.inf)
+                if not (self.died_at or ended.is_set()):  # a dead client gives no answer
+                    return result
+            except BaseException as wrong:
+                if self.died_at or ended.is_set():
+                    life.cancel()
+                elif not isinstance(wrong, FUSEError):  # which says that the client is ending
                     raise
-                life.cancel()
-            finally:
-                self._calls.discard(scope)
         with trio.CancelScope(shield=True):
             await ended.wait()
         raise ConnectionAbortedError(errno.ENOTCONN, "the client is dead")
 
     async def _run(self, task_status: trio.TaskStatus[None]) -> None:
-        self._scope = trio.CancelScope()
+        self._scope, self._gate = trio.CancelScope(), deadline.Gate()
         self.service = self.make_service()
         box = (Sealed(NAMES_KEY), CONTENT_KEY)
         state = open_state(self.paths, self.settings, self.service, box, self.user)
@@ -378,27 +370,25 @@ class _File:
     is_folder: bool = False
 
 
-class _Call:
-    """Limit of a system call's time, from which only OSError comes; a class for its speed."""
+def _limited(
+    method: Callable[Concatenate["Kernel", ArgumentsT], Coroutine[Any, Any, ResultT]],
+) -> Callable[Concatenate["Kernel", ArgumentsT], Coroutine[Any, Any, ResultT]]:
+    """Limit the time of a system call, from which only OSError comes."""
 
-    def __init__(self, path: str = "") -> None:
-        self._path = path
-        self._scope = trio.CancelScope(deadline=trio.current_time() + DEADLINE)
+    @functools.wraps(method)
+    async def call(
+        self: "Kernel", /, *args: ArgumentsT.args, **options: ArgumentsT.kwargs
+    ) -> ResultT:
+        try:
+            work = method(self, *args, **options)
+            return await deadline._limited(method.__name__, work, self.gate, DEADLINE)
+        except FUSEError as wrong:
+            raise OSError(wrong.errno, os.strerror(wrong.errno)) from wrong
+        except (OSError, ZonedriveError, trio.TooSlowError) as wrong:
+            path = args[0] if args and isinstance(args[0], str) else ""
+            raise _errno(wrong, path) from wrong
 
-    def __enter__(self) -> None:
-        self._scope.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        wrong: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._scope.__exit__(kind, wrong, trace)
-        if self._scope.cancelled_caught:
-            wrong = trio.TooSlowError()
-        if isinstance(wrong, OSError | ZonedriveError | trio.TooSlowError):
-            raise _errno(wrong, self._path) from wrong
+    return call
 
 
 def _errno(error: Exception, path: str) -> OSError:
@@ -418,26 +408,28 @@ class Kernel:
         self._files, self._numbers = files, numbers
         self._open: dict[int, _File] = {}
         self._known: Counter[int] = Counter()  # lookups that were not forgotten
+        self.gate = deadline.Gate()
+        self.pid = os.getpid()  # of the program
 
+    @_limited
     async def open(self, path: str, flags: int, mode: int = 0o666) -> int:
         """Open a file; return its descriptor."""
-        with _Call(path):
-            folder, name = await self._parent(path)
-            found = await self._child(folder, name)
-            if found is not None and flags & os.O_CREAT and flags & os.O_EXCL:
-                raise FileExistsError(errno.EEXIST, "there is one")
-            if found is None and not flags & os.O_CREAT:
-                raise FileNotFoundError(errno.ENOENT, "no such name")
-            if found is None:
-                opened, attr = await self._files.create(folder, name, mode & ~0o022, flags)
-                self._known[attr.ino] += 1
-                ino = attr.ino
-            else:
-                ino = found.ino
-                if _is_folder(found):
-                    return await self._open_folder(ino, flags)
-                opened = await self._files.open(ino, flags, os.getpid())
-            return self._opened(_File(ino, opened.handle, flags))
+        folder, name = await self._parent(path)
+        found = await self._child(folder, name)
+        if found is not None and flags & os.O_CREAT and flags & os.O_EXCL:
+            raise FileExistsError(errno.EEXIST, "there is one")
+        if found is None and not flags & os.O_CREAT:
+            raise FileNotFoundError(errno.ENOENT, "no such name")
+        if found is None:
+            opened, attr = await self._files.create(folder, name, mode & ~0o022, flags)
+            self._known[attr.ino] += 1
+            ino = attr.ino
+        else:
+            ino = found.ino
+            if _is_folder(found):
+                return await self._open_folder(ino, flags)
+            opened = await self._files.open(ino, flags, self.pid)
+        return self._opened(_File(ino, opened.handle, flags))
 
     async def _open_folder(self, ino: int, flags: int) -> int:
         if flags & os.O_TMPFILE == os.O_TMPFILE:
@@ -466,10 +458,13 @@ class Kernel:
             await self._files.releasedir(file.handle)
             return
         try:
-            with _Call():
-                await self._files.flush(file.handle)
+            await self._flush(file.handle)
         finally:
             await self._files.release(file.handle)
+
+    @_limited
+    async def _flush(self, handle: int) -> None:
+        await self._files.flush(handle)
 
     async def close_all(self) -> None:
         """Close the files of programs that end."""
@@ -479,20 +474,20 @@ class Kernel:
             except OSError as wrong:
                 logging.getLogger(__name__).info("closing failed: %s", wrong)
 
+    @_limited
     async def pread(self, fd: int, size: int, offset: int) -> bytes:
         """Read at an offset."""
         file, found = self._file(fd), bytearray()
-        with _Call():
-            if file.is_folder:
-                raise IsADirectoryError(errno.EISDIR, "is a folder")
-            while len(found) < size:
-                want = min(128 * 1024, size - len(found))
-                piece = self._files.available(file.handle, offset + len(found), want)
-                if piece is None:
-                    piece = await self._files.read(file.handle, offset + len(found), want)
-                found += piece
-                if len(piece) < want:
-                    break
+        if file.is_folder:
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        while len(found) < size:
+            want = min(128 * 1024, size - len(found))
+            piece = self._files.available(file.handle, offset + len(found), want)
+            if piece is None:
+                piece = await self._files.read(file.handle, offset + len(found), want)
+            found += piece
+            if len(piece) < want:
+                break
         return bytes(found)
 
     async def read(self, fd: int, size: int) -> bytes:
@@ -501,11 +496,11 @@ class Kernel:
         self._file(fd).position += len(data)
         return data
 
+    @_limited
     async def pwrite(self, fd: int, data: bytes, offset: int) -> int:
         """Write at an offset."""
         file = self._file(fd)
-        with _Call():
-            return await self._files.write(file.handle, offset, data)
+        return await self._files.write(file.handle, offset, data)
 
     async def write(self, fd: int, data: bytes) -> int:
         """Write at the descriptor's position, or at the end."""
@@ -523,55 +518,110 @@ class Kernel:
         file.position = start + offset
         return file.position
 
+    @_limited
     async def ftruncate(self, fd: int, size: int) -> None:
         """Set the size of an open file."""
         file = self._file(fd)
-        with _Call():
-            await self._files.setattr(file.ino, size=size)
+        await self._files.setattr(file.ino, size=size)
 
+    @_limited
     async def fsync(self, fd: int) -> None:
         """Make the bytes of an open file durable."""
         file = self._file(fd)
-        with _Call():
-            await (self._files.fsyncdir if file.is_folder else self._files.fsync)(file.handle)
+        await (self._files.fsyncdir if file.is_folder else self._files.fsync)(file.handle)
 
+    @_limited
     async def fstat(self, fd: int) -> os.stat_result:
         """Return the attributes of an open file."""
-        with _Call():
-            return _stat(await self._files.getattr(self._file(fd).ino))
+        return _stat(await self._files.getattr(self._file(fd).ino))
 
+    @_limited
     async def truncate(self, path: str, size: int) -> None:
         """Set the size of a file."""
-        with _Call(path):
-            await self._files.setattr((await self._walk(path)).ino, size=size)
+        await self._files.setattr((await self._walk(path)).ino, size=size)
 
+    @_limited
     async def lstat(self, path: str) -> os.stat_result:
         """Return the attributes of an entry."""
-        with _Call(path):
-            found = await self._walk(path)
-            return _stat(await self._files.getattr(found.ino))
+        found = await self._walk(path)
+        return _stat(await self._files.getattr(found.ino))
 
+    @_limited
     async def listdir(self, path: str) -> list[str]:
         """Return the names in a folder."""
-        with _Call(path):
-            folder = await self._walk(path)
-            if not _is_folder(folder):
-                raise NotADirectoryError(errno.ENOTDIR, "is a file")
-            handle = await self._files.opendir(folder.ino)
-            try:
-                self._files.listed(handle, 0)  # reads the names
-                names = [os.fsdecode(name) for name, _, _ in self._files.readdir(handle, 0)]
-            finally:
-                await self._files.releasedir(handle)
-            return [name for name in names if name not in (".", "..")]
+        folder = await self._walk(path)
+        if not _is_folder(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "is a file")
+        handle = await self._files.opendir(folder.ino)
+        try:
+            self._files.listed(handle, 0)  # reads the names
+            names = [os.fsdecode(name) for name, _, _ in self._files.readdir(handle, 0)]
+        finally:
+            await self._files.releasedir(handle)
+        return [name for name in names if name not in (".", "..")]
 
+    async def tree(self, path: str) -> dict[str, bytes | None]:
+        """Return the contents of all files below a folder, None for a folder.
+
+        The content of a file that cannot be read is the text of the error.
+        """
+        found: dict[str, bytes | None] = {}
+        with contextlib.suppress(FileNotFoundError):  # somebody removed the folder
+            await self._look_into((await self._entry(path)).ino, "", found)
+        return found
+
+    async def _look_into(self, ino: int, prefix: str, found: dict[str, bytes | None]) -> None:
+        names = []
+        with contextlib.suppress(FileNotFoundError):  # somebody removed the folder meanwhile
+            names = sorted(await self._names(ino))
+        for name in names:
+            path = prefix + name
+            try:
+                child = await self._found(ino, name)
+                found[path] = None if _is_folder(child) else await self._content(child.ino)
+            except OSError as wrong:
+                found[path] = f"{wrong.strerror}".encode()
+            else:
+                if found[path] is None:
+                    await self._look_into(child.ino, f"{path}/", found)
+
+    @_limited
+    async def _entry(self, path: str) -> Attr:
+        return await self._walk(path)
+
+    @_limited
+    async def _found(self, ino: int, name: str) -> Attr:
+        child = await self._child(ino, os.fsencode(name))
+        if child is None:
+            raise FileNotFoundError(errno.ENOENT, "no such name")
+        return child
+
+    @_limited
+    async def _names(self, ino: int) -> list[str]:
+        handle = await self._files.opendir(ino)
+        try:
+            self._files.listed(handle, 0)  # reads the names
+            names = [os.fsdecode(name) for name, _, _ in self._files.readdir(handle, 0)]
+        finally:
+            await self._files.releasedir(handle)
+        return [name for name in names if name not in (".", "..")]
+
+    @_limited
+    async def _content(self, ino: int) -> bytes:
+        opened = await self._files.open(ino, os.O_RDONLY, self.pid)
+        fd = self._opened(_File(ino, opened.handle, os.O_RDONLY))
+        try:
+            return await self.pread(fd, sys.maxsize, 0)
+        finally:
+            await self.close(fd)
+
+    @_limited
     async def mkdir(self, path: str, mode: int = 0o777) -> None:
         """Create a folder."""
-        with _Call(path):
-            folder, name = await self._parent(path)
-            if await self._child(folder, name) is not None:
-                raise FileExistsError(errno.EEXIST, "there is one")
-            self._known[(await self._files.mkdir(folder, name, mode & ~0o022)).ino] += 1
+        folder, name = await self._parent(path)
+        if await self._child(folder, name) is not None:
+            raise FileExistsError(errno.EEXIST, "there is one")
+        self._known[(await self._files.mkdir(folder, name, mode & ~0o022)).ino] += 1
 
     async def rmdir(self, path: str) -> None:
         """Remove an empty folder."""
@@ -581,37 +631,37 @@ class Kernel:
         """Remove a file."""
         await self._remove(path, folder=False)
 
+    @_limited
     async def _remove(self, path: str, *, folder: bool) -> None:
-        with _Call(path):
-            parent, name = await self._parent(path)
-            found = await self._child(parent, name)
-            if found is None:
-                raise FileNotFoundError(errno.ENOENT, "no such name")
-            if _is_folder(found) != folder:
-                wrong = errno.ENOTDIR if folder else errno.EISDIR
-                raise OSError(wrong, os.strerror(wrong))
-            await (self._files.rmdir if folder else self._files.unlink)(parent, name)
-            self._forget(found.ino)
+        parent, name = await self._parent(path)
+        found = await self._child(parent, name)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such name")
+        if _is_folder(found) != folder:
+            wrong = errno.ENOTDIR if folder else errno.EISDIR
+            raise OSError(wrong, os.strerror(wrong))
+        await (self._files.rmdir if folder else self._files.unlink)(parent, name)
+        self._forget(found.ino)
 
+    @_limited
     async def rename(self, old: str, new: str, flags: int = 0) -> None:
         """Rename, move or exchange."""
-        with _Call(old):
-            old_parent, old_name = await self._parent(old)
-            new_parent, new_name = await self._parent(new)
-            moved = await self._child(old_parent, old_name)
-            there = await self._child(new_parent, new_name)
-            if moved is None or (flags == EXCHANGE and there is None):
-                raise FileNotFoundError(errno.ENOENT, "no such name")
-            if there is not None and flags == NOREPLACE:
-                raise FileExistsError(errno.EEXIST, "there is one")
-            if there is not None and there.ino == moved.ino:
-                return
-            if there is not None and not flags and _is_folder(there) != _is_folder(moved):
-                wrong = errno.EISDIR if _is_folder(there) else errno.ENOTDIR
-                raise OSError(wrong, os.strerror(wrong))
-            await self._files.rename(old_parent, old_name, new_parent, new_name, flags)
-            if there is not None and not flags:
-                self._forget(there.ino)
+        old_parent, old_name = await self._parent(old)
+        new_parent, new_name = await self._parent(new)
+        moved = await self._child(old_parent, old_name)
+        there = await self._child(new_parent, new_name)
+        if moved is None or (flags == EXCHANGE and there is None):
+            raise FileNotFoundError(errno.ENOENT, "no such name")
+        if there is not None and flags == NOREPLACE:
+            raise FileExistsError(errno.EEXIST, "there is one")
+        if there is not None and there.ino == moved.ino:
+            return
+        if there is not None and not flags and _is_folder(there) != _is_folder(moved):
+            wrong = errno.EISDIR if _is_folder(there) else errno.ENOTDIR
+            raise OSError(wrong, os.strerror(wrong))
+        await self._files.rename(old_parent, old_name, new_parent, new_name, flags)
+        if there is not None and not flags:
+            self._forget(there.ino)
 
     async def link(self, old: str, new: str) -> None:
         """Refuse a hard link, as the mount does."""
@@ -621,38 +671,38 @@ class Kernel:
         """Refuse a symbolic link, as the mount does."""
         await self._refuse_link(name)
 
+    @_limited
     async def _refuse_link(self, path: str) -> None:
-        with _Call(path):
-            if await self._child(*await self._parent(path)) is not None:
-                raise FileExistsError(errno.EEXIST, "there is one")
-            raise PermissionError(errno.EPERM, "no links")
+        if await self._child(*await self._parent(path)) is not None:
+            raise FileExistsError(errno.EEXIST, "there is one")
+        raise PermissionError(errno.EPERM, "no links")
 
+    @_limited
     async def chmod(self, path: str, mode: int) -> None:
         """Set the permission bits."""
-        with _Call(path):
-            await self._files.setattr((await self._walk(path)).ino, mode=stat.S_IMODE(mode))
+        await self._files.setattr((await self._walk(path)).ino, mode=stat.S_IMODE(mode))
 
+    @_limited
     async def fchmod(self, fd: int, mode: int) -> None:
         """Set the permission bits of an open file."""
-        with _Call():
-            await self._files.setattr(self._file(fd).ino, mode=stat.S_IMODE(mode))
+        await self._files.setattr(self._file(fd).ino, mode=stat.S_IMODE(mode))
 
+    @_limited
     async def utime(self, where: str | int, ns: tuple[int, int] | None = None) -> None:
         """Set access and modification time in ns, by default to now."""
         atime, mtime = ns or (time.time_ns(),) * 2
-        with _Call():
-            ino = self._file(where).ino if isinstance(where, int) else (await self._walk(where)).ino
-            await self._files.setattr(ino, atime_ns=atime, mtime_ns=mtime)
+        ino = self._file(where).ino if isinstance(where, int) else (await self._walk(where)).ino
+        await self._files.setattr(ino, atime_ns=atime, mtime_ns=mtime)
 
+    @_limited
     async def getxattr(self, path: str, name: str) -> bytes:
         """Return an extended attribute."""
-        with _Call(path):
-            return await self._files.getxattr((await self._walk(path)).ino, name.encode())
+        return await self._files.getxattr((await self._walk(path)).ino, name.encode())
 
+    @_limited
     async def setxattr(self, path: str, name: str, value: bytes) -> None:
         """Set an extended attribute."""
-        with _Call(path):
-            await self._files.setxattr((await self._walk(path)).ino, name.encode(), value)
+        await self._files.setxattr((await self._walk(path)).ino, name.encode(), value)
 
     async def _walk(self, path: str) -> Attr:
         found = await self._files.getattr(ROOT)

@@ -110,6 +110,7 @@ class System:
             work = getattr(self._mount.client.kernel, name)
             return self._mount.call(partial(work, *plain, **options))
 
+        setattr(self, name, call)
         return call
 
 

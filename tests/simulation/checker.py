@@ -73,6 +73,7 @@ class WatchedSystem(System):
                 self.model.called(name, plain, result)
             return result
 
+        setattr(self, name, call)
         return call
 
     def _failed(self, name: str, args: tuple[Any, ...], number: int) -> None:

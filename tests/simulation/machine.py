@@ -2,11 +2,11 @@
 
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -89,6 +89,7 @@ class Machine(Client):
         with self.acting():
             self.died_at, self._kept = "", None
             await self.start(self._nursery)
+        self.kernel.pid = 0  # not one of the programs that may not read everything
 
     def die_after(self, steps: int, *, is_power_cut: bool) -> None:
         """Die after this number of steps."""
@@ -138,7 +139,9 @@ class Machine(Client):
         with self.acting():
             await super()._run(task_status)
 
-    async def perform(self, work: Callable[..., Awaitable[ResultT]], *args: object) -> ResultT:
+    async def perform(
+        self, work: Callable[..., Coroutine[Any, Any, ResultT]], *args: object
+    ) -> ResultT:
         """Do the work of a program. Raises OSError."""
         with self.acting():
             return await self.call(work, *args)

@@ -15,11 +15,12 @@ import tempfile
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from types import coroutine
+from typing import Any, TypeVar, cast
 
 import outcome
 import trio
@@ -233,11 +234,14 @@ class Mount:
         self.client: Client = machine
         self._machine = machine
 
-    def call(self, work: Callable[..., Awaitable[ResultT]], *args: Any) -> ResultT:
-        """Make a system call."""
-        found: outcome.Outcome[ResultT] = getcurrent().parent.switch(
-            partial(self._machine.perform, work, *args)
-        )
+    def call(self, work: Callable[..., Coroutine[Any, Any, ResultT]], *args: Any) -> ResultT:
+        """Make a system call; the other tasks continue only if it waits."""
+        call = self._machine.call(work, *args)
+        try:
+            wait = call.send(None)
+        except StopIteration as done:
+            return cast(ResultT, done.value)
+        found: outcome.Outcome[ResultT] = getcurrent().parent.switch(partial(_rest, call, wait))
         return found.unwrap()
 
 
@@ -568,25 +572,8 @@ class Run:
         If the machine died or its disk failed between the two steps of a save, the backup stands
         for the file.
         """
-        root: Any = self._programs[name].folder
-        machine, found = self.machines[name], dict[str, bytes | None]()
-
-        def walk(folder: VirtualPath) -> None:
-            paths = []
-            with contextlib.suppress(FileNotFoundError):  # somebody removed the folder meanwhile
-                paths = sorted(folder.iterdir())
-            for path in paths:
-                try:
-                    is_folder = path.is_dir()
-                    content = None if is_folder else path.read_bytes()
-                except OSError as wrong:
-                    is_folder, content = False, f"{wrong.strerror}".encode()
-                found[str(path.relative_to(root))] = content
-                if is_folder:
-                    walk(path)
-
-        with machine.acting():
-            await _ran(walk, root)
+        machine = self.machines[name]
+        found = await machine.perform(machine.kernel.tree, f"{ZONE}/{FOLDER}")
         for backup in [each for each in found if each.endswith(BACKUP)]:
             del found[backup]
             for folder in map(str, PurePosixPath(backup).parents):  # deleted there, kept for it
@@ -652,6 +639,20 @@ async def _ran(work: Callable[..., ResultT], *args: Any) -> ResultT:
     while not program.dead:
         found = program.switch(await outcome.acapture(found))
     return found  # type: ignore[no-any-return]
+
+
+@coroutine
+def _rest(call: Coroutine[Any, Any, ResultT], wait: Any) -> Generator[Any, Any, ResultT]:
+    """Continue a call that has begun to wait."""
+    while True:
+        try:
+            step = partial(call.send, (yield wait))
+        except BaseException as raised:
+            step = partial(call.throw, raised)
+        try:
+            wait = step()
+        except StopIteration as done:
+            return cast(ResultT, done.value)
 
 
 def _has_entries(tree: Mapping[str, object], folder: str) -> bool:

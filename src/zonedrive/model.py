@@ -1,4 +1,4 @@
-"""Values of the service: zones, entries, versions, groups and tokens, in no wire format.
+"""Data types of the service, independent of a wire format: zones, entries, versions, tokens.
 
 Knows nothing about HTTP, SQL, inodes or the kernel; every other package may import it.  Times are
 nanoseconds since the epoch, sizes are bytes.

@@ -36,7 +36,7 @@ LOOK_SECONDS: Final = 1.0  # a browser command that fails ends within this time
 
 
 class BrowserPrompt:
-    """The user at this terminal; implements `logon.browser.signon.Person`."""
+    """Dialog in the terminal for a sign-on in the browser; implements `signon.Person`."""
 
     def __init__(
         self, requested: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
@@ -209,7 +209,7 @@ def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) 
 
 
 class RawLineReader:
-    """Reader for lines of any length, with the usual keys for corrections."""
+    """Reader for lines of any length, with the usual keys for editing a line."""
 
     def __init__(self, descriptor: int) -> None:
         """Read from a terminal (see `_unseen`), a pipe or a file."""

@@ -54,7 +54,7 @@ def list_members(zone: str, account: str, as_json: bool) -> None:
     \b
     --json: an array of {"id", "name", "type", "level"}
       type   User or Group
-      level  Add, Modify, Manage or another word of the service
+      level  Add, Modify, Manage or another level of the service
     """
     # Not a static import: it is needed only here, and takes a part of a second.
     from zonedrive.daemon import service_commands
@@ -75,7 +75,7 @@ def list_members(zone: str, account: str, as_json: bool) -> None:
 def add(zone: str, who: str, level: str, account: str) -> None:
     """Add a user or group to ZONE.
 
-    WHO is an id, as 'zonedrive users list' shows it.  LEVEL is Add, Modify, Manage or another word
+    WHO is an id, as 'zonedrive users list' shows it.  LEVEL is Add, Modify, Manage or another level
     of the service.
     """
     from zonedrive.daemon import service_commands
@@ -93,7 +93,7 @@ def set_level(zone: str, who: str, level: str, account: str) -> None:
     """Change the level of a member of ZONE.
 
     WHO is an id or a name that 'zonedrive members ZONE' shows.  LEVEL is Add, Modify, Manage or
-    another word of the service.
+    another level of the service.
     """
     from zonedrive.daemon import service_commands
 

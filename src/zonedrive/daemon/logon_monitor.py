@@ -93,7 +93,7 @@ class LogonMonitor:
                 await self._woken.wait()
 
     async def _look(self) -> float:
-        """Renew or remind if it is time; return the seconds until the next check."""
+        """Renew the logon or remind the user, if due; return the seconds until the next check."""
         auth, renewal = self._parts.auth, self._parts.renewal
         bearer = auth.usable()
         if auth.last is None:

@@ -37,7 +37,7 @@ class Deletion:
 
     @property
     def since_ns(self) -> int:
-        """Time of the deletion, or at least of the last change."""
+        """Time of the deletion, or of the last change if the service does not report it."""
         return self.at_ns or self.entry.modified_ns
 
 

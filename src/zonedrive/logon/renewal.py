@@ -75,7 +75,7 @@ class Renewal:
         return self._renewed(refused, ended=True)
 
     def ahead(self, bearer: Bearer) -> Bearer | None:
-        """Return the next bearer before `bearer` expires; otherwise like `__call__`."""
+        """Renew `bearer` before it expires; results and errors are those of `__call__`."""
         return self._renewed(bearer, ended=False)
 
     def is_possible(self) -> bool:

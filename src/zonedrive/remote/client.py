@@ -172,7 +172,7 @@ class Client:
     async def stream(
         self, file: Entry, *, version: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Yield an async iterator over the content, in chunks of some hundred KiB."""
+        """Yield an async iterator over the content, in chunks of a few hundred KiB."""
         if file.folder:
             raise Rejected(f"{file.name!r} is a folder, not a file")
         transfer = self._service.transfer

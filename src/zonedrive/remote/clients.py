@@ -96,7 +96,7 @@ class LoopClient(_Client):
         self.transport = transport
 
     async def send(self, request: httpx.Request, *, bare: bool = False) -> httpx.Response:
-        """Send a request, `bare` without a bearer, and return the response before its body."""
+        """Send a request and return the response without its body; `bare`: without a bearer."""
         if bare:
             return await self.transport.handle_async_request(request)
         flow = self.auth.async_auth_flow(request)

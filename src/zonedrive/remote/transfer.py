@@ -325,7 +325,7 @@ class Download:
         self._response.close()
 
     def give_back(self, chunks: Iterable[Buffer | bytearray]) -> None:
-        """Reuse the memory of chunks that are no longer needed. Call this from the same thread."""
+        """Reuse the memory of chunks that are no longer needed, in the thread that iterates."""
         for chunk in chunks:
             if isinstance(chunk, memoryview) and isinstance(chunk.obj, bytearray):
                 self._spare.append(chunk.obj)
@@ -341,7 +341,7 @@ class Download:
         self._body.abort()
 
     def __iter__(self) -> Iterator[Buffer]:
-        """Yield the bytes from `offset`, in chunks of some hundred KiB; only once.
+        """Yield the bytes from `offset`, in chunks of a few hundred KiB; only once.
 
         Raises BadAnswer if the number of bytes differs from the announced one, Interrupted or
         TimedOut if the connection breaks or stalls.

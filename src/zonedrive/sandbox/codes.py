@@ -21,7 +21,7 @@ LOOK_AHEAD = 10  # codes a HOTP device may have shown without using them
 
 
 class Codes:
-    """Check of the organization's kind of codes, with a record of the used ones."""
+    """Verifier of one-time codes; records used codes, so that none is accepted twice."""
 
     def __init__(self, database: Database, kind: str) -> None:
         self._database = database

@@ -19,7 +19,7 @@ LARGEST_HEAD = 64 * 1024
 
 
 class Connection(HttpToolsProtocol):
-    """Protocol of uvicorn; a request finds its connection in the extensions of the scope."""
+    """HTTP connection of uvicorn; the extensions of a request's scope contain it."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Initialize the connection after its TLS handshake."""

@@ -15,7 +15,7 @@ CHUNK_BYTES = 512 * 1024
 
 
 class FileContent(Response):
-    """Answer whose body is `length` bytes from `first` on of an open file, which it closes."""
+    """Response with `length` bytes of an open file from offset `first`; closes the file."""
 
     media_type = "application/octet-stream"
 

@@ -56,7 +56,7 @@ class Flows:
         code: str | None = None,
         flow_id: str | None = None,
     ) -> str:
-        """Start a flow or its next state; return the logonSessionId that the client sends."""
+        """Start a flow, or change its state; return the logonSessionId that the client sends."""
         self._forget_old()
         flow_id = flow_id or secrets.token_urlsafe(24)
         self._flows[flow_id] = Flow(username, state, code, options, time.monotonic())

@@ -1,4 +1,4 @@
-"""Server of uvicorn with the sandbox's own listener, signals and readiness.
+"""uvicorn server with its own listener, signal handling and readiness file.
 
 Knows nothing about the application.  SIGTERM and SIGINT end `serve` cleanly; running requests get a
 few seconds.
@@ -60,7 +60,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections, and wait for running requests for a limited time.
 
-        uvicorn's own shutdown would wait for each idle client to answer the end of TLS.
+        uvicorn's own shutdown would wait for the TLS close_notify of each idle client.
         """
         self._listener.close()
         state = self.server_state

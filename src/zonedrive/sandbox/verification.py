@@ -65,7 +65,7 @@ class Verification:
         return fitting[0]
 
     def code(self, name: str, code: str) -> bool:
-        """Return True if a one-time code is right; this uses it up.  Raises Blocked."""
+        """Check and consume a one-time code; return True if it is valid.  Raises Blocked."""
         self.refuse_blocked(name)
         if self._users.find(name) is not None and self._codes.accept(name, code):
             self._attempts.succeeded(name)

@@ -2,7 +2,7 @@
 
 Rows are written immediately; the caller holds the transaction.  Names, authors and other metadata
 are encrypted with the account's box, so that the file reveals neither document names nor people.
-Lookups by name use the box's keyed mark of the name.
+Lookups by name use a hash of the name, see `Box.mark`.
 
 INVARIANT: a row that cannot be read, and only mirrors the service's entry, gives an inode with an
 impossible name.  The next listing of its folder restores the real name.
@@ -327,7 +327,7 @@ class InodeTable:
     # ---- rows ----
 
     def mark(self, said: bytes) -> int:
-        """Return the keyed mark of `said`; see `Box.mark`."""
+        """Return the lookup hash of a text, which does not reveal it; see `Box.mark`."""
         return self._box.mark(said)
 
     def _mark(self, parent: int, name: str) -> int:

@@ -269,7 +269,7 @@ def _give_up_parked(state: LocalState, successor: Inode) -> None:
 
 
 def _is_moving(state: LocalState, inode: Inode) -> bool:
-    """Return True if a request moves the entry, so that nothing can take over its place there."""
+    """Return True if a pending request moves the entry, whose place is not free yet."""
     request = state.requests.get(inode.ino)
     return request is not None and request.is_move
 

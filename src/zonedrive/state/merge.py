@@ -411,9 +411,9 @@ class Merge:
                 first = list(islice(inside, STEP))
 
     def _is_left(self, child: Inode) -> bool:
-        """Return True if the service no longer has the entry here.
+        """Return True if the service no longer lists the entry in this folder.
 
-        False for entries that were created, moved or changed locally since the listing was
+        Return False for entries that were created, moved or changed locally since the listing was
         requested.
         """
         if self._is_kept(child):

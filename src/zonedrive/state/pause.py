@@ -74,7 +74,7 @@ class PauseSwitch:
         return None if self._pause is None or self._pause.is_over else self._pause
 
     def begin(self, seconds: float | None = None) -> None:
-        """Begin a pause of that length, or one without an end; it replaces a former pause.
+        """Pause the uploads for a time, or without an end.  Replaces the current pause.
 
         Raises OSError if the pause cannot be stored; nothing has changed then.
         """

@@ -1,4 +1,4 @@
-"""Recovery of the state that a former daemon left, however it ended.
+"""Recovery of the state that the previous daemon left, after a clean exit or a crash.
 
 | state found                             | meaning                      | action                 |
 |-----------------------------------------|------------------------------|------------------------|

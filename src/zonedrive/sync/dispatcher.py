@@ -160,9 +160,9 @@ class Dispatcher:
     def is_stalled(self, vain: int | None = None, only: Collection[int] | None = None) -> bool:
         """Return True if every remaining step has failed or is waiting for a failed step.
 
-        If `vain` is given, steps with this many temporary errors in a row also count.
-        If the service rejected so many steps in a row because of overload, all steps count.
-        With `only`, the steps of these inodes, and those that they depend on, are examined.
+        If `vain` is given, `vain` temporary errors in a row count as a failure of a step, and
+        `vain` rejections in a row because of overload as a failure of all steps.  With `only`,
+        the steps of these inodes, and those that they depend on, are examined.
         """
         now, running = time.time_ns(), self.running
         if only is None:

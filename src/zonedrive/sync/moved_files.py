@@ -25,7 +25,7 @@ DEEPEST = 64  # maximum number of nested folders to look up
 
 
 class MovedFiles:
-    """Moves edited files locally after coworkers have moved them on the service."""
+    """Local moves of edited files that coworkers have moved on the service."""
 
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state

@@ -3,7 +3,7 @@
 `fold` is a pure function: the same intents give the same steps.  Nothing is requested or changed
 during folding.  Intermediate states are not visible to it: an intent only states how the two sides
 differ now.  A temporary file renamed over its target is therefore one upload, and a backup file
-that was created and removed is nothing.  Some cases need more care:
+that was created and removed causes no step.  Some cases need more care:
 
 * A file of the service was deleted or renamed away, and a new file has its former place.  Many
   editors save this way.  The new file takes over the old one's identity (ADOPT), so that the
@@ -20,13 +20,14 @@ that was created and removed is nothing.  Some cases need more care:
 * A new file may have arrived under an earlier name after a lost reply, or was removed since.
   Other steps that need that name wait until the outcome is known.  The file's own step begins by
   checking the outcome and waits for no other step.
-* A place must be free before something else can take it (a before b).  In a circle, such as two
+* A place must be free before something else can take it (a before b).  In a cycle, such as two
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
 
-Not all of thousands of intents are folded at a time.  Intents that concern names depend on each
-other, so they are always folded together, with pending requests, and with new files at places that
-other entries leave.  Intents with content only depend on those and on nothing else; a batch of the
-longest due is folded at a time.  The steps are the same as if all intents had been folded.
+If thousands of intents wait, only some are folded at a time.  Intents that concern names depend on
+each other, so they are always folded together, with pending requests, and with new files at places
+that other entries leave.  Intents that concern only content depend on these intents alone; they are
+folded in batches, those overdue longest first.  The steps are the same as if all intents had been
+folded.
 
 Knows nothing about what a step does.  Nothing here is `async`.
 """
@@ -238,7 +239,7 @@ def _in_the_way(
     views: Mapping[int, InodeView],
     leaving: Mapping[Place, InodeView],
 ) -> set[int]:
-    """Return the inodes that must leave the step's place, or the folder that the step deletes."""
+    """Return the inodes that must be moved or deleted before the step."""
     view = views[step.ino]
     if step.action is Action.DELETE:
         return held_by.get(step.ino, set()) if view.folder else set()

@@ -185,7 +185,7 @@ def member_link(account: AccountView, path: str) -> str:
 
 
 def inside(account: AccountView, path: str) -> Path:
-    """Return a path of the mount.  Raises ZonedriveError for a path that leaves it."""
+    """Return an absolute path in the mount.  Raises ZonedriveError for a path outside of it."""
     account.require_mount()
     root = Path(account.mountpoint)
     found = Path(os.path.normpath(root / path))

@@ -1,6 +1,6 @@
-"""Errors as the window shows them: what failed, what to do, and the buttons for that.
+"""Error messages of the window: the failure, the remedy, and the buttons for the remedy.
 
-One table, by the class of the error; the most specific class decides.
+A table maps each class of errors to its message; the most specific class decides.
 """
 
 from collections.abc import Mapping

@@ -50,7 +50,7 @@ class Unsynced(msgspec.Struct, frozen=True):
 class EntryStates:
     """States of the entries of a mount.
 
-    INVARIANT: while nobody asks, a change of the outbox costs one function call.
+    INVARIANT: while no caller waits for changes, a change of the outbox costs one function call.
     """
 
     def __init__(self, state: LocalState, dispatcher: Dispatcher, pins: Pins) -> None:

@@ -116,7 +116,7 @@ class FileSystem:
             await self._folders.refresh(self._state.inodes.get(ROOT), time.monotonic_ns())
 
     def _preconnect(self) -> None:
-        """Connect for content in advance, because connecting takes as long as several requests."""
+        """Open a connection for downloads in advance; connecting takes as long as some requests."""
         self._state.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:

@@ -184,9 +184,9 @@ class TrashOperations:
             )
 
     async def _wait_while(self, waiting: Callable[[], object]) -> None:
-        """Return when `waiting` is false, the service is unreachable, or PATIENCE_S is over.
+        """Wait until `waiting` is false or the service is unreachable, at most PATIENCE_S.
 
-        In a pause of the uploads, return at once.
+        While uploads are paused, do not wait.
         """
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(

@@ -11,7 +11,7 @@ from tests.harness.deployment import Deployment
 from tests.harness.machine import Mounted
 from tests.harness.waiting import eventually
 
-WALKS = 5
+WALKS = 20
 LONG = pytest.mark.mount("refresh=600")
 FOLDERS, FILES = 40, 40
 

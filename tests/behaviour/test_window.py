@@ -47,13 +47,18 @@ def violations(chromium: Chromium) -> list[str]:
     package = importlib.util.find_spec("axe_playwright_python")
     assert package is not None, "axe is missing: run packaging/setup --tests"
     script = Path(next(iter(package.submodule_search_locations or []))) / "axe.min.js"
-    if not chromium.run("return 'axe' in window"):
-        chromium.run(script.read_text("utf-8"))
-    found: list[str] = chromium.run(
-        f"return axe.run(document, {{runOnly: {json.dumps(RULES)}}}).then(found =>"
-        " found.violations.map(one => one.id + ': ' + one.nodes.map(n => n.html).join(' ')))"
-    )
-    return found
+
+    def found() -> tuple[list[str]]:
+        if not chromium.run("return 'axe' in window"):
+            chromium.run(script.read_text("utf-8"))
+        said: list[str] = chromium.run(
+            f"return axe.run(document, {{runOnly: {json.dumps(RULES)}}}).then(found =>"
+            " found.violations.map(one => one.id + ': ' + one.nodes.map(n => n.html).join(' ')))"
+        )
+        return (said,)
+
+    # Pages load again when something changes, which ends a script.
+    return eventually(found, 180.0, what="the rules are checked")[0]
 
 
 def clash(mounted: Mounted, name: str) -> None:

@@ -24,7 +24,7 @@ from tests.harness.waiting import PATIENCE_SECONDS, eventually
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 START_SECONDS = 60.0
-SCRIPT_SECONDS = 240  # of one script in a page, on a busy machine
+SCRIPT_SECONDS = 60  # of one script in a page, on a busy machine
 DRIVERS = ("chromedriver", "chromium.chromedriver")
 
 
@@ -45,7 +45,7 @@ class Chromium:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, "DISPLAY": display} if display else None,
             )  # fmt: skip
-        self._http = httpx.Client(timeout=SCRIPT_SECONDS, trust_env=False)
+        self._http = httpx.Client(timeout=4 * SCRIPT_SECONDS, trust_env=False)
         self._session = ""
         try:
             port = eventually(self._port, START_SECONDS, what="chromedriver says its port")
@@ -219,9 +219,17 @@ class Chromium:
         self._ask("POST", f"/element/{field}/value", {"text": str(path)})
 
     def run(self, script: str) -> Any:
-        """Return the result of a script in the page, after waiting for a promise."""
-        code = f"const done = arguments[0]; Promise.resolve((() => {{ {script} }})()).then(done)"
-        return self._ask("POST", "/execute/async", {"script": code, "args": []})
+        """Return the result of a script in the page, after waiting for a promise.
+
+        Raises AssertionError if the script fails, or does not end because the page is loaded again.
+        """
+        code = (
+            f"const done = arguments[0]; new Promise(said => said((() => {{ {script} }})()))"
+            ".then(value => done([value]), error => done(String(error)))"
+        )
+        found = self._ask("POST", "/execute/async", {"script": code, "args": []})
+        assert isinstance(found, list), found
+        return found[0]
 
 
 def key_digest(base_url: str) -> str:

@@ -218,6 +218,7 @@ class Fetcher:
         while self.entry.is_storing:
             await trio.to_thread.run_sync(self.entry.wait_for_store, abandon_on_cancel=True)
             self.entry.process_arrivals()
+        self._moved()  # an entry that is complete now survives a kill of the daemon
 
     def _free_place(self) -> None:
         """Wake the waiters that have no download, because a download may now be possible."""

@@ -495,7 +495,7 @@ async def test_a_conflict_with_a_file_that_is_still_open(tmp_path: Path, frozen:
 
 @pytest.mark.parametrize("case", ["new", "edited", "before the base"])
 async def test_a_version_whose_record_was_undone(tmp_path: Path, case: str) -> None:
-    """It is found below a newer one, and not sent again; one before the base does not count."""
+    """The version is found below a newer one and not sent again, unless it is before the base."""
     account = Account(tmp_path)
     if case == "before the base":
         account.alice.write("a", b"alice")

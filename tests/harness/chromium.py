@@ -75,6 +75,8 @@ class Chromium:
             "args": [
                 "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                 "--disable-background-networking", "--disable-component-update", "--no-first-run",
+                "--disable-background-timer-throttling", "--disable-renderer-backgrounding",
+                "--disable-backgrounding-occluded-windows",
                 "--no-proxy-server", "--window-size=900,700", f"--user-data-dir={self._folder}/p",
                 f"--ignore-certificate-errors-spki-list={','.join(keys)}",
                 *(["--window-position=0,560"] if self._display else ["--headless=new"]),

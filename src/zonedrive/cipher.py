@@ -49,7 +49,7 @@ class Clear:
 
 
 class Sealed:
-    """AES-256-GCM under one key; the result is nonce, ciphertext and tag."""
+    """Cipher that encrypts with AES-256-GCM under one key; output is nonce, ciphertext and tag."""
 
     def __init__(self, key: bytes) -> None:
         """Create a box; `key` has KEY_BYTES bytes."""

@@ -128,7 +128,8 @@ class ProxyFailed(Unreachable):
 class Untrusted(Unreachable):
     """The server's certificate is not trusted; a retry alone does not help.
 
-    `is_renewable`: only a new certificate of the service, or the right clock, helps.
+    `is_renewable`: a certificate is expired or not yet valid; the service needs a new one, or the
+    clock is wrong.
     """
 
     is_renewable = False

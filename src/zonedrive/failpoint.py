@@ -65,7 +65,7 @@ class Place(StrEnum):
     MOVE_ASKED = "move-asked"  # the intent
     MOVE_DONE = "move-done"  # the same; the service has the move
     MOVE_NOTED = "move-noted"  # the reply; the intent is deleted
-    ASIDE_ASKED = "aside-asked"  # the intents of all in the circle
+    ASIDE_ASKED = "aside-asked"  # the intents of all in the cycle
     ASIDE_DONE = "aside-done"  # the same; one has a temporary name on the service
     ASIDE_NOTED = "aside-noted"  # the same; the temporary name is recorded locally
     DELETE_ASKED = "delete-asked"  # the intent

@@ -2,8 +2,8 @@
 
 The XDG variables are read at every call, so that two complete instances can run side by side. A
 variable with a relative path is ignored, as the XDG specification requires, because it would name a
-different folder for each program.  The organization's policies state_dir and cache_dir are stronger
-than the variables.
+different folder for each program.  The organization's policies state_dir and cache_dir take
+precedence over the variables.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def runtime_dir() -> Path:
 def given_runtime_dir() -> Path | None:
     """Return the folder of XDG_RUNTIME_DIR with links resolved, or None if it is not private."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
-    with contextlib.suppress(OSError, RuntimeError):  # links in a circle
+    with contextlib.suppress(OSError, RuntimeError):  # links in a cycle
         base = Path(given).resolve()
         if given.startswith("/") and is_private(base):
             return base

@@ -320,7 +320,7 @@ def cycles(sources: list[Module]) -> Iterator[str]:
     try:
         graph.prepare()
     except CycleError as wrong:
-        yield "these modules import each other in a circle: " + " -> ".join(wrong.args[1])
+        yield "these modules import each other in a cycle: " + " -> ".join(wrong.args[1])
 
 
 def identity(sources: list[Module]) -> Iterator[str]:

@@ -154,7 +154,7 @@ def test_one_member_is_changed_by_its_address(alice: Person) -> None:
     assert refusal(unknown) == (404, "USER_UNKNOWN")
 
 
-def test_a_circle_of_groups_is_refused(alice: Person) -> None:
+def test_a_cycle_of_groups_is_refused(alice: Person) -> None:
     """A group cannot contain itself, directly or indirectly; the refusal changes nothing."""
     first, second, third = Group(alice), Group(alice), Group(alice)
     first.change(member(second.id))

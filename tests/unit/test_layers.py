@@ -85,7 +85,7 @@ def test_a_planted_violation_is_found(
     assert word in findings[0]
 
 
-def test_a_circle_of_imports_is_found(tmp_path: Path) -> None:
+def test_a_cycle_of_imports_is_found(tmp_path: Path) -> None:
     """Modules that import each other are reported."""
     planted(tmp_path, "vfs/a.py", "from zonedrive.vfs.b import x\n")
     found = list(layers.cycles(planted(tmp_path, "vfs/b.py", "import zonedrive.vfs.a\n")))

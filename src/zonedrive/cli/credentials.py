@@ -1,6 +1,6 @@
-"""Commands `password` and `new-credentials`: change the password, or ask for a new one.
+"""Commands `password` and `new-credentials`: change the password, or request new credentials.
 
-Knows nothing about requests to the service, or about its reaction to `new-credentials`.
+Knows nothing about requests to the service, or how the service handles `new-credentials`.
 
 INVARIANT: passwords come from the terminal (without echo) or from standard input, and are sent only
 to the service.

@@ -270,7 +270,7 @@ def logon(**options: Any) -> None:
 
 
 def _arrange_logins(given: LogonOptions) -> None:
-    """Mount the account at each login, or tell the user how."""
+    """Set up mounting at each login if requested; otherwise explain how to on a terminal."""
     if not given.at_login and not sys.stdout.isatty():
         return
     # Not a static import: the window is above the commands.
@@ -332,7 +332,7 @@ class Terminal:
         return Secret(self._code.strip()) if self._code else None
 
     def _line(self, name: str, missing: str) -> str:
-        """Return the line for `name` from standard input; skip lines the service did not need."""
+        """Return the line for `name` from standard input; skip unneeded lines before it."""
         while self._ahead and self._ahead.pop(0) != name:
             sys.stdin.buffer.readline(LONGEST_PASSWORD)
         return _line(missing)

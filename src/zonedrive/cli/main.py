@@ -218,7 +218,7 @@ def _is_of_mount_8(given: Sequence[str]) -> bool:
 
 
 def _narrow() -> int | None:
-    """Return the columns of a terminal that is narrower than click's minimum, else None."""
+    """Return the terminal width (at least 20) if it is below click's minimum, else None."""
     columns = shutil.get_terminal_size().columns
     return max(20, columns) if columns < LEAST_COLUMNS else None
 

@@ -1,7 +1,7 @@
 """Commands `tokens list`, `create` and `revoke`, and the options that limit a token.
 
-Knows nothing about requests to the service, or about the effect of a scope there, which is
-published only for SCIM.
+Knows nothing about requests to the service, or about what a scope permits. The service documents
+scopes only for SCIM.
 
 INVARIANT: a token's secret is written once, to standard output, and nowhere else.
 """

@@ -284,7 +284,7 @@ class CacheEntry:
         return self._file.manifest() if self._file is not None else b""
 
     def copy_source(self) -> ContentFile | None:
-        """Return the file with the content, or None; the caller shares it and closes it."""
+        """Return a shared handle of the content file, or None; the caller closes it."""
         return self._file.share() if self._file is not None else None
 
     def close(self) -> bool:

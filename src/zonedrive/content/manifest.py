@@ -85,7 +85,7 @@ class Writes:
         return self.get(start)
 
     def set(self, start: int, end: int, first: int) -> None:
-        """Set consecutive nonces from `first` on for chunks `start` to `end`; 0 removes them."""
+        """Set nonces `first`, `first` + 1, … for chunks in [start, end); `first` 0 removes them."""
         if start >= end:
             return
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, end)

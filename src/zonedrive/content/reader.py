@@ -110,7 +110,7 @@ class EntryReader(Reader):
         return data
 
     def _ask_ahead(self) -> None:
-        """Request read-ahead for a sequential reader, and record until where it is requested."""
+        """Request read-ahead for a sequential reader, and record the end of the requested range."""
         self._asked_from = self._asked_until = self._next
         if self._entry.complete:
             self._asked_until = self.size + 1

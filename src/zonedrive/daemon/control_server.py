@@ -31,7 +31,7 @@ WAITING = 16  # maximum number of queued requests of one connection
 
 
 class Server:
-    """Server that calls the handler of each request's command."""
+    """Server of the control socket; passes each request to the handler of its command."""
 
     def __init__(
         self, path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor | None = None

@@ -348,7 +348,7 @@ class Commands:
         return self._parts.service.link.answers, self._parts.files.report.work(roots)["sent"]
 
     async def _say_progress(self, roots: list[int], say: Say) -> None:
-        """Report the pending changes, and the paths of some files that programs have open."""
+        """Send progress reports until cancelled: pending changes, and up to HELD open files."""
         report, link = self._parts.files.report, self._parts.service.link
         while True:
             await trio.sleep(SAY_SECONDS)

@@ -111,7 +111,7 @@ def _inode(record: logging.LogRecord) -> int | None:
 
 
 def _error(record: logging.LogRecord) -> BaseException | None:
-    """Return the error in the record: its `extra` "error", its traceback, or one of its fields."""
+    """Return the exception of a log record: its `extra` "error", its traceback, or an argument."""
     raised = record.exc_info[1] if record.exc_info else None
     args = record.args if isinstance(record.args, tuple) else ()
     found = (getattr(record, "error", None), raised, *args)

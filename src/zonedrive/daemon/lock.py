@@ -209,7 +209,7 @@ def is_held(path: Path) -> bool:
 
 
 def _is_shared(descriptor: int) -> bool:
-    """Take the lock shared with other readers; return False if a daemon holds it."""
+    """Take the lock in shared mode; return False if a daemon holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -222,7 +222,7 @@ def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[s
 
 
 def version_objects(versions: Sequence[Version]) -> list[dict[str, Any]]:
-    """Return the objects of `versions`, in the same order."""
+    """Return the JSON objects of `versions`, in the same order."""
     return [
         {
             "version": one.version,

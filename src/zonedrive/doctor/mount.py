@@ -180,7 +180,7 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _ownerless(facts: DoctorFacts) -> CheckResult | None:
-    """Report pending changes of a logon whose account file is gone."""
+    """Report pending changes of an account whose account.json is missing or unreadable."""
     left = local_data.backlog(facts.paths)
     if not left.files:
         return None

@@ -41,7 +41,7 @@ class EintrTimer(trio.abc.Instrument):
         signal.signal(signal.SIGALRM, self._before)
 
     def before_io_wait(self, timeout: float) -> None:
-        """Stop the timer if only the signal has woken the loop."""
+        """Stop the timer if nothing but its own signal woke the loop."""
         self._asleep = timeout > 0
         if self._asleep and self._rang:
             self._rang = self._set = False
@@ -55,8 +55,8 @@ class EintrTimer(trio.abc.Instrument):
             signal.setitimer(signal.ITIMER_REAL, SECONDS, SECONDS)
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal; if the loop was asleep, the timer is stopped before the next sleep.
+        """Handle SIGALRM; record if it woke a sleeping loop, so that the timer is then stopped.
 
-        If the loop was blocked, the signal itself has interrupted the blocking call.
+        A blocking read is interrupted by the signal itself; nothing else is necessary.
         """
         self._rang = self._asleep

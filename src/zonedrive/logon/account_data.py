@@ -37,7 +37,7 @@ class LocalData(msgspec.Struct, frozen=True):
 
 
 def ca_copy(paths: AccountPaths) -> Path:
-    """Return the path of the account's own copy of a certificate authority."""
+    """Return the path of the account's own copy of the CA certificate."""
     return paths.state / "ca.pem"
 
 

@@ -348,9 +348,9 @@ async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
 
 
 async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
-    """Create a token, send a test request with it, and return it.
+    """Create a token, test it with a request, and return it.
 
-    Afterwards, `access` sends the session with its requests again.
+    Afterwards, `access` uses the session for its requests again.
 
     Raises RemoteError if the service creates no usable token, and CredentialsRefused if the user
     did not log on with a password.

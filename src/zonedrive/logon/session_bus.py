@@ -90,7 +90,7 @@ def _own_socket(path: str) -> Path | None:
     try:
         real = Path(path).resolve()
         found = real.stat()
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a NUL
+    except (OSError, RuntimeError, ValueError):  # links in a cycle, a NUL
         return None
     ours = stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
     return real if ours and is_irreplaceable(real) and _owner(path) == os.geteuid() else None

@@ -59,7 +59,7 @@ class _Client:
         timeout: httpx.Timeout,
         extensions: Mapping[str, Any] | None = None,
     ) -> httpx.Request:
-        """Return a request; `path` is encoded.
+        """Return a request; `path` must already be percent-encoded.
 
         Raises Rejected if the query is not valid Unicode.
         """

@@ -3,9 +3,9 @@
 Knows nothing about zones or files. No endpoint lists or shows groups: a group is known by the id
 that its creation returned.
 
-The form of a list of users or tokens is not published. The parser therefore accepts a list wherever
-it is found and passes its items on unchanged. It interprets only the members that the interface
-publishes for a token elsewhere.
+The API documentation does not describe the response of a user or token list. The parser therefore
+accepts an array at any depth and returns its items unchanged. Only token fields that the
+documentation of token creation describes are interpreted.
 
 INVARIANT: each change is one request, sent once. A password goes into the body of a request and
 nowhere else.
@@ -73,7 +73,7 @@ class Directory:
     async def create_token(
         self, name: str, seconds: int, password: str, scope: Scope | None = None
     ) -> NewToken:
-        """Create a token for the user with `password`; `scope` limits its rights.
+        """Create a token for the user, who confirms with `password`; `scope` limits its rights.
 
         Without a scope, the token has all rights of the user. Raises CredentialsRefused for a wrong
         password, which is not sent again.

@@ -1,4 +1,4 @@
-"""Addresses of a deployment: its base URL, and requests whose paths no name can change.
+"""URLs of a deployment: validates the base URL and builds request paths that names cannot alter.
 
 Knows nothing about the meaning of endpoints.
 

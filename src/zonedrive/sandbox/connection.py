@@ -1,6 +1,6 @@
-"""HTTP connections: refusals have the API's error body, and a connection can be reset.
+"""HTTP connections whose 400 responses have the API's error body and that can be reset on demand.
 
-Knows nothing about faults.
+Knows nothing about fault injection.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Content of answers: a range of a file, never completely in memory.
+"""Response bodies: stream a range of a file without loading it completely into memory.
 
 Knows nothing about the file's name or entry.
 """

@@ -26,7 +26,7 @@ class SessionOptions(NamedTuple):
     timeout_in_seconds: int | None = None
 
     def or_else(self, others: "SessionOptions") -> "SessionOptions":
-        """Return these properties, with those of `others` in place of None."""
+        """Return a copy in which None values are replaced with those of `others`."""
         mine = {name: value for name, value in self._asdict().items() if value is not None}
         return others._replace(**mine)
 

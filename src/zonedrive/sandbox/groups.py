@@ -61,7 +61,7 @@ class Groups:
     ) -> str:
         """Create a group and return its id.
 
-        The creator manages the group if no member does, but not through SCIM and not if
+        If no member manages the group, the creator becomes its manager, unless `scim` is true or
         `creator_manages` is false.  Raises ApiError 409 if the name is taken, 400 for an unknown
         member.
         """

@@ -12,7 +12,7 @@ from zonedrive.sandbox.database import Database, Row
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Data of one user for the rest of the sandbox."""
+    """User of the sandbox, as stored in its database."""
 
     id: str
     name: str

@@ -73,7 +73,7 @@ class WorldGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WorldZone(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Table of [[zones]]; `content` is relative to the world file."""
+    """One [[zones]] table of a world file; the path `content` is relative to that file."""
 
     name: str
     manager: str

@@ -1,8 +1,8 @@
 """Log of each zone, with a message for every event in it.
 
 Knows nothing about readers' permissions.  INVARIANT: a message is written in the transaction of the
-change that it describes, so that neither exists without the other.  Kinds and fields are the
-sandbox's own.
+change that it describes, so that neither exists without the other.  The event kinds and message
+fields are specific to the sandbox.
 """
 
 import uuid

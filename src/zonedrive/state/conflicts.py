@@ -113,7 +113,7 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
 
 
 def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
-    """Make the name refer to the service's entry.  In a transaction."""
+    """Make the name refer to the service's entry.  Call within a transaction."""
     folder = state.inodes.get(parent)
     theirs = state.inodes.by_remote(folder.zone, found.id)
     if theirs is None:

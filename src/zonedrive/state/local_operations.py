@@ -102,7 +102,10 @@ def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
 
 
 def shrink_content(state: LocalState, inode: Inode, session: Session, size: int) -> None:
-    """Shrink a session's record before its file is cut, so that it never exceeds the file."""
+    """Reduce the recorded size of a session before its file is truncated.
+
+    The recorded size therefore never exceeds the size of the file.
+    """
     if inode.generation != session.generation or inode.size <= size:
         return
     with state.transaction():
@@ -258,9 +261,10 @@ def _had(inode: Inode, folder: Inode, name: str) -> bool:
 
 
 def _give_up_parked(state: LocalState, successor: Inode) -> None:
-    """Delete the entry of a parked file on the service, because its successor leaves the name.
+    """Schedule the deletion of a parked file's service entry, whose name was taken over.
 
-    The parked file keeps its bytes and its local-only name.
+    The file that took the name is removed or renamed.  The parked file keeps its bytes and its
+    local-only name.
     """
     folder = state.inodes.get(successor.parent)
     for intent in state.intents.parked():

@@ -124,7 +124,7 @@ class LocalState:
     def send_content(
         self, inode: Inode, base: Revision | None, *, held: bool = False, due_ns: int = 0
     ) -> None:
-        """Record that the inode's local bytes are to be sent.  In a transaction.
+        """Record that the inode's local bytes are to be sent.  Call within a transaction.
 
         See `IntentTable.content`; by default, they are due as if they had been saved now.
         """
@@ -140,14 +140,14 @@ class LocalState:
     def send_content_again(self, inode: Inode, base: Revision | None, *, due_ns: int = 0) -> None:
         """Record that the local bytes are to be sent on top of another version, or as a new file.
 
-        In a transaction.
+        Call within a transaction.
         """
         held = self.session(inode.ino) is not None
         self.send_content(inode, base, held=held, due_ns=due_ns)
         self.intents.set_base(inode.ino, base)
 
     def follow(self, inode: Inode, found: Entry) -> None:
-        """Replace the local bytes of a file by the service's version.  In a transaction."""
+        """Replace local bytes by the service's version.  Call within a transaction."""
         self.inodes.update(
             inode,
             generation=0,

@@ -395,7 +395,7 @@ class Merge:
     # ---- removal of entries that a listing no longer names ----
 
     def _empty_large_folders(self, left: list[int]) -> Iterator[None]:
-        """Remove the entries in large folders of `left`, in steps."""
+        """Remove the contents of large folders in `left`, one batch per step."""
         for folder in [each for each in self._inodes.get_all(left) if each.is_folder]:
             inside = self._inodes.innermost_first(folder)
             first = list(islice(inside, STEP))
@@ -476,7 +476,10 @@ class Merge:
         return inode.ino in self._above_ours
 
     def _remove(self, inode: Inode) -> bool:
-        """Unlink an inode and everything below it; return False if a named inode below it stays."""
+        """Unlink an inode and its descendants, except those that the listing contains.
+
+        Return False if one of them remains.
+        """
         if inode.ino in self._seen:
             return False
         gone = True

@@ -93,7 +93,7 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
 
 
 class PendingRequests:
-    """Pending requests, in memory and in their table."""
+    """Requests with an unknown outcome, held in memory and in a SQLite table."""
 
     def __init__(self, database: Database, box: Box) -> None:
         """Load the rows of an earlier daemon."""

@@ -112,7 +112,7 @@ class StateReader:
             while row is not None and row[0] != ROOT:
                 ino, parent, sealed = row
                 if ino in parts:
-                    return ""  # a damaged row leads in a circle
+                    return ""  # a damaged row leads in a cycle
                 parts[ino] = decoded_name(box, ino, bytes(sealed))
                 row = self._database.execute(f"{select} ino = ?", (parent,)).fetchone()
             return "/".join(reversed(parts.values()))

@@ -179,7 +179,7 @@ def _drop_dangling_rows(state: LocalState) -> None:
 
 
 def _drop_dangling(state: LocalState) -> None:
-    """Drop rows that refer to missing inodes.  In a transaction."""
+    """Drop rows that refer to missing inodes.  Call within a transaction."""
     state.intents.conflicts.drop_dangling()
     for ino in [
         *(each.ino for each in state.intents.all()),
@@ -265,7 +265,7 @@ def _show(state: LocalState, ino: int, generation: int) -> None:
 
 
 def _remove_empty_lost_found(state: LocalState) -> None:
-    """Remove the lost+found folder once it is empty.  In a transaction."""
+    """Remove the lost+found folder once it is empty.  Call within a transaction."""
     folder = state.inodes.child(ROOT, LOST_FOUND)
     if folder is not None and folder.local and not state.inodes.numbers_in(folder.ino):
         state.inodes.unlink(folder)

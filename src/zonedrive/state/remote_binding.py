@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
-    """Drop any other inode of an entry that belongs to this inode.  In a transaction.
+    """Drop any other inode of an entry that belongs to this inode.  Call within a transaction.
 
     Raises StoreError if the other inode is in use.
     """
@@ -70,7 +70,7 @@ def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
 
 
 def release(state: LocalState, parked: Inode) -> None:
-    """Turn a parked file into a local file.  Its entry, which a coworker has moved, stays."""
+    """Make a parked file local only; keep its service entry, which a coworker has moved."""
     with state.transaction():
         state.inodes.update(parked, remote_id=None, remote_parent=None, remote_name=None)
         state.intents.drop(parked.ino)
@@ -120,7 +120,7 @@ def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
 def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> None:
     """Detach the inode as a new file, and schedule the deletion of its former entry.
 
-    In a transaction.
+    Call within a transaction.
     """
     identity = inode.identity
     state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
@@ -135,7 +135,7 @@ def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> No
 def orphan_pending_request(state: LocalState, inode: Inode) -> None:
     """Detach the inode from its pending request, whose result is deleted on the service.
 
-    In a transaction.  A ghost, an inode without a name, takes over the pending request.
+    Call within a transaction.  A ghost, an inode without a name, takes over the pending request.
     """
     if state.requests.get(inode.ino) is not None:
         ghost = state.inodes.add(NOWHERE, inode.name, inode.kind, zone=inode.zone)

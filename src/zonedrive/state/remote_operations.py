@@ -138,7 +138,7 @@ def is_elsewhere(state: LocalState, inode: Inode) -> bool:
 
 
 def record_place(state: LocalState, inode: Inode) -> None:
-    """Schedule a move if the inode was renamed during a request.  In a transaction."""
+    """Schedule a move if the inode was renamed during a request.  Call within a transaction."""
     intent = state.intents.get(inode.ino)
     if inode.parent == NOWHERE or (intent is not None and intent.parked):
         return

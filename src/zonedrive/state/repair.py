@@ -123,7 +123,7 @@ def has_fault(path: Path) -> bool:
 
 
 def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
-    """Return the first fault in the structure of a database, or "". Reads all of it."""
+    """Return the first structural error of a database, or "".  Reads the whole database."""
     (said,) = execute("PRAGMA quick_check(1)").fetchone()
     return "" if said == "ok" else str(said).splitlines()[-1]
 

@@ -58,7 +58,7 @@ class LocalChanges:
         """Forget the place of parked files whose entries are in a folder that left the tree.
 
         Programs save no new files there.  If a coworker has moved the folder, a listing names the
-        entries again, with another inode for the folder.  In a transaction.
+        entries again, with another inode for the folder.  Call within a transaction.
         """
         state, place = self._state, (folder.zone, folder.remote_id)
         for intent in state.intents.parked():
@@ -67,7 +67,7 @@ class LocalChanges:
                 state.inodes.update(inode, remote_parent=None)
 
     def orphaned(self, ino: int) -> None:
-        """Schedule the creation of a folder that the service has lost.  In a transaction."""
+        """Create a folder that the service has lost again.  Call within a transaction."""
         state = self._state
         log.warning("inode %d: folder deleted on the service while a file in it was edited", ino)
         if self._service.can("make_folder"):
@@ -87,7 +87,7 @@ class _Arrived:
 
 
 class ListingBatches:
-    """Queue of arrived folder listings, which it merges into the local state."""
+    """Queue of received folder listings; merges them into the local state in batches."""
 
     def __init__(
         self, state: LocalState, service: Service, tell: Callable[[int, Merged], None]
@@ -105,7 +105,7 @@ class ListingBatches:
         return len(self._waiting)
 
     def claim_checkpoint(self) -> bool:
-        """Return True, to one caller only, if enough was written that `checkpoint` is due."""
+        """Return True if enough rows were written to require `checkpoint`; then reset the count."""
         changes = self._state.database.changes
         if changes - self._checkpointed < ROWS:
             return False

@@ -1,10 +1,10 @@
-"""Local moves of edited files that a coworker has moved on the service.
+"""Local moves of files that were edited here and moved by a coworker on the service.
 
-A listing that no longer contains an edited file shows that the file is elsewhere, but not where.
-The file cannot be dropped, and its name may already belong to another entry.
+A listing that no longer contains an edited file shows that the file was moved or deleted, but not
+where it is now.  The file cannot be dropped, and its name may already belong to another entry.
 
-INVARIANT: only names that the service has reported change here, and no folder that was removed or
-moved locally is restored.
+INVARIANT: this module changes only names that the service has reported, and restores no folder that
+was removed or moved locally.
 """
 
 import logging

@@ -73,7 +73,7 @@ class Action(IntEnum):
 
     ADOPT = 0  # no request: this new file takes over `other`'s identity on the service
     MAKE = 1
-    ASIDE = 2  # to a free temporary name, in a folder without an intent, to break a circle
+    ASIDE = 2  # to a free temporary name, in a folder without an intent, to break a cycle
     MOVE = 3
     UPLOAD = 4
     DELETE = 5
@@ -191,7 +191,10 @@ def _step(
 def _ordered(
     steps: Sequence[Step], views: Mapping[int, InodeView], leaving: Mapping[Place, InodeView]
 ) -> list[Step]:
-    """Return the steps with their dependencies; in each circle, one move becomes ASIDE."""
+    """Return the steps with their dependencies; break each cycle by moving one entry aside.
+
+    ASIDE moves that entry to a temporary name.
+    """
     by_ino = {step.ino: step for step in steps}
     held_by: dict[int, set[int]] = {}  # by folder: its entries on the service
     for step in steps:
@@ -207,13 +210,13 @@ def _ordered(
         else set()
         for step in steps
     }
-    circle = _circle({ino: others for ino, others in waits.items() if others})
+    cycle = _cycle({ino: others for ino, others in waits.items() if others})
     aside = next(
         (
             ino
-            for ino in circle
+            for ino in cycle
             if by_ino[ino].action is Action.MOVE
-            and any(ino in in_the_way[other] for other in circle)
+            and any(ino in in_the_way[other] for other in cycle)
         ),
         None,
     )
@@ -274,8 +277,8 @@ def _takes_a_place(step: Step, view: InodeView) -> bool:
     return view.new and step.action in (Action.MAKE, Action.UPLOAD)
 
 
-def _circle(waits: Mapping[int, set[int]]) -> list[int]:
-    """Return steps that are waiting for each other in a circle, or an empty list."""
+def _cycle(waits: Mapping[int, set[int]]) -> list[int]:
+    """Return steps that are waiting for each other in a cycle, or an empty list."""
     over: set[int] = set()
     for start in waits:
         path: list[int] = []

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteNamespace:
-    """Sender of local name changes to the service."""
+    """Client that applies local folder creations, moves and deletions to the service."""
 
     def __init__(
         self, state: LocalState, service: Service, folders: DirectoryCache, reconciler: Reconciler

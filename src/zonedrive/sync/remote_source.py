@@ -38,7 +38,7 @@ class CurrentSource(VersionSource):
         self._revision = inode.revision
 
     async def confirm(self) -> None:
-        """Raise Changed if the service has another version, or the error of the request."""
+        """Raise Changed if the service has another version.  Also raises errors of the request."""
         found = await self._service.entry(self._zone, self._file_id)
         if found.revision != self._revision:
             raise Changed("the service has a newer version")

@@ -105,7 +105,7 @@ class Rollback:
     def _way(self, inode: Inode) -> dict[int, tuple[Inode, Inode, str]] | None:
         """Return the moves that bring the inode back, also those of inodes that occupy its place.
 
-        An inode with a temporary remote name gets the place that becomes free, or in a circle its
+        An inode with a temporary remote name gets the place that becomes free, or in a cycle its
         current one.  None if one of the places is in use or gone.
         """
         state, inodes = self._state, self._state.inodes

@@ -84,7 +84,7 @@ class Keys:
 
     @property
     def session(self) -> str:
-        """Secret of the cookie."""
+        """Secret stored in the session cookie."""
         return self._session
 
     def knows(self, secret: str) -> bool:

@@ -56,7 +56,7 @@ class AccountView:
 
     @property
     def verdict(self) -> str:
-        """Line that tells if everything is on the service."""
+        """Line that says whether all changes have been uploaded, or how many have not."""
         if not self.status:
             return ""
         outbox = self.status["outbox"]
@@ -103,7 +103,7 @@ class AccountView:
 
     @property
     def pause(self) -> str:
-        """Sentence about a pause of the uploads, with its end, or ""."""
+        """Text that says uploads are paused, and until when; "" if they are not paused."""
         if not self.status.get("paused"):
             return ""
         if end := self.status.get("paused_until"):
@@ -160,7 +160,7 @@ def views() -> list[AccountView]:
 
 
 def default_folder(name: str) -> Path:
-    """Return the folder that an account is mounted on if the person chooses none."""
+    """Return the default mount point of an account."""
     folder = home() / "Zones"
     # The folder of another account's mount cannot contain a mount point.
     return folder / name if mountpoint.at(folder) is None else home() / f"Zones-{name}"

@@ -380,7 +380,7 @@ class Window:
         return await anyio.to_thread.run_sync(self._decided, request, form)
 
     def _decided(self, request: Request, form: FormData) -> Response:
-        """Carry out a decision about a conflict, with files of the mount, as programs do."""
+        """Resolve a conflict as the user chose, with ordinary file operations on the mount."""
         account = self._view(request)
         back = f"/a/{account.name}/conflicts"
         paths = [_text(form, key, strip=False) for key in ("path", "other")]
@@ -495,7 +495,7 @@ class Window:
         return await anyio.to_thread.run_sync(self._share_or_end, request, form)
 
     def _share_or_end(self, request: Request, form: FormData) -> Response:
-        """Share an entry and show its link once, or end the sharing."""
+        """Share an entry and show its link (only this time), or revoke the share."""
         account, path = self._view(request), request.query_params.get("path", "").strip("/")
         whole = os.fspath(accounts.inside(account, path))
         if form.get("remove"):
@@ -652,14 +652,14 @@ def _periods() -> list[tuple[str, str]]:
 
 
 def _change(version: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return a version of a file as a message of a log."""
+    """Convert a file version to an entry of the change log page."""
     said = translated("Version {number}").format(number=version["version"])
     return {"time": version["modified"], "user": version["modified_by"], "message": said,
             "event": "", "path": path}  # fmt: skip
 
 
 def _mounted(name: str, folder: Path) -> commands.Outcome:
-    """Mount an account, by its systemd unit if a login starts that unit."""
+    """Mount an account, through its systemd unit if that unit is enabled at login."""
     if session_start.has_unit(name) and folder == accounts.default_folder(name):
         done = session_start.start_unit(name)
         if done.ok:

@@ -51,7 +51,7 @@ def run(page: str, *, browser: bool) -> str:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Yield True if no other process of this user serves the window."""
+    """Hold the web UI lock; yield False if another process of this user has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -43,10 +43,10 @@ class FetchFailures:
         cache.fetched.add(self.note)
 
     def note(self, ino: int, error: RemoteError | None) -> None:
-        """Record and log that content of the inode could not be fetched; None ends a failure.
+        """Record and log a failed fetch of the inode's content; `error` None clears the record.
 
-        Failures while the service is unreachable or needs a logon are left out, because the
-        service's state already tells the reason for all files.
+        Failures while the service is unreachable or requires a logon are ignored, because the
+        service state already explains them.
         """
         is_away = isinstance(error, Unreachable | NotLoggedOn) and self._link.state != "online"
         if is_away:
@@ -61,7 +61,7 @@ class FetchFailures:
         self._reasons[ino] = error.line() if is_told else ""
 
     def recent(self) -> list[tuple[Inode, str]]:
-        """Return the files that are still incomplete with their reasons, newest last."""
+        """Return the files whose content is still incomplete, each with its error, newest last."""
         found = []
         for ino, reason in list(self._reasons.items()):
             inode = self._inodes.find(ino) if reason else None

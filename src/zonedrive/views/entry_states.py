@@ -1,7 +1,7 @@
-"""States of entries for file managers: many paths at once, and notice of changes.
+"""States of entries for file managers: batch queries and change notifications.
 
 Knows nothing about the control socket.  No function sends a request to the service or reads through
-the mount, so an answer takes no longer while the service is unreachable.
+the mount, so answers are as fast while the service is unreachable.
 
 A folder has the most urgent state of everything below it.
 """

@@ -148,7 +148,10 @@ class StatusReport:
 
     @property
     def changed(self) -> trio.Event:
-        """Event of the next outbox change; read the property before looking at the outbox."""
+        """Event set at the next outbox change, then replaced.
+
+        Read this property before the outbox; otherwise a change can be missed.
+        """
         return self._dispatcher.changed
 
     def work(self, under: Iterable[int] | None = None) -> dict[str, Any]:

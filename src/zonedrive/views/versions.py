@@ -75,7 +75,8 @@ def version_name(version: Version, extension: str) -> str:
     The number comes first and is padded with zeros, so that listings are in version order.  Time
     (in UTC, so that it is the same for all users) and author describe the version.  The extension
     tells programs the file type.  The name has no spaces, so a shell needs no quotes.  If a service
-    has no version numbers, the time comes first, and a mark of the version's id makes names unique.
+    has no version numbers, the time comes first, and a short hash of the version id makes names
+    unique.
     """
     numbered = version.version.isascii() and version.version.isdecimal()
     parts = [version.version.zfill(DIGITS)] if numbered else []

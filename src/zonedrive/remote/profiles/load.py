@@ -275,7 +275,10 @@ def _operation(name: str, table: Table) -> Operation:
 
 
 def _with_link(found: Operation, link: object) -> Operation:
-    """Return the operation `share` with its link: a member of the answer, or made of a key."""
+    """Return the operation `share` with its link template, after checking it.
+
+    A response contains either the link itself, or a key that the template turns into a link.
+    """
     if found.answer == "none":
         raise WrongTable("the answer must have the link, or a key that it is made of", "answer")
     if len(found.fields) != 1:

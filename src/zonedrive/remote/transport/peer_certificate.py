@@ -77,9 +77,9 @@ _NOT_YET_VALID: Final = (
 
 
 def _presented(trust: Trust, url: httpx.URL, *, old: bool = False) -> list[x509.Certificate]:
-    """Return the certificates that the server presents; `old`: in TLS before 1.2.
+    """Return the certificates that the server presents, or an empty list if TLS fails.
 
-    Returns an empty list if there is no such connection.
+    `old` connects with TLS versions before 1.2.
     """
     easy = pycurl.Curl()
     try:

@@ -1,4 +1,4 @@
-"""Proxy of this machine for a host, according to the environment.
+"""Proxy selection: which proxy the environment sets for a host.
 
 Knows nothing about requests. INVARIANT: user and password of a proxy are in `Proxy.url` only.
 """

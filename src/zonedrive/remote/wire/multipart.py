@@ -34,8 +34,8 @@ class MultipartBody(httpx.SyncByteStream):
         """Prepare the body.
 
         `body` yields `size` bytes, which are passed on in chunks of at most `piece` bytes.
-        `passing(n)` is called before n bytes of content, and may wait. Raises Rejected for a name
-        that has no UTF-8 form.
+        `passing(n)` is called before n bytes of content are sent, and may block. Raises Rejected
+        for a name that has no UTF-8 form.
         """
         try:
             raw = name.encode()

@@ -192,6 +192,20 @@ def test_a_daemon_that_does_not_answer_is_started_again(mounted: Mounted, window
     assert mounted.zone.read("new.txt") == b"x"
 
 
+def test_the_help_page_has_the_remedies(mounted: Mounted, window: Window) -> None:
+    """A failed check has its remedy without a command, and a button: here, for a daemon that died,
+    whose mount comes back at the same place."""
+    os.kill(mounted.pid, signal.SIGKILL)
+    eventually(lambda: has_ended(mounted.pid), what="the daemon is dead")
+    window.go("/a/default/help")
+    shown = window.chromium.until("What to do: Mount it.")
+    assert "run 'zonedrive" not in shown
+    assert not violations(window.chromium)
+    window.chromium.click('section form[action$="/mount"] button')
+    window.chromium.until("Mounted.")
+    assert mounted.is_mounted()
+
+
 def test_an_unreachable_service_has_a_remedy(mounted: Mounted, window: Window) -> None:
     """The page says what to do, and a click loads it again."""
     (mounted.root / "notes.txt").unlink()

@@ -7,7 +7,7 @@ from typing import Any
 
 from zonedrive import config
 from zonedrive.cli import control_client, status, text_output
-from zonedrive.daemon import lock
+from zonedrive.daemon import last_run, lock
 from zonedrive.errors import NotLoggedOn, Unreachable, ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
@@ -73,10 +73,10 @@ class AccountView:
         return translated("Everything is on the service.")
 
     @property
-    def notices(self) -> list[str]:
-        """Sentences about the connection and the mount, without what `problem` says."""
+    def notices(self) -> list[Problem]:
+        """Notices about the connection and the mount, without what `problem` says."""
         reason = "" if self.state == "logon-required" else self.status.get("reason")
-        return [str(each) for each in (reason, self.status.get("notice")) if each]
+        return [problems.worded(str(one)) for one in (reason, self.status.get("notice")) if one]
 
     @property
     def problem(self) -> Problem | None:
@@ -164,6 +164,12 @@ def default_folder(name: str) -> Path:
     folder = home() / "Zones"
     # The folder of another account's mount cannot contain a mount point.
     return folder / name if mountpoint.at(folder) is None else home() / f"Zones-{name}"
+
+
+def mount_folder(name: str) -> Path:
+    """Return the folder to mount an account on: that of a daemon that died, else the default."""
+    died = last_run.death(AccountPaths(name))
+    return died.mountpoint if died is not None else default_folder(name)
 
 
 def mounted_on(name: str) -> Path | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import trio
 
-from zonedrive.cli import control_client, error_messages
+from zonedrive.cli import control_client
 from zonedrive.daemon import local_data
 from zonedrive.errors import CredentialsRefused, OtherHost, Untrusted, ZonedriveError
 from zonedrive.logon.logon import Logon, LogonRequest
@@ -22,7 +22,8 @@ from zonedrive.logon.wire import Offer
 from zonedrive.paths import AccountPaths, require_folders
 from zonedrive.remote.urls import base_url
 from zonedrive.translation import translated as _
-from zonedrive.ui import session_start
+from zonedrive.ui import problems, session_start
+from zonedrive.ui.remedies import in_window
 
 ANSWER_SECONDS = 600.0  # a person may have to fetch a device that shows a code
 SIGN_ON_SECONDS = 300.0
@@ -34,7 +35,7 @@ def error_line(wrong: Exception) -> str:
     if isinstance(wrong, Untrusted) and not (wrong.is_renewable or isinstance(wrong, OtherHost)):
         remedy = _("Ask your IT department, or choose its certificate file under “More choices”.")
         return f"{wrong.message}. {remedy}"
-    return error_messages.line(wrong)
+    return problems.line(wrong)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Dialogue:
         paths = AccountPaths(self.account)
         require_folders(paths)
         enrolment = Logon(
-            paths, self._request, self, premises=local_data.QUERIES, tell=self.notes.append,
+            paths, self._request, self, premises=local_data.QUERIES, tell=self.warn,
             person=self, new_password=self.new_password,
         )  # fmt: skip
         is_first = not paths.account_file.exists()
@@ -133,7 +134,7 @@ class Dialogue:
             session_start.begin(self.account)
             self.notes.append(_("This account is mounted at your next login."))
         except (ZonedriveError, OSError) as wrong:
-            self.notes.append(error_messages.line(wrong))
+            self.notes.append(problems.line(wrong))
 
     def _ask(self, question: Question) -> Mapping[str, str]:
         """Return the fields of the answer.  Raises CredentialsRefused if nobody answers."""
@@ -222,7 +223,7 @@ class Dialogue:
 
     def warn(self, text: str) -> None:
         """Show a line."""
-        self.notes.append(text)
+        self.notes.append(in_window(text)[0])
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
         """Show the address of the sign-on as a link, until the browser has followed it."""

@@ -38,6 +38,7 @@ from zonedrive.ui import accounts, commands, comparison, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.logons import Logons
 from zonedrive.ui.problems import Problem
+from zonedrive.ui.remedies import in_window
 
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
@@ -78,6 +79,7 @@ class Window:
             "amount": text_output.amount,
             "when": lambda text: text_output.when(text) if text else "",
             "shown": formatting.plain,
+            "in_window": lambda text: in_window(text)[0],
         }
         of = "/a/{name}"
         self.app = Starlette(
@@ -152,7 +154,7 @@ class Window:
 
     async def _wrong(self, request: Request, error: Exception) -> Response:
         if request.path_params.get("name", "") not in ("", *accounts.names()):
-            return self._to("/", Problem(error_messages.line(error)))
+            return self._to("/", problems.worded(error_messages.line(error)))
         return self._problem(request, problems.of(error))
 
     async def _missing(self, request: Request, error: Exception) -> Response:
@@ -208,13 +210,15 @@ class Window:
         if what == "open":
             return self._opened(account, _text(form, "path", strip=False))
         if what == "mount":
-            done = _mounted(name, accounts.default_folder(name))
+            done = _mounted(name, accounts.mount_folder(name))
             return self._told("/", done, translated("Mounted."), name)
         if what in ("start", "do-not-start"):
             session_start.choose(name, account.mountpoint, start=what == "start")
             text = translated("This account is mounted at your next login.")
             never = translated("This account is not mounted at your next login any more.")
             return self._to("/", text if what == "start" else never)
+        if what == "edit-settings":
+            return self._shown("/", config_file())
         if what == "restart":
             return self._told("/", _restarted(name), translated("Started again."), name)
         if what in ("pause", "resume"):
@@ -232,11 +236,13 @@ class Window:
         return self._to("/", Problem(translated("There is no such page.")))
 
     def _opened(self, account: AccountView, path: str) -> Response:
-        """Show a folder in the file manager."""
-        found = accounts.inside(account, path)
+        """Show a file or folder of the mount in the program of the desktop."""
+        return self._shown("/", accounts.inside(account, path))
+
+    def _shown(self, page: str, found: Path) -> Response:
         opener = shutil.which("xdg-open") or shutil.which("gio")
         if opener is None:
-            return self._to("/", Problem(translated("No file manager was found.")))
+            return self._to(page, Problem(translated("No file manager was found.")))
         words = [opener, *(["open"] if Path(opener).name == "gio" else []), os.fspath(found)]
         subprocess.Popen(  # noqa: S603
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -304,7 +310,7 @@ class Window:
                 dialogue = self._logons.begin(name, options.within(shared), way, certificate)
                 return self._to(f"/logon/{dialogue.id}")
             except ZonedriveError as wrong:
-                error = error_messages.line(wrong)
+                error = problems.line(wrong)
         if certificate is not None:
             certificate.unlink(missing_ok=True)
         return self._page(
@@ -324,7 +330,7 @@ class Window:
         said = [dialogue.done, *dialogue.notes]
         if not (account := accounts.view(dialogue.account)).mountpoint:
             done = _mounted(account.name, accounts.default_folder(account.name))
-            said.append(done.said or translated("Mounted."))
+            said.append(in_window(done.said)[0] or translated("Mounted."))
         return self._to("/", "\n".join(said))
 
     def _waited(self, request: Request) -> Response:
@@ -342,7 +348,7 @@ class Window:
         return self._to(f"/logon/{request.path_params['key']}")
 
     def _logoff(self, request: Request) -> Response:
-        return self._page(request, "logoff.html", account=self._view(request), refused="")
+        return self._page(request, "logoff.html", account=self._view(request), refused=None)
 
     async def _log_off(self, request: Request) -> Response:
         form = await request.form()
@@ -354,7 +360,8 @@ class Window:
         done = commands.run(*words)
         if done.ok:
             return self._told("/", done)
-        return self._page(request, "logoff.html", 409, account=account, refused=done.said)
+        refused = replace(problems.of(done.failure), account=account.name)
+        return self._page(request, "logoff.html", 409, account=account, refused=refused)
 
     # ---- conflicts ----
 
@@ -589,7 +596,7 @@ class Window:
             if changed:
                 config.change(config_file(), account.name, changed)
         except ZonedriveError as wrong:
-            return self._settings_page(request, given, error_messages.line(wrong))
+            return self._settings_page(request, given, problems.line(wrong))
         text = translated("Saved. The settings take effect at the next mount.")
         unchanged = translated("Nothing was changed.")
         return self._to(f"/a/{account.name}/settings", text if changed else unchanged)
@@ -597,7 +604,10 @@ class Window:
     def _help(self, request: Request) -> Response:
         account = self._view(request)
         checks = commands.listed("doctor", *commands.option(account.name))["checks"]
-        return self._page(request, "help.html", account=account, checks=checks)
+        bad = [(check["name"], problems.of_check(check)) for check in checks if not check["ok"]]
+        return self._page(
+            request, "help.html", account=account, checks=checks, bad=bad, again=request.url.path
+        )
 
     def _report(self, request: Request) -> Response:
         account = self._view(request)
@@ -679,7 +689,7 @@ def _restarted(name: str) -> commands.Outcome:
         done = commands.run("unmount", "--now", os.fspath(folder))
         if not done.ok:
             return done
-    return _mounted(name, folder or accounts.default_folder(name))
+    return _mounted(name, folder or accounts.mount_folder(name))
 
 
 def _at_login(views: list[AccountView]) -> set[str]:

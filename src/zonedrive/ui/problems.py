@@ -10,9 +10,7 @@ from zonedrive import errors
 from zonedrive.cli import control_client, error_messages
 from zonedrive.errors import ZonedriveError
 from zonedrive.translation import translated as _
-
-LOG_ON, MOUNT, RESTART, AGAIN, HELP = "log-on", "mount", "restart", "again", "help"
-"""Buttons of a problem; the template `problem.html` has the rest."""
+from zonedrive.ui.remedies import AGAIN, HELP, LOG_ON, MOUNT, RESTART, in_window
 
 
 class NotMounted(ZonedriveError):
@@ -35,13 +33,28 @@ def of(error: Exception) -> Problem:
     """Return the problem for an error."""
     found = _known()
     known = next((found[kind] for kind in type(error).__mro__ if kind in found), None)
-    if known is None:
-        return Problem(error_messages.line(error))
-    if not known.text:  # the words of the error are more precise
-        return replace(known, text=error_messages.line(error))
+    if known is None or not known.text:  # the words of the error are more precise
+        return worded(error_messages.line(error), known or Problem(""))
     if isinstance(error, errors.Unreachable | errors.Unavailable):
         return replace(known, reason=error.message)
     return known
+
+
+def worded(text: str, known: Problem = Problem("")) -> Problem:
+    """Return the problem for a message, which may name commands; `known` has further parts."""
+    said, buttons = in_window(text)
+    return replace(known, text=said, buttons=tuple(dict.fromkeys((*buttons, *known.buttons))))
+
+
+def line(error: Exception) -> str:
+    """Return an error in one line without commands, for a place without buttons."""
+    return worded(error_messages.line(error)).text
+
+
+def of_check(check: Mapping[str, str]) -> Problem:
+    """Return the problem for a failed check of doctor."""
+    remedy, buttons = in_window(check["remedy"])
+    return Problem(check["detail"], remedy, buttons=buttons)
 
 
 def _known() -> Mapping[type[Exception], Problem]:

@@ -1,0 +1,79 @@
+"""Remedies in the window: a clause that names a command or an option becomes a sentence, and where
+the window can do it, a button.
+
+A table maps the words of such clauses to sentences; the first matching row decides.
+"""
+
+import re
+
+from zonedrive.translation import translated as _
+
+LOG_ON, LOG_OFF, MOUNT, RESTART, RESUME = "log-on", "log-off", "mount", "restart", "resume"
+OVERVIEW, CONFLICTS, TRASH, ZONES = "overview", "conflicts", "trash", "zones"
+AGAIN, HELP, REPORT, EDIT = "again", "help", "report", "edit-settings"
+"""Buttons; the template `problem.html` has their forms and links."""
+
+
+def in_window(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a message without commands and options, and the buttons for its remedies."""
+    clauses, buttons = text.split("; "), list[str]()
+    rows = _rows()
+    is_changed = False
+    for number, clause in enumerate(clauses):
+        row = next((row for row in rows if re.search(row[0], clause)), None)
+        if row is None:
+            continue
+        is_changed = True
+        clauses[number] = row[1]
+        buttons += [each for each in row[2] if each not in buttons]
+    if not is_changed:
+        return text, ()
+    sentences = [clause if clause.endswith(".") else f"{clause}." for clause in clauses if clause]
+    # The first clause is the message, which may begin with the name of a file.
+    first, *rest = sentences
+    return " ".join([first, *(each[0].upper() + each[1:] for each in rest)]), tuple(buttons)
+
+
+def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return the rows: a pattern, the sentence instead of the clause, and the buttons."""
+    rest = _("Or delete what is only on this computer.")
+    log_on = _("Log on again.")
+    return [
+        (r"resume.*--discard", _("Let the uploads continue.") + f" {rest}", (RESUME,)),
+        (r"logon.*--discard", f"{log_on} {rest}", (LOG_ON,)),
+        (r"mount (it|and).*--discard",
+         _("Mount it, and copy what you need or wait until it is uploaded.") + f" {rest}",
+         (MOUNT,)),
+        (r"(logoff|off with) --discard",
+         _("Log off, and log on again; what was not uploaded is then lost."), (LOG_OFF,)),
+        (r"--discard", _("Wait until everything is on the service.") + f" {rest}", (OVERVIEW,)),
+        (r"^to change it,",
+         _("To change it, wait until everything is on the service, log off, change it and log on"
+           " again."), (LOG_OFF,)),
+        (r"--ca-file",
+         _("Ask your IT department for its certificate file, log on again, and choose the file"
+           " under “More choices”."), (LOG_ON,)),
+        (r"--profile", _("Ask your administrator for the profile of this service, and log on again"
+                         " with it, under “More choices”."), (LOG_ON,)),
+        (r"--idp", _("Give the name of the identity provider under “More choices”."), ()),
+        (r"--(timeout|session-only)", log_on, (LOG_ON,)),
+        (r"'zonedrive logoff",
+         _("Wait until everything is on the service, then log off and log on again."), (LOG_OFF,)),
+        (r"zonedrive unmount .* first$", _("Unmount it first."), (OVERVIEW,)),
+        (r"zonedrive unmount|unmount(ing)? and mount", _("Start it again."), (RESTART,)),
+        (r"zonedrive mount", _("Mount it."), (MOUNT,)),
+        (r"zonedrive resume", _("Let the uploads continue."), (RESUME,)),
+        (r"address that was given", _("Check the address that you gave for the logon."), ()),
+        (r"zonedrive logon|zonedrive tokens", log_on, (LOG_ON,)),
+        (r"zonedrive conflicts", _("Decide about the conflicts."), (CONFLICTS,)),
+        (r"zonedrive trash", _("The page of the trash shows what is in it."), (TRASH,)),
+        (r"zonedrive zones", _("The page of the zones shows their names."), (ZONES,)),
+        (r"zonedrive members", _("The page of the members shows who is in it."), (ZONES,)),
+        (r"'zonedrive status', and try again", _("Try again."), (AGAIN,)),
+        (r"zonedrive (status|sync|send)", _("The overview shows more."), (OVERVIEW,)),
+        (r"doctor --report", _("Save a report, and send it to your support."), (REPORT,)),
+        (r"doctor", _("The page Help finds the cause."), (HELP,)),
+        (r"^correct that line", _("Correct that line of the file, or move the file away."),
+         (EDIT,)),
+        (r"(another|with) --account", _("Give the account another name."), ()),
+    ]  # fmt: skip

@@ -160,6 +160,48 @@ def test_the_members_of_a_zone(mounted: Mounted, window: Window) -> None:
     assert all(word in shown for word in (ALICE, "Manage", "Modify", "Add"))
 
 
+def test_members_are_changed(mounted: Mounted, window: Window) -> None:
+    """A member is removed after a confirmation, added again, and gets another level; a refusal is
+    shown."""
+    carol, name = f"carol@{world.DOMAIN}", mounted.root.name
+
+    def levels() -> dict[str, str]:
+        found = json.loads(mounted.machine.done("members", "--json", name))
+        return {one["id"]: one["level"] for one in found}
+
+    window.go(f"/a/default/members?zone={quote(name)}")
+    row = f'tr:has(input[value="{carol}"])'
+    window.chromium.click(f"{row} summary")
+    assert not violations(window.chromium)
+    window.chromium.click(f"{row} button.danger")
+    window.chromium.until(f"{carol} is no longer a member.")
+    assert carol not in levels()
+    window.chromium.run("document.querySelector('#level').value = 'Modify'")
+    for said in ("has the level Modify now.", "is a member of"):
+        window.chromium.run(f"document.querySelector('#who').value = {json.dumps(carol)}")
+        window.chromium.run("document.querySelector('#level').value = 'Modify'")
+        window.chromium.click('button[value="add"]')
+        window.chromium.until(f"{carol} {said}")
+        assert levels()[carol] == "Modify"
+    assert not violations(window.chromium)
+    window.chromium.run(f"document.querySelector('{row} select').value = 'Add'")
+    window.chromium.click(f'{row} button[value="set"]')
+    window.chromium.until(f"{carol} has the level Add now.")
+    assert levels()[carol] == "Add"
+
+
+def test_members_that_the_profile_cannot_change(mounted: Mounted, window: Window) -> None:
+    """Without the operations, the page only lists."""
+    profile = mounted.machine.folder / "lists.toml"
+    profile.write_text('[members]\nmethod = "GET"\npath = "/api/sandbox/zones/{zone}/members"\n')
+    file = mounted.machine.folders["CONFIG_HOME"] / "zonedrive/config.toml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f'profile = "{profile}"\n')
+    window.go(f"/a/default/members?zone={quote(mounted.root.name)}")
+    window.chromium.until(ALICE)
+    assert window.chromium.run("return document.querySelectorAll('main form').length") == 0
+
+
 @pytest.mark.mount(profile="published")
 def test_pages_that_the_profile_cannot_fill(mounted: Mounted, window: Window) -> None:
     """Pages of operations that the profile lacks have one sentence, and no page links to them."""

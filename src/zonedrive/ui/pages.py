@@ -27,6 +27,7 @@ from starlette.staticfiles import StaticFiles
 
 from zonedrive import config, formatting
 from zonedrive.cli import error_messages, text_output
+from zonedrive.cli.members import LEVELS
 from zonedrive.errors import ZonedriveError
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.logon import LogonRequest
@@ -103,6 +104,7 @@ class Window:
                 Route(f"{of}/share", self._share),
                 Route(f"{of}/share", self._shared, methods=["POST"]),
                 Route(f"{of}/members", self._members),
+                Route(f"{of}/members", self._change_member, methods=["POST"]),
                 Route(f"{of}/trash", self._trash),
                 Route(f"{of}/trash", self._restore, methods=["POST"]),
                 Route(f"{of}/offline", self._offline),
@@ -517,7 +519,31 @@ class Window:
         account, zone = self._view(request), request.query_params.get("zone", "")
         found = commands.listed("members", *commands.option(account.name), "--", zone)
         name = request.query_params.get("name", zone)
-        return self._page(request, "members.html", account=account, members=found, name=name)
+        return self._page(
+            request, "members.html", account=account, members=found, name=name,
+            levels=LEVELS, can_set=account.can("set_member"),
+            can_remove=account.can("remove_member"),
+        )  # fmt: skip
+
+    async def _change_member(self, request: Request) -> Response:
+        form = await request.form()
+        return await anyio.to_thread.run_sync(self._changed_member, request, form)
+
+    def _changed_member(self, request: Request, form: FormData) -> Response:
+        """Add a member, change the level of one, or remove one."""
+        account, zone = self._view(request), request.query_params.get("zone", "")
+        what, who, level = (_text(form, key) for key in ("what", "who", "level"))
+        words = [] if what == "remove" else [level]
+        if what not in ("add", "set", "remove"):
+            raise ZonedriveError(translated("There is no such page."))
+        done = commands.run(
+            "members", what, *commands.option(account.name), "--", zone, who, *words
+        )
+        said = translated("{who} has the level {level} now.").format(who=who, level=level)
+        if what == "remove":
+            said = translated("{who} is no longer a member.").format(who=who)
+        here = f"/a/{account.name}/members?{request.url.query}"
+        return self._told(here, replace(done, output=""), said)
 
     def _trash(self, request: Request) -> Response:
         account = self._view(request)

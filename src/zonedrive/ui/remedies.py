@@ -68,7 +68,7 @@ def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
         (r"zonedrive conflicts", _("Decide about the conflicts."), (CONFLICTS,)),
         (r"zonedrive trash", _("The page of the trash shows what is in it."), (TRASH,)),
         (r"zonedrive zones", _("The page of the zones shows their names."), (ZONES,)),
-        (r"zonedrive members", _("The page of the members shows who is in it."), (ZONES,)),
+        (r"zonedrive members", _("The page of the members shows who is in it."), ()),
         (r"'zonedrive status', and try again", _("Try again."), (AGAIN,)),
         (r"zonedrive (status|sync|send)", _("The overview shows more."), (OVERVIEW,)),
         (r"doctor --report", _("Save a report, and send it to your support."), (REPORT,)),

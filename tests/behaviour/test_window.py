@@ -372,6 +372,24 @@ def test_a_file_is_kept_offline(mounted: Mounted, window: Window) -> None:
     assert json.loads(mounted.machine.done("pin", "--json")) == []
 
 
+@pytest.mark.mount("cache_size=2M")
+def test_files_that_cannot_be_kept_are_named(mounted: Mounted, window: Window) -> None:
+    """A zone is chosen on the page of what is kept offline, which follows the download, and names
+    the files that are missing and why; its entries link to their folders."""
+    name = mounted.root.name
+    window.go("/a/default/offline")
+    window.chromium.run(f"document.querySelector('#path').value = {json.dumps(name)}")
+    window.chromium.click("main form button.main")
+    window.chromium.until("5 of 6 files")
+    window.chromium.click("details summary")
+    shown = window.chromium.until("There is no room for it. Allow more in the settings")
+    assert f"{name}/big.bin" in shown and "1 file is missing" in shown
+    assert not violations(window.chromium)
+    window.go("/a/default/offline")
+    window.chromium.click(f'main td a[href$="{quote(name)}"]')
+    window.chromium.until("notes.txt")
+
+
 def test_settings_are_changed(mounted: Mounted, window: Window) -> None:
     """A saved value is in the file, whose comments stay; a wrong value is refused and still
     shown."""

@@ -9,7 +9,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -114,7 +114,7 @@ def asked_or_stored(
 
 def stream(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
-) -> Iterator[Message]:
+) -> Generator[Message, None, None]:
     """Yield every line of the daemon's answer; the last one has "done".
 
     `timeout` is the longest silence of a running daemon, in seconds. Raises NoDaemon (NotLoggedOn

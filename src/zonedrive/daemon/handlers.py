@@ -55,7 +55,7 @@ class Request(msgspec.Struct, frozen=True):
     path: str = ""
     timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None  # in seconds
     seconds: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_PAUSE_S)] | None = None
-    most: Annotated[int, msgspec.Meta(ge=0)] | None = None  # number of uploads
+    most: Annotated[int, msgspec.Meta(ge=0)] | None = None  # number of uploads or files
     now: bool = False
     zone: str | None = None
     entries: list[str] = []  # ids or names
@@ -481,10 +481,14 @@ class Commands:
         return {}
 
     async def _pins(self, request: Request, say: Say) -> Message:
+        """Return the pins; with `most`, also up to so many missing files of each."""
         found = []
         for inode in self._parts.files.pins.roots():
-            path = self._parts.state.inodes.path(inode.ino)
-            found.append({"path": path, **_counts([await self._parts.files.keeping.count(inode)])})
+            path, most = self._parts.state.inodes.path(inode.ino), request.most
+            tally = await self._parts.files.keeping.count(inode, most or 0)
+            missing = msgspec.to_builtins(tally.failed)
+            more = {} if most is None else {"folder": inode.is_folder, "missing": missing}
+            found.append({"path": path, **_counts([tally]), **more})
         return {"pins": found}
 
     # ---- file managers ----

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 TRIES = 3  # attempts for a file that changes during the fetch
 YIELD = 100  # names after which other tasks get a turn
 
+MOST_REASONS = 10_000
+
 Asked = Literal["all", "unlisted", "none"]
 """Folders to list from the service: all that are older than `refresh`, unlisted ones, or none."""
 
@@ -106,6 +108,7 @@ class PinFetcher:
         # By ino: the revision that did not fit, and the cache ceiling at which it may fit.
         self._hopeless: dict[int, tuple[str, int]] = {}
         self._try_last: set[int] = set()  # files that failed because of the service
+        self._reasons: dict[int, str] = {}  # by ino: the last failure, of MOST_REASONS files
         half = max(1, state.settings.transfers // 2)
         self._width, self._asking = trio.CapacityLimiter(half), trio.CapacityLimiter(half)
         self._poller = PinPoller(state, service, folders, pins, self._asking)
@@ -134,6 +137,7 @@ class PinFetcher:
         """Check all files again after the pins changed: more or less may fit into the cache."""
         self._hopeless.clear()
         self._try_last.clear()
+        self._reasons.clear()
         self._forget()
 
     def _news(self, ino: int) -> bool:
@@ -208,12 +212,17 @@ class PinFetcher:
         """Fetch the content that is pinned with this inode, and count it in `progress`."""
         await self._fetch_all([inode.ino], progress, deep=True, ask="all")
 
-    async def count(self, inode: Inode) -> PinProgress:
-        """Return the amount of pinned content that is local; sends no request to the service."""
+    async def count(self, inode: Inode, most: int = 0) -> PinProgress:
+        """Return the amount of pinned content that is local; sends no request to the service.
+
+        `failed` has up to `most` files that are missing, each with its last failure, or "".
+        """
         progress = PinProgress()
 
         def found(ino: int) -> None:
-            self._is_here(ino, progress)
+            if not self._is_here(ino, progress) and len(progress.failed) < most:
+                path, why = self._state.inodes.path(ino), self._reasons.get(ino, "")
+                progress.failed.append(Failed(path, why))
 
         await self._walk([inode.ino], progress, found, deep=True, ask="none")
         return progress
@@ -266,7 +275,8 @@ class PinFetcher:
             if ask != "none":
                 await self._each(refresh, folders)
             for folder in folders:
-                self._note_checked(folder)
+                if ask != "none":
+                    self._note_checked(folder)
                 numbers = inodes.numbers_in(folder)
                 for start in range(0, len(numbers), YIELD):
                     for child in inodes.get_all(numbers[start : start + YIELD]):
@@ -340,6 +350,7 @@ class PinFetcher:
             progress.here_bytes += size
             progress.note_success()
             self._try_last.discard(ino)
+            self._reasons.pop(ino, None)
             return
         if inode is not None:
             self._give_up(inode, "it keeps changing on the service", progress)
@@ -355,7 +366,7 @@ class PinFetcher:
             return
         if isinstance(wrong, Unreachable | Unavailable):
             self._try_last.add(inode.ino)
-            self._try_again(inode)
+            self._try_again(inode, str(wrong))
             progress.unexplained[self._state.inodes.path(inode.ino)] = wrong
             if len(progress.unexplained) >= TROUBLE or self._service.link.state != "online":
                 progress.away = progress.away or wrong
@@ -367,11 +378,13 @@ class PinFetcher:
         self._give_up(inode, said, progress)
 
     def _give_up(self, inode: Inode, why: str, progress: PinProgress) -> None:
-        self._try_again(inode)
+        self._try_again(inode, why)
         progress.failed.append(Failed(self._state.inodes.path(inode.ino), why))
 
-    def _try_again(self, inode: Inode) -> None:
+    def _try_again(self, inode: Inode, why: str) -> None:
         """Retry at the next round, even if the folder is listed more often than that."""
+        if len(self._reasons) < MOST_REASONS:
+            self._reasons[inode.ino] = why
         self._again[inode.parent] = trio.current_time() + PASS_S / 2
 
     def _away(self) -> ZonedriveError | None:

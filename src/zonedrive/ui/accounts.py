@@ -1,5 +1,6 @@
 """Accounts as the window shows them: status and mount point."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from zonedrive.ui import problems
 from zonedrive.ui.problems import NotMounted, Problem
 
 ROWS = 8  # most uploads that are shown
+MISSING = 20  # most files of a pin that are not here yet
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,25 @@ def member_link(account: AccountView, path: str) -> str:
         return str(control_client.ask(AccountPaths(account.name), request)["link"])
     except ZonedriveError:  # it is not on the service
         return ""
+
+
+def pins(account: AccountView) -> list[dict[str, Any]]:
+    """Return what is kept offline, with up to MISSING missing files of each entry."""
+    request = {"command": "pins", "most": MISSING}
+    return list(control_client.ask(AccountPaths(account.name), request)["pins"])
+
+
+def pin(account: AccountView, path: str) -> None:
+    """Keep a path of the mount offline; the download goes on after the return."""
+    request = {"command": "pin", "paths": [path]}
+    with contextlib.closing(control_client.stream(AccountPaths(account.name), request)) as lines:
+        next(lines)  # the pin is stored now
+
+
+def room(account: AccountView) -> int:
+    """Return the free bytes of the disk with the downloaded files."""
+    disk = os.statvfs(AccountPaths(account.name).cache)
+    return disk.f_bavail * disk.f_frsize
 
 
 def inside(account: AccountView, path: str) -> Path:

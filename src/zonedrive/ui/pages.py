@@ -8,6 +8,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -181,21 +182,26 @@ class Window:
         return self._page(request, "overview.html", views=found, at_login=self._at_login)
 
     async def _events(self, request: Request) -> Response:
-        return StreamingResponse(self._stream(request), media_type="text/event-stream")
+        name = request.query_params.get("offline")
+        live = self._live if name is None else partial(self._live_offline, name)
+        return StreamingResponse(self._stream(request, live), media_type="text/event-stream")
 
-    async def _stream(self, request: Request) -> AsyncIterator[str]:
-        """Yield the live part of the overview whenever it changes, until the page is closed."""
+    async def _stream(self, request: Request, live: Callable[[], str]) -> AsyncIterator[str]:
+        """Yield the live part of a page whenever it changes, until the page is closed."""
         with self._present():
             former = ""
             while not await request.is_disconnected():
-                text = await anyio.to_thread.run_sync(self._live, abandon_on_cancel=True)
+                began, text = time.monotonic(), former
+                with contextlib.suppress(ZonedriveError, OSError):  # shown as it was
+                    text = await anyio.to_thread.run_sync(live, abandon_on_cancel=True)
                 if text != former:
                     former = text
                     lines = "".join(f"data: {line}\n" for line in text.splitlines())
-                    yield f"event: overview\n{lines}\n"
+                    yield f"event: live\n{lines}\n"
                 else:
                     yield ":\n\n"  # shows a closed connection
-                await asyncio.sleep(EVENT_SECONDS)
+                # Pins may have millions of files, which are counted each time.
+                await asyncio.sleep(max(EVENT_SECONDS, 10 * (time.monotonic() - began)))
 
     def _live(self) -> str:
         template = self._environment.get_template("accounts.html")
@@ -562,8 +568,21 @@ class Window:
 
     def _offline(self, request: Request) -> Response:
         account = self._mounted_view(request)
-        found = commands.listed("pin", *commands.option(account.name))
-        return self._page(request, "offline.html", account=account, pins=found)
+        pins = accounts.pins(account)
+        kept = {pin["path"] for pin in pins}
+        with os.scandir(account.mountpoint) as found:
+            folders = sorted(each.name for each in found if each.is_dir(follow_symlinks=False))
+        return self._page(
+            request, "offline.html", account=account, pins=pins, room=accounts.room(account),
+            folders=[] if "" in kept else [name for name in folders if name not in kept],
+        )  # fmt: skip
+
+    def _live_offline(self, name: str) -> str:
+        account = accounts.view(name)
+        account.require_mount()
+        values = {"account": account, "pins": accounts.pins(account)}
+        room = accounts.room(account)
+        return self._environment.get_template("pins.html").render(values | {"room": room})
 
     async def _keep(self, request: Request) -> Response:
         form = await request.form()
@@ -575,8 +594,9 @@ class Window:
         if form.get("remove"):
             done = commands.run("unpin", path)
             return self._told(f"/a/{account.name}/offline", done, translated("Not kept any more."))
-        done = commands.run("pin", path)
-        return self._told(f"/a/{account.name}/offline", done)
+        accounts.pin(account, path)
+        said = translated("{name} is kept offline.").format(name=Path(path).name)
+        return self._to(f"/a/{account.name}/offline", formatting.plain(said))
 
     def _zones(self, request: Request) -> Response:
         account = self._view(request)

@@ -73,6 +73,8 @@ def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
         (r"zonedrive (status|sync|send)", _("The overview shows more."), (OVERVIEW,)),
         (r"doctor --report", _("Save a report, and send it to your support."), (REPORT,)),
         (r"doctor", _("The page Help finds the cause."), (HELP,)),
+        (r"^there is no room for it: cache_size",
+         _("There is no room for it. Allow more in the settings, or free room on the disk."), ()),
         (r"^correct that line", _("Correct that line of the file, or move the file away."),
          (EDIT,)),
         (r"(another|with) --account", _("Give the account another name."), ()),

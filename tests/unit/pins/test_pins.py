@@ -12,7 +12,7 @@ from tests.unit.pins.office import Office
 from tests.unit.state.disk import Disk
 from zonedrive.errors import Changed, Forbidden, TimedOut, Unavailable, Unreachable
 from zonedrive.model import Revision
-from zonedrive.pins.fetch import NO_ROOM, PinProgress
+from zonedrive.pins.fetch import NO_ROOM, Failed, PinProgress
 from zonedrive.pins.poll import PASS_S, TROUBLE
 from zonedrive.state.inode import Kind
 from zonedrive.state.pin_table import Pin, PinStore
@@ -202,6 +202,7 @@ async def test_a_file_that_does_not_fit_is_tried_once(
         await office.keeping.fetch(office.zone, tally)
         assert [one.error for one in tally.failed] == [NO_ROOM]
         assert (tally.files, tally.here) == (1, 0)
+        assert (await office.keeping.count(office.zone, 9)).failed == [Failed("Zone/a", NO_ROOM)]
         with office.state.transaction():
             office.state.inodes.update(inode, revision=Revision("2"))
         await trio.sleep(2 * PASS_S)
@@ -229,7 +230,8 @@ async def test_a_file_that_did_not_fit_is_fetched_later(
 async def test_failing_files_do_not_delay_others(
     office: Office, autojump_clock: MockClock, error: Exception
 ) -> None:
-    """Many failing files at the beginning do not delay the others."""
+    """Many failing files at the beginning do not delay the others, and a look at what is missing
+    does not delay their next attempt."""
     inodes = [office.file(f"{number}") for number in range(40)]
     bad = inodes[: 2 * TROUBLE]
     office.shelf.bad = {each.ino: error for each in bad}
@@ -239,8 +241,11 @@ async def test_failing_files_do_not_delay_others(
         await trio.sleep(5 * PASS_S)
         assert len(office.shelf.complete_now) == len(inodes) - len(bad)
         office.shelf.bad.clear()
+        missing = (await office.keeping.count(office.zone, len(inodes))).failed
+        assert [one.error for one in missing] == [str(error)] * len(bad)
         await trio.sleep(1.5 * PASS_S)
         assert len(office.shelf.complete_now) == len(inodes)
+        assert not (await office.keeping.count(office.zone, len(inodes))).failed
         nursery.cancel_scope.cancel()
 
 

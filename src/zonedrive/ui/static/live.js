@@ -1,11 +1,13 @@
 "use strict";
 // Keep one request open while the page is open, and show the live part when it changes.
 const live = document.getElementById("live");
-const events = new EventSource("/events");
-events.addEventListener("overview", event => {
+const events = new EventSource("/events" + (live?.dataset.of ?? ""));
+events.addEventListener("live", event => {
   if (!live) return;
   const focused = document.activeElement && document.activeElement.id;
+  const opened = [...live.querySelectorAll("details[open]")].map(each => each.id);
   live.innerHTML = event.data;
+  for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   if (focused) document.getElementById(focused)?.focus();
 });
 events.addEventListener("error", () => {

@@ -442,7 +442,10 @@ def test_an_address_may_be_opened_on_this_machine_by_hand(
     desk.end(0)
 
 
-def test_a_sign_on_from_the_window(machine: Machine, free: Deployment, chromium: Chromium) -> None:
+@pytest.mark.parametrize(("field", "name"), [("idp", "corp"), ("personal_id", "eid")])
+def test_a_sign_on_from_the_window(
+    machine: Machine, free: Deployment, chromium: Chromium, field: str, name: str
+) -> None:
     """The window opens the provider in another tab, and continues by itself afterwards."""
     window = Window(machine, chromium)
     folder = machine.folder / "Zones" / "default"
@@ -451,11 +454,11 @@ def test_a_sign_on_from_the_window(machine: Machine, free: Deployment, chromium:
         chromium.until("Address of the service")
         chromium.fill("url", free.base_url)
         chromium.click("summary")
-        chromium.fill("idp", "corp")
+        chromium.fill(field, name)
         chromium.fill("profile", "sandbox")
         chromium.choose_file("certificates", free.ca_file)
         chromium.click("form button")
-        chromium.until("Sign on with corp")
+        chromium.until(f"Sign on with {name}")
         chromium.click("#sign-on")
         chromium.tab(1)
         eventually(lambda: chromium.address.startswith(free.base_url), what="the provider's page")

@@ -1,5 +1,6 @@
 """Tasks of a user in the window, in a real browser, and requests that it refuses."""
 
+import base64
 import importlib.util
 import json
 import os
@@ -11,6 +12,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.hazmat.primitives.twofactor.hotp import HOTP
 
 from tests.harness import intruder, world
 from tests.harness.chromium import Chromium
@@ -517,6 +520,54 @@ def test_logging_on_mounting_and_logging_off(
     finally:
         machine.run("unmount", folder, "--now")
         window.close()
+
+
+@pytest.mark.parametrize("kind", ["HOTP", "ServiceMail"])
+def test_a_logon_with_a_one_time_code(
+    tmp_path: Path, machine: Machine, chromium: Chromium, kind: str
+) -> None:
+    """The page asks for the code of the device, or of the mail; a wrong one is reported, and the
+    right one logs on."""
+    file = world.write(tmp_path, zones=1, organization=f'otp = "{kind}"')
+    secret = base64.b32encode(b"twenty random bytes.").decode()
+    file.write_text(file.read_text().replace(
+        'name = "Alice"\n', f'name = "Alice"\notp_secret = "{secret}"\n'))  # fmt: skip
+    deployment = Deployment(tmp_path, world_file=file)
+    window = Window(machine, chromium)
+    folder = machine.folder / "Zones" / "default"
+
+    def code() -> str:
+        if kind == "ServiceMail":
+            return str(deployment.tell({"mail": ALICE})["code"])
+        maker = HOTP(b"twenty random bytes.", 6, SHA1(), enforce_key_length=False)
+        return maker.generate(0).decode()
+
+    try:
+        chromium.go(window.start)
+        chromium.until("Address of the service")
+        chromium.fill("url", deployment.base_url)
+        chromium.fill("username", ALICE)
+        chromium.click("summary")
+        for is_right in (False, True):
+            chromium.fill("profile", "sandbox")
+            chromium.choose_file("certificates", deployment.ca_file)
+            chromium.click("form button")
+            chromium.until("Password")
+            chromium.fill("password", world.PASSWORDS["alice"])
+            chromium.click("form button")
+            chromium.until("One-time code")
+            assert not violations(chromium)
+            right = code()
+            chromium.fill("code", right if is_right else f"{(int(right) + 1) % 10**6:06}")
+            chromium.click("form button")
+            chromium.until("Mounted." if is_right else "code")
+            if not is_right:
+                chromium.until("Address of the service")
+        assert folder.is_mount()
+    finally:
+        machine.run("unmount", folder, "--now")
+        window.close()
+        deployment.close()
 
 
 def test_another_user_of_the_machine_gets_nothing(mounted: Mounted, window: Window) -> None:

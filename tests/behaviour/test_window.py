@@ -463,6 +463,30 @@ def test_the_window_is_in_the_language_of_the_session(mounted: Mounted, chromium
         window.close()
 
 
+def test_errors_are_in_the_language_of_the_session(mounted: Mounted, chromium: Chromium) -> None:
+    """In a German session a refused upload and a refused change are explained in German."""
+    mounted.allow("NOT_ALLOWED", "your rights")
+    mounted.machine.environment["LANGUAGE"] = "de"
+    window = Window(mounted.machine, chromium)
+    try:
+        chromium.go(window.start)
+        refused = {"status": 403, "error": "NOT_ALLOWED"}
+        with mounted.deployment.faulty(method="POST", path="^/api/zones/", **refused):
+            (mounted.root / "new.txt").write_bytes(b"x")
+            chromium.until("Der Dienst lehnt es ab. Ein anderer Name oder Ordner kann helfen.")
+            assert not violations(chromium)
+            window.go("/a/default/help")
+            chromium.until("Was zu tun ist: Die Übersicht zeigt mehr.")
+            assert not violations(chromium)
+        with mounted.deployment.faulty(method="PUT", path="^/api/sandbox/", **refused):
+            window.go(f"/a/default/members?zone={quote(mounted.root.name)}")
+            chromium.click('tbody tr:last-child button[value="set"]')
+            assert "Bitten Sie" in chromium.until("Sie haben dazu nicht das Recht.")
+            assert not violations(chromium)
+    finally:
+        window.close()
+
+
 def test_a_name_from_the_service_is_text(mounted: Mounted, window: Window) -> None:
     """A file's name cannot become a part of the page."""
     name = "<img src=x onerror=alert(1)>.txt"

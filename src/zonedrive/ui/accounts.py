@@ -62,8 +62,7 @@ class AccountView:
         if not self.status:
             return ""
         outbox = self.status["outbox"]
-        waiting = int(outbox["pending"] + outbox["uploading"] + outbox["failed"])
-        if waiting:
+        if waiting := self.waiting:
             text = translated_count(
                 "{count} change is only on this computer ({size}).",
                 "{count} changes are only on this computer ({size}).",
@@ -114,15 +113,21 @@ class AccountView:
 
     @property
     def uploads(self) -> list[dict[str, Any]]:
-        """Uploads, the most urgent first."""
+        """Uploads, the most urgent first; `problem` is the reason why one waits, or None."""
         order = ("failed", "uploading", "conflict", "pending")
-        found = self.status.get("uploads", [])
-        return sorted(found, key=lambda one: order.index(one["state"]))[:ROWS]
+        found = sorted(self.status.get("uploads", []), key=lambda one: order.index(one["state"]))
+        return [one | {"problem": problems.of_upload(one)} for one in found[:ROWS]]
 
     @property
     def more(self) -> int:
         """Number of uploads that are not shown."""
-        return max(0, len(self.status.get("uploads", [])) - ROWS)
+        return max(0, self.waiting - min(ROWS, len(self.status.get("uploads", []))))
+
+    @property
+    def waiting(self) -> int:
+        """Number of changes that are not on the service."""
+        outbox = self.status.get("outbox", {})
+        return sum(int(outbox.get(state, 0)) for state in ("pending", "uploading", "failed"))
 
 
 def names() -> list[str]:
@@ -142,7 +147,7 @@ def view(name: str) -> AccountView:
     found: dict[str, Any] = {}
     failure: Exception | None = None
     try:
-        found = status.Look(paths, [], None).first()
+        found = status.Look(paths, [], ROWS).first()
     except (ZonedriveError, OSError) as wrong:
         failure = wrong
     return AccountView(

@@ -8,7 +8,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
@@ -23,6 +23,7 @@ from zonedrive.paths import AccountPaths, require_folders
 from zonedrive.remote.urls import base_url
 from zonedrive.translation import translated as _
 from zonedrive.ui import problems, session_start
+from zonedrive.ui.problems import Problem
 from zonedrive.ui.remedies import in_window
 
 ANSWER_SECONDS = 600.0  # a person may have to fetch a device that shows a code
@@ -30,12 +31,13 @@ SIGN_ON_SECONDS = 300.0
 MOST = 20  # logons that are remembered
 
 
-def error_line(wrong: Exception) -> str:
-    """Return the error for the page of the logon, which can take a certificate authority."""
+def problem_of(wrong: Exception) -> Problem:
+    """Return the problem for the page of the logon, which can take a certificate authority."""
+    found = replace(problems.of(wrong), buttons=())
     if isinstance(wrong, Untrusted) and not (wrong.is_renewable or isinstance(wrong, OtherHost)):
         remedy = _("Ask your IT department, or choose its certificate file under “More choices”.")
-        return f"{wrong.message}. {remedy}"
-    return problems.line(wrong)
+        return replace(found, remedy=remedy)
+    return found
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Dialogue:
     _certificate: Path | None = None  # a temporary file, removed at the end
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     question: Question | None = None
-    error: str = ""
+    error: Problem | None = None
     done: str = ""
     notes: list[str] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -104,9 +106,9 @@ class Dialogue:
 
     def _work(self) -> None:
         try:
-            done, error = self._log_on(), ""
+            done, error = self._log_on(), None
         except Exception as wrong:
-            done, error = "", error_line(wrong)
+            done, error = "", problem_of(wrong)
         finally:
             if self._certificate is not None:
                 self._certificate.unlink(missing_ok=True)
@@ -134,7 +136,7 @@ class Dialogue:
             session_start.begin(self.account)
             self.notes.append(_("This account is mounted at your next login."))
         except (ZonedriveError, OSError) as wrong:
-            self.notes.append(problems.line(wrong))
+            self.notes.append(problems.worded(wrong).text)
 
     def _ask(self, question: Question) -> Mapping[str, str]:
         """Return the fields of the answer.  Raises CredentialsRefused if nobody answers."""

@@ -36,7 +36,7 @@ from zonedrive.logon.session_bus import own_environment
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, config_file
 from zonedrive.translation import translated, translated_count
-from zonedrive.ui import accounts, commands, comparison, problems, session_start
+from zonedrive.ui import accounts, commands, comparison, logons, problems, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.logons import Logons
 from zonedrive.ui.problems import Problem
@@ -157,7 +157,7 @@ class Window:
 
     async def _wrong(self, request: Request, error: Exception) -> Response:
         if request.path_params.get("name", "") not in ("", *accounts.names()):
-            return self._to("/", problems.worded(error_messages.line(error)))
+            return self._to("/", problems.worded(error))
         return self._problem(request, problems.of(error))
 
     async def _missing(self, request: Request, error: Exception) -> Response:
@@ -274,7 +274,7 @@ class Window:
                 "profile": options.profile or "",
             }
         return self._page(
-            request, "logon.html", given=given, error=failed.error if failed else "",
+            request, "logon.html", given=given, error=failed.error if failed else None,
             again=accounts.view(name) if name in known else None, fresh=_fresh(known),
             shared=config.organization(name or _fresh(known)),
         )  # fmt: skip
@@ -289,9 +289,10 @@ class Window:
         given = {key: _text(form, key) for key in ("url", "username", "account", "profile")}
         name = given["account"] or DEFAULT_ACCOUNT
         again = accounts.view(name) if name in accounts.names() and form.get("again") else None
-        error = ""
+        error: Problem | None = None
         if not re.fullmatch(ACCOUNT_NAME, name):
-            error = translated("The name of an account has lower-case letters, digits and hyphens.")
+            said = translated("The name of an account has lower-case letters, digits and hyphens.")
+            error = Problem(said)
         shared = config.organization(name)
         url = again.base_url if again else given["url"] or shared.base_url or ""
         if url and "://" not in url:
@@ -318,7 +319,7 @@ class Window:
                 dialogue = self._logons.begin(name, options.within(shared), way, certificate)
                 return self._to(f"/logon/{dialogue.id}")
             except ZonedriveError as wrong:
-                error = problems.line(wrong)
+                error = logons.problem_of(wrong)
         if certificate is not None:
             certificate.unlink(missing_ok=True)
         return self._page(
@@ -610,7 +611,9 @@ class Window:
     def _settings(self, request: Request) -> Response:
         return self._settings_page(request, {})
 
-    def _settings_page(self, request: Request, tried: dict[str, str], error: str = "") -> Response:
+    def _settings_page(
+        self, request: Request, tried: dict[str, str], error: Problem | None = None
+    ) -> Response:
         """Show the settings; `tried` are the texts of fields that were refused."""
         account = self._view(request)
         shared = config.organization(account.name)
@@ -642,7 +645,7 @@ class Window:
             if changed:
                 config.change(config_file(), account.name, changed)
         except ZonedriveError as wrong:
-            return self._settings_page(request, given, problems.line(wrong))
+            return self._settings_page(request, given, problems.of(wrong))
         text = translated("Saved. The settings take effect at the next mount.")
         unchanged = translated("Nothing was changed.")
         return self._to(f"/a/{account.name}/settings", text if changed else unchanged)
@@ -650,10 +653,15 @@ class Window:
     def _help(self, request: Request) -> Response:
         account = self._view(request)
         checks = commands.listed("doctor", *commands.option(account.name))["checks"]
-        bad = [(check["name"], problems.of_check(check)) for check in checks if not check["ok"]]
+        bad = [
+            (problems.check_name(check["name"]), problems.of_check(check))
+            for check in checks
+            if not check["ok"]
+        ]
         return self._page(
-            request, "help.html", account=account, checks=checks, bad=bad, again=request.url.path
-        )
+            request, "help.html", account=account, checks=checks, bad=bad, again=request.url.path,
+            check_name=problems.check_name,
+        )  # fmt: skip
 
     def _report(self, request: Request) -> Response:
         account = self._view(request)

@@ -3,18 +3,28 @@
 A table maps each class of errors to its message; the most specific class decides.
 """
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from zonedrive import errors
 from zonedrive.cli import control_client, error_messages
 from zonedrive.errors import ZonedriveError
+from zonedrive.paths import NO_ROOM
+from zonedrive.remote.wire.error_mapping import BLOCKED
 from zonedrive.translation import translated as _
 from zonedrive.ui.remedies import AGAIN, HELP, LOG_ON, MOUNT, RESTART, in_window
 
 
 class NotMounted(ZonedriveError):
     """A page needs the files of an account that is not mounted."""
+
+
+SAID = (
+    NotMounted, control_client.NoDaemon, control_client.NotResponding, control_client.Unconnectable,
+    control_client.DaemonExited, control_client.DaemonTimeout, control_client.EarlierDaemon,
+)  # fmt: skip
+"""Errors whose own message says no more than the page."""
 
 
 @dataclass(frozen=True)
@@ -31,30 +41,46 @@ class Problem:
 
 def of(error: Exception) -> Problem:
     """Return the problem for an error."""
+    if isinstance(error, OSError):
+        said = _of_system().get(error.errno or 0, "")
+        return Problem(said, reason=error_messages.line(error)) if said else worded(error)
     found = _known()
     known = next((found[kind] for kind in type(error).__mro__ if kind in found), None)
-    if known is None or not known.text:  # the words of the error are more precise
-        return worded(error_messages.line(error), known or Problem(""))
-    if isinstance(error, errors.Unreachable | errors.Unavailable):
-        return replace(known, reason=error.message)
+    if known is None:
+        return worded(error)
+    if isinstance(error, errors.CredentialsRefused):
+        known = replace(known, text=_of_code().get(error.code, known.text))
+    if isinstance(error, ZonedriveError) and not isinstance(error, SAID):
+        buttons = dict.fromkeys((*in_window(error.remedy)[1], *known.buttons))
+        return replace(known, reason=in_window(error.message)[0], buttons=tuple(buttons))
     return known
 
 
-def worded(text: str, known: Problem = Problem("")) -> Problem:
-    """Return the problem for a message, which may name commands; `known` has further parts."""
-    said, buttons = in_window(text)
-    return replace(known, text=said, buttons=tuple(dict.fromkeys((*buttons, *known.buttons))))
-
-
-def line(error: Exception) -> str:
-    """Return an error in one line without commands, for a place without buttons."""
-    return worded(error_messages.line(error)).text
+def worded(error: Exception | str) -> Problem:
+    """Return the problem for a message in the words of the command, which may name commands."""
+    text, buttons = in_window(error if isinstance(error, str) else error_messages.line(error))
+    return Problem(text, buttons=buttons)
 
 
 def of_check(check: Mapping[str, str]) -> Problem:
     """Return the problem for a failed check of doctor."""
     remedy, buttons = in_window(check["remedy"])
     return Problem(check["detail"], remedy, buttons=buttons)
+
+
+def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
+    """Return the reason why a change is not on the service yet, or None."""
+    said = {
+        "refused": _("The service refuses it. Another name or folder may help."),
+        "local": _("A problem of this computer keeps it from being sent."),
+        "service": _("It is sent when the service is available again."),
+        "unclear": _("The service gave no clear answer. It is tried again."),
+        "unexpected": _(
+            "An error in zonedrive keeps it from being sent. Save a report under Help."
+        ),
+    }.get(upload.get("cause") or "", "")
+    reason = in_window(upload["error"] or "")[0]
+    return Problem(said or reason, reason=reason if said else "") if reason else None
 
 
 def _known() -> Mapping[type[Exception], Problem]:
@@ -83,16 +109,79 @@ def _known() -> Mapping[type[Exception], Problem]:
         _("zonedrive was updated, and this account still runs the former version."),
         _("Start it again.") + f" {kept}", "", (RESTART,), 409,
     )  # fmt: skip
+    try_again = _("Check the address and the network, then try again.")
     return {
         errors.NotLoggedOn: ended,
+        errors.CredentialsRefused: Problem(
+            _("The service did not accept the logon."),
+            _("Check user name, password and code."),
+            "",
+            (LOG_ON,),
+            403,
+        ),
+        errors.PasswordChangeRequired: Problem(
+            _("The service wants a new password first."),
+            _("Change it in the web application of the service, then log on again."),
+            "",
+            (LOG_ON,),
+            403,
+        ),
         errors.Unreachable: unreachable,
-        errors.Untrusted: Problem("", buttons=(AGAIN, HELP), status=502),
-        errors.ProxyFailed: Problem("", buttons=(AGAIN, HELP), status=502),
-        errors.NoTls: Problem("", buttons=(AGAIN, HELP), status=502),
+        errors.Untrusted: Problem(
+            _("This computer does not trust the certificate of the service."),
+            _("Check the clock of this computer, and ask your IT department."),
+            "",
+            (AGAIN, HELP),
+            502,
+        ),
+        errors.OtherHost: Problem(
+            _("The certificate is for another service."), try_again, "", (AGAIN, HELP), 502
+        ),
+        errors.ProxyFailed: Problem(
+            _("The proxy of this computer does not lead to the service."),
+            _("Ask your IT department."),
+            "",
+            (AGAIN, HELP),
+            502,
+        ),
+        errors.NoTls: Problem(
+            _("The server does not answer in a secure way."), try_again, "", (AGAIN, HELP), 502
+        ),
         errors.Unavailable: unavailable,
-        errors.NotSupported: Problem("", status=501),
-        errors.Forbidden: Problem("", status=403),
-        errors.NotFound: Problem("", status=404),
+        errors.NotSupported: Problem(
+            _("The service of your organization does not offer this here."), status=501
+        ),
+        errors.Forbidden: Problem(
+            _("You do not have the right for this."),
+            _("Ask a manager of the zone for the right."),
+            status=403,
+        ),
+        errors.NotFound: Problem(_("This does not exist on the service."), status=404),
+        errors.AlreadyExists: Problem(_("It exists already."), status=409),
+        errors.Locked: Problem(
+            _("Somebody else has locked it."),
+            _("Wait until the lock is released."),
+            "",
+            (AGAIN,),
+            409,
+        ),
+        errors.TooLarge: Problem(
+            _("It is larger than the service accepts."),
+            _("Make it smaller, or ask your administrator."),
+            status=413,
+        ),
+        errors.Rejected: Problem(_("The service refuses it."), status=400),
+        errors.BadAnswer: Problem(
+            _("The service gave no clear answer."), try_again, "", (AGAIN, HELP), 502
+        ),
+        errors.ConfigError: Problem(_("What was entered or set cannot be used."), status=400),
+        errors.MountError: Problem(_("The account cannot be mounted there."), "", "", (HELP,), 409),
+        errors.AlreadyRunning: Problem(
+            _("Another command works with this account."), _("Try again later."), "", (AGAIN,), 409
+        ),
+        errors.StoreError: Problem(
+            _("The data on this computer cannot be used."), kept, "", (HELP,)
+        ),
         NotMounted: not_mounted,
         control_client.NoDaemon: not_mounted,
         control_client.NotResponding: silent,
@@ -101,3 +190,59 @@ def _known() -> Mapping[type[Exception], Problem]:
         control_client.DaemonTimeout: busy,
         control_client.EarlierDaemon: earlier,
     }
+
+
+def _of_code() -> Mapping[str, str]:
+    """Return sentences about a refused logon, by the code of the service."""
+    blocked = _("The user is blocked for a while, after too many failures.")
+    return {
+        "AUTHORIZATION_FAILED": _("The user name or the password is wrong."),
+        "PASSWORD_FAILURE": _("The password is wrong."),
+        "VERIFICATIONCODE_FAILURE": _("The one-time code is wrong or was used before."),
+        "NOT_ALLOWED": _("The user may not log on this way."),
+        **dict.fromkeys(BLOCKED, blocked),
+    }
+
+
+def _of_system() -> Mapping[int, str]:
+    """Return sentences about errors of the operating system, by errno."""
+    full = _("The disk is full. Free room on it, then try again.")
+    denied = _("This computer does not allow it.")
+    return {
+        **dict.fromkeys(NO_ROOM, full),
+        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), denied),
+        errno.ENOENT: _("This file or folder does not exist any more."),
+        errno.EIO: _("It cannot be read or written."),
+        errno.ENOTCONN: _("The mount is gone. Start it again on the overview."),
+    }
+
+
+def check_name(name: str) -> str:
+    """Return the title of a check of doctor."""
+    return {
+        "fuse device": _("FUSE device"),
+        "user": _("User"),
+        "home folder": _("Home folder"),
+        "settings": _("Settings"),
+        "organization": _("Settings of the organization"),
+        "state folder": _("Folder for unsent changes"),
+        "runtime folder": _("Folder for connections"),
+        "cache folder": _("Folder for downloaded files"),
+        "database": _("Database"),
+        "logon": _("Logon"),
+        "profile": _("Profile"),
+        "encryption": _("Encryption"),
+        "key": _("Key"),
+        "service": _("Service"),
+        "certificate": _("Certificate"),
+        "clock": _("Clock"),
+        "token": _("Acceptance of the logon"),
+        "mount point": _("Folder of the mount"),
+        "mount": _("Mount"),
+        "daemon": _("Background process"),
+        "last daemon": _("Last end of the background process"),
+        "background tasks": _("Background tasks"),
+        "downloads": _("Downloads"),
+        "outbox": _("Uploads"),
+        "lost and found": _("Lost and found files"),
+    }.get(name, name)

@@ -75,6 +75,7 @@ def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
         (r"doctor", _("The page Help finds the cause."), (HELP,)),
         (r"^there is no room for it: cache_size",
          _("There is no room for it. Allow more in the settings, or free room on the disk."), ()),
+        (r"^a program still has it open", _("A program still has it open for writing."), ()),
         (r"^correct that line", _("Correct that line of the file, or move the file away."),
          (EDIT,)),
         (r"(another|with) --account", _("Give the account another name."), ()),

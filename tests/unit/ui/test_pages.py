@@ -23,9 +23,11 @@ def test_every_setting_has_a_meaning() -> None:
 def test_the_remedy_for_an_unknown_authority_needs_no_terminal() -> None:
     """The page asks for a file instead of a command-line option; other remedies stay."""
     unknown = errors.Untrusted("its issuer is unknown", remedy="log on with --ca-file PEM")
-    assert logons.error_line(unknown).startswith("its issuer is unknown. Ask your IT department")
+    found = logons.problem_of(unknown)
+    assert found.remedy.startswith("Ask your IT department, or choose its certificate file")
+    assert (found.reason, found.buttons) == ("its issuer is unknown", ())
     other = errors.OtherHost("it is for x", remedy="check the address")
-    assert logons.error_line(other) == "it is for x; check the address"
+    assert logons.problem_of(other).remedy.startswith("Check the address")
 
 
 def test_a_comparison_shows_differences() -> None:

@@ -116,6 +116,8 @@ def test_a_version_is_restored(mounted: Mounted, window: Window) -> None:
     window.go(f"/a/default/versions?path={quote(f'{mounted.root.name}/notes.txt')}")
     window.chromium.click('form button[value="1"]')
     window.chromium.until("The file has the content of version 1 now")
+    window.chromium.click("main nav a:last-of-type")
+    window.chromium.until("big.bin")
     mounted.sync()
     assert mounted.zone.read("notes.txt") == former
     assert len(mounted.zone.versions("notes.txt")) == 3
@@ -476,7 +478,7 @@ def test_errors_are_in_the_language_of_the_session(mounted: Mounted, chromium: C
             chromium.until("Der Dienst lehnt es ab. Ein anderer Name oder Ordner kann helfen.")
             assert not violations(chromium)
             window.go("/a/default/help")
-            chromium.until("Was zu tun ist: Die Übersicht zeigt mehr.")
+            chromium.until("Was zu tun ist: Die Übersicht zeigt, was es ist und warum.")
             assert not violations(chromium)
         with mounted.deployment.faulty(method="PUT", path="^/api/sandbox/", **refused):
             window.go(f"/a/default/members?zone={quote(mounted.root.name)}")

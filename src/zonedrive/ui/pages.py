@@ -625,6 +625,7 @@ class Window:
             names=config.NAMES, texts=texts | tried, fixed=fixed, error=error,
             defaults={name: config.as_text(getattr(config.Settings(), name)) for name in texts},
             choices=CHOICES, lists=config.LISTS, file=config_file(), meanings=meanings(),
+            labels=labels(),
         )  # fmt: skip
 
     async def _change_settings(self, request: Request) -> Response:
@@ -646,7 +647,9 @@ class Window:
                 config.change(config_file(), account.name, changed)
         except ZonedriveError as wrong:
             return self._settings_page(request, given, problems.of(wrong))
-        text = translated("Saved. The settings take effect at the next mount.")
+        text = translated(
+            "Saved. The settings take effect at the next mount: unmount and mount on the overview."
+        )
         unchanged = translated("Nothing was changed.")
         return self._to(f"/a/{account.name}/settings", text if changed else unchanged)
 
@@ -704,6 +707,17 @@ def meanings() -> dict[str, str]:
     }
 
 
+def labels() -> dict[str, dict[str, str]]:
+    """Return the labels of the values of each setting in CHOICES."""
+    yes, no = translated("Yes"), translated("No")
+    return {
+        "close": {"background": no, "wait": yes},
+        "fsync": {"local": translated("For the disk"), "service": translated("For the service")},
+        "executable": {"ignore": no, "keep": yes},
+        "encrypt": {"true": yes, "false": no},
+    }
+
+
 def _periods() -> list[tuple[str, str]]:
     """Return the choices of how far back a log goes: value and label."""
     _ = translated
@@ -711,7 +725,7 @@ def _periods() -> list[tuple[str, str]]:
         ("today", _("Today")),
         (WEEK, _("The last 7 days")),
         ("30d", _("The last 30 days")),
-        ("", _("Always")),
+        ("", _("All time")),
     ]
 
 

@@ -70,6 +70,7 @@ def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
         (r"zonedrive zones", _("The page of the zones shows their names."), (ZONES,)),
         (r"zonedrive members", _("The page of the members shows who is in it."), ()),
         (r"'zonedrive status', and try again", _("Try again."), (AGAIN,)),
+        (r"zonedrive status'( for which.*)?$", _("The overview shows which and why."), (OVERVIEW,)),
         (r"zonedrive (status|sync|send)", _("The overview shows more."), (OVERVIEW,)),
         (r"doctor --report", _("Save a report, and send it to your support."), (REPORT,)),
         (r"doctor", _("The page Help finds the cause."), (HELP,)),

@@ -16,8 +16,10 @@ from zonedrive.ui.serve import Presence
 
 
 def test_every_setting_has_a_meaning() -> None:
-    """The settings page explains each setting, and only existing ones."""
+    """The settings page explains each setting and each of its values, and only existing ones."""
     assert set(pages.meanings()) == set(config.NAMES)
+    labels = {name: {*found} for name, found in pages.labels().items()}
+    assert labels == {name: {*values} for name, values in pages.CHOICES.items()}
 
 
 def test_the_remedy_for_an_unknown_authority_needs_no_terminal() -> None:

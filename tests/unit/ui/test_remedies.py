@@ -76,7 +76,7 @@ def test_no_text_of_the_window_names_a_command() -> None:
             (RESTART,),
         ),
         ("run 'zonedrive logon https://x --account x'", "Log on again.", (LOG_ON,)),
-        ("see 'zonedrive status'", "The overview shows more.", (OVERVIEW,)),
+        ("see 'zonedrive status'", "The overview shows which and why.", (OVERVIEW,)),
         (
             "check the network, or run 'zonedrive doctor'; your changes are kept",
             "The page Help finds the cause. Your changes are kept.",

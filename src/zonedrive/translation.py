@@ -1,6 +1,7 @@
 """Texts of the window, menus and notifications in the language of the session.
 
-The catalogues are in the folder `locale` of this package.  Texts of commands are not translated.
+The catalogues are in the folder `locale` of this package.  Commands print their texts
+untranslated.
 """
 
 import gettext
@@ -14,6 +15,11 @@ LOCALE = Path(__file__).parent / "locale"
 def _catalogue() -> gettext.NullTranslations:
     """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG; English if there is none."""
     return gettext.translation("zonedrive", LOCALE, fallback=True)
+
+
+def marked(text: str) -> str:
+    """Return a text of a command unchanged; where the window shows it, it is translated."""
+    return text
 
 
 def translated(text: str) -> str:

@@ -246,7 +246,7 @@ def test_the_help_page_has_the_remedies(mounted: Mounted, window: Window) -> Non
     eventually(lambda: has_ended(mounted.pid), what="the daemon is dead")
     window.go("/a/default/help")
     shown = window.chromium.until("What to do: Mount it.")
-    assert "run 'zonedrive" not in shown
+    assert "run 'zonedrive" not in shown and "findmnt" not in shown
     assert not violations(window.chromium)
     window.chromium.click('section form[action$="/mount"] button')
     window.chromium.until("Mounted.")
@@ -466,8 +466,9 @@ def test_the_window_is_in_the_language_of_the_session(mounted: Mounted, chromium
 
 
 def test_errors_are_in_the_language_of_the_session(mounted: Mounted, chromium: Chromium) -> None:
-    """In a German session a refused upload and a refused change are explained in German."""
-    mounted.allow("NOT_ALLOWED", "your rights")
+    """A German session explains a refused upload, a refused change and an unreachable service
+    in German."""
+    mounted.allow("NOT_ALLOWED", "your rights", "cannot be reached", "offline")
     mounted.machine.environment["LANGUAGE"] = "de"
     window = Window(mounted.machine, chromium)
     try:
@@ -480,6 +481,10 @@ def test_errors_are_in_the_language_of_the_session(mounted: Mounted, chromium: C
             window.go("/a/default/help")
             chromium.until("Was zu tun ist: Die Übersicht zeigt, was es ist und warum.")
             assert not violations(chromium)
+        with mounted.deployment.faulty(down=True):
+            window.go("/a/default/help")
+            chromium.until("ist nicht erreichbar\nWas zu tun ist: prüfen Sie Netzwerk")
+        eventually(lambda: mounted.status()["state"] == "online", what="the service is back")
         with mounted.deployment.faulty(method="PUT", path="^/api/sandbox/", **refused):
             window.go(f"/a/default/members?zone={quote(mounted.root.name)}")
             chromium.click('tbody tr:last-child button[value="set"]')

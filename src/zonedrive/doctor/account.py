@@ -36,12 +36,14 @@ from zonedrive.paths import SYSTEM_FOLDER, config_file
 from zonedrive.remote.probe import ProbeResult
 from zonedrive.remote.profiles.load import load_profile, packaged
 from zonedrive.remote.transport.proxies import proxy_for
+from zonedrive.translation import marked
 
 AGAIN = "run 'zonedrive logon URL' again"
-NETWORK = "check the network, VPN and proxy"
+NETWORK = marked("check the network, VPN and proxy")
+KEPT = marked("pending changes are kept")
 ADDRESS = "check the address that was given to 'zonedrive logon URL'"
-RENEW = "check this computer's clock; else ask the service's administrator to renew it"
-DAMAGED = "the stored logon is damaged"
+RENEW = marked("check this computer's clock; else ask the service's administrator to renew it")
+DAMAGED = marked("the stored logon is damaged")
 WHERE = {
     "keyring": "in the desktop's keyring",
     "credentials": "given by systemd",
@@ -56,6 +58,7 @@ RUNNING = (
     "the mount still has it: run 'zonedrive sync', so that nothing is pending; then"
     " 'zonedrive logoff', and log on"
 )
+
 AHEAD = 60.0  # seconds; one-time codes are refused soon beyond that
 ENDING = 7.0  # days
 
@@ -101,7 +104,7 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
     """Check the stored logon."""
     try:
         if facts.account is None:
-            return bad("there is no logon", "run 'zonedrive logon URL'")
+            return bad(marked("there is no logon"), "run 'zonedrive logon URL'")
     except NoHomeDirectory:
         return None
     except ConfigError as wrong:
@@ -110,8 +113,8 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
     if isinstance(bearer, StoreError):
         if facts.shut is not None and facts.secrets.kind == "keyring":
             return bad(
-                "its token is in the keyring, which is locked or not available",
-                "unlock the keyring: log in to the desktop, or open its settings",
+                marked("its token is in the keyring, which is locked or not available"),
+                marked("unlock the keyring: log in to the desktop, or open its settings"),
             )
         if isinstance(bearer, InsecurePermissions):
             return bad(
@@ -121,7 +124,7 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
             )
         return bad(DAMAGED, AGAIN, here=f"{bearer.line()}: run '{facts.logon_command}'")
     if bearer is None:
-        return bad("its token is missing", AGAIN)
+        return bad(marked("its token is missing"), AGAIN)
     if bearer.until and bearer.expires_ns < time.time_ns():
         return bad(f"the {bearer.kind} has expired, on {bearer.until}", AGAIN)
     if Account.is_damaged(facts.paths):
@@ -212,9 +215,9 @@ def reachable(facts: DoctorFacts) -> CheckResult | None:
     if isinstance(seen, TimedOut):
         return bad(f"does not answer in time{through}", NETWORK)
     if isinstance(seen, Unavailable):
-        return bad("reports that it is unavailable", "try again later")
+        return bad(marked("reports that it is unavailable"), marked("try again later"))
     if isinstance(seen, Unreachable):
-        return bad("cannot be reached", f"{NETWORK}; pending changes are kept", here=here)
+        return bad(marked("cannot be reached"), f"{NETWORK}; {KEPT}", here=here)
     return bad("does not answer like a deployment of the service", ADDRESS, here=here)
 
 
@@ -225,12 +228,12 @@ def certificate(facts: DoctorFacts) -> CheckResult | None:
         remedy = "run 'zonedrive logon URL' with --ca-file, or correct SSL_CERT_FILE if it is set"
         return bad("the file of certificate authorities cannot be used", remedy, here=seen.line())
     if isinstance(seen, Untrusted) and seen.is_renewable:
-        return bad("it has expired, or is not valid yet", RENEW, here=seen.line())
+        return bad(marked("it has expired, or is not valid yet"), RENEW, here=seen.line())
     if isinstance(seen, OtherHost):
-        return bad("it is for another host", ADDRESS, here=seen.line())
+        return bad(marked("it is for another host"), ADDRESS, here=seen.line())
     if isinstance(seen, Untrusted):
         return bad(
-            "this machine does not trust it",
+            marked("this machine does not trust it"),
             "run 'zonedrive logon URL' with --ca-file and your authority's certificate; if"
             " it was trusted before, do not continue, and ask the administrator",
             here=f"{seen.message}: run '{facts.logon_command} --ca-file PEM'; if it was trusted"
@@ -240,7 +243,7 @@ def certificate(facts: DoctorFacts) -> CheckResult | None:
         return None
     days = f"trusted, expires in {seen.certificate_days:.0f} days"
     if seen.certificate_days < ENDING:
-        return bad(days, "ask the administrator of the service to renew it")
+        return bad(days, marked("ask the administrator of the service to renew it"))
     return good(days)
 
 
@@ -266,9 +269,9 @@ def token(facts: DoctorFacts) -> CheckResult | None:
     try:
         trio.run(_check_bearer, facts.account, Secret(bearer.secret))
     except NotLoggedOn:
-        return bad("the service does not accept it", AGAIN)
+        return bad(marked("the service does not accept it"), AGAIN)
     except ZonedriveError as wrong:
-        return bad(f"could not be tested ({type(wrong).__name__})", "try again later")
+        return bad(f"could not be tested ({type(wrong).__name__})", marked("try again later"))
     return good("accepted by the service")
 
 

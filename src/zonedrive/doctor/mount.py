@@ -15,6 +15,7 @@ from zonedrive.formatting import count
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
+from zonedrive.translation import marked
 
 STUCK = 10  # failed attempts while the service answers: at least some minutes
 LONG = 86_400.0  # seconds; a change that waits longer is a problem
@@ -52,7 +53,9 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
         try:
             dead = mountpoint.dead(each.path)
         except MountError:
-            return bad("a mount does not answer", "run 'zonedrive unmount --now DIR'", DIR=place)
+            return bad(
+                marked("a mount does not answer"), "run 'zonedrive unmount --now DIR'", DIR=place
+            )
         if dead:
             remedy = "run 'zonedrive mount DIR' again, or 'zonedrive unmount DIR'"
             return bad(f"a mount has lost its daemon ({SHOWN})", remedy, DIR=place)
@@ -84,11 +87,11 @@ def answering(facts: DoctorFacts) -> CheckResult | None:
     vitals = facts.vitals
     if vitals is None:
         return bad(
-            "it is running and does not answer",
+            marked("it is running and does not answer"),
             "run 'zonedrive unmount --now DIR', which ends it, and mount again; saved data is kept",
         )
     if vitals["state"] == "logon-required":
-        return bad("the logon has ended", "run 'zonedrive logon URL' again")
+        return bad(marked("the logon has ended"), "run 'zonedrive logon URL' again")
     version = str(vitals.get("version", "older"))
     if version != __version__:
         return bad(
@@ -227,7 +230,7 @@ def lost_found(facts: DoctorFacts) -> CheckResult | None:
         return None
     if facts.vitals["lost"]:
         return bad(
-            "files lost their names when the database was damaged",
-            "copy what you need from lost+found, then delete it there",
+            marked("files lost their names when the database was damaged"),
+            marked("copy what you need from lost+found, then delete it there"),
         )
     return good("nothing is lost")

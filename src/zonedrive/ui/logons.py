@@ -129,7 +129,9 @@ class Dialogue:
             self._mount_at_login()
         with contextlib.suppress(ZonedriveError):  # a mount that waits for this continues at once
             control_client.ask(paths, {"command": "logged-on"}, timeout=5)
-        return f"logged on to {found.base_url} as {found.user_id} ({enrolment.kept})"
+        return _("logged on to {url} as {user} ({kept})").format(
+            url=found.base_url, user=found.user_id, kept=enrolment.kept
+        )
 
     def _mount_at_login(self) -> None:
         try:

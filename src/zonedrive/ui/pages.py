@@ -663,6 +663,7 @@ class Window:
         ]
         return self._page(
             request, "help.html", account=account, checks=checks, bad=bad, again=request.url.path,
+            offered={button for _, problem in bad for button in problem.buttons},
             check_name=problems.check_name,
         )  # fmt: skip
 

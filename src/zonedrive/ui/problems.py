@@ -4,6 +4,7 @@ A table maps each class of errors to its message; the most specific class decide
 """
 
 import errno
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -51,7 +52,7 @@ def of(error: Exception) -> Problem:
     if isinstance(error, errors.CredentialsRefused):
         known = replace(known, text=_of_code().get(error.code, known.text))
     if isinstance(error, ZonedriveError) and not isinstance(error, SAID):
-        buttons = dict.fromkeys((*in_window(error.remedy)[1], *known.buttons))
+        buttons = dict.fromkeys((*known.buttons, *in_window(error.remedy)[1]))
         return replace(known, reason=in_window(error.message)[0], buttons=tuple(buttons))
     return known
 
@@ -65,7 +66,8 @@ def worded(error: Exception | str) -> Problem:
 def of_check(check: Mapping[str, str]) -> Problem:
     """Return the problem for a failed check of doctor."""
     remedy, buttons = in_window(check["remedy"])
-    return Problem(check["detail"], remedy, buttons=buttons)
+    detail = re.sub(r" \(findmnt [^)]*\)", "", check["detail"])
+    return Problem(in_window(detail)[0], remedy, buttons=buttons)
 
 
 def of_upload(upload: Mapping[str, str | None]) -> Problem | None:
@@ -237,8 +239,8 @@ def check_name(name: str) -> str:
         "certificate": _("Certificate"),
         "clock": _("Clock"),
         "token": _("Acceptance of the logon"),
-        "mount point": _("Folder of the mount"),
-        "mount": _("Mount"),
+        "mount point": _("Folder to mount on"),
+        "mount": _("Mounted folder"),
         "daemon": _("Background process"),
         "last daemon": _("Last end of the background process"),
         "background tasks": _("Background tasks"),

@@ -16,18 +16,21 @@ AGAIN, HELP, REPORT, EDIT = "again", "help", "report", "edit-settings"
 
 def in_window(text: str) -> tuple[str, tuple[str, ...]]:
     """Return a message without commands and options, and the buttons for its remedies."""
+    if text and (whole := _(text)) != text:
+        return whole, ()
     clauses, buttons = text.split("; "), list[str]()
     rows = _rows()
     is_changed = False
     for number, clause in enumerate(clauses):
         row = next((row for row in rows if re.search(row[0], clause)), None)
         if row is None:
+            clauses[number] = _(clause) if clause else ""
             continue
         is_changed = True
         clauses[number] = row[1]
         buttons += [each for each in row[2] if each not in buttons]
     if not is_changed:
-        return text, ()
+        return "; ".join(clauses), ()
     sentences = [clause if clause.endswith(".") else f"{clause}." for clause in clauses if clause]
     # The first clause is the message, which may begin with the name of a file.
     first, *rest = sentences
@@ -77,6 +80,7 @@ def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
         (r"^there is no room for it: cache_size",
          _("There is no room for it. Allow more in the settings, or free room on the disk."), ()),
         (r"^a program still has it open", _("A program still has it open for writing."), ()),
+        (r"timedatectl", _("Turn on the automatic time of this computer."), ()),
         (r"^correct that line", _("Correct that line of the file, or move the file away."),
          (EDIT,)),
         (r"(another|with) --account", _("Give the account another name."), ()),

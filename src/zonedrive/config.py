@@ -108,6 +108,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     guard: tuple[str, ...] = GUARD  # programs whose reads cause no download
     executable: Literal["ignore", "keep"] = "ignore"  # the attribute of the service
     profile: str | None = None  # None: the one given at logon, else `published`
+    never_uploaded: tuple[str, ...] = ()  # names of the policy `local_only`, in any case of letters
 
     @property
     def transfers(self) -> int:
@@ -118,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return min(self.connections, MOST_TRANSFERS)
 
 
-NAMES = Settings.__struct_fields__
+NAMES = tuple(name for name in Settings.__struct_fields__ if name != "never_uploaded")
 HINTS = typing.get_type_hints(Settings)
 LISTS = tuple(name for name in NAMES if typing.get_origin(HINTS[name]) is tuple)
 
@@ -211,7 +212,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
             if tell is not None and name in own and own[name] != value:
                 tell(f"{name} is set by the organization's policy; your value is not used")
             values[name] = value
-        return Settings(**values)  # type: ignore[arg-type]
+        never = ("*",) if self.is_read_only else self.policy.get("local_only", ())
+        return Settings(**values, never_uploaded=never)  # type: ignore[arg-type]
 
 
 LOGON_POLICIES = ("base_url", "ca_file", "profile")
@@ -283,8 +285,22 @@ def _of_organization(
             raise ConfigError(f"{where}: {name} cannot be {value!r}", remedy="use a text")
         if name == "base_url" and not value.startswith("https://"):
             raise ConfigError(f"{where}: {name} must start with https://")
+        if name == "ca_file" and table == ("policy",):
+            _require_certificates(folder / value, where)
         return value if name == "base_url" else str(folder / value)
     return _checked(name, value, where, folder)
+
+
+def _require_certificates(path: Path, where: str) -> None:
+    """Raise ConfigError if a policy's file has no usable certificates."""
+    import ssl  # most commands do not need it
+
+    trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with contextlib.suppress(OSError):  # also an error of ssl
+        if stat.S_ISREG(path.stat().st_mode):
+            trusted.load_verify_locations(path)
+    if not trusted.cert_store_stats()["x509"]:
+        raise ConfigError(f"{where}: {path} has no certificates that can be read")
 
 
 def load(

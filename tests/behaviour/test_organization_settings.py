@@ -203,3 +203,87 @@ def test_an_account_from_before_the_policy(office: Office) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "the organization keeps accounts in" in ended.stdout
     assert "text\n" in ended.stdout
+
+
+def test_no_upload_evades_the_policy(office: Office) -> None:
+    """Names count in any case of letters, and for what was saved before the policy, too."""
+    zones = office.machine.folder / "Zones"
+    zones.mkdir(exist_ok=True)
+    former = office.policy.replace('local_only = ["*.pst"]\n', "")
+    office.file.write_text(office.default + former)
+    script = r""""$zd" logon --username "$2" --password-stdin && "$zd" mount "$1" || exit 9
+        cd "$1/Zone 01" && echo first >old.pst && "$zd" sync && "$zd" pause || exit 8
+        echo second >old.pst && echo waits >waits.PST && cd / && "$zd" unmount "$1" || exit 7
+        echo 'local_only = ["*.pst"]' >>"$0/zonedrive/config.toml"
+        "$zd" mount "$1" && "$zd" resume && cd "$1/Zone 01" && echo new >New.Pst || exit 6
+        printf 'local_only = []\n' >"$XDG_CONFIG_HOME/zonedrive/config.toml"
+        "$zd" sync && exit 5
+        getfattr --only-values -n user.zonedrive.state New.Pst && echo && "$zd" status
+        "$zd" versions old.pst
+        mv waits.PST waits.txt && rm old.pst && "$zd" sync || exit 4
+        cd / && "$zd" unmount "$1"
+    """
+    ended = office.run(script, str(zones), USER[1])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr.count("the organization's policy forbids this upload") == 2
+    assert "local\n" in ended.stdout
+    assert " 1   " in ended.stdout.rpartition("version")[2]
+    assert " 2   " not in ended.stdout.rpartition("version")[2]
+
+
+def test_a_wrong_profile_of_the_organization_prevents_no_mount(office: Office) -> None:
+    """The mount offers the published operations, a pending removal waits, and doctor says why."""
+    zones = office.machine.folder / "Zones"
+    zones.mkdir(exist_ok=True)
+    profile = '"$0/zonedrive/profiles/acme.toml"'
+    script = rf""""$zd" logon --username "$2" --password-stdin && "$zd" mount "$1" || exit 9
+        echo text >"$1/Zone 01/removed.txt" && "$zd" sync && "$zd" pause || exit 8
+        rm "$1/Zone 01/removed.txt" && "$zd" unmount "$1" || exit 8
+        cp {profile} "$1.toml" && echo '[nonsense]' >>{profile} || exit 7
+        "$zd" mount "$1" && "$zd" resume || exit 7
+        echo text >"$1/Zone 01/new.txt" && rm "$1/Zone 01/big.bin" && exit 6
+        "$zd" sync && exit 5
+        "$zd" status
+        "$zd" doctor
+        "$zd" unmount "$1"
+        cp "$1.toml" {profile} && "$zd" mount "$1" && "$zd" sync || exit 4
+        echo listed && ls "$1/Zone 01"
+        "$zd" unmount "$1"
+    """
+    ended = office.run(script, str(zones), USER[1])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "BAD  profile: acme cannot be used" in ended.stdout
+    listed = ended.stdout.rpartition("listed\n")[2]
+    assert "big.bin" in listed and "new.txt" in listed and "removed.txt" not in listed
+
+
+def test_a_mount_trusts_the_authority_of_the_policy(office: Office) -> None:
+    """Another authority of an earlier logon is not used; a file without one closes the policy."""
+    zones = office.machine.folder / "Zones"
+    zones.mkdir(exist_ok=True)
+    script = r""""$zd" logon --username "$2" --password-stdin || exit 9
+        cd "$XDG_STATE_HOME/zonedrive/default" || exit 9
+        openssl req -x509 -nodes -keyout /dev/null -subj /CN=x -out ca.pem 2>/dev/null || exit 8
+        echo 'ca_file = "ca.pem"' >>"$0/zonedrive/config.toml"
+        "$zd" mount "$1" && ls "$1/Zone 01" && "$zd" unmount "$1" || exit 7
+        : >"$0/zonedrive/ca.pem"
+        "$zd" logon --username "$2" --password-stdin && exit 6
+        "$zd" mount "$1" && "$zd" doctor
+        "$zd" unmount "$1"
+    """
+    ended = office.run(script, str(zones), USER[1])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "big.bin" in ended.stdout
+    assert "ca.pem has no certificates that can be read" in ended.stderr
+    assert "BAD  organization" in ended.stdout
+
+
+def test_new_credentials_are_requested_from_the_organization(office: Office) -> None:
+    """No address is necessary, and another one is refused."""
+    script = """"$zd" new-credentials --username "$1" || exit 9
+        "$zd" new-credentials https://elsewhere.example --username "$1"
+    """
+    ended = office.run(script, USER[1])
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "requested new credentials" in ended.stdout
+    assert "policy allows only https://" in ended.stderr

@@ -16,7 +16,7 @@ import zonedrive
 from tests.documents.pages import ROOT, Page, written
 from zonedrive.cli.logon import logon
 from zonedrive.cli.main import COMMANDS
-from zonedrive.config import Settings, organization
+from zonedrive.config import NAMES, Settings, organization
 from zonedrive.content import cache_index, spool
 from zonedrive.pins.poll import PACE_S, PASS_S
 from zonedrive.remote.connectivity import ASKED_SECONDS, PROBING
@@ -200,7 +200,7 @@ def test_settings_have_the_defaults_that_are_shown() -> None:
     (block,) = [each for each in SETTINGS.blocks if each.language == "toml"]
     shown = tomllib.loads(block.text)
     del shown["account"]
-    defaults = {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
+    defaults = {name: getattr(Settings(), name) for name in NAMES}
     assert shown == {name: defaults[name] for name in shown}
     assert defaults.keys() - shown.keys() == {"local_only", "guard", "profile"}
 

@@ -179,7 +179,7 @@ def test_neither_file_nor_option_overrides_a_policy(file: Path) -> None:
     options = {"encrypt": "no", "cache_size": "2G"}
     found = config.load(file, "default", options, system=system, tell=told.append)
     assert (found.encrypt, found.cache_size) == (True, 5 << 30)
-    assert found.local_only == ("*.pst", "mine")
+    assert (found.local_only, found.never_uploaded) == (("*.pst", "mine"), ("*.pst",))
     assert [line.split()[0] for line in told] == ["encrypt", "cache_size"]
     assert not system.allows_saved_password
     assert not system.is_read_only
@@ -197,7 +197,7 @@ def test_an_unreadable_policy_forbids_all_that_it_could(file: Path, text: str) -
     assert not system.allows_saved_password
     file.write_text('encrypt = false\nprofile = "other"\ncache_size = "20G"\nguard = []')
     found = config.load(file, "default", system=system)
-    assert found == Settings()
+    assert found == Settings(never_uploaded=("*",))
     assert str(file.parent / "etc/config.toml") in system.problems[0].message
 
 

@@ -92,6 +92,7 @@ def new_credentials(
     """
     import trio
 
+    from zonedrive import config
     from zonedrive.logon.account import Account
     from zonedrive.logon.api import open_access
     from zonedrive.remote.urls import base_url as checked
@@ -101,12 +102,15 @@ def new_credentials(
         known = Account.load(AccountPaths(account))
     except NotLoggedOn:
         known = None
-    if base_url is not None:
-        url = checked(base_url)
-    elif known is not None:
-        url = known.base_url
-    else:
+    shared = config.organization(account)
+    shared.check_logon(ca_file=ca_file, profile=None, save_password=False)
+    given = base_url or (known.base_url if known is not None else shared.base_url)
+    if given is None:
         raise click.UsageError("Missing argument 'BASE_URL', as there is no logon on this machine.")
+    url = checked(given)
+    shared.check_service(url)
+    if shared.is_service(url):
+        ca_file = ca_file or shared.ca_file
     if known is not None and known.base_url == url:
         ca_file, username = ca_file or known.ca_file, username or known.user_id or known.username
     if not username:

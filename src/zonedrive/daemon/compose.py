@@ -5,6 +5,8 @@ service, so that a mount starts offline as well.
 """
 
 import contextlib
+import dataclasses
+import logging
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +14,11 @@ from functools import partial
 import msgspec
 
 from zonedrive.cipher import Box
-from zonedrive.config import Settings
+from zonedrive.config import Settings, organization
 from zonedrive.content.cache import Cache
 from zonedrive.content.spool import Spool
 from zonedrive.daemon.local_data import needs_key, unreadable, wait_for_keyring
-from zonedrive.errors import Damaged, ZonedriveError
+from zonedrive.errors import Damaged, ProfileError, ZonedriveError
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import BearerAuth
 from zonedrive.logon.keys import data_box
@@ -25,6 +27,7 @@ from zonedrive.logon.secrets import open_store
 from zonedrive.paths import AccountPaths, private_dir
 from zonedrive.remote.http_service import open_service
 from zonedrive.remote.profiles.load import load_profile
+from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.service import Service
 from zonedrive.state.attributes import Owner
 from zonedrive.state.inodes import Inodes
@@ -38,6 +41,8 @@ from zonedrive.state.schema import ONLY_HERE, SCHEMAS, whole
 from zonedrive.supervisor import Supervisor
 from zonedrive.sync.remote_source import CurrentSource
 from zonedrive.views.stack import FileSystem
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -61,8 +66,7 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     secrets = open_store(paths)
     renewal = Renewal(paths, secrets)
     auth = BearerAuth(secrets, renewal, command=Account.logon_again(paths))
-    profile = load_profile(settings.profile or account.profile)
-    service = open_service(account, auth, profile, settings)
+    service = open_service(account, auth, _profile(account, settings), settings)
     encryption = wait_for_keyring(
         lambda: data_box(secrets, settings.encrypt, make=not needs_key(paths))
     )
@@ -71,6 +75,23 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     state = open_state(paths, settings, service, encryption, account.user_id or account.username)
     files = FileSystem(state, service, account.title)
     return Parts(account, paths, state, service, files, auth, renewal)
+
+
+def _profile(account: Account, settings: Settings) -> Profile:
+    """Return the profile of a mount.
+
+    An error in one of the administrator's does not prevent the mount: the published operations are
+    possible, and pending changes that need others wait.  Raises ProfileError for the user's own.
+    """
+    name = settings.profile or account.profile
+    try:
+        return load_profile(name)
+    except ProfileError as wrong:
+        is_path = "/" in name or name.endswith(".toml")
+        if name != organization(account.name).profile and (is_path or name != account.profile):
+            raise
+        log.error("%s; until then only the published operations are possible", wrong.line())
+        return dataclasses.replace(load_profile("published"), wrong=wrong)
 
 
 def open_state(

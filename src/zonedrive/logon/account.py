@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from zonedrive import config
 from zonedrive.errors import ConfigError, NotLoggedOn
 from zonedrive.logon.account_data import ca_copy
 from zonedrive.paths import DEFAULT_ACCOUNT, AccountPaths, not_logged_on, write_private
@@ -52,10 +53,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def _here(self, paths: AccountPaths) -> Self:
         """Return the account with a checked base URL, and its authority in the present folder.
 
-        The folder may have been moved, or restored elsewhere.
+        The folder may have been moved, or restored elsewhere.  A policy is stronger, also if it is
+        newer than the logon.
         """
-        ca_file = self.ca_file
-        if ca_file is not None and Path(ca_file).name == ca_copy(paths).name:
+        ca_file, shared = self.ca_file, config.organization(paths.account)
+        if "ca_file" in shared.policy:
+            ca_file = shared.ca_file
+        elif ca_file is not None and Path(ca_file).name == ca_copy(paths).name:
             ca_file = str(ca_copy(paths))
         return msgspec.structs.replace(self, base_url=base_url(self.base_url), ca_file=ca_file)
 

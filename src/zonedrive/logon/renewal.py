@@ -80,12 +80,12 @@ class Renewal:
 
     def is_possible(self) -> bool:
         """Return True if a password should be available: stored at the logon, or from systemd."""
+        if not config.organization(self._paths.account).allows_saved_password:
+            return False
         folder = os.environ.get("CREDENTIALS_DIRECTORY")
         if folder and (Path(folder) / f"zonedrive.{self._paths.account}.{PASSWORD}").exists():
             return True
         try:
-            if not config.organization(self._paths.account).allows_saved_password:
-                return False
             return Account.load(self._paths).keeps_password
         except ZonedriveError:
             return False

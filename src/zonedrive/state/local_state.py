@@ -46,6 +46,11 @@ ATIMES = 100_000
 COPIES = 10_000
 
 
+def _matching(globs: tuple[str, ...], flags: int) -> re.Pattern[str]:
+    """Return a pattern that matches the names of any of the globs."""
+    return re.compile("|".join(map(fnmatch.translate, globs)) or "(?!)", flags)
+
+
 @dataclass(eq=False)
 class LocalState:
     """Stores and open files of an account; the daemon creates one instance."""
@@ -87,8 +92,9 @@ class LocalState:
         self.listing_merged: Observers[[int]] = Observers()
         self.listing_outdated: Observers[[int | None]] = Observers()
         self.rules = Rules(keep_executable=self.settings.executable == "keep")
-        patterns = "|".join(fnmatch.translate(glob) for glob in self.settings.local_only)
-        self._local_only = re.compile(patterns) if patterns else None
+        never = self.settings.never_uploaded  # by a policy, which then adds them to `local_only`
+        self._local_only = _matching(self.settings.local_only, re.IGNORECASE if never else 0)
+        self._never_uploaded = _matching(never, re.IGNORECASE)
         stored = [generation for _, generation in self.spool.stored()]
         self._generation = max([time.time_ns() // 1_000_000, *stored])
 
@@ -103,7 +109,11 @@ class LocalState:
 
     def stays_local(self, parent: Inode, name: str) -> bool:
         """Return True if an entry with this name in this folder is never uploaded."""
-        return parent.local or bool(self._local_only and self._local_only.match(name))
+        return parent.local or bool(self._local_only.match(name))
+
+    def is_never_uploaded(self, name: str) -> bool:
+        """Return True if the organization's policy forbids to upload files of this name."""
+        return bool(self._never_uploaded.match(name))
 
     def local(self, ino: int) -> Local:
         """Return the local changes of the inode that the service does not know yet."""

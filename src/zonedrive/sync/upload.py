@@ -43,6 +43,7 @@ LOOKS_ASIDE = 6  # checks of a file with a temporary name before the upload is d
 TINY = 128 << 10  # bytes sent without a thread: handing over costs more than sending
 STEPS = 8  # pieces per second with a limit
 SAVE_AGAIN = "save the file again, or delete it"
+KEPT_HERE = "the file is kept on this computer; rename it, or see 'zonedrive doctor'"
 
 
 class Decision(Enum):
@@ -230,6 +231,8 @@ class Uploader:
     ) -> None:
         """Send the bytes and record the answer."""
         reconciler = self._reconciler
+        if self._state.is_never_uploaded(request.name):
+            raise StoreError("the organization's policy forbids this upload", remedy=KEPT_HERE)
         is_current = self._state.intents.content_snapshot(intent).is_current
         if not is_current or inode.remote_id != request.remote_id:
             return

@@ -387,8 +387,10 @@ class StatusReport:
             top = above
         if top.parent == ROOT and top.name == LOST_FOUND:
             return "recovered from a damaged database, and only here; copy it to where it belongs"
-        globs = self._state.settings.local_only
-        glob = next((one for one in globs if fnmatchcase(top.name, one)), None)
+        settings = self._state.settings
+        fold = str.lower if settings.never_uploaded else str
+        globs = (one for one in settings.local_only if fnmatchcase(fold(top.name), fold(one)))
+        glob = next(globs, None)
         whose = "its name" if top is inode else f"the name of {top.name!r}"
         why = f"{whose} matches {glob!r}, of local_only" if glob else f"{whose} was in local_only"
         if inode.remote_id is None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.logon.test_bearer_auth import Memory, Times
+from zonedrive import config
 from zonedrive.errors import CredentialsRefused
 from zonedrive.logon.account import Account
 from zonedrive.logon.bearer_auth import Bearer, save_bearer
@@ -99,6 +100,25 @@ def test_without_a_password_nothing_is_started(
     paths.account_file.unlink()
     monkeypatch.delenv("CREDENTIALS_DIRECTORY")
     assert not renewal.is_possible()
+
+
+@pytest.mark.parametrize("given", ["at the logon", "by systemd"])
+def test_a_policy_forbids_every_saved_password(
+    paths: AccountPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """A password that was saved earlier, or that a unit of the user passes, is not used."""
+    Account(
+        name="work", base_url="https://z.example", username="a", keeps_password=True
+    ).save(paths)  # fmt: skip
+    if given == "by systemd":
+        (tmp_path / "zonedrive.work.password").write_text("x")
+        monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    renewal = Renewal(paths, Memory(), Worker(Outcome("renewed")))
+    assert renewal.is_possible()
+    forbidding = config.Organization(policy={"save_password": False})
+    monkeypatch.setattr(config, "organization", lambda account: forbidding)
+    assert not renewal.is_possible()
+    assert renewal(OLD) is None
 
 
 @pytest.mark.parametrize("text", ["exit 1", "echo nonsense", "kill -9 $$"])

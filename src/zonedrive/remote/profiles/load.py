@@ -6,6 +6,7 @@ leads to another host or out of its folder.
 
 import errno
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -74,7 +75,7 @@ def load_profile(name_or_path: str) -> Profile:
         return parse_profile(_read(path), path.stem, str(path))
     known = packaged()
     ours = SYSTEM_FOLDER / "profiles" / f"{name_or_path}.toml"
-    if name_or_path not in known and "\0" not in name_or_path and ours.exists():
+    if name_or_path not in known and "\0" not in name_or_path and os.path.exists(ours):  # noqa: PTH110
         return parse_profile(_read(ours), ours.stem, str(ours))
     if name_or_path not in known:
         raise ProfileError(

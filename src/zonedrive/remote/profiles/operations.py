@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from zonedrive.errors import NotSupported
+from zonedrive.errors import NotSupported, ProfileError
 from zonedrive.remote.urls import PLACEHOLDER, Request, fill_path
 from zonedrive.remote.wire.fields import member
 
@@ -201,6 +201,7 @@ class Profile:
     description: str
     operations: Mapping[str, Operation]
     sign_on: SignOn | None = None
+    wrong: ProfileError | None = None  # of the file that this profile stands in for
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
         """Return True if the profile defines `operation`, one of OPERATIONS.
@@ -230,9 +231,14 @@ class Profile:
         return next((self.operations[name] for name in names if name in self.operations), None)
 
     def operation(self, name: str, *, folder: bool | None = None) -> Operation:
-        """Return the table of an operation. Raises NotSupported if the profile lacks it."""
+        """Return the table of an operation.
+
+        Raises NotSupported if the profile lacks it, ProfileError if that is not known.
+        """
         if found := self.find(name, folder):
             return found
+        if self.wrong is not None:  # a pending change must not be rolled back because of that
+            raise self.wrong
         other = self.find(name) is not None
         of = f" of a {KINDS[bool(folder)]}" if other else ""
         raise NotSupported(

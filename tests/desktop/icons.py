@@ -2,11 +2,14 @@
 
     python3 icons.py SOURCES FOLDER SECONDS
 
-Waits up to SECONDS for the emblems.  Prints them with the milliseconds of the main thread that all
-calls and callbacks took, and the duration of the longest one.  Runs in the system's Python.
+Waits up to SECONDS for the emblems.  Prints them with the milliseconds of the processor that all
+calls and callbacks took in the main thread, and how often one of them waited: gave up the processor
+by itself, but not to read a page of a program from the disk.  Both are independent of other
+programs.  Runs in the system's Python.
 """
 
 import json
+import resource
 import sys
 import time
 from collections import Counter
@@ -54,11 +57,13 @@ def main() -> None:
             show(path)
 
     def measured(call: Callable[[], object]) -> None:
-        cpu, wall = time.thread_time(), time.monotonic()
+        cpu, before = time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD)
         call()
-        times.append((1000 * (time.thread_time() - cpu), 1000 * (time.monotonic() - wall)))
+        after = resource.getrusage(resource.RUSAGE_THREAD)
+        waited = after.ru_nvcsw - before.ru_nvcsw - (after.ru_majflt - before.ru_majflt)
+        spent.append((1000 * (time.thread_time() - cpu), max(0, waited)))
 
-    times: list[tuple[float, float]] = []  # of the thread and on the wall, in milliseconds
+    spent: list[tuple[float, int]] = []  # milliseconds of the processor, and waits
     measured(show_all)
     context, end = GLib.MainContext.default(), time.monotonic() + float(sys.argv[3])
     while len(emblems) < len(files) and time.monotonic() < end:
@@ -66,9 +71,9 @@ def main() -> None:
             measured(lambda: context.iteration(False))
         else:
             time.sleep(0.001)
-    milliseconds, longest = sum(cpu for cpu, _ in times), max(wall for _, wall in times)
+    milliseconds, waits = (sum(each) for each in zip(*spent, strict=True))
     counts = Counter(emblems.values())
-    print(json.dumps({"emblems": counts, "milliseconds": milliseconds, "longest": longest}))
+    print(json.dumps({"emblems": counts, "milliseconds": milliseconds, "waits": waits}))
 
 
 main()

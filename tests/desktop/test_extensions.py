@@ -151,8 +151,8 @@ class Icons(msgspec.Struct):
     """Result of `icons.py`."""
 
     emblems: dict[str, int]
-    milliseconds: float  # of the main thread
-    longest: float  # duration of one call, in milliseconds
+    milliseconds: float  # of the processor, in the main thread
+    waits: int
 
 
 def show_icons(mounted: Mounted, folder: Path, seconds: float) -> Icons:
@@ -162,16 +162,14 @@ def show_icons(mounted: Mounted, folder: Path, seconds: float) -> Icons:
         env=mounted.machine.environment, timeout=120, stdout=subprocess.PIPE, check=True,
     ).stdout  # fmt: skip
     found = msgspec.json.decode(said, type=Icons)
-    print(f"main thread: {found.milliseconds:.1f} ms, longest call {found.longest:.1f} ms")
+    print(f"main thread: {found.milliseconds:.1f} ms, {found.waits} waits")
     return found
 
 
 @pytest.mark.mount("settle=600")
 def test_a_thousand_icons(mounted: Mounted) -> None:
-    """1,000 icons cost the main thread little, also while service or daemon do not answer.
-
-    The bounds are ten times what a calm machine needs.
-    """
+    """1,000 icons cost the file manager at most 50 ms of the processor, and it never waits, also
+    while service or daemon do not answer."""
     folder = mounted.root / "many"
     folder.mkdir()
     for number in range(1000):
@@ -179,7 +177,8 @@ def test_a_thousand_icons(mounted: Mounted) -> None:
     with mounted.deployment.faulty(stall=600):
         found = show_icons(mounted, folder, 60)
         assert found.emblems == {"emblem-zonedrive-pending": 1000}
-        assert found.milliseconds < 500
+        assert found.milliseconds < 50
+        assert not found.waits
         os.kill(mounted.pid, signal.SIGSTOP)
         try:
             frozen = show_icons(mounted, folder, 7)
@@ -189,14 +188,14 @@ def test_a_thousand_icons(mounted: Mounted) -> None:
         dead = show_icons(mounted, folder, 2)
     for found in (frozen, dead):
         assert found.emblems == {}
-        assert found.milliseconds < 500
-        assert found.longest < 500
+        assert found.milliseconds < 50
+        assert not found.waits
 
 
 def test_a_change_shows_at_once(mounted: Mounted) -> None:
-    """A save is reported soon after the close, and its upload soon after the answer.
+    """A save is reported within a second of the close, and its upload soon after the answer.
 
-    The bound is far above the usual time, because the machine may be busy.
+    The usual time is 5 ms.  `in_process/test_entry_states.py` has the delays of the daemon.
     """
     found = subprocess.run(
         [SYSTEM_PYTHON, CHANGES, SOURCES / "src" / "zonedrive", mounted.root / "notes.txt"],
@@ -207,4 +206,4 @@ def test_a_change_shows_at_once(mounted: Mounted) -> None:
     states = [line["state"] for line in lines]
     assert states[0] in ("pending", "uploading")
     assert states[-1] == "synced"
-    assert lines[0]["seconds"] < 10
+    assert lines[0]["seconds"] < 1

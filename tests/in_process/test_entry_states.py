@@ -150,6 +150,21 @@ def test_a_save_is_reported_until_it_is_on_the_service(desk: Mounted) -> None:
     assert watcher.lines[-1]["counts"]["uploading"] == 0
 
 
+@pytest.mark.mount("settle=0")
+def test_every_change_is_reported_within_a_second(desk: Mounted) -> None:
+    """Saves, failures and uploads are pushed to the client, in the middle of other changes."""
+    watcher, half = Watcher(desk), 0.5
+    desk.allow("refused")
+    with desk.deployment.faulty(status=403, **UPLOAD):
+        for number in range(20):
+            (desk.root / f"{number}.txt").write_bytes(b"new")
+            watcher.wait(half)
+            assert watcher.seen(f"{ZONE}/{number}.txt")[-1] == "failed"
+    virtual(desk).command("send", paths=[ZONE])
+    watcher.wait(half)
+    assert {watcher.seen(f"{ZONE}/{number}.txt")[-1] for number in range(20)} == {"synced"}
+
+
 def test_many_changes_are_few_lines(desk: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes within a moment share a line; too many for a line are reported without names."""
     watcher = Watcher(desk)

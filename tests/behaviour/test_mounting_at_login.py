@@ -15,7 +15,7 @@ def test_the_next_login_mounts(machine: Machine, deployment: Deployment) -> None
     """Without a service manager the desktop starts the mount, as it starts all programs then."""
     machine.log_on(deployment, profile="sandbox", options=["--at-login"])
     entry = machine.folders["CONFIG_HOME"] / "autostart" / "zonedrive-default.desktop"
-    folder = Path(machine.environment["HOME"], "Zones", "default")
+    folder = Path(machine.environment["HOME"], "Zones", "Acme")
     assert folder.is_dir()
     path = f"{Path(COMMAND).parent}:{os.environ['PATH']}"
     environment = machine.environment | {"PATH": path}

@@ -448,7 +448,7 @@ def test_a_sign_on_from_the_window(
 ) -> None:
     """The window opens the provider in another tab, and continues by itself afterwards."""
     window = Window(machine, chromium)
-    folder = machine.folder / "Zones" / "default"
+    folder = machine.folder / "Zones" / "Acme"
     try:
         chromium.go(window.start)
         chromium.until("Address of the service")

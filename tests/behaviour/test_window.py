@@ -512,7 +512,7 @@ def test_logging_on_mounting_and_logging_off(
     be typed twice."""
     window = Window(machine, chromium)
     chromium.show_as(1280, dark=False)
-    folder = machine.folder / "Zones" / "default"
+    folder = machine.folder / "Zones" / "Acme"
     try:
         chromium.go(window.start)
         chromium.until("Address of the service")

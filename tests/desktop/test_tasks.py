@@ -351,7 +351,7 @@ def test_the_first_logon_starts_in_the_menu(
     (applications / "zonedrive.desktop").write_text(
         launcher.replace("/usr/bin/zonedrive", str(COMMAND))
     )
-    folder = machine.folder / "Zones" / "default"
+    folder = machine.folder / "Zones" / "Acme"
     alice = f"alice@{world.DOMAIN}"
     with Session(machine.environment, height=HEIGHT) as session:
         session.unlock_keyring()

@@ -214,7 +214,7 @@ def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
 @click.option(
     "--at-login",
     is_flag=True,
-    help="Also mount the account at each login, on ~/Zones/ACCOUNT if it is not mounted elsewhere.",
+    help="Also mount the account at each login, in ~/Zones if it is not mounted elsewhere.",
 )
 def logon(**options: Any) -> None:
     """Log on to the service at BASE_URL and save a token for it.

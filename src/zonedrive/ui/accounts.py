@@ -10,6 +10,7 @@ from zonedrive import config
 from zonedrive.cli import control_client, status, text_output
 from zonedrive.daemon import last_run, lock
 from zonedrive.errors import NotLoggedOn, Unreachable, ZonedriveError
+from zonedrive.formatting import plain
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths, config_file, home
@@ -20,6 +21,7 @@ from zonedrive.ui.problems import NotMounted, Problem
 
 ROWS = 8  # most uploads that are shown
 MISSING = 20  # most files of a pin that are not here yet
+LONGEST_NAME = 60  # characters of a folder for a mount
 
 
 @dataclass(frozen=True)
@@ -167,10 +169,20 @@ def views() -> list[AccountView]:
 
 
 def default_folder(name: str) -> Path:
-    """Return the default mount point of an account."""
+    """Return the default mount point of an account.
+
+    It has the organization's name, because some file managers show the name of the folder, unless
+    the account had a folder by its own name before.
+    """
     folder = home() / "Zones"
-    # The folder of another account's mount cannot contain a mount point.
-    return folder / name if mountpoint.at(folder) is None else home() / f"Zones-{name}"
+    if mountpoint.at(folder) is not None:  # it cannot contain another account's mount point
+        return home() / f"Zones-{name}"
+    with contextlib.suppress(ZonedriveError, OSError):
+        title = plain(Account.load(AccountPaths(name)).title).replace("/", "-")
+        shown = title.strip(". ")[:LONGEST_NAME]
+        if shown and not (folder.exists() and folder / name in folder.iterdir()):
+            return folder / shown
+    return folder / name
 
 
 def mount_folder(name: str) -> Path:

@@ -1,7 +1,8 @@
 """Mounting an account at each login: by its systemd user unit, else by the desktop's autostart.
 
-The unit mounts on the default folder.  An account that is mounted elsewhere, or a session without
-a service manager or without the unit, gets a file in the desktop's autostart folder.
+The unit mounts on the default folder, by a drop-in if necessary.  An account that is mounted
+elsewhere, or a session without a service manager or without the unit, gets a file in the desktop's
+autostart folder.
 """
 
 import os
@@ -26,6 +27,7 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
     by_unit = folder == accounts.default_folder(name) and has_unit(name)
     if start and by_unit:
+        _set_up_unit(name)
         done = _systemctl("enable", _unit(name))
         if not done.ok:
             raise ZonedriveError(done.said, remedy="see 'systemctl --user status'")
@@ -40,6 +42,8 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
     entry.unlink(missing_ok=True)
     if has_unit(name):
         _systemctl("disable", _unit(name))
+        _drop_in(name).unlink(missing_ok=True)
+        _systemctl("daemon-reload")
 
 
 def begin(name: str) -> Path:
@@ -68,7 +72,24 @@ def has_unit(name: str) -> bool:
 
 def start_unit(name: str) -> Outcome:
     """Start the unit, which mounts the account on the default folder."""
+    _set_up_unit(name)
     return _systemctl("start", _unit(name))
+
+
+def _set_up_unit(name: str) -> None:
+    """Have the unit mount on the default folder, where its own is another one."""
+    folder, file = accounts.default_folder(name), _drop_in(name)
+    if folder == home() / "Zones" / name:
+        file.unlink(missing_ok=True)
+    else:
+        place = _escaped(folder, '\\"').replace("%", "%%")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f'[Service]\nEnvironment="MOUNTPOINT={place}"\n', "utf-8")
+    _systemctl("daemon-reload")
+
+
+def _drop_in(name: str) -> Path:
+    return _config() / "systemd" / "user" / f"{_unit(name)}.d" / "folder.conf"
 
 
 def _unit(name: str) -> str:
@@ -86,19 +107,28 @@ def _systemctl(*words: str) -> Outcome:
     return Outcome(done.returncode, "", done.stderr.decode("utf-8", "replace").strip())
 
 
-def _entry(name: str) -> Path:
+def _config() -> Path:
     given = os.environ.get("XDG_CONFIG_HOME", "")
-    base = Path(given) if given.startswith("/") else home() / ".config"
-    return base / "autostart" / f"zonedrive-{name}.desktop"
+    return Path(given) if given.startswith("/") else home() / ".config"
+
+
+def _entry(name: str) -> Path:
+    return _config() / "autostart" / f"zonedrive-{name}.desktop"
+
+
+def _escaped(folder: Path, special: str) -> str:
+    """Return the path with a backslash before special characters, the first of which is itself."""
+    place = os.fspath(folder)
+    for char in special:
+        place = place.replace(char, f"\\{char}")
+    return place
 
 
 def _text(name: str, folder: Path) -> str:
     """Return the content of the autostart file; the folder is quoted as the specification
     requires."""
-    place = os.fspath(folder)
-    for char in '\\"`$':
-        place = place.replace(char, f"\\{char}")
-    place = place.replace("\\", "\\\\").replace("%", "%%")  # first as a string of the file
+    place = _escaped(folder, '\\"`$').replace("\\", "\\\\")  # the latter as a string of the file
+    place = place.replace("%", "%%")
     return (
         "[Desktop Entry]\nType=Application\nName=Zones\nIcon=zonedrive\nNoDisplay=true\n"
         f'Exec=zonedrive mount "{place}" --account {name}\n'

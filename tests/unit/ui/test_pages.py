@@ -9,6 +9,7 @@ import pytest
 from zonedrive import config, errors
 from zonedrive.cli import control_client, text_output
 from zonedrive.errors import ZonedriveError
+from zonedrive.logon.account import Account
 from zonedrive.paths import AccountPaths
 from zonedrive.ui import accounts, commands, comparison, logons, pages, problems, session_start
 from zonedrive.ui.accounts import AccountView
@@ -91,6 +92,35 @@ def test_the_file_for_the_autostart_folder_starts_the_mount(
     assert re.sub(r"\\(.)", r"\1", quoted) == str(folder)
     session_start.choose("work", str(folder), start=False)
     assert not session_start.is_on("work")
+
+
+@pytest.mark.parametrize(
+    ("organization", "folder"),
+    [("Acme", "Acme"), ("A/../B\n", "A-..-B"), (" ..Acme. ", "Acme"), ("", "service.example")],
+)
+def test_the_folder_of_a_mount_has_the_name_of_the_organization(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, organization: str, folder: str
+) -> None:
+    """The unit gets this folder, unless the account has been mounted on its own one before."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "systemctl").write_text("#!/bin/sh\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    assert accounts.default_folder("default") == tmp_path / "Zones/default"
+    Account(
+        name="default", base_url="https://service.example", username="a", organization=organization
+    ).save(AccountPaths("default"))
+    assert accounts.default_folder("default") == tmp_path / "Zones" / folder
+    drop_in = tmp_path / "XDG_CONFIG_HOME/systemd/user/zonedrive@default.service.d/folder.conf"
+    session_start.choose("default", "", start=True)
+    line = f'Environment="MOUNTPOINT={tmp_path / "Zones" / folder}"'
+    assert drop_in.read_text() == f"[Service]\n{line}\n"
+    (tmp_path / "Zones/default").mkdir(parents=True)
+    assert accounts.default_folder("default") == tmp_path / "Zones/default"
+    session_start.choose("default", "", start=True)
+    assert not drop_in.exists()
 
 
 def test_the_window_ends_after_its_last_page(monkeypatch: pytest.MonkeyPatch) -> None:

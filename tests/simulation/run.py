@@ -60,6 +60,7 @@ REMOVING = {
     "move_folder", "save_beside_backup",
 }  # fmt: skip
 BACKUP = "~"
+MARK = re.compile(r"~[0-9a-f]{8}(?=\.txt$)")  # of a file that was deleted during an exchange
 COPY = re.compile(r"( \(conflict, [^)]*\)(?: \d+)?)+")
 
 
@@ -671,7 +672,7 @@ def _expected(path: str, allowed: set[str]) -> bool:
     known = {part for each in FOLDERS for part in each.split("/") if part} | {"moved"}
     if name.startswith(RESCUED):
         return True
-    name = name.removesuffix(ASIDE)
+    name = MARK.sub("", name.removesuffix(ASIDE))
     return (name in NAMES or name in known or name in allowed) and set(
         folder.split("/")
     ) <= known | {""}

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
@@ -22,7 +23,7 @@ from zonedrive.state import conflicts, local_operations, remote_binding, remote_
 from zonedrive.state.inode import NOWHERE, ROOT, Inode
 from zonedrive.state.intents import Intent
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.names import aside_name, is_aside, safe
+from zonedrive.state.names import aside_name, is_aside, local_name, safe
 from zonedrive.state.pending_requests import PendingRequest
 from zonedrive.sync.directory_cache import DirectoryCache
 from zonedrive.sync.reconcile import Reconciler, current_entry
@@ -253,6 +254,11 @@ class RemoteNamespace:
             if planned.is_current:
                 self._rollback.keep(inode)
             return
+        # The name is only shown in the trash, and after a restore.
+        with suppress(NotFound, AlreadyExists, Changed, *FOR_GOOD):
+            await self._name_again(inode, local_name(inode.name, inode.entry_id, (inode.name,)))
+        if not planned.is_current:
+            return
         reached(Place.DELETE_ASKED)
         try:
             await self._service.delete(inode.zone, inode.entry_id, folder=inode.is_folder)
@@ -262,12 +268,15 @@ class RemoteNamespace:
         reached(Place.DELETE_DONE)
         await self._deleted(inode)
 
-    async def _name_again(self, inode: Inode) -> None:
-        """Rename an entry that stays on the service from its temporary name to a regular one."""
+    async def _name_again(self, inode: Inode, instead: str = "") -> None:
+        """Rename an entry from its temporary name to its own, or to `instead` if that is taken.
+
+        Without `instead` the second name is that of a conflict copy.
+        """
         if not is_aside(inode.remote_name):
             return
         state, above = self._state, inode.remote_parent or ""
-        names = (inode.name, conflicts.copy_name(state, inode))
+        names = (inode.name, instead or conflicts.copy_name(state, inode))
         for name in names:
             while await self._reconciler.wait_for(above, safe(name)):
                 pass

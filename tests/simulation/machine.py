@@ -113,7 +113,8 @@ class Machine(Client):
         self._keep()
         if self._is_power_cut:
             assert self._kept is not None
-            self.disk.cut_power(self._kept)
+            with disks.observing():  # the cut itself is no step of the client
+                self.disk.cut_power(self._kept)
             self.power_cuts += 1
             self.lost_power()
         self.connection.is_dead = True

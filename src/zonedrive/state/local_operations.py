@@ -220,11 +220,10 @@ def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: In
             state.intents.conflicts.drop(inode.ino)  # a user has handled the conflict
             if inode.is_new:
                 _give_up_parked(state, inode)
-        if target is not None:
-            _replace(state, inode, target)
-        elif former not in (None, inode) and not inode.is_folder:
+        is_successor = target is not None and _replace(state, inode, target)
+        if target is None and former not in (None, inode) and not inode.is_folder:
             _restart_history(state, inode)
-        _place(state, inode, folder, name)
+        _place(state, inode, folder, name, is_successor=is_successor)
         for each in {old_folder, folder}:
             _touch(state, each)
         reached(Place.RENAME_INSIDE)
@@ -300,14 +299,14 @@ def _restart_history(state: LocalState, moved: Inode) -> None:
         state.send_content_again(moved, None)
 
 
-def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
-    """Free the target's name; a new file becomes the target's next version."""
+def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
+    """Free the target's name; return True if a new file becomes the target's next version."""
     files = not inode.is_folder and not target.is_folder
     if files and inode.generation and not inode.is_new and not target.is_new:
         detach_and_delete_remote(state, inode, state.due_for_names())
     if not files or not inode.is_new or target.is_new:
         _remove(state, target)
-        return
+        return False
     intent = state.intents.get(target.ino)
     identity = target.identity
     base = (intent.base if intent is not None else None) or target.revision
@@ -331,6 +330,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> None:
         state.send_content_again(inode, base)
     if intent is not None and intent.place:
         state.intents.place(inode.ino, state.due_for_names())
+    return True
 
 
 def _park(state: LocalState, inode: Inode) -> None:
@@ -339,8 +339,14 @@ def _park(state: LocalState, inode: Inode) -> None:
     state.moved_parked.discard(inode.ino)
 
 
-def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
-    """Move the inode and record what has to be sent to the service."""
+def _place(
+    state: LocalState, inode: Inode, folder: Inode, name: str, *, is_successor: bool = False
+) -> None:
+    """Move the inode and record what has to be sent to the service.
+
+    A successor has the entry of the file that it replaces.  If a coworker has moved that entry
+    together with its folder, the upload finds it there.
+    """
     was_local, local = inode.local, state.stays_local(folder, name)
     is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
     state.inodes.move(inode, folder.ino, name, local=local, ctime_ns=time.time_ns())
@@ -352,7 +358,8 @@ def _place(state: LocalState, inode: Inode, folder: Inode, name: str) -> None:
     elif not inode.is_new:
         if was_local:
             _unpark(state, inode)
-        _note_place(state, inode, folder)
+        if not (is_successor and folder.is_new):
+            _note_place(state, inode, folder)
     elif inode.is_folder and not local and not was_local:
         _note_place(state, inode, folder)
     elif local and not was_local:

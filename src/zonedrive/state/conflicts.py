@@ -6,13 +6,14 @@ Each function is one transaction.  Knows nothing about the service: the caller h
 import logging
 import time
 
+from zonedrive.errors import Changed
 from zonedrive.failpoint import Place, reached
 from zonedrive.model import Entry
 from zonedrive.state.inode import NOWHERE, Inode, Kind
 from zonedrive.state.intents import Conflict, Intent
 from zonedrive.state.invalidation import EntryChanged, EntryGone
 from zonedrive.state.local_state import LocalState
-from zonedrive.state.merge import fields_of
+from zonedrive.state.merge import Local, fields_of
 from zonedrive.state.names import safe, with_mark
 from zonedrive.state.pending_requests import PendingRequest
 
@@ -40,7 +41,13 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
 
 
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
-    """Handle a renamed entry that the service no longer has: keep only a local edit of it."""
+    """Handle a renamed entry that the service no longer has: keep only a local edit of it.
+
+    Raises Changed if a program writes to the file, because its edit is not complete.
+    """
+    writing = state.local(inode.ino) & (Local.CONTENT | Local.OPENING)
+    if writing and not intent.generation and inode.parent != NOWHERE:
+        raise Changed("deleted on the service while a program writes to the file")
     state.listing_outdated.notify(inode.parent)
     if intent.generation:
         log.warning("inode %d: deleted on the service while edited: uploaded as new", inode.ino)

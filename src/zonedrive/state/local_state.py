@@ -117,7 +117,10 @@ class LocalState:
 
     def local(self, ino: int) -> Local:
         """Return the local changes of the inode that the service does not know yet."""
-        intent, found = self.intents.get(ino), Local.NOTHING
+        intent, opened = self.intents.get(ino), self.opened.get(ino)
+        found = Local.NOTHING
+        if opened is not None and opened.session is None and not opened.is_settled:
+            found |= Local.OPENING
         if self.session(ino) is not None or (intent is not None and intent.generation):
             found |= Local.CONTENT
         if intent is not None and intent.place and not intent.gone:

@@ -35,6 +35,7 @@ class Local(Flag):
     PLACE = auto()
     GONE = auto()
     PARKED = auto()  # with PLACE: the name is local-only, and the entry stays where it is
+    OPENING = auto()  # a program is about to write: its session is being prepared
 
 
 class RawListing(Protocol):

@@ -161,15 +161,16 @@ class Reconciler:
             raise
 
     async def make_durable(self) -> None:
-        """Flush the record of a conflict before the copy is sent.
+        """Flush the record of a conflict before the copy is sent, or of an exchange of names.
 
         After a power cut the conflict would be found again.  The name of a copy contains the time,
-        so its content would be sent a second time.
+        so its content would be sent a second time.  Of an exchange only the record tells which name
+        an entry with a temporary name must get.
         """
         try:
             await trio.to_thread.run_sync(self._state.database.flush)
         except OSError as wrong:
-            log.warning("a power cut may undo the record of a conflict: %s", wrong)
+            log.warning("a power cut may undo a record that others need: %s", wrong)
 
     def _without_effect(self, sent: PendingRequest) -> None:
         request = self._state.requests.present(sent)

@@ -144,6 +144,7 @@ class RemoteNamespace:
             above = zone.remote_id or ""
         try:
             unchanged = await self._is_unchanged(intent, inode)
+            await self._reconciler.make_durable()
             if not planned.is_current:
                 return
             reached(Place.ASIDE_ASKED)

@@ -65,6 +65,8 @@ class Claims:
     _here: dict[str, dict[str, str]] = field(default_factory=dict)  # who: path: token, unsent
     # who: path: a synced token and those saved there since
     _since: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    # who: path: the entry of `one_of` to which later saves there are added
+    _after_cut: dict[str, dict[str, set[str]]] = field(default_factory=dict)
     _inodes: dict[str, int] = field(default_factory=dict)  # by token
     _seen: dict[str, dict[str, int]] = field(default_factory=dict)  # who: token: number of the save
     _number: int = 0
@@ -93,7 +95,11 @@ class Claims:
         A mount moves a file that a coworker moves, before its content is sent, too.
         """
         since = self._since.get(who, {}).get(path)
+        after_cut = self._after_cut.get(who, {}).pop(path, None)
         self.removed(who, path, number)
+        if after_cut is not None:
+            after_cut.add(token)
+            self._after_cut[who][path] = after_cut
         if since is not None:
             self._since[who][path] = [*since, token]
         self._mine(who)[path] = token
@@ -110,6 +116,9 @@ class Claims:
         since = self._since.get(who, {})
         for each in [each for each in since if _is_in(each, path)]:
             del since[each]
+        after_cut = self._after_cut.get(who, {})
+        for each in [each for each in after_cut if _is_in(each, path)]:
+            self._drop(after_cut.pop(each))
         mine = self._mine(who)
         for each, token in list(mine.items()):
             if _is_in(each, path) or (number and self._inodes.get(token) == number):
@@ -150,7 +159,16 @@ class Claims:
         for path in [path for path, token in mine.items() if token not in self.synced]:
             del mine[path]
         begun = [save.token for save in self.saves.values() if save.who == who][-1:]
-        self.one_of += [{*tokens, *begun} for tokens in self._since.pop(who, {}).values()]
+        synced = self._since.pop(who, {})
+        groups = {path: {*tokens, *begun} for path, tokens in synced.items()}
+        after_cut = self._after_cut.setdefault(who, {})
+        for path in groups.keys() & after_cut.keys():  # of an earlier power cut
+            self._drop(after_cut[path])
+        self.one_of += groups.values()
+        after_cut.update(groups)
+
+    def _drop(self, group: set[str]) -> None:
+        self.one_of = [each for each in self.one_of if each is not group]
 
     def sent(self, these: Mapping[str, str]) -> None:
         """Record that `sync` exited with 0: the earlier saves are on the service."""

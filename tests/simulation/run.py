@@ -89,10 +89,12 @@ class SimulatedProgram(Program):
     world: RecordedWorld
     _stored: set[str]  # tokens that the file of the operation has or had
     _is_refused = False  # the id of a file that is renamed was not known
+    has_lost_power = False  # during the operation
 
     def do(self, verb: str, path: str, other: str = "", padding: int = 0) -> None:
         count, before = len(self.wrong), self._claims.here(self.who).get(path)
         self._stored = {before} if before else set()
+        self.has_lost_power = False
         super().do(verb, path, other, padding)
         if verb in WRITING and path not in self._claims.here(self.who):
             # After a failed save, the file has one of these contents, and a rename may follow.
@@ -191,6 +193,8 @@ class SimulatedProgram(Program):
     def _saved(self, path: str, token: str) -> None:
         self._stored.add(token)
         super()._saved(path, token)
+        if self.has_lost_power:  # after close(2) had returned, and before the descriptor was gone
+            self._claims.forget(self.who)
 
     def _begin(self, saw: str, padding: int) -> tuple[str, bytes]:
         token, line = super()._begin(saw, padding)
@@ -375,6 +379,7 @@ class Run:
 
     def _lose_power(self, name: str) -> None:
         self.claims.forget(name)
+        self._programs[name].has_lost_power = True
         self._systems[name].lost_power = True
         if (model := self._systems[name].model) is not None:
             model.is_off = True

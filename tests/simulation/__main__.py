@@ -1,7 +1,7 @@
 """Simulate many weeks of work, or replay one.
 
     python -m tests.simulation --seeds 10000             # from --first on, on all cores
-    python -m tests.simulation --minutes 60              # as many as fit
+    python -m tests.simulation --minutes 60              # as many as fit, at most --seeds
     python -m tests.simulation --replay 17               # one seed, with its log
     python -m tests.simulation --replay failed-17.txt    # a scenario that was kept
     python -m tests.simulation --exhaustive 2            # all cases up to this length, and no seeds
@@ -10,15 +10,20 @@
     python -m tests.simulation --replay 'both sandbox: die 10; rewrite left/one.txt'
 
 A failing seed is shortened and printed; `--keep DIR` keeps its scenario. The exit code is 1 if
-anything was found.
+anything was found, not if the time was over before the end.
 """
 
 import argparse
+import gc
 import hashlib
+import itertools
+import math
 import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.simulation import exhaustive, planning
@@ -30,15 +35,32 @@ CHUNK = 25
 _now = time.perf_counter  # of the real clock, which a run replaces
 
 
-def _simulate(first: int) -> tuple[int, str, list[tuple[int, Result]]]:
-    """Run the seeds of a chunk; return its digest and the failed ones."""
-    failed, digest = [], hashlib.sha256()
-    for seed in range(first, first + CHUNK):
+def _simulate(seeds: range, end_s: float) -> tuple[int, int, str, list[tuple[int, Result]]]:
+    """Run the seeds of a chunk until a moment of `_now`.
+
+    Return the first seed, the number of those that ran, their digest, and the failed ones.
+    """
+    failed, digest, ran = [], hashlib.sha256(), 0
+    gc.disable()  # between runs is often enough
+    for seed in seeds:
+        if _now() > end_s:
+            break
         result = run(draw(seed))
+        ran += 1
         digest.update(result.digest.encode())
         if result.findings:
             failed.append((seed, result))
-    return first, digest.hexdigest(), failed
+    gc.collect()
+    return seeds.start, ran, digest.hexdigest(), failed
+
+
+def _chunks(first: int, number: int | None, end_s: float) -> Iterator[range]:
+    """Yield the seeds in chunks until a moment of `_now`; without `number`, no seed is the last."""
+    for start in itertools.count(first, CHUNK):
+        end = start + CHUNK if number is None else min(start + CHUNK, first + number)
+        if start >= end or _now() > end_s:
+            return
+        yield range(start, end)
 
 
 def _show(result: Result, *, log: bool) -> None:
@@ -66,9 +88,10 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--seeds", type=int, help="10,000 by default, without --minutes")
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--minutes", type=float, help="run until this time is over")
+    parser.add_argument("--minutes", type=float, default=math.inf,
+                        help="begin no further run after this time")  # fmt: skip
     parser.add_argument("--replay", metavar="SEED|FILE|CASE")
     parser.add_argument("--shorten", type=float, default=60.0, metavar="SECONDS",
                         help="time for shortening a failed scenario")  # fmt: skip
@@ -80,22 +103,26 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep failed scenarios here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
+    began = _now()
+    end_s = began + given.minutes * 60
     if given.planner:
         return planning.explore_all(given.jobs)
     if given.exhaustive:
-        return exhaustive.explore(given.exhaustive, given.share, given.jobs, _now)
+        return exhaustive.explore(given.exhaustive, given.share, given.jobs, _now, end_s)
     if given.replay and ": " in given.replay:
         return exhaustive.replay(given.replay)
     if given.replay:
         return _replay(given.replay, shorten=given.shorten if "--shorten" in sys.argv else 0.0)
-    began = _now()
-    number = 1_000_000_000 if given.minutes else given.seeds
-    firsts = range(given.first, given.first + number, CHUNK)
+    number = 10_000 if given.minutes == math.inf and given.seeds is None else given.seeds
     ran, failures, kinds = 0, 0, dict[str, int]()
     digests = dict[int, str]()
+    run(draw(0))  # what the processes share
+    gc.freeze()
     with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
-        for first, digest, failed in pool.imap_unordered(_simulate, firsts):
-            ran += CHUNK
+        chunks = _chunks(given.first, number, end_s)
+        simulate = partial(_simulate, end_s=end_s)
+        for first, count, digest, failed in pool.imap_unordered(simulate, chunks):
+            ran += count
             digests[first] = digest
             for seed, result in failed:
                 failures += 1
@@ -107,9 +134,8 @@ def main() -> int:
                     if given.keep:
                         given.keep.mkdir(parents=True, exist_ok=True)
                         (given.keep / f"failed-{seed}.txt").write_text(shortest.scenario.text())
-            if given.minutes and _now() - began > given.minutes * 60:
-                pool.terminate()
-                break
+    if number is not None and ran < number:
+        print(f"the time is over: {ran} of {number} seeds ran")
     whole = hashlib.sha256("".join(digests[each] for each in sorted(digests)).encode())
     print(f"{ran} seeds in {_now() - began:.0f} s, {failures} with findings, "
           f"digest {whole.hexdigest()[:16]}")  # fmt: skip

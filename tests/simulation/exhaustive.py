@@ -15,7 +15,9 @@ both sides.
 
 import contextlib
 import errno
+import itertools
 import logging
+import math
 import multiprocessing
 import re
 import tempfile
@@ -612,32 +614,48 @@ def kind(outcome: Outcome) -> str:
     return re.sub(r"b'[^']*'|[\w/]+\.txt~?|\d+", "…", lines[-1])[:90]
 
 
-def _explore(sequence: Sequence) -> list[tuple[str, str, list[str]]]:
-    """Return case, kind and findings of each case; kind is "" where nothing was found."""
+def _explore(
+    sequence: Sequence, now: Callable[[], float], end_s: float
+) -> list[tuple[str, str, list[str]]]:
+    """Return case, kind and findings of each case; kind is "" where nothing was found.
+
+    The list is empty if the time is over.
+    """
+    if now() > end_s:
+        return []
     return [
         (str(case), kind(outcome) if outcome.findings else "", outcome.findings)
         for case, outcome in cases(sequence)
     ]
 
 
-def explore(length: int, share: int, jobs: int, now: Callable[[], float]) -> bool:
-    """Run all cases up to a length, print what they find, and return True if they find anything."""
-    began, ran = now(), 0
+def explore(
+    length: int, share: int, jobs: int, now: Callable[[], float], end_s: float = math.inf
+) -> bool:
+    """Run all cases up to a length, or until a moment of the clock `now`.
+
+    Print what they find, and return True if they find anything.
+    """
+    began, ran, played = now(), 0, 0
     kinds: Counter[str] = Counter()
     every = chosen(length, share)
     for start in STARTS:
         for profile in ("sandbox", "published"):
             _prepared(start, profile)  # before the processes divide
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for found in pool.imap(_explore, every, chunksize=4):
+        until = itertools.takewhile(lambda _: now() < end_s, every)
+        for found in pool.imap(partial(_explore, now=now, end_s=end_s), until, chunksize=4):
             ran += len(found)
+            played += bool(found)
             for case, what, findings in found:
                 if not what:
                     continue
                 kinds[what] += 1
                 if kinds[what] == 1:
                     print(f"FOUND {findings[0]}\n  --replay '{case}'", flush=True)
-    print(f"{ran} cases of {len(every)} sequences in {now() - began:.0f} s, "
+    if played < len(every):
+        print(f"the time is over: {played} of {len(every)} sequences ran")
+    print(f"{ran} cases of {played} sequences in {now() - began:.0f} s, "
           f"{kinds.total()} with findings")  # fmt: skip
     for what, times in kinds.most_common():
         print(f"{times:6} {what}")

@@ -111,6 +111,7 @@ class Transfer(Transfers):
         open_seconds: float = OPEN_SECONDS,
         head_seconds: float = HEAD_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -123,11 +124,11 @@ class Transfer(Transfers):
         self._client = client
         self._connections = client.transport.connections
         self._profile = profile
-        self._up = TokenBucket(upload_limit, sleep=sleep)
-        self._down = TokenBucket(download_limit, sleep=sleep)
+        self._up = TokenBucket(upload_limit, clock=clock, sleep=sleep)
+        self._down = TokenBucket(download_limit, clock=clock, sleep=sleep)
         self._open_seconds, self._head_seconds = open_seconds, head_seconds
         self._answer_seconds = answer_seconds
-        self._sleep, self._chance = sleep, chance
+        self._clock, self._sleep, self._chance = clock, sleep, chance
         self._ending = False
 
     def hang_up(self) -> None:
@@ -176,7 +177,7 @@ class Transfer(Transfers):
         timeout = httpx.Timeout(
             connect=CONNECT_SECONDS, read=self._head_seconds, write=WRITE_SECONDS, pool=None
         )
-        deadline = time.monotonic() + self._open_seconds
+        deadline = self._clock() + self._open_seconds
         failures = 0
         while True:
             self.link.check()
@@ -190,7 +191,7 @@ class Transfer(Transfers):
                     )  # fmt: skip
             except RemoteError as error:
                 failures += 1
-                remaining = deadline - time.monotonic()
+                remaining = deadline - self._clock()
                 wait = BACKOFF.delay(error, failures, self._chance(), remaining)
                 if wait is None:
                     raise

@@ -60,7 +60,11 @@ class Stage:
         """Return a Transfer whose requests go to `handler`."""
         client = BlockingClient(BASE, BlockingHandler(self._recording(handler)))
         found = _loaded(profile)
-        options = {"sleep": self.slept.append, "chance": lambda: 0.5} | options
+        options = {
+            "clock": lambda: 0.0,
+            "sleep": self.slept.append,
+            "chance": lambda: 0.5,
+        } | options
         return Transfer(client, self.link, found, **options)
 
     def service(self, handler: Handler, profile: str = "sandbox", **options: Any) -> HttpService:

@@ -140,6 +140,15 @@ def test_the_log_of_a_file(mounted: Mounted, window: Window) -> None:
     window.chromium.until("Who changed notes.txt")
 
 
+def test_older_changes_on_request(window: Window) -> None:
+    """A log shows its hundred newest changes first."""
+    rows = "return document.querySelectorAll('tbody tr').length"
+    window.go("/a/default/log")
+    assert window.chromium.run(rows) == 100
+    window.chromium.click('a[href*="most="]')
+    eventually(lambda: window.chromium.run(rows) > 100, what="older changes are shown")
+
+
 def test_a_file_is_shared_and_the_sharing_ended(mounted: Mounted, window: Window) -> None:
     """One click shows a link that works without an account, another one ends it."""
     place = quote(f"{mounted.root.name}/notes.txt")

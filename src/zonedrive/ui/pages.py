@@ -44,7 +44,8 @@ from zonedrive.ui.remedies import in_window
 
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
-MOST_ENTRIES = 2000  # of one folder or log
+MOST_ENTRIES = 2000  # of one folder
+MOST_CHANGES = 100  # of a log, until older ones are requested
 WEEK = "7d"  # how far back the log of everything goes, unless the person chooses
 LARGEST_CERTIFICATES = 1 << 20  # bytes
 FILE_ACTIONS = ("zone_log", "versions", "share", "member_link")  # operations of the list of files
@@ -491,9 +492,11 @@ class Window:
             found = commands.listed("log", *words)
         else:
             found = [_change(one, path) for one in commands.listed("versions", words[0])]
+        asked = given.get("most", "")
+        most = max(int(asked) if re.fullmatch("[0-9]{1,6}", asked) else 0, MOST_CHANGES)
         return self._page(
             request, "log.html", account=account, path=path, user=user, since=since,
-            messages=found[:MOST_ENTRIES], more=len(found) > MOST_ENTRIES,
+            messages=found[:most], more=10 * most if len(found) > most else 0,
             periods=_periods(), has_log=account.can("zone_log"),
         )  # fmt: skip
 

@@ -42,18 +42,22 @@ class Problem:
 
 def of(error: Exception) -> Problem:
     """Return the problem for an error."""
-    if isinstance(error, OSError):
-        said = _of_system().get(error.errno or 0, "")
-        return Problem(said, reason=error_messages.line(error)) if said else worded(error)
     found = _known()
+    if isinstance(error, OSError):
+        known = _of_system(found).get(error.errno or 0)
+        return replace(known, reason=error_messages.line(error)) if known else worded(error)
     known = next((found[kind] for kind in type(error).__mro__ if kind in found), None)
     if known is None:
         return worded(error)
     if isinstance(error, errors.CredentialsRefused):
         known = replace(known, text=_of_code().get(error.code, known.text))
     if isinstance(error, ZonedriveError) and not isinstance(error, SAID):
-        buttons = dict.fromkeys((*known.buttons, *in_window(error.remedy)[1]))
-        return replace(known, reason=in_window(error.message)[0], buttons=tuple(buttons))
+        remedy, more = in_window(error.remedy)
+        return replace(
+            known, remedy=known.remedy or remedy[:1].upper() + remedy[1:],
+            reason=in_window(error.message)[0],
+            buttons=tuple(dict.fromkeys((*known.buttons, *more))),
+        )  # fmt: skip
     return known
 
 
@@ -206,16 +210,22 @@ def _of_code() -> Mapping[str, str]:
     }
 
 
-def _of_system() -> Mapping[int, str]:
-    """Return sentences about errors of the operating system, by errno."""
-    full = _("The disk is full. Free room on it, then try again.")
-    denied = _("This computer does not allow it.")
+def _of_system(known: Mapping[type[Exception], Problem]) -> Mapping[int, Problem]:
+    """Return the problems of the operating system and of files in the mount, by errno."""
+    full = Problem(_("The disk is full."), _("Free room on it, then try again."))
+    denied = Problem(
+        _("This is not allowed."), _("Perhaps you lack the right, or your logon has ended."), "",
+        (HELP,), 403,
+    )  # fmt: skip
+    unreachable = known[errors.Unreachable]
     return {
         **dict.fromkeys(NO_ROOM, full),
         **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), denied),
-        errno.ENOENT: _("This file or folder does not exist any more."),
-        errno.EIO: _("It cannot be read or written."),
-        errno.ENOTCONN: _("The mount is gone. Start it again on the overview."),
+        **dict.fromkeys((errno.ENETUNREACH, errno.ETIMEDOUT), unreachable),
+        errno.EREMOTEIO: known[errors.Unavailable],
+        errno.ENOENT: Problem(_("This file or folder does not exist any more."), status=404),
+        errno.EIO: Problem(_("It cannot be read or written."), "", "", (HELP,)),
+        errno.ENOTCONN: known[control_client.NotResponding],
     }
 
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 from pathlib import Path
 
-from zonedrive.errors import ZonedriveError
 from zonedrive.paths import home
 from zonedrive.ui import accounts
 from zonedrive.ui.commands import Outcome
@@ -23,15 +22,13 @@ def is_on(name: str) -> bool:
 
 
 def choose(name: str, mountpoint: str, *, start: bool) -> None:
-    """Mount the account at each login, or stop doing so.  Raises ZonedriveError."""
+    """Mount the account at each login, or stop doing so.  Raises OSError."""
     folder = Path(mountpoint) if mountpoint else accounts.default_folder(name)
     by_unit = folder == accounts.default_folder(name) and has_unit(name)
     if start and by_unit:
         _set_up_unit(name)
-        done = _systemctl("enable", _unit(name))
-        if not done.ok:
-            raise ZonedriveError(done.said, remedy="see 'systemctl --user status'")
-        return
+        if _systemctl("enable", _unit(name)).ok:
+            return
     entry = _entry(name)
     if start:
         if not mountpoint:  # the default folder; at the login nobody else creates it
@@ -49,7 +46,7 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
 def begin(name: str) -> Path:
     """Mount the account at each login on its present mount point, else on its default folder.
 
-    Returns the folder. Raises ZonedriveError, OSError.
+    Returns the folder. Raises NotLoggedOn, OSError.
     """
     mountpoint = accounts.view(name).mountpoint
     choose(name, mountpoint, start=True)

@@ -1,6 +1,7 @@
 """Parts of the window that need no browser and no mount."""
 
 import configparser
+import errno
 import re
 from pathlib import Path
 
@@ -31,6 +32,23 @@ def test_the_remedy_for_an_unknown_authority_needs_no_terminal() -> None:
     assert (found.reason, found.buttons) == ("its issuer is unknown", ())
     other = errors.OtherHost("it is for x", remedy="check the address")
     assert logons.problem_of(other).remedy.startswith("Check the address")
+
+
+def test_an_error_has_its_remedy_once() -> None:
+    """The page's own remedy comes first, else that of the error; the message is a detail."""
+    found = problems.of(errors.Rejected("uploading: a bad name", remedy="rename it here"))
+    assert (found.remedy, found.reason) == ("Rename it here", "uploading: a bad name")
+    found = problems.of(errors.ConfigError("line 3", remedy="correct that line, or move it"))
+    assert found.buttons == ("edit-settings",)
+    for number, words, said in (
+        (errno.ENETUNREACH, "Network is unreachable", "The service cannot be reached."),
+        (errno.EXDEV, "odd", "odd"),
+    ):
+        with pytest.raises(OSError, match=words) as caught:
+            raise OSError(number, words)
+        found = problems.of(caught.value)
+        assert found.text == said
+        assert found.reason == ("" if said == words else words)
 
 
 def test_a_comparison_shows_differences() -> None:

@@ -458,6 +458,22 @@ def test_uploads_are_paused_and_resumed(mounted: Mounted, window: Window) -> Non
     assert not mounted.status()["paused"]
 
 
+def test_a_refused_logoff_has_its_remedies(mounted: Mounted, window: Window) -> None:
+    """If changes are only on this computer, the page says why, has a button that continues the
+    uploads, and a box that allows their loss."""
+    mounted.machine.done("pause")
+    (mounted.root / "new.txt").write_bytes(b"x")
+    window.go("/a/default/logoff")
+    window.chromium.click("form button.danger")
+    shown = window.chromium.until("uploads are paused. Let the uploads continue.")
+    assert "Delete what is only on this computer" in shown and "--discard" not in shown
+    assert not violations(window.chromium)
+    window.chromium.click('main form[action$="/resume"] button')
+    window.chromium.until("Uploads continue.")
+    mounted.sync()
+    assert mounted.zone.read("new.txt") == b"x"
+
+
 def test_the_window_is_in_the_language_of_the_session(mounted: Mounted, chromium: Chromium) -> None:
     """With a German session all pages are German, and say so."""
     mounted.machine.environment["LANGUAGE"] = "de"
@@ -529,6 +545,7 @@ def test_logging_on_mounting_and_logging_off(
         chromium.fill("username", ALICE)
         chromium.click("form button")
         chromium.until("Ask your IT department, or choose its certificate file")
+        assert not violations(chromium)
         chromium.choose_file("certificates", deployment.ca_file)
         chromium.fill("profile", "sandbox")
         chromium.click("form button")

@@ -185,10 +185,16 @@ class Window:
     async def _events(self, request: Request) -> Response:
         name = request.query_params.get("offline")
         live = self._live if name is None else partial(self._live_offline, name)
-        return StreamingResponse(self._stream(request, live), media_type="text/event-stream")
+        rest = 0.0 if name is None else 4.0  # pins may have millions of files, which are counted
+        return StreamingResponse(self._stream(request, live, rest), media_type="text/event-stream")
 
-    async def _stream(self, request: Request, live: Callable[[], str]) -> AsyncIterator[str]:
-        """Yield the live part of a page whenever it changes, until the page is closed."""
+    async def _stream(
+        self, request: Request, live: Callable[[], str], rest: float
+    ) -> AsyncIterator[str]:
+        """Yield the live part of a page whenever it changes, until the page is closed.
+
+        The pause between two looks is at least `rest` times as long as a look.
+        """
         with self._present():
             former = ""
             while not await request.is_disconnected():
@@ -201,8 +207,7 @@ class Window:
                     yield f"event: live\n{lines}\n"
                 else:
                     yield ":\n\n"  # shows a closed connection
-                # Pins may have millions of files, which are counted each time.
-                await asyncio.sleep(max(EVENT_SECONDS, 10 * (time.monotonic() - began)))
+                await asyncio.sleep(max(EVENT_SECONDS, rest * (time.monotonic() - began)))
 
     def _live(self) -> str:
         template = self._environment.get_template("accounts.html")

@@ -374,7 +374,8 @@ def test_an_account_is_mounted_beside_the_mount_of_another(
 
 
 def test_a_file_is_kept_offline(mounted: Mounted, window: Window) -> None:
-    """A click keeps a file on this computer, and another one stops it."""
+    """A click keeps a file on this computer, and another one stops it; the page follows a change
+    without a reload."""
     window.go(f"/a/default/files?path={quote(mounted.root.name)}")
     inside = f"{mounted.root.name}/notes.txt"
     window.chromium.click(f'button[value="{inside}"]')
@@ -384,6 +385,8 @@ def test_a_file_is_kept_offline(mounted: Mounted, window: Window) -> None:
     window.chromium.click(f'button[value="{inside}"]')
     window.chromium.until("Nothing is kept offline.")
     assert json.loads(mounted.machine.done("pin", "--json")) == []
+    mounted.machine.done("pin", mounted.root / "docs")
+    window.chromium.until("3 files available offline")
 
 
 @pytest.mark.mount("cache_size=2M")

@@ -36,7 +36,7 @@ from zonedrive.logon.session_bus import own_environment
 from zonedrive.logon.wire import Offer
 from zonedrive.paths import ACCOUNT_NAME, DEFAULT_ACCOUNT, config_file
 from zonedrive.translation import translated, translated_count
-from zonedrive.ui import accounts, commands, comparison, logons, problems, session_start
+from zonedrive.ui import accounts, commands, comparison, logons, problems, remedies, session_start
 from zonedrive.ui.accounts import AccountView
 from zonedrive.ui.logons import Logons
 from zonedrive.ui.problems import Problem
@@ -153,8 +153,8 @@ class Window:
         """Redirect to a page that shows the message of a command."""
         if not outcome.ok:
             return self._to(path, replace(problems.of(outcome.failure), account=account))
-        said = "\n".join(filter(None, (outcome.output.strip(), outcome.said)))
-        return self._to(path, said or well)
+        lines = f"{outcome.output.strip()}\n{outcome.said}".strip().splitlines()
+        return self._to(path, "\n".join(map(remedies.outcome, lines)) or well)
 
     async def _wrong(self, request: Request, error: Exception) -> Response:
         if request.path_params.get("name", "") not in ("", *accounts.names()):

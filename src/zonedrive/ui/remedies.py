@@ -1,5 +1,5 @@
 """Remedies in the window: a clause that names a command or an option becomes a sentence, and where
-the window can do it, a button.
+the window can do it, a button.  Results of commands are translated.
 
 A table maps the words of such clauses to sentences; the first matching row decides.
 """
@@ -35,6 +35,19 @@ def in_window(text: str) -> tuple[str, tuple[str, ...]]:
     # The first clause is the message, which may begin with the name of a file.
     first, *rest = sentences
     return " ".join([first, *(each[0].upper() + each[1:] for each in rest)]), tuple(buttons)
+
+
+def outcome(line: str) -> str:
+    """Return a line with the result of a command, translated if it is one of a few forms."""
+    forms = [
+        (r"restored (?P<name>.+)", _("restored {name}")),
+        (r"(?P<name>.+) is not shared any more", _("{name} is not shared any more")),
+        (r"logged off from (?P<name>\S+)", _("logged off from {name}")),
+    ]
+    for pattern, form in forms:
+        if found := re.fullmatch(pattern, line):
+            return form.format(name=found["name"])
+    return line
 
 
 def _rows() -> list[tuple[str, str, tuple[str, ...]]]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from zonedrive.ui import session_start
+
 SCRIPT = Path(__file__).parents[2] / "packaging" / "desktop" / "open-zones"
 
 # Stands for every program; what each is called with, and a little of what it does, is in files.
@@ -77,6 +79,16 @@ def test_zones_are_mounted_first(desktop: Desktop) -> None:
     unit = "systemctl --user start zonedrive@default.service"
     mount = f"zonedrive mount {desktop.home}/Zones/default"
     assert desktop.click() == [unit, mount, "xdg-open /home/me/Zones/default"]
+
+
+def test_zones_are_mounted_where_each_login_mounts_them(desktop: Desktop) -> None:
+    """The window has written this folder to the autostart folder of the desktop."""
+    entry = Path(desktop.home, ".config/autostart/zonedrive-default.desktop")
+    entry.parent.mkdir(parents=True)
+    folder = Path(desktop.home, "Zones/Acme & Co")
+    entry.write_text(session_start.text("default", folder))
+    mounted = next(call for call in desktop.click() if call.startswith("zonedrive mount"))
+    assert mounted == f"zonedrive mount {folder}"
 
 
 def test_without_a_logon_the_window_asks(desktop: Desktop) -> None:

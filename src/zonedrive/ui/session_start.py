@@ -34,13 +34,12 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
         if not mountpoint:  # the default folder; at the login nobody else creates it
             folder.mkdir(parents=True, exist_ok=True)
         entry.parent.mkdir(parents=True, exist_ok=True)
-        entry.write_text(_text(name, folder), "utf-8")
+        entry.write_text(text(name, folder), "utf-8")
         return
     entry.unlink(missing_ok=True)
     if has_unit(name):
         _systemctl("disable", _unit(name))
-        _drop_in(name).unlink(missing_ok=True)
-        _systemctl("daemon-reload")
+        _set_up_unit(name)  # it may be started by hand; after a logoff, as it came
 
 
 def begin(name: str) -> Path:
@@ -121,7 +120,7 @@ def _escaped(folder: Path, special: str) -> str:
     return place
 
 
-def _text(name: str, folder: Path) -> str:
+def text(name: str, folder: Path) -> str:
     """Return the content of the autostart file; the folder is quoted as the specification
     requires."""
     place = _escaped(folder, '\\"`$').replace("\\", "\\\\")  # the latter as a string of the file

@@ -108,7 +108,7 @@ POLICY_FOLDERS = ("state_dir", "cache_dir")
 @functools.cache  # the folders of a running daemon do not move
 def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path]:
     """Return the absolute paths among the POLICY_FOLDERS.  `config` reports errors in the file."""
-    if not os.path.exists(file):  # noqa: PTH110  False without access
+    if not os.path.isfile(file):  # noqa: PTH113  False without access
         return {}
     from zonedrive import toml_input
 

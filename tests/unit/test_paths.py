@@ -1,5 +1,6 @@
 """Folders that a policy of the organization puts outside of the home folders."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ def test_a_policy_names_the_folders(tmp_path: Path, text: str, found: list[str])
 def test_without_a_file_there_is_no_such_policy(tmp_path: Path) -> None:
     """The XDG variables and the home folder apply."""
     assert policy_folders(tmp_path / "config.toml") == {}
+    os.mkfifo(tmp_path / "pipe")  # it would never end
+    assert policy_folders(tmp_path / "pipe") == {}
 
 
 @pytest.mark.parametrize("value", ['"relative"', "1"])

@@ -14,14 +14,16 @@ import errno
 import os
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from zonedrive.db import Database
+from zonedrive.db import Database, Migration
 
 BLOCK = 4096
 WAL_HEADER, FRAME_HEADER, INDEX_HEADER = 32, 24, 48
@@ -30,9 +32,22 @@ WAL_HEADER, FRAME_HEADER, INDEX_HEADER = 32, 24, 48
 class Disk:
     """Disk of one client."""
 
-    def __init__(self, folder: Path, numbers: random.Random, passed: Callable[[str], None]) -> None:
-        """Observe `folder`; `passed` is called at each write, and may raise."""
+    def __init__(
+        self,
+        folder: Path,
+        numbers: random.Random,
+        passed: Callable[[str], None],
+        *,
+        may_lose_power: bool = True,
+    ) -> None:
+        """Observe `folder`; `passed` is called at each write, and may raise.
+
+        Without `may_lose_power`, the disk does not note what is durable, and new databases are
+        copies of one that is empty.
+        """
         self.folder = folder
+        self._prefix = os.fspath(folder) + os.sep
+        self.may_lose_power = may_lose_power
         self.is_full = False
         self.failing = 0.0  # probability of EIO for a write or fsync
         self._numbers, self._passed = numbers, passed
@@ -41,6 +56,10 @@ class Disk:
         self._inodes: dict[Path, int] = {}  # numbers at the client's death
         self._is_cut = False  # by a power cut at that time
         self.boots = 0
+
+    def has(self, path: str | Path) -> bool:
+        """Return True if the path is on this disk."""
+        return os.fspath(path).startswith(self._prefix)
 
     # ---- calls of the client ----
 
@@ -54,6 +73,8 @@ class Disk:
 
     def synced(self, descriptor: int) -> None:
         """Note the state that an fsync made durable."""
+        if not self.may_lose_power:
+            return
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path.is_dir():
             self._names[path] = {each.name: each.stat().st_ino for each in path.iterdir()}
@@ -64,6 +85,8 @@ class Disk:
 
     def died(self) -> None:
         """Note the files at a death; the next client gets copies of them."""
+        if not self.may_lose_power:
+            return
         files = [path for path in self.folder.rglob("*") if path.is_file()]
         self._inodes = {path: path.stat().st_ino for path in files}
         self._is_cut = False
@@ -144,7 +167,7 @@ def _of(path: Any) -> Disk | None:
     disk = CURRENT.get()
     if disk is None or isinstance(path, int):
         return disk
-    return disk if os.fspath(path).startswith(os.fspath(disk.folder)) else None
+    return disk if disk.has(path) else None
 
 
 @contextmanager
@@ -165,7 +188,8 @@ def instrument() -> Iterator[None]:
         for name in ("pwrite", "pwritev", "ftruncate", "fsync", "link", "unlink", "replace",
                      "rename", "copy_file_range", "statvfs")
     }  # fmt: skip
-    commit = Database._commit
+    commit, original = Database._commit, vars(Database)["open"]
+    open_: Callable[..., Database] = original.__func__
     written: WeakKeyDictionary[Database, int] = WeakKeyDictionary()
 
     def wrapped(name: str, *, grows: bool) -> Callable[..., Any]:
@@ -203,18 +227,36 @@ def instrument() -> Iterator[None]:
         commit(database)
         written[database] = database.changes
 
+    def opened(kind: type[Database], path: Path, migrations: Sequence[Migration]) -> Database:
+        disk = _of(path)
+        if disk is not None and not disk.may_lose_power and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.write_bytes(_empty(open_, tuple(migrations)))
+        return open_(kind, path, migrations)
+
     for name in ("pwrite", "pwritev", "link", "copy_file_range"):
         setattr(os, name, wrapped(name, grows=True))
     for name in ("ftruncate", "unlink", "replace", "rename"):
         setattr(os, name, wrapped(name, grows=False))
     os.fsync, os.statvfs = fsync, statvfs  # type: ignore[assignment]
     Database._commit = committed  # type: ignore[method-assign,assignment]
+    Database.open = classmethod(opened)  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
         for name, function in real.items():
             setattr(os, name, function)
         Database._commit = commit  # type: ignore[method-assign]
+        Database.open = original  # type: ignore[method-assign]
+
+
+@cache
+def _empty(make: Callable[..., Database], migrations: tuple[Migration, ...]) -> bytes:
+    """Return the bytes of a new database."""
+    with observing(), TemporaryDirectory() as folder:
+        path = Path(folder, "new.db")
+        make(Database, path, migrations).close()
+        return path.read_bytes()
 
 
 def _moved(log: Path, content: bytes) -> int:

@@ -49,13 +49,19 @@ class Machine(Client):
         user: str,
         profile: str,
         options: Mapping[str, str],
+        may_lose_power: bool = True,
     ) -> None:
         super().__init__(folder, world, user=f"{user}@{DOMAIN}", profile=profile, options=options)
         self.name = name
         self.weather = WEATHERS["calm"]
         numbers = random.Random(f"{seed} {name}")
         self._seed = f"{seed} {name}"
-        self.disk = Disk(folder, random.Random(f"{seed} {name} disk"), self._passed)
+        self.disk = Disk(
+            folder,
+            random.Random(f"{seed} {name} disk"),
+            self._passed,
+            may_lose_power=may_lose_power,
+        )
         self.fast_s = numbers.choice((0.0, 0.0, 5.0, -5.0, 3600.0, -3600.0))
         self._nursery = nursery
         self._left = -1  # steps until the death; negative: it lives on

@@ -309,12 +309,14 @@ class Run:
         for path in scenario.planted:
             self._web_writes(path)
         options = dict(each.split("=") for each in scenario.options)
+        cut = {step.who for step in scenario.steps if step.verb == "power"}
         for name, user in zip(MACHINES, scenario.users, strict=False):
             place = self._folder / name
             place.mkdir()
             machine = Machine(
                 name, place, self.world, nursery, scenario.seed,
                 user=user, profile=scenario.profile, options=options,
+                may_lose_power=f"{name}!" in cut,
             )  # fmt: skip
             machine.lost_power = partial(self._lose_power, name)
             self.machines[name] = machine

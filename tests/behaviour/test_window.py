@@ -279,7 +279,7 @@ def test_an_unreachable_service_has_a_remedy(mounted: Mounted, window: Window) -
 def test_an_account_that_is_not_mounted_can_be_mounted(mounted: Mounted, window: Window) -> None:
     """Pages that need the files have a button that mounts."""
     mounted.unmount()
-    folder = mounted.path / "default"
+    folder = mounted.path / "Acme"
     try:
         window.go("/a/default/files")
         window.chromium.until("This account is not mounted.")
@@ -594,7 +594,7 @@ def test_a_logon_with_a_one_time_code(
         'name = "Alice"\n', f'name = "Alice"\notp_secret = "{secret}"\n'))  # fmt: skip
     deployment = Deployment(tmp_path, world_file=file)
     window = Window(machine, chromium)
-    folder = machine.folder / "Zones" / "default"
+    folder = machine.folder / "Zones" / "Acme"
 
     def code() -> str:
         if kind == "ServiceMail":

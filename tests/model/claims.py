@@ -167,6 +167,11 @@ class Claims:
         self.one_of += groups.values()
         after_cut.update(groups)
 
+    def damaged(self, who: str, path: str) -> None:
+        """Record that a file is damaged after a power cut: a later save does not replace what was
+        synced."""
+        self._after_cut.get(who, {}).pop(path, None)
+
     def _drop(self, group: set[str]) -> None:
         self.one_of = [each for each in self.one_of if each is not group]
 

@@ -558,6 +558,7 @@ class Run:
         """Delete a file, or save it again where the profile cannot delete."""
         program = self._programs[machine.name]
         verb = "save" if self.scenario.profile == "published" else "unlink"
+        self.claims.damaged(machine.name, path)
         with machine.acting():
             await _ran(program.do, verb, path, "", 9)
 

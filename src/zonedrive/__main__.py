@@ -1,6 +1,6 @@
 """Entry point of the command, also for `python -m zonedrive`.
 
-Must not import slow modules at its top, because Ctrl-C is handled quietly only from `main` on.
+Slow modules are not imported at the top, because Ctrl-C is handled quietly only once `main` runs.
 """
 
 from zonedrive.cli import sigint

@@ -31,7 +31,7 @@ class Cause(IntEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Return True if the user may have to act; other causes end without action."""
+        """Return True if the user may have to act; other causes need no action."""
         return self in PHRASES
 
 
@@ -95,20 +95,21 @@ def line_of(error: Exception) -> str:
 
 
 def label(cause: Cause) -> str | None:
-    """Return the cause in the form of `status --json`, or None."""
+    """Return the cause as `status --json` prints it, or None for Cause.NONE."""
     return cause.name.lower() if cause else None
 
 
 def count(causes: Iterable[Cause]) -> dict[str, int]:
-    """Return the number of failed changes by the label of their cause."""
+    """Return the number of failed changes for each cause, by the cause's label."""
     found = Counter(cause for cause in causes if cause.is_failure)
     return {cause.name.lower(): number for cause, number in found.items()}
 
 
 def summary(counts: Mapping[str, int], failed: int, word: str = "") -> str:
-    """Return the reasons of `failed` changes, or "".
+    """Return a text with the number of failed changes for each cause, or "".
 
-    Each number is followed by `word`.  A daemon of an earlier version does not count causes.
+    Each number is followed by `word`.  Changes that `counts` does not contain, for example because
+    a daemon of an earlier version does not count causes, are listed as "failed".
     """
     known = [(counts.get(cause.name.lower(), 0), phrase) for cause, phrase in PHRASES.items()]
     known.append((failed - sum(number for number, _ in known), "failed"))

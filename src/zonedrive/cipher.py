@@ -44,7 +44,7 @@ class Clear:
         return sealed
 
     def mark(self, plain: bytes) -> int:
-        """Return a hash without a key, which is not secret."""
+        """Return an unkeyed hash, because nothing is kept secret."""
         return _number(hashlib.blake2b(plain, digest_size=MARK_BYTES).digest())
 
 

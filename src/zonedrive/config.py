@@ -125,7 +125,7 @@ LISTS = tuple(name for name in NAMES if typing.get_origin(HINTS[name]) is tuple)
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """Return the words that a setting can be, () if it is not one of a few words."""
+    """Return the allowed words of a setting, or () if the setting is not a choice of words."""
     kind = HINTS[name]
     return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
 
@@ -152,12 +152,15 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def allows_logon(self) -> bool:
-        """Return True if the service, authority, profile and place of a logon are known."""
+        """Return True if all policies that a logon depends on could be read.
+
+        They define the service, the certificate authority, the profile and the state folder.
+        """
         return self.closed.isdisjoint((*LOGON_POLICIES, "state_dir"))
 
     @property
     def allows_saved_password(self) -> bool:
-        """Return True unless the policy forbids to save passwords."""
+        """Return True unless the policy forbids saving passwords, or cannot be read."""
         return "save_password" not in self.closed and bool(self.policy.get("save_password", True))
 
     def is_service(self, base_url: str) -> bool:
@@ -174,7 +177,7 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check_logon(self, *, ca_file: str | None, profile: str | None, save_password: bool) -> None:
-        """Raise ConfigError if the policy cannot be read or forbids what a logon asks for."""
+        """Raise ConfigError if the policy cannot be read or forbids an option of the logon."""
         if not self.allows_logon:
             raise self.problems[0]
         if save_password and not self.allows_saved_password:
@@ -193,9 +196,9 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     def applied(
         self, own: Mapping[str, object], tell: Callable[[str], None] | None = None
     ) -> Settings:
-        """Return the user's settings, completed by the defaults and overruled by the policy.
+        """Return the user's settings, completed with the defaults and overridden by the policy.
 
-        `tell` gets a line for each of the user's values that the policy changes.
+        `tell` is called with a line for each of the user's values that the policy overrides.
         """
         values: dict[str, object] = {**self.defaults, **own}
         rule: dict[str, object] = {n: v for n, v in self.policy.items() if n in NAMES}
@@ -271,7 +274,7 @@ ADMINISTRATOR = "ask the administrator of this computer to correct it"
 def _of_organization(
     name: str, value: object, where: str, folder: Path, table: tuple[str, ...]
 ) -> object:
-    """Return a value of the administrator's file. Raises ConfigError."""
+    """Validate and return a value of the administrator's file. Raises ConfigError."""
     if name == "save_password" and table == ("policy",):
         if isinstance(value, bool):
             return value
@@ -314,9 +317,9 @@ def load(
     """Read the settings of `account`, overridden by `-o` options.
 
     A missing file means the defaults. A relative path of a profile is relative to the directory of
-    the file that names it. `system` are the administrator's settings (None: read them); `tell` gets
-    a line for each of their problems and each overruled value. Raises ConfigError, which names the
-    file and the setting.
+    the file that names it. `system` are the administrator's settings (None: read them); `tell` is
+    called with a line for each of their problems and each overridden value. Raises ConfigError,
+    which names the file and the setting.
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
@@ -342,9 +345,9 @@ def load(
 
 
 def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
-    """Set settings of `account` in the file, which keeps its comments; None removes one.
+    """Change settings of `account` in the file and keep its comments; None removes a setting.
 
-    Values are as in `-o` options, but lists have an item in each line.
+    Values are as in `-o` options, but lists have one item per line.
 
     Raises ConfigError, and then changes nothing.
     """
@@ -374,7 +377,7 @@ def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
 
 
 def as_text(value: object) -> str:
-    """Return the value of a setting as `change` takes it."""
+    """Return the value of a setting in the form that `change` accepts."""
     if isinstance(value, tuple):
         return "\n".join(value)
     if isinstance(value, bool) or value is None:
@@ -428,7 +431,9 @@ def profile_at(name_or_path: str, folder: Path) -> str:
 
 
 def _checked(name: str, value: object, where: str, folder: Path) -> object:
-    """Return the value in the setting's type; a profile's path is relative to `folder`.
+    """Validate a value and convert it to the setting's type.
+
+    A profile's path is relative to `folder`.
 
     Raises ConfigError with the allowed values.
     """
@@ -461,7 +466,7 @@ def _size(value: object) -> object:
 
 
 def _from_text(name: str, text: str) -> object:
-    """Return the value of the option `name=text`; lists are separated by colons, as in PATH."""
+    """Return the value of the option `name=text`; list items are separated by colons."""
     kind = HINTS.get(name)
     if kind is bool:
         return BOOLEANS.get(text.lower(), text)

@@ -184,7 +184,7 @@ class Database:
     def after_commit(self, step: Callable[[], object]) -> None:
         """Call `step` after the commit of the open transaction, or at once without one.
 
-        Used for steps that cannot be undone, such as deleting a file that the rows named before.
+        Used for steps that cannot be undone, such as deleting a file that rows referred to before.
         """
         if self._undo is None:
             step()
@@ -211,7 +211,7 @@ class Database:
             self._run(self._connection.execute, "BEGIN IMMEDIATE", ())
 
     def _run(self, run: Run, sql: str, parameters: object) -> sqlite3.Cursor:
-        """Run a statement, and raise SQLite's errors as those of `execute`."""
+        """Run a statement, and convert SQLite's errors to those that `execute` raises."""
         try:
             return run(sql, parameters)
         except sqlite3.OperationalError as wrong:
@@ -287,7 +287,7 @@ class Transaction:
 
 
 def _connected(place: Path | str, stack: ExitStack) -> Connection:
-    """Connect; the connection is closed with `stack`."""
+    """Open a connection that is closed together with `stack`."""
     return stack.enter_context(
         closing(
             sqlite3.connect(
@@ -341,14 +341,14 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
 
     SQLite writes to the index next to a write-ahead log, and creates both if they are missing.
     With `readonly_shm` it builds the index in memory; without a log no index is needed
-    (`immutable`).  If a daemon has the file open, its index is used, which needs a lock on it.  If
-    the index is missing or needs a repair, a private copy is read.
+    (`immutable`).  If a daemon has the file open, the daemon's index is used, which requires a lock
+    on that index.  If the index is missing or needs a repair, a private copy is read.
     """
     log, index = _beside(path, "-wal"), _beside(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"
     if not log.exists() or not (log.stat().st_size or index.exists()):
         return _looked_at(f"{uri}&immutable=1", stack)
-    if not index.exists():  # lost on the way from another machine, or out of a backup
+    if not index.exists():  # not copied from another machine or a backup
         return _copied(path, log, stack)
     try:
         return _looked_at(f"{uri}&readonly_shm=1", stack)
@@ -364,12 +364,12 @@ def _read_only(path: Path, stack: ExitStack) -> Connection:
 
 def _looked_at(uri: str, stack: ExitStack) -> Connection:
     connection = _connected(uri, stack)
-    connection.execute("PRAGMA schema_version").fetchone()  # what is wrong shows here
+    connection.execute("PRAGMA schema_version").fetchone()  # raises the errors of the file
     return connection
 
 
 def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
-    """Connect to a deleted temporary copy of file and log.  Raises OSError."""
+    """Connect to a temporary copy of file and log, and delete the copy.  Raises OSError."""
     for place in ("/dev/shm", given_runtime_dir(), tempfile.gettempdir()):  # noqa: S108 - private
         if place is None:
             continue

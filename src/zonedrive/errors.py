@@ -5,7 +5,7 @@ POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s
 `fuse.errno_table` maps errors to an errno, and only `cli` to an exit code.
 """
 
-OVERLOADED = (429, 503)  # statuses of a service that has too much to do
+OVERLOADED = (429, 503)  # statuses of an overloaded service
 
 
 REPORT = "nothing saved is lost; send the output of 'zonedrive doctor --report FILE'"
@@ -50,13 +50,13 @@ class StoreError(ZonedriveError):
 
 
 class Damaged(StoreError):
-    """Stored bytes failed their check; they are fetched again and never returned."""
+    """Stored bytes failed their integrity check; they are never returned, but fetched again."""
 
 
 class Changed(ZonedriveError):
     """The state on the service differs from the last known state.
 
-    The operation is decided again with the new state.  A reader opens the current version.
+    The operation is evaluated again with the new state.  A reader opens the current version.
     """
 
 
@@ -101,7 +101,7 @@ class RemoteError(ZonedriveError):
 
 
 def during(doing: str, text: str) -> str:
-    """Return `text` after the attempted operation, which is "" if the user need not know it."""
+    """Return `text`, preceded by the attempted operation unless `doing` is ""."""
     return f"{doing}: {text}" if doing else text
 
 
@@ -155,7 +155,7 @@ class Unavailable(RemoteError):
 
     @property
     def is_overload(self) -> bool:
-        """Return True if the service rejected the request because it has too much to do."""
+        """Return True if the service rejected the request because it is overloaded."""
         return self.status in OVERLOADED
 
 

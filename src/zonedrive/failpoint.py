@@ -1,9 +1,9 @@
-"""Named places of the crash protocol, at which tests kill the daemon.
+"""Failpoints: named places in the code at which tests kill the daemon.
 
 Knows nothing about the work at a place.  A daemon that is started with ZONEDRIVE_KILL_AT=NAME in
 its environment (NAME:3 for the third time) kills itself there with SIGKILL.  The effect is that of
-a power cut without loss of the disk's cache.  Tests use this to show that no data is lost at any
-place.  In all other processes `reached` is one comparison without effect.
+a power cut that loses nothing the kernel has already received.  Tests use this to show that no data
+is lost at any place.  In all other processes, `reached` only makes one comparison.
 
 INVARIANT: every place is passed in exactly one line of the sources.
 """
@@ -22,7 +22,10 @@ VARIABLE = "ZONEDRIVE_KILL_AT"
 
 
 class Place(StrEnum):
-    """Place at which a daemon may be killed; each comment states the durable data there."""
+    """Place at which a daemon may be killed; each comment states the durable data there.
+
+    Bytes are unnamed if no row of the database refers to them.
+    """
 
     # Names
     FILE_NAMED = "file-named"  # nothing: before its first close a new file is in memory alone
@@ -97,7 +100,7 @@ _times = 1
 
 
 def arm(environment: Mapping[str, str]) -> None:
-    """Read the place to die at from the environment.
+    """Read from the environment the place at which to kill this process.
 
     Raises ConfigError for an unknown place.
     """
@@ -111,7 +114,7 @@ def arm(environment: Mapping[str, str]) -> None:
 
 
 def reached(place: Place) -> None:
-    """Kill the process if it is to die at this place."""
+    """Kill the process at the place that `arm` has read, once it is reached often enough."""
     if place is _deadly:
         _die(place)
 

@@ -43,9 +43,9 @@ def unsent(left: Mapping[str, int]) -> str:
 
 
 def saved(number: int) -> str:
-    """Return the number of recovered files in lost+found as a sentence.
+    """Return a text that says how many files were recovered to lost+found.
 
-    These files were in a damaged database, and exist only on this machine.
+    The files belonged to a damaged database, and exist only on this machine.
     """
     return f"{count(number, 'file')} in lost+found {verb(number)} only on this machine"
 

@@ -1,4 +1,4 @@
-"""Memory for content: allocated in large pages, and returned to the system when free.
+"""Memory for content: allocated in huge pages, and returned to the system when free.
 
 Requires glibc and Linux; on other systems no memory is returned.
 """
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-LARGE = 2 << 20  # bytes of a large page
+LARGE = 2 << 20  # bytes of a huge page
 
 
 def _found() -> Callable[[int], object]:
@@ -26,7 +26,7 @@ _trim = _found()
 def give_back() -> None:
     """Return free memory to the system.
 
-    Takes some milliseconds without the interpreter lock: call it in a thread.
+    This takes some milliseconds and releases the interpreter lock: call it in a thread.
     """
     for buffers in _all_buffers:
         buffers.free()
@@ -34,10 +34,10 @@ def give_back() -> None:
 
 
 def large(count: int) -> memoryview:
-    """Return at least `count` zero bytes, in large pages if the kernel has them.
+    """Allocate at least `count` zero bytes, in huge pages if the kernel provides them.
 
-    The kernel looks up every page that is copied from or to /dev/fuse, which is faster for large
-    pages.
+    The kernel looks up every page that is copied from or to /dev/fuse.  Huge pages need fewer
+    lookups.
     """
     size = -(-count // LARGE) * LARGE
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -29,7 +29,7 @@ SMALL = 65_536  # bytes that a disk must have room for
 
 
 SYSTEM_FOLDER = Path("/etc/zonedrive")
-"""Folder of the administrator: config.toml and profiles/. No variable of a user moves it."""
+"""Folder of the administrator: config.toml and profiles/. No environment variable changes it."""
 
 
 def config_file() -> Path:
@@ -102,12 +102,15 @@ def _keeps_names(folder: Path) -> bool:
 
 
 POLICY_FOLDERS = ("state_dir", "cache_dir")
-"""Policies for folders outside of the home folders, with one folder for each user by number."""
+"""Policies that place folders outside the home folders, with a subfolder for each user ID."""
 
 
 @functools.cache  # the folders of a running daemon do not move
 def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path]:
-    """Return the absolute paths among the POLICY_FOLDERS.  `config` reports errors in the file."""
+    """Return the POLICY_FOLDERS that are set to an absolute path.
+
+    Errors in the file are ignored here; `config` reports them.
+    """
     if not os.path.isfile(file):  # noqa: PTH113  False without access
         return {}
     from zonedrive import toml_input
@@ -131,7 +134,10 @@ def _by_policy(name: str) -> Path | None:
 
 
 def require_policy_folders(folders: dict[str, Path]) -> None:
-    """Raise ConfigError unless each user can create a folder there that others cannot replace."""
+    """Raise ConfigError unless each of `folders` exists and protects users' subfolders.
+
+    A subfolder of one user must not be replaceable by another user.
+    """
     for name, folder in folders.items():
         wrong = ""
         if not folder.is_dir():
@@ -240,7 +246,7 @@ class AccountPaths:
 
 
 def obstacle(folder: Path) -> Path | None:
-    """Return the path that is not a folder at `folder` or above, or None.
+    """Return the file that occupies the path of `folder` or of one of its parents, or None.
 
     A broken link counts, because no folder can be created in its place.
     """
@@ -279,9 +285,10 @@ def _way_around(found: Path) -> str:
 
 
 def require_folders(paths: AccountPaths) -> None:
-    """Raise ConfigError if a folder that zonedrive needs is a file or another user's.
+    """Raise ConfigError if a folder that zonedrive needs is a file or belongs to another user.
 
-    A folder of root is accepted. Another owner could replace the files that this user keeps there.
+    A folder that belongs to root is accepted. Another owner could replace the files that this user
+    keeps there.
     """
     require_policy_folders(policy_folders())
     with contextlib.suppress(NoHomeDirectory):  # raised by code that needs a home folder

@@ -48,7 +48,7 @@ def decode_argument(word: str) -> str:
 
 
 def adapt_output() -> None:
-    """Write output in the locale's encoding, with `?` or ASCII escapes for missing characters.
+    """Write output in the locale's encoding, with `?` or escapes for unencodable characters.
 
     If Python itself chose UTF-8, as it does in most C locales, that choice is kept.
     """

@@ -1,4 +1,4 @@
-"""Single flight: of one kind of work, at most one piece per key is under way.
+"""Single flight: at most one operation per key is in progress, and all callers share it.
 
 The first caller begins the flight before its first await; later callers wait for the same one.
 Runs on the event loop.

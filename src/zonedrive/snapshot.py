@@ -1,7 +1,7 @@
 """Rule for stale data: take a snapshot, await, check that it is current, commit.
 
-Whatever code read before an await may be different after it.  Between the check and the commit
-there is no further await.
+A value that was read before an await may have changed after the await.  Between the check and the
+commit there is no further await.
 """
 
 from collections.abc import Callable

@@ -79,7 +79,7 @@ class Task(StrEnum):
 
 
 class Failure(msgspec.Struct, eq=False):
-    """Failure of a task."""
+    """Ongoing or recent failure of a task, with the number of failures in a row."""
 
     task: Task
     since_ns: int  # of the first failure in a row, wall clock
@@ -154,7 +154,7 @@ class Supervisor:
         return None
 
     async def _run(self, task: Task, work: Callable[[], Awaitable[object]]) -> Exception | None:
-        """Return the exception that ended `work`, or None.  Raises a cancellation."""
+        """Return the exception that ended `work`, or None.  Propagates a cancellation."""
         try:
             await work()
         except Exception as wrong:

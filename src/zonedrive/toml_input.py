@@ -48,7 +48,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _depth(value: object) -> int:
-    """Return the number of tables and arrays in each other. Raises RecursionError."""
+    """Return the nesting depth of tables and arrays. Raises RecursionError."""
     if not isinstance(value, dict | list):
         return 0
     inner = value.values() if isinstance(value, dict) else value
@@ -56,7 +56,7 @@ def _depth(value: object) -> int:
 
 
 def brief(words: str) -> str:
-    """Return `words` in a readable length; the end, which may name the line, is kept."""
+    """Shorten long `words` in the middle; keep the end, which may name the line."""
     if len(words) <= LONGEST_WORDS:
         return words
     half = LONGEST_WORDS // 2

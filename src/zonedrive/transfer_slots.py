@@ -19,7 +19,7 @@ PATIENCE_S: Final = 0.05  # seconds that a transfer waits for its turn
 
 
 class TransferSlots:
-    """One turn and its waiting queue.  Thread-safe."""
+    """Turn that one thread holds at a time, with a queue of waiting threads.  Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

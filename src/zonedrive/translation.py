@@ -18,7 +18,7 @@ def _catalogue() -> gettext.NullTranslations:
 
 
 def marked(text: str) -> str:
-    """Return a text of a command unchanged; where the window shows it, it is translated."""
+    """Mark a command's text for translation in the window; return the text unchanged."""
     return text
 
 
@@ -28,5 +28,5 @@ def translated(text: str) -> str:
 
 
 def translated_count(one: str, many: str, number: int) -> str:
-    """Return the text for a number of things."""
+    """Return the translation of `one` or `many`, whichever fits `number`."""
     return _catalogue().ngettext(one, many, number)

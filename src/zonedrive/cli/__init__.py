@@ -1,4 +1,4 @@
-"""The command line: one module for each group of commands, imported on first use.
+"""Command line: one module for each group of commands, imported on first use.
 
-Commands about a mount talk to its daemon over the control socket.
+Commands that concern a mount send requests to its daemon over the control socket.
 """

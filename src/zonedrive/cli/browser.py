@@ -1,6 +1,6 @@
-"""Terminal dialog of a browser sign-on: choose a method, open the browser, paste an address.
+"""Terminal dialog of a browser sign-on: choose a method, open the browser, paste a URL.
 
-Knows nothing about the content of an address.
+Knows nothing about the content of a URL.
 
 INVARIANT: the browser's command line contains a private file, never the address of a sign-on.
 Pasted text is not echoed, because it may contain credentials.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "zonedrive-sign-on-"
 PIECE: Final = 4096  # bytes
-LONGEST: Final = 256 * 1024  # of what is pasted
+LONGEST: Final = 256 * 1024  # maximum bytes of a pasted line
 YES: Final = ("y", "yes")
 LOOK_SECONDS: Final = 1.0  # a browser command that fails ends within this time
 
@@ -41,7 +41,7 @@ class BrowserPrompt:
     def __init__(
         self, requested: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
     ) -> None:
-        """Prepare the dialog; `here`: a browser of this machine may be opened, if there is one."""
+        """Prepare the dialog; `here` allows it to open a browser on this machine."""
         self.requested, self.seconds = requested, seconds
         self._commands = browser_commands(os.environ) if here else []
         self._wanted_here = here
@@ -96,7 +96,10 @@ class BrowserPrompt:
         complain(text)
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open a page that leads to `start`; if that fails, ask the user to open it."""
+        """Open a browser page that redirects to `start`, then wait for `led`.
+
+        If no browser starts, the user is asked to open `start`.
+        """
         self.asked = True
         say(f"Sign on with {word(name)} in the browser.", err=True)
         with leading_to(start) as page:
@@ -107,7 +110,7 @@ class BrowserPrompt:
             await led()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Ask the user to open `address` and to paste the result; repeat until it is accepted."""
+        """Ask the user to open `address`; read pasted lines until `take` accepts one."""
         self.asked = True
         if self._wanted_here:
             click.echo("There is no browser to open on this machine.", err=True)
@@ -133,9 +136,10 @@ class BrowserPrompt:
 
 
 def browser_commands(environment: Mapping[str, str]) -> list[list[str]]:
-    """Return the commands that can open an address, best first: $BROWSER, else the desktop's.
+    """Return the commands that can open a URL, best first: $BROWSER, else the desktop's.
 
-    `%s` stands for the address. Text browsers are not used, because they would take the terminal.
+    `%s` stands for the URL. Without $BROWSER, text browsers are not used, because they would take
+    over the terminal.
     """
     if chosen := environment.get("BROWSER", ""):
         commands = []
@@ -163,9 +167,9 @@ def _number(ways: Sequence[str]) -> int:
 
 
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
-    """Return True if a command opened the address.
+    """Open the address with the first command that works; return False if none does.
 
-    Runs in a thread, because the browser contacts the listener meanwhile.
+    Runs in a thread, because the browser may contact the listener before the command ends.
     """
     import trio
 
@@ -177,7 +181,7 @@ async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
 def opened_by(
     commands: Sequence[Sequence[str]], address: str, environment: Mapping[str, str]
 ) -> bool:
-    """Return True if a command opened the address."""
+    """Open the address with the first command that works; return False if none does."""
     return any(_runs(command, address, environment) for command in commands)
 
 
@@ -214,7 +218,7 @@ class RawLineReader:
     def __init__(self, descriptor: int) -> None:
         """Read from a terminal (see `_unseen`), a pipe or a file."""
         self._descriptor = descriptor
-        self._rest = b""  # came with the line before
+        self._rest = b""  # bytes that were read together with the previous line
 
     async def next(self) -> str | None:
         """Return the next line; None at the end of input."""
@@ -224,7 +228,7 @@ class RawLineReader:
         while len(text) < LONGEST:
             piece, self._rest = self._rest, b""
             if not piece:
-                # A file cannot be waited for, and need not be.
+                # A regular file cannot be polled, and is always readable.
                 with contextlib.suppress(OSError):
                     await trio.lowlevel.wait_readable(self._descriptor)
                 piece = os.read(self._descriptor, PIECE)

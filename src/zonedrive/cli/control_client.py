@@ -1,7 +1,7 @@
 """Client of the control socket, and lookup of the daemon that serves a path.
 
 INVARIANT: a hanging daemon is detected within some seconds, whatever was requested and however long
-the request may take. A busy daemon is not mistaken for a hanging one. Nothing here accesses a file
+the request may take. A busy daemon is not mistaken for a hanging one. This module accesses no file
 in a mount.
 """
 
@@ -44,7 +44,7 @@ class NoDaemon(ZonedriveError):
 
 
 class NotResponding(ZonedriveError):
-    """The account's daemon is running but does not answer."""
+    """The account's daemon is running but does not respond."""
 
     def __init__(self, paths: AccountPaths) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class DaemonExited(MountEnded):
 
 
 def _restart(paths: AccountPaths, *, now: bool = True) -> str:
-    """Return the remedy for a daemon to be restarted; `now`: without a wait for uploads."""
+    """Return the commands that restart the daemon; `now`: without waiting for uploads."""
     who = lock.holder(paths.lock)
     folder = quoted(who.mountpoint) if who else "DIR"
     unmount = f"unmount{' --now' if now else ''} {folder}"
@@ -86,7 +86,7 @@ def _restart(paths: AccountPaths, *, now: bool = True) -> str:
 def ask(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = ASK_SECONDS
 ) -> Message:
-    """Return the last line of the answer. Raises the errors of `stream`."""
+    """Send a request and return the last message of the response. Raises the errors of `stream`."""
     *_, last = stream(paths, request, timeout=timeout)
     return last
 
@@ -94,9 +94,10 @@ def ask(
 def asked_or_stored(
     paths: AccountPaths, ask_daemon: Callable[[], Message], stored: Callable[[], Message]
 ) -> Message:
-    """Return the daemon's answer, or the result of `stored` if the account is not mounted.
+    """Return the daemon's response, or the result of `stored` if the account is not mounted.
 
-    `stored` raises AlreadyRunning while a daemon is starting or ending; both are then tried again.
+    `stored` raises AlreadyRunning while a daemon is starting or ending; both functions are then
+    called again.
     """
     end = time.monotonic() + BETWEEN_SECONDS
     while True:
@@ -115,7 +116,7 @@ def asked_or_stored(
 def stream(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = None
 ) -> Generator[Message, None, None]:
-    """Yield every line of the daemon's answer; the last one has "done".
+    """Send a request and yield each message of the daemon's response; the last one has "done".
 
     `timeout` is the longest silence of a running daemon, in seconds. Raises NoDaemon (NotLoggedOn
     if the account has no logon either), NotResponding, DaemonTimeout, EarlierDaemon, Unconnectable,
@@ -180,10 +181,11 @@ def _connected(paths: AccountPaths) -> socket.socket:
 
 
 def _reached(paths: AccountPaths) -> socket.socket:
-    """Return a connection to the holder of the account's lock, at the socket in the lock file.
+    """Connect to the daemon that holds the account's lock, at the socket named in the lock file.
 
-    Another daemon may listen there: that of an account with the same name in another
-    XDG_STATE_HOME. Raises OSError, and TimeoutError if the daemon does not accept the connection.
+    The daemon of an account with the same name in another XDG_STATE_HOME may listen there; it is
+    treated as a missing socket. Raises OSError, and TimeoutError if the daemon does not accept the
+    connection.
     """
     who = _daemon(paths)
     if who is None:  # no daemon has announced its socket
@@ -209,7 +211,7 @@ def _pid(paths: AccountPaths) -> int | None:
 def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
     """Return the error for an account that is not logged on.
 
-    Raises ConfigError if no folder for its data can be used.
+    Raises ConfigError if the folders for the account's data cannot be used.
     """
     require_folders(paths)
     return not_logged_on(paths)
@@ -252,7 +254,7 @@ def require_logon(account: str | None) -> None:
 
 
 def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:
-    """Return the account of PATH arguments, and the paths for the daemon.
+    """Return the account of PATH arguments, and the arguments as absolute paths.
 
     Without paths the account is `account`, or the default one. Raises ZonedriveError for a path
     that is in no mount, or in the mount of another account.
@@ -283,9 +285,8 @@ def received(
 ) -> Iterator[bytes]:
     """Yield the received lines until the end; wait for a silent daemon as long as it is alive.
 
-    Time is counted in slices that were actually waited for, so that a suspended machine counts one
-    slice, not an hour. Raises TimeoutError if the daemon hangs, DaemonTimeout if it is alive but
-    silent for `longest` seconds.
+    Time is counted in slices of waiting, so that an hour of suspend counts as one slice. Raises
+    TimeoutError if the daemon hangs, DaemonTimeout if it is alive but silent for `longest` seconds.
     """
     buffer, quiet, asked = b"", 0.0, 0.0
     while True:
@@ -311,7 +312,7 @@ def received(
 def _require_life(paths: AccountPaths, quiet: float) -> None:
     """Raise TimeoutError if the daemon, silent for `quiet` seconds, hangs.
 
-    A second connection tests that, because answers on one connection come in order.
+    The test uses a second connection, because responses on one connection arrive in order.
     """
     pid = _pid(paths)
     try:
@@ -331,10 +332,10 @@ def _require_life(paths: AccountPaths, quiet: float) -> None:
 
 
 def connect(path: Path, pid: int | None) -> socket.socket:
-    """Return a connection to the daemon at `path`; `pid` is its process.
+    """Return a connection to the daemon at the socket `path`; `pid` is the daemon's process id.
 
-    Raises OSError if no process listens there, TimeoutError if it does not accept, or
-    protocol.ForeignSocketError.
+    Raises OSError if no process listens there, TimeoutError if it does not accept the connection,
+    or protocol.ForeignSocketError.
     """
     connection = None
     slices = _slices(pid)
@@ -349,7 +350,10 @@ def connect(path: Path, pid: int | None) -> socket.socket:
 
 
 def _slices(pid: int | None) -> Iterator[None]:
-    """Yield before each time slice of the wait for an answer; then raise TimeoutError."""
+    """Yield before each slice of a wait, and raise TimeoutError when the time is used up.
+
+    The limit is SIGN_SECONDS, or WORKING_SECONDS while the daemon computes or waits for its disk.
+    """
     left = SIGN_SECONDS
     while left > 0:
         yield

@@ -1,4 +1,4 @@
-"""Command `doctor`: run all checks, and print results and remedies."""
+"""Command `doctor`: run all checks, and print the results or write a report."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

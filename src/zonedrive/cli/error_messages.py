@@ -1,4 +1,4 @@
-"""Conversion of an error to the one line that the user sees, and to an exit code."""
+"""Conversion of an error to the single line that the user sees, and to an exit code."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ UNREACHABLE = 4
 INTERRUPTED = 130
 
 DESCRIPTOR = "ZONEDRIVE_ERROR_DESCRIPTOR"
-"""Environment variable with the number of the descriptor that the window reads errors from."""
+"""Environment variable with the number of a file descriptor; the web UI reads errors from it."""
 
 _REMEDIES = {
     **dict.fromkeys(
@@ -53,7 +53,10 @@ def exit_code(error: Exception) -> int:
 
 
 def line(error: Exception) -> str:
-    """Return cause and remedy."""
+    """Return the error's cause and remedy in one line.
+
+    The details of an unexpected error are written to a file for a bug report.
+    """
     if isinstance(error, ZonedriveError):
         if isinstance(error, Unavailable):  # a mount retries by itself, a command does not
             error.remedy = error.remedy or "try again later"
@@ -66,7 +69,7 @@ def line(error: Exception) -> str:
 
 
 def pass_on(error: ZonedriveError, descriptor: int) -> None:
-    """Write an error with its class to a descriptor, in the form of the control protocol."""
+    """Write an error with its class to a file descriptor, as a control protocol message."""
     from zonedrive.daemon import protocol
 
     os.write(descriptor, protocol.encode(protocol.refusal(error)))
@@ -103,7 +106,7 @@ def unwritten(wrong: OSError) -> str:
 def has_folder() -> bool:
     """Return True if the working directory exists."""
     try:
-        os.getcwd()  # noqa: PTH109 - a Path of it would be looked at
+        os.getcwd()  # noqa: PTH109 - Path.cwd() would access the folder
     except OSError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Commands about zones and files: lists, the history of files, and files kept offline.
+"""Commands for zones and files: lists, versions, the trash, conflicts and pinned files.
 
 If the profile has no endpoint for a command, the daemon reports it.
 """
@@ -52,7 +52,7 @@ def zones(account: str, as_json: bool) -> None:
 
 
 def zones_of(paths: AccountPaths) -> list[dict[str, Any]]:
-    """Return the zones as objects, from the daemon, or from the service if no daemon is running."""
+    """Return the zones as JSON objects: from the daemon, or from the service without a daemon."""
     try:
         found: list[dict[str, Any]] = control_client.ask(paths, {"command": "zones"})["zones"]
     except control_client.NoDaemon:
@@ -190,7 +190,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
     """
     request = {"command": "restore", "zone": zone, "entries": list(entries)}
     for one in _asked(account, request)["restored"]:
-        # A daemon that an upgrade left running answers with paths.
+        # A daemon of an earlier version, still running after an upgrade, sends only paths.
         path, left = (one, 0) if isinstance(one, str) else (one["path"], one["left"])
         text_output.line(f"restored {path}")
         if left:
@@ -200,7 +200,7 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of the daemon, or of the service if no daemon is running."""
+    """Return the daemon's response, or ask the service directly if no daemon is running."""
     paths = AccountPaths(account)
     try:
         return control_client.ask(paths, request)
@@ -282,7 +282,7 @@ def unpin(path: tuple[str, ...], account: str | None) -> None:
 
 
 def _here(one: Message) -> str:
-    """Return `3 of 12 files available offline (1.2 of 3.4 MiB)`, or less if all are."""
+    """Return `3 of 12 files available offline (1.2 of 3.4 MiB)`, or the totals if all are."""
     files, amount = text_output.count(one["files"], "file"), text_output.amount(one["bytes"])
     if one["here"] == one["files"]:
         return f"{files} available offline ({amount})"

@@ -1,6 +1,7 @@
-"""Command `logoff`: nothing that is only on this machine is lost without a message.
+"""Command `logoff`: end the logon, and delete the account's data from this machine.
 
-Knows nothing about ending a logon at the service, or about the location of local data.
+Data that exists only on this machine is never deleted without a message.  Knows nothing about how a
+logon is ended at the service, or where local data is stored.
 """
 
 import importlib
@@ -73,7 +74,7 @@ def logoff(account: str, timeout: float, discard: bool) -> None:
             text_output.complain(
                 f"the account's secrets could not be destroyed: {wrong}; remove them there"
             )
-    # Not a static import: the window is above the commands.
+    # Not a static import: the web UI is in a layer above the commands.
     session_start = importlib.import_module("zonedrive.ui.session_start")
     try:
         session_start.choose(account, "", start=False)
@@ -100,10 +101,10 @@ def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretSto
 
 
 def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
-    """Return the data that is deleted with the account, as the end of a sentence.
+    """Describe the data that is deleted with the account, as the end of a sentence.
 
-    Call this when no daemon can add data. Raises ZonedriveError for data to keep, which may have
-    been saved since the first check.
+    Call this when no daemon can add data. Without `discard`, raises ZonedriveError for data that
+    would be lost, which may have been saved since the first check.
     """
     try:
         here = local_data.only_here(paths)
@@ -122,11 +123,10 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
 
 
 def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
-    """Return the pending changes after `timeout` seconds.
+    """Wait up to `timeout` seconds for uploads; return pending changes, reason and remedy.
 
-    If waiting is not enough, return also the reason and the remedy, else "" for both.
-
-    Without a daemon nothing is sent.
+    The reason and the remedy are "" unless the uploads are paused or the logon has ended. Without a
+    daemon there is no wait, because nothing is sent.
     """
     request = {"command": "sync", "paths": [], "timeout": timeout}
     try:

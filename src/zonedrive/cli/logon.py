@@ -1,6 +1,6 @@
-"""Command `logon`: dialog in the terminal.
+"""Command `logon`: asks for credentials in the terminal, and reports the result.
 
-Knows nothing about the logon protocol; asks for credentials, and reports the result.
+Knows nothing about the logon protocol.
 
 INVARIANT: a password comes from the terminal (without echo) or from standard input, a token from
 standard input, never from an argument or the environment.
@@ -43,7 +43,7 @@ WITHOUT_TOKEN = (
     "session_only",
     "save_password",
 )
-"""Options for a logon by other credentials than a token."""
+"""Options that cannot be combined with --token-stdin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +70,9 @@ class LogonOptions:
     def checked(self) -> "LogonOptions":
         """Return the options with a normalized base URL.
 
-        Raises UsageError for options that exclude each other, ConfigError for an invalid base URL,
-        BadOption if a file of an option, or a profile, does not exist.
+        Raises UsageError for options that exclude each other, BadOption for an invalid base URL,
+        --ca-file or --profile, and ConfigError if the organization's policy forbids an option or
+        its base URL is invalid.
         """
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")
@@ -107,7 +108,7 @@ class LogonOptions:
         return found
 
     def request(self) -> LogonRequest:
-        """Return the options of the logon request."""
+        """Return the logon request for the options, with the organization's defaults and policy."""
         return LogonRequest(
             url=str(self.base_url),
             username=self.username or "",
@@ -118,7 +119,7 @@ class LogonOptions:
         ).within(config.organization(self.account))
 
     def browser_prompt(self) -> BrowserPrompt:
-        """Return the interface for a browser sign-on of the user at this terminal."""
+        """Return the terminal dialog for a browser sign-on."""
         requested = Offer("idp", self.idp) if self.idp is not None else None
         if self.personal_id is not None:
             requested = Offer("personal-id", self.personal_id)
@@ -132,7 +133,7 @@ class LogonOptions:
 
 @contextlib.contextmanager
 def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
-    """Raise an error about the value `given` of an option or argument as BadOption."""
+    """Convert a ConfigError about an option or argument to BadOption, unless `given` is None."""
     try:
         yield
     except ConfigError as wrong:
@@ -273,7 +274,7 @@ def _arrange_logins(given: LogonOptions) -> None:
     """Set up mounting at each login if requested; otherwise explain how to on a terminal."""
     if not given.at_login and not sys.stdout.isatty():
         return
-    # Not a static import: the window is above the commands.
+    # Not a static import: the web UI is in a layer above the commands.
     session_start = importlib.import_module("zonedrive.ui.session_start")
     if not given.at_login:
         if advice := session_start.advice(given.account):
@@ -291,7 +292,7 @@ class Terminal:
         self._password_stdin = password_stdin
         self._code_stdin = code == STDIN
         self._code = None if self._code_stdin else code
-        # The lines of the standard input that were not read yet.
+        # Lines of standard input that were not read yet, by name.
         self._ahead = ["password", "new password"] if password_stdin else []
         if self._code_stdin:
             self._ahead.insert(1 if password_stdin else 0, "code")
@@ -314,7 +315,10 @@ class Terminal:
         return Secret(first)
 
     def code(self, kind: str) -> Secret:
-        """Return a typed code. Raises CredentialsRefused without a terminal."""
+        """Return the one-time code from standard input or a prompt; `kind` is shown to the user.
+
+        Raises CredentialsRefused without a terminal, unless --code - was given.
+        """
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
             missing = "standard input has no line with the one-time code"
             return Secret(self._line("code", missing).strip())
@@ -348,7 +352,10 @@ def token_line() -> Secret:
 
 
 def _line(missing: str, longest: int = LONGEST_PASSWORD) -> str:
-    """Return a secret from standard input. Raises BadOption if there is none."""
+    """Return a line of standard input with a secret.
+
+    Raises BadOption if the line is empty (with the message `missing`), too long or not UTF-8.
+    """
     line = sys.stdin.buffer.readline(longest + 1)
     if len(line) > longest:
         raise BadOption("a line of standard input is too long")

@@ -1,4 +1,4 @@
-"""Entry point: the list of commands, and the conversion of errors to one line and an exit code.
+"""Entry point: lists the commands, and converts errors to one line and an exit code.
 
 Does not import the dependencies of commands: `--help` and `--version` load only click.
 
@@ -76,7 +76,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Commands by section: module in this package, and line in the list of commands."""
 
-# Exception that asks for the help if no arguments were given; click 8.1 shows it itself.
+# Exception raised if no arguments were given; click 8.1 shows the help itself.
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 LEAST_COLUMNS = 52  # minimum columns for which click's help fits the terminal
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -98,13 +98,13 @@ class Lazy(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command, without an import of its module."""
+        """Complete the name of a command without importing its module."""
         names = [name for name in COMMANDS if name.startswith(incomplete)]
         found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command. A closed pipe is no error; click would exit with 1."""
+        """Run the command. A closed pipe is not an error here; click would exit with 1."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     process_setup.forbid_dumps()
     descriptor = os.environ.pop(error_messages.DESCRIPTOR, "")
     if not error_messages.has_folder():
-        # Of a mount that is gone: libraries handle only a removed folder correctly.
+        # The folder is in a mount that ended; libraries handle only a removed folder correctly.
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
     process_setup.open_closed_streams()
@@ -156,9 +156,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _flushed() -> int:
-    """Write buffered output; return the exit code if that fails, else 0.
+    """Flush standard output; return the exit code if that fails, else 0.
 
-    A closed pipe (`zonedrive zones | head -1`) is no error.
+    A closed pipe (`zonedrive zones | head -1`) is not an error.
     """
     code = 0
     try:
@@ -208,7 +208,7 @@ def _run(given: list[str], descriptor: str) -> int:
 
 
 def _is_of_mount_8(given: Sequence[str]) -> bool:
-    """Return True if mount(8) made the call, with a source that is not a URL."""
+    """Return True if mount(8) called zonedrive with a source that is not a URL."""
     return (
         len(given) > 2
         and given[0] not in COMMANDS
@@ -231,6 +231,6 @@ def _say(line: str, code: int) -> int:
 
 
 def _sentence(text: str) -> str:
-    """Return click's message as part of a sentence; a name at its beginning is unchanged."""
+    """Return click's message as part of a sentence; a name at its beginning keeps its case."""
     text = text.rstrip(".")
     return text[:1].lower() + text[1:] if re.match(r"[A-Z][a-z]+ ", text) else text

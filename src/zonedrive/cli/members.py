@@ -1,4 +1,4 @@
-"""Command `members`: list who is in a zone, and change that."""
+"""Command `members`: list, add, change and remove the members of a zone."""
 
 import click
 
@@ -7,11 +7,11 @@ from zonedrive.cli.options import Id, Name, Text, account_option, json_option
 from zonedrive.paths import AccountPaths
 
 LEVELS = ("Add", "Modify", "Manage")
-"""Levels of the service; a deployment may have others, which are passed on as they are written."""
+"""Known levels of the service; a deployment may have others, which are passed on unchanged."""
 
 
 class ZoneGroup(click.Group):
-    """Group whose command `list` may be left out: the first argument is then a zone."""
+    """Group with `list` as the default command, whose first argument is a zone."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -22,7 +22,7 @@ class ZoneGroup(click.Group):
 
 
 class Level(Text):
-    """Level in a zone; the known ones in upper or lower case."""
+    """Level of a member in a zone; known levels are case-insensitive."""
 
     name = "level"
     forbidden = ("", "None", "none")

@@ -30,7 +30,7 @@ class Metrics:
         self.add("info", "gauge", "Version of zonedrive.", [({"version": __version__}, 1)])
 
     def collect(self, paths: AccountPaths) -> None:
-        """Add the metrics of an account; a part that cannot be read is left out."""
+        """Add the metrics of an account; omit those that cannot be read."""
         self._labels = {"uid": str(os.getuid()), "account": paths.account}
         found, state = self._asked(paths)
         self._gauge("up", "1 if a daemon serves the account and answers.", bool(found))
@@ -41,7 +41,7 @@ class Metrics:
         self._daemon(found)
 
     def _asked(self, paths: AccountPaths) -> tuple[dict[str, Any], str]:
-        """Return the daemon's measurements, {} without an answer, and the account's state."""
+        """Return the daemon's metrics ({} if it does not respond) and the account's state."""
         try:
             found = control_client.ask(paths, {"command": "metrics"}, timeout=ASK_SECONDS)
         except ZonedriveError:
@@ -53,7 +53,7 @@ class Metrics:
         return found, str(found["state"])
 
     def _local(self, paths: AccountPaths) -> None:
-        """Add the pause and the outbox, which are read from the disk."""
+        """Add the metrics of the pause and the outbox, which are read from the disk."""
         from zonedrive.daemon import local_data
 
         is_paused = local_data.pause(paths) is not None
@@ -93,7 +93,7 @@ class Metrics:
             self._gauge("cache_limit_bytes", "Disk space that the cache may use.", used["limit"])
 
     def _daemon(self, found: dict[str, Any]) -> None:
-        """Add measurements that only a daemon has."""
+        """Add the metrics that only a daemon has."""
         if not found:
             return
         self._gauge("failing_tasks", "Background tasks of the daemon that fail.", found["failing"])
@@ -121,7 +121,7 @@ class Metrics:
             self.add(name, "gauge", text, [({}, value)])
 
     def add(self, name: str, kind: str, text: str, samples: Iterable[tuple[Any, ...]]) -> None:
-        """Add samples of a metric: labels, value and, where the name has one, the suffix."""
+        """Add samples of a metric: tuples of labels, value and an optional suffix of the name."""
         name = f"zonedrive_{name}"
         head = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
         lines = self._lines.setdefault(name, head)
@@ -132,7 +132,7 @@ class Metrics:
             lines.append(f"{name}{''.join(suffix)}{{{shown}}} {number!r}")
 
     def text(self) -> str:
-        """Return all metrics in the text format."""
+        """Return all metrics in the Prometheus text format."""
         return "".join(f"{line}\n" for lines in self._lines.values() for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Commands `mount` and `unmount`, and the form of the call by mount(8)."""
+"""Commands `mount` and `unmount`, and the mount helper that mount(8) calls."""
 
 import contextlib
 import functools
@@ -140,7 +140,7 @@ def _account_of(url: str, account: str | None) -> AccountPaths:
 
 
 def no_address(source: str) -> ConfigError:
-    """Return the error for a `source` of mount(8) that is no URL, such as an account's name."""
+    """Return the error for a `source` of mount(8) that is not a URL, such as an account's name."""
     there, named = _base_urls(), source.rpartition("#")[2]
     account = named if named in there else DEFAULT_ACCOUNT
     url = there.get(account, "such as https://service.example")
@@ -212,7 +212,7 @@ def _waiting(message: Message) -> str:
 
 
 def _end(paths: AccountPaths, path: Path, seconds: float) -> None:
-    """Detach the mount and end its daemon, by force after some seconds."""
+    """Detach the mount and end its daemon; kill the daemon after `seconds`."""
     _detach(path)
     lock.end_holder(paths.lock, seconds)
     last_run.clear(paths)
@@ -224,9 +224,9 @@ def _detach(path: Path) -> None:
 
 
 def _without_daemon(path: Path, now: bool) -> None:
-    """Detach a mount left by a killed daemon, or with --now one of another user's daemon.
+    """Detach a mount whose daemon was killed, or with --now a mount of another user's daemon.
 
-    Reports the death of a daemon of this user, logs it, and removes its record.
+    If a daemon of this user died there, reports and logs its death, and removes the record of it.
     """
     if not now and not mountpoint.dead(path):
         raise MountError(

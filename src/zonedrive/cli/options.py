@@ -34,7 +34,7 @@ class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 canno
 
 
 class LocalPath(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Path with completion; click.Path would access it, and hang in a hanging mount."""
+    """Path with completion; click.Path would access the path, and block in a hanging mount."""
 
     name = "path"
 
@@ -51,7 +51,7 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be to
     """Text parameter that is sent to the service."""
 
     name = "text"
-    forbidden: tuple[str, ...] = ()  # values without the white space around them
+    forbidden: tuple[str, ...] = ()  # rejected values, after stripping white space
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if any("\ud800" <= char <= "\udfff" for char in value):  # bytes that are not UTF-8
@@ -68,7 +68,7 @@ class Name(Text):
 
 
 class Id(Text):
-    """Identifier at the service; it becomes a part of a URL path."""
+    """Identifier of an object on the service, used as a segment of a URL path."""
 
     forbidden = ("", ".", "..")
 
@@ -92,7 +92,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot b
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, float):  # converted before
+        if isinstance(value, float):  # already converted
             return value
         found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd]?)", value)
         seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
@@ -123,7 +123,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def timeout_option(default: float, what: str) -> Callable[[Decorated], Decorated]:
-    """Return the option `--timeout SECONDS`."""
+    """Return the option `--timeout SECONDS`; `what` completes its help, "How long to wait …"."""
     return click.option(
         "--timeout",
         type=Seconds(),

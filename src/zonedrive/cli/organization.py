@@ -19,9 +19,9 @@ LEVELS = ("Manage", "Access", "None")
 
 
 def ask_directory(account: str, question: "Callable[[Directory], Awaitable[AnswerT]]") -> AnswerT:
-    """Return the result of `question`, which gets the directory of users.
+    """Call `question` with the directory of users and groups; return its result.
 
-    Raises the errors of `question`, and NotLoggedOn if there was no logon.
+    Raises the errors of `question`, and NotLoggedOn if the account is not logged on.
     """
     from zonedrive.daemon import service_commands
 

@@ -1,6 +1,6 @@
 """Commands `pause` and `resume`: stop the uploads of an account for a while.
 
-Work with and without a mount, because the pause is stored on the disk.
+The commands work with and without a mount, because the pause is stored on the disk.
 """
 
 import time
@@ -61,14 +61,14 @@ def resume(account: str) -> None:
 
 
 def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of the daemon; without a daemon, change the stored pause."""
+    """Send the request to the daemon, or change the stored pause if no daemon is running."""
     return control_client.asked_or_stored(
         paths, lambda: control_client.ask(paths, request), lambda: _stored(paths, request)
     )
 
 
 def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
-    """Begin or end the pause of an unmounted account."""
+    """Begin or end the pause of an unmounted account; return a response like the daemon's."""
     from zonedrive.daemon import local_data
 
     answer: dict[str, Any] = {"uploading": 0, "mounted": False}
@@ -86,6 +86,6 @@ def _stored(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
     try:
         found = local_data.backlog(paths)
         left = {"files": found.files, "changes": found.changes, "bytes": found.bytes}
-    except StoreError as wrong:  # the pause counts all the same
+    except StoreError as wrong:  # the pause is in effect anyway
         text_output.complain(f"the waiting changes cannot be counted: {wrong.message}")
     return {**answer, "left": left}

@@ -1,7 +1,7 @@
 r"""Manual pages and shell completions; `docs/man` has the texts that commands do not define.
 
 `python -m zonedrive.cli.reference FOLDER` writes them to a `share` folder. In ~/.local/share, man,
-bash and fish find them. The completions ask zonedrive itself (see click.shell_completion).
+bash and fish find them. The completion scripts call zonedrive (see click.shell_completion).
 """
 
 import sys
@@ -31,7 +31,7 @@ _ESCAPES = str.maketrans({"\\": r"\e", "-": r"\-", "~": r"\(ti", "^": r"\(ha", "
 def contexts(
     command: click.Command = program, parent: click.Context | None = None, name: str = "zonedrive"
 ) -> Iterator[click.Context]:
-    """Yield a context of the command and of every command below it."""
+    """Yield a click context for the command and for each of its subcommands, recursively."""
     context = click.Context(
         command, parent, name, terminal_width=COLUMNS, **command.context_settings
     )
@@ -44,7 +44,7 @@ def contexts(
 
 
 def manual(name: str) -> str:
-    """Return a manual page in man(7) macros: `zonedrive.1` or `zonedrive.toml.5`."""
+    """Return a manual page, `zonedrive.1` or `zonedrive.toml.5`, as man(7) source."""
     text = (TEXTS / name).read_text("utf-8").replace("@VERSION@", __version__)
     return text.replace("@COMMANDS@\n", "".join(f"{line}\n" for line in _commands()))
 
@@ -61,12 +61,12 @@ def _commands() -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return `text` such that hyphens can be copied and backslashes are literal."""
+    """Escape `text` for man(7): hyphens can be copied, and backslashes are literal."""
     return text.translate(_ESCAPES)
 
 
 def main() -> None:
-    """Write all files and print their paths."""
+    """Write all manual pages and completion scripts, and print their paths."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python -m zonedrive.cli.reference FOLDER")
     texts = {f"man/man{path.suffix[1:]}/{path.name}": manual(path.name) for path in TEXTS.iterdir()}

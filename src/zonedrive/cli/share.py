@@ -51,7 +51,10 @@ def unshare(path: str, account: str | None) -> None:
 
 
 def _shareable(path: str, account: str | None) -> tuple[AccountPaths, dict[str, Any]]:
-    """Return the account and the place of an entry that the service has."""
+    """Return the account, and the daemon's description of an entry that can be shared.
+
+    Raises ZonedriveError if the entry does not exist, is not on the service or cannot be shared.
+    """
     paths, (whole,) = control_client.resolve((path,), account)
     place = control_client.ask(paths, {"command": "place", "path": whole})
     if place["missing"]:

@@ -1,8 +1,8 @@
 """Handling of Ctrl-C before a command begins and after its end: exit at once, without output.
 
-Does not import slow modules, but `_signal`, the part of `signal` that is already loaded. During a
-command, Ctrl-C raises KeyboardInterrupt as usual; during an import that would print a traceback. If
-the parent process has set SIGINT to be ignored, it stays ignored.
+Imports no slow modules: `_signal` is the part of `signal` that is already loaded. During a command,
+Ctrl-C raises KeyboardInterrupt as usual; during an import, this would print a traceback. If the
+parent process has set SIGINT to be ignored, it stays ignored.
 """
 
 import _signal  # type: ignore[import-not-found]

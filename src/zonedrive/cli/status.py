@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 Status = dict[str, Any]
-"""The contract's status object, with more members for users."""
+"""Status object of the JSON output, with additional members for the text output."""
 
 WATCH_SECONDS = 1.0
 ASK_SECONDS = 30.0
@@ -130,7 +130,7 @@ class Look:
         self._stored: Status | None = None  # status after the daemon's end
 
     def first(self) -> Status:
-        """Return the status from the daemon, or else from its stored state."""
+        """Return the status from the daemon, or from the stored state if no daemon is running."""
         try:
             return control_client.asked_or_stored(self._paths, self._asked, self._offline)
         except (control_client.NotResponding, control_client.Unconnectable) as silent:
@@ -138,7 +138,10 @@ class Look:
             raise
 
     def again(self, former: Status) -> Status:
-        """Return the current status, or the previous one while the daemon does not answer."""
+        """Return the current status, or the marked previous one while the daemon is silent.
+
+        After the end of the daemon, returns the stored status.
+        """
         try:
             found = self._asked()
         except (control_client.NoDaemon, control_client.Unconnectable, MountEnded):
@@ -172,7 +175,7 @@ class Look:
 
 
 def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
-    """Add the number of pending changes to the error for a silent daemon."""
+    """Add the number of pending changes to the error about an unresponsive daemon."""
     from zonedrive.daemon.local_data import backlog
 
     with contextlib.suppress(ZonedriveError, OSError):
@@ -186,8 +189,8 @@ def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
 def _watch(look: Look, *, as_json: bool) -> None:
     """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next one.
 
-    At a terminal each view replaces the previous one; else each version is printed, in JSON as one
-    object per line.
+    On a terminal, each view replaces the previous one. Otherwise each changed status is printed, as
+    JSON with one object per line.
     """
     from rich.console import Group
 
@@ -243,7 +246,7 @@ def _screen() -> Iterator["Live | None"]:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Exit with the signal's status after cleanup."""
+    """Exit with status 128 + signal number, so that `finally` blocks restore the terminal."""
     sys.exit(128 + number)
 
 
@@ -251,7 +254,10 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def picture(found: Status, *, part: bool, rows: int) -> list["RenderableType"]:
-    """Return lines and tables; `part`: only some paths; `rows`: maximum number of uploads shown."""
+    """Return the lines and tables of the text output.
+
+    `part` means that only some paths were requested; `rows` is the maximum number of uploads shown.
+    """
     shown = [words(text, style) for text, style in _lines(found, part=part)]
     return shown + _uploads(found, rows)
 
@@ -318,7 +324,7 @@ def _notes(found: Status) -> Iterator[tuple[str, str]]:
 
 
 def verdict(found: Status, *, part: bool) -> str:
-    """Return the first line, which tells if all data is on the service."""
+    """Return the line that says whether all data is on the service."""
     outbox, waiting = found["outbox"], _waiting(found)
     if not waiting:
         if staying := _staying(found):

@@ -1,4 +1,4 @@
-"""Commands `sync` and `send`: wait until changes are on the service; progress and result.
+"""Commands `sync` and `send`: wait for uploads, with progress, and print the result.
 
 INVARIANT: an exit code other than 0 has a line with the reason.
 """
@@ -65,7 +65,7 @@ def send(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
 
 
 def _wait(paths: AccountPaths, request: Message) -> None:
-    """Wait for the answer with a progress bar, print it, and exit."""
+    """Send the request, show a progress bar until the result, print the result, and exit."""
     held, last, largest = Held(), Message(), 0
     try:
         with Progress() as progress:
@@ -90,7 +90,7 @@ def _wait(paths: AccountPaths, request: Message) -> None:
 
 
 def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
-    """Raise ZonedriveError for changes or rescued files of an account without a mount.
+    """Raise ZonedriveError if an unmounted account has pending changes or files in lost+found.
 
     If there are none, raise `ended`, unless the mount ended during the command.
     """
@@ -145,7 +145,7 @@ def _waits_for(path: str) -> str:
 
 
 def report(last: Message) -> None:
-    """Print the result in `last`, the daemon's answer."""
+    """Print the result in `last`, the daemon's last message."""
     for copy in last["conflicts"]:
         line(f"saved next to a coworker's version: {copy}")
     for new in last.get("anew", []):

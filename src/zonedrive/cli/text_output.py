@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, str]
 """Cells of a table by column; all rows of a table have the same columns."""
 
-UNFOLDED = 1000  # width without a terminal: a program that reads the output needs unfolded lines
+UNFOLDED = 1000  # width without a terminal, so that lines are not folded for other programs
 NARROW = 60  # number of columns below which a table is shown as blocks of lines
 DUMB = ("", "dumb", "unknown")  # values of TERM for terminals without cursor control
 BAR = 20  # maximum width of a progress bar, in characters
@@ -50,7 +50,7 @@ def show(
     empty: str,
     right: Sequence[str] = (),
 ) -> None:
-    """Print a list: `items` as JSON, else `rows` as a table, or the line `empty` without items."""
+    """Print a list: `items` as JSON, or `rows` as a table; print `empty` if there are no items."""
     if in_json:
         as_json(items)
     elif items:
@@ -65,7 +65,7 @@ def amount(size: int | None) -> str:
 
 
 def when(text: str) -> str:
-    """Return a time from a daemon's answer (ISO 8601) in the local time zone."""
+    """Return an ISO 8601 time in the local time zone, for the text output."""
     return formatting.local_time(datetime.fromisoformat(text).timestamp())
 
 
@@ -78,7 +78,7 @@ def moment(ns: int) -> str | None:
 
 
 def width() -> int:
-    """Return the columns of the terminal; a file or a pipe has the width UNFOLDED."""
+    """Return the width of the terminal in columns (at least 20); UNFOLDED for a file or pipe."""
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return max(20, shutil.get_terminal_size((80, 24)).columns)
     return UNFOLDED
@@ -87,7 +87,7 @@ def width() -> int:
 def grid(rows: Sequence[Row], right: Sequence[str] = ()) -> "RenderableType":
     """Return a table with a heading; in a narrow terminal each row becomes a block of lines.
 
-    Columns named in `right` contain numbers.
+    Columns named in `right` contain numbers, and are aligned to the right.
     """
     if width() < NARROW:
         return _blocks(rows)
@@ -173,7 +173,7 @@ def clean(text: str, stream: TextIO | None = None) -> str:
 
 
 def is_confirmed(question: str) -> bool:
-    """Return the answer to a question. Raises UsageError without a terminal."""
+    """Ask a yes/no question and return the answer. Raises UsageError without a terminal."""
     if not sys.stdin.isatty():
         raise click.UsageError("There is no terminal for questions: use --yes.")
     with asking():
@@ -192,12 +192,12 @@ def asking() -> Iterator[None]:
 
 
 def word(text: str) -> str:
-    """Return a foreign name for use within a line, shortened to WORD characters."""
+    """Return a name from another source, shortened to WORD characters."""
     return text if len(text) <= WORD else f"{text[: WORD - 3]}..."
 
 
 class Progress:
-    """A terminal line that is updated during a wait; without a terminal nothing is printed."""
+    """Terminal line that is updated during a wait; without a terminal, nothing is printed."""
 
     def __init__(self) -> None:
         self._shows = can_redraw(sys.stderr)
@@ -210,7 +210,7 @@ class Progress:
         self.show("")
 
     def show(self, text: str) -> None:
-        """Replace the line by `text`."""
+        """Replace the line with `text`."""
         if self._shows and text != self._last:
             from rich.cells import set_cell_size  # some characters take two columns
 
@@ -219,7 +219,7 @@ class Progress:
             click.echo(f"\r\x1b[K{fitting}", nl=False, err=True)
 
     def bar(self, done: float, text: str) -> None:
-        """Replace the line by a progress bar, filled to `done` (0 to 1), and `text`."""
+        """Replace the line with a progress bar, filled to `done` (0 to 1), and `text`."""
         if self._shows:
             size = min(BAR, self._columns() // 5)
             full = int(size * min(1.0, max(0.0, done)))
@@ -230,12 +230,12 @@ class Progress:
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Return True if output on `stream` can be replaced."""
+    """Return True if `stream` is a terminal with cursor control, where output can be replaced."""
     return stream.isatty() and os.environ.get("TERM", "") not in DUMB
 
 
 def _cell(value: object) -> str:
-    """Return a foreign JSON value on one line."""
+    """Return a JSON value of the service as one line of text."""
     if value is None or value in ("", [], {}):
         return ""
     if isinstance(value, bool):
@@ -262,7 +262,7 @@ def _console() -> "Console":
 
     class Whole(Console):
         def on_broken_pipe(self) -> None:
-            """Raise BrokenPipeError, which is no error here; rich would exit with an error."""
+            """Raise BrokenPipeError, which `main` handles; rich would exit with an error."""
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     return Whole(
@@ -271,7 +271,7 @@ def _console() -> "Console":
         markup=False,
         emoji=False,
         soft_wrap=False,
-        no_color=None if sys.stdout.isatty() else True,  # None: as NO_COLOR says
+        no_color=None if sys.stdout.isatty() else True,  # None: according to NO_COLOR
     )
 
 
@@ -279,8 +279,8 @@ def _console() -> "Console":
 def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield a file that replaces the file `name` atomically at the end of the block.
 
-    It gets `mode`, or the mode of the old file. On failure the old file stays. Raises
-    ZonedriveError.
+    The new file gets `mode`, or the mode of the old file. On failure, the old file is unchanged. A
+    device or pipe is written directly. Raises ZonedriveError.
     """
     target = Path(name).resolve()
     new = target.with_name(f".zonedrive-{os.getpid()}")

@@ -209,7 +209,10 @@ def _own_id(account: str) -> str | None:
 
 @contextmanager
 def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
-    """Revoke a token whose secret could not be printed, or report that it exists."""
+    """Revoke the token if the block cannot print its secret; always raise ZonedriveError then.
+
+    If the token cannot be revoked, the error says until when it remains valid.
+    """
     try:
         yield
     except OSError as wrong:
@@ -239,7 +242,7 @@ def _object(token: "Token", now_ns: int) -> dict[str, Any]:
 
 
 def _row(shown: dict[str, Any]) -> dict[str, Any]:
-    """Return the table row: known fields first, then the deployment's own fields."""
+    """Return the table row of a token: known fields first, then the deployment's own fields."""
     row: dict[str, Any] = {"name": shown["name"]}
     if shown["expires"]:
         row["expires"] = text_output.when(shown["expires"]) + (
@@ -272,7 +275,7 @@ def scope_of(
     clients: tuple[str, ...],
     scope_file: str | None,
 ) -> "Scope | None":
-    """Return the requested scope, or None. Raises click.UsageError."""
+    """Return the scope that the options describe, or None without any. Raises click.UsageError."""
     if scope_file is not None:
         if scope is not None or permissions or clients:
             raise click.UsageError("--scope-file excludes the other options of a scope.")

@@ -19,18 +19,18 @@ from zonedrive.cli.options import LocalPath, Text, json_option, some_account_opt
 from zonedrive.errors import Forbidden, NotFound, Unavailable, Unreachable, ZonedriveError
 from zonedrive.paths import AccountPaths
 
-POLL_SECONDS = 5.0  # shortest pause between two readings of a log that is followed
-CALM = 10  # that pause is also at least so many times as long as the last reading took
-LATE_NS = 60 * 10**9  # messages that get into the log so much later than their time are seen
-FIRST = 10  # messages that are shown when the following of a log begins
-FIRST_NS = 7 * 86_400 * 10**9  # and how old they are at most
+POLL_SECONDS = 5.0  # minimum interval between two requests of --follow
+CALM = 10  # minimum interval as a multiple of the duration of the last request
+LATE_NS = 60 * 10**9  # maximum delay of a message in the log, in ns, with which it is still found
+FIRST = 10  # number of messages that --follow shows first
+FIRST_NS = 7 * 86_400 * 10**9  # maximum age of these messages in ns
 BATCH = 5000  # ids in one request to the daemon
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}  # seconds
 Entry = Mapping[str, Any]
 
 
 class Since(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Time in ns since the epoch: a date, a date with a time, or a duration before now."""
+    """Date, date with time, or duration before now, converted to ns since the epoch."""
 
     name = "time"
 
@@ -57,14 +57,14 @@ class Since(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be t
 
 @dataclass(frozen=True)
 class ZoneLog:
-    """Log of what is at a path, or of all zones of an account."""
+    """Zone log of a path, or of all zones of an account."""
 
     paths: AccountPaths
-    place: Entry | None  # what the daemon says of the path; None: all zones
-    user: str = ""  # only messages of this user; "": of everybody
+    place: Entry | None  # the daemon's description of the path; None: all zones
+    user: str = ""  # only messages of this user; "": of all users
 
     def messages(self, since_ns: int = 0) -> tuple[list[Entry], list[str]]:
-        """Return the messages since a time, newest first, and the zones that hide theirs.
+        """Return the messages since a time, newest first, and the zones whose log is not readable.
 
         Raises the errors of the daemon and the service.
         """
@@ -87,7 +87,7 @@ class ZoneLog:
         return [_object(one) for one in found], unseen
 
     def _zones(self) -> dict[str, str]:
-        """Return the folders of the zones whose log is read, by id."""
+        """Return the folder names of the zones whose log is read, by zone id."""
         if self.place is not None and self.place["zone"]:
             return {self.place["zone"]: self.place["path"].partition("/")[0]}
         zones = zones_of(self.paths)
@@ -110,7 +110,7 @@ class ZoneLog:
                 for one in answer
             ]
             gone = set()
-            if self.place["missing"]:  # its earlier names are in its other messages
+            if self.place["missing"]:  # include the entry's messages under its earlier names
                 gone = {one["id"] for one in answer if one["id"] and one["path"] == inside}
             pairs = zip(answer, direct, strict=True)
             answer = [one for one, is_direct in pairs if is_direct or one["id"] in gone]
@@ -120,7 +120,7 @@ class ZoneLog:
         ]
 
     def _located(self, zone_id: str, ids: Sequence[str]) -> dict[str, str]:
-        """Return the present path of each entry that is in the mount, by id."""
+        """Return the current path of each entry that is in the mount, by id."""
         found: dict[str, str] = {}
         for start in range(0, len(ids), BATCH):
             batch = list(ids[start : start + BATCH])
@@ -133,7 +133,7 @@ class ZoneLog:
 
 
 def zone_log(path: str | None, account: str | None, user: str = "") -> ZoneLog:
-    """Return the log of what is or was at a path, or of all zones of an account."""
+    """Return the zone log of a path, also a deleted one, or of all zones of an account."""
     paths, below = control_client.resolve((path,) if path is not None else (), account)
     if not below:
         return ZoneLog(paths, None, user)
@@ -141,7 +141,7 @@ def zone_log(path: str | None, account: str | None, user: str = "") -> ZoneLog:
 
 
 def _is_by(user: str, wanted: str) -> bool:
-    """Return True if a user id is the wanted one, or begins with it and an @."""
+    """Return True if `wanted` is the user id or its part before the @, ignoring case."""
     lower = user.casefold()
     return wanted.casefold() in (lower, lower.partition("@")[0])
 
@@ -223,7 +223,7 @@ def log(
 
 
 def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
-    """Yield messages in the order of the log, and new ones as they come."""
+    """Yield the first messages, oldest first, then new messages as they arrive."""
     begun = time.monotonic()
     first = max(0, time.time_ns() - FIRST_NS) if since is None else since
     found, unseen = source.messages(first)
@@ -261,7 +261,7 @@ def _key(one: Entry) -> str:
 
 
 def _latest(found: Sequence[Entry], otherwise: int) -> int:
-    """Return the time of the newest message in ns."""
+    """Return the time of the newest message in ns, or `otherwise` if no message has one."""
     times = [one["time"] for one in found if one["time"]]
     return int(datetime.fromisoformat(max(times)).timestamp()) * 10**9 if times else otherwise
 

@@ -93,13 +93,13 @@ class Cache:
         self._identity = self.stamp(f"{identity}|{'' if key is None else 'sealed'}")
 
     def start(self) -> Self:
-        """Open the folder, and keep the content of this identity and key."""
+        """Open the index; drop content of another identity or under another key."""
         self._index.open()
         self._check()
         return self
 
     def stamp(self, text: str) -> str:
-        """Return a keyed hash of a revision or validator, which may name people."""
+        """Return a keyed hash of a revision or validator, because these may contain names."""
         key = self._key or b""
         return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
 
@@ -174,7 +174,7 @@ class Cache:
         return EntryReader(entry, fetcher, lambda: self._close(entry, fetcher))
 
     async def complete(self, ino: int, revision: str, size: int, source: Source) -> None:
-        """Fetch all missing bytes.
+        """Fetch all missing bytes of a revision and store them on the disk.
 
         Raises the errors of `Reader.read`, and OSError (ENOSPC) if not all bytes can be stored.
         """
@@ -223,7 +223,10 @@ class Cache:
         return file
 
     def expect(self, prepare: Callable[[], None]) -> None:
-        """Run `prepare` in a thread if a read is likely soon, at most every EXPECT_S seconds."""
+        """Expect a read soon: run `prepare` in a thread if one is free.
+
+        `prepare` runs at most once every EXPECT_S seconds.
+        """
         now, engine = trio.current_time(), self._engine
         free = engine.limiter.available_tokens > 1
         if engine.nursery is not None and free and now >= self._prepared + EXPECT_S:
@@ -484,7 +487,7 @@ class Cache:
     # -- removing content that is not in use
 
     def _drop_idle(self, ino: int) -> None:
-        """Remove all content of an inode that is not in use."""
+        """Remove the content of an inode, except that of entries in use."""
         self._small.drop(ino)
         self._drop_rows(self._index.of(ino))
 
@@ -561,7 +564,7 @@ class Cache:
         return names
 
     def _rows_lost(self) -> None:
-        """Remove the files of lost rows, and count the usage again."""
+        """Remove the files of lost rows, recompute the disk usage, and restore the facts."""
         rows = self._index.everything()
         active = {entry.path.name for entry in self._quota.entries}
         self._quota.idle = sum(row.taken for row in rows if row.name not in active)

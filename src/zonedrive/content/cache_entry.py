@@ -3,11 +3,11 @@
 Knows nothing about downloads or about other entries.  `store` is called in download threads, all
 other methods on the event loop.
 
-INVARIANT: `present` lists only bytes that can be read now; `on_disk` is its part in the file.  Only
-the event loop changes them; threads append to `_arrived`.
+INVARIANT: `present` lists only bytes that can be read now; `on_disk` lists those of them that are
+in the file.  Only the event loop changes the two; threads append to `_arrived`.
 
-INVARIANT: received bytes can be read before they are on the disk, and the entry is not closed
-between the two.
+INVARIANT: received bytes can be read before they are on the disk, and the entry is not closed in
+the meantime.
 
 INVARIANT: bytes are written to the disk only within the limit granted before.
 """
@@ -48,7 +48,7 @@ class Stopped(Exception):
 
 
 class Store(Protocol):
-    """Interface of an entry to the cache's folder."""
+    """Interface through which entries request disk space and report errors."""
 
     def allow(self, entry: "CacheEntry", need: int, want: int) -> bool:
         """Return True if the entry may write `need` bytes now; up to `want` bytes are granted."""
@@ -92,11 +92,11 @@ class CacheEntry:
         self._budget = budget
         self._allowance = 0  # bytes that may be written
         self._writing = 0  # bytes of it that are being written
-        self._count = threading.Lock()  # of these two
+        self._count = threading.Lock()  # guards these two
         self._disk = True  # false after a failed write
         self._said = False  # damage was logged already
         self._closed = False
-        self._lock = threading.Lock()  # of storing and closing, not of reading
+        self._lock = threading.Lock()  # held while storing and closing, not while reading
         # Start, bytes, and True if these are on the disk, None if they have just come.
         self._arrived: deque[tuple[int, Buffer, bool | None]] = deque()
         self._recent = RecentChunks(self._forget_in_memory, budget)
@@ -330,12 +330,12 @@ class CacheEntry:
                     self._writing -= need
 
     def wait_for_store(self) -> None:
-        """Wait until the chunk that a thread is storing is stored; blocks: call it in a thread."""
+        """Block until the chunk that a thread is storing is stored; call this in a thread."""
         with self._lock:
             pass
 
     def spare(self) -> list[Buffer]:
-        """Return buffers of earlier calls that are no longer read."""
+        """Return buffers of earlier `store` calls that are no longer read, for reuse."""
         spent = self._recent.spent
         return [spent.popleft() for _ in range(len(spent))]
 

@@ -1,4 +1,4 @@
-"""Index of the cache: its content files, their ranges and their last use; limit of its disk usage.
+"""Index of the cache: its content files, their cached ranges and last use; also its disk usage.
 
 Knows nothing about files or downloads.  The index may be lost: a damaged index is deleted and
 created again, and callers see an empty one.  A damaged row counts as missing.
@@ -32,7 +32,7 @@ NAME = "index.db"
 
 
 class Row(msgspec.Struct, eq=False):
-    """Cached content on the disk."""
+    """Row of the index: cached content of one revision of an inode."""
 
     ino: int
     stamp: str  # keyed hash of its revision
@@ -56,7 +56,7 @@ class Row(msgspec.Struct, eq=False):
 
 
 def name_in_index(ino: int) -> str:
-    """Return the name of a content item in the index; no file has such a name."""
+    """Return the row name of content that is stored in the index itself; no file has this name."""
     return f"{ino}:"
 
 
@@ -95,7 +95,7 @@ def _create(db: sqlite3.Connection) -> None:
 
 
 def _unreleased(_db: sqlite3.Connection) -> None:
-    """Schemas 1 to 3 were never released: `_create` replaces their tables."""
+    """Do nothing: schemas 1 to 3 were never released, and `_create` replaces their tables."""
 
 
 _SCHEMAS = (_unreleased, _unreleased, _unreleased, _create)
@@ -111,7 +111,7 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class CacheIndex:
-    """Rows in a SQLite file that may vanish or break at any time."""
+    """Index in a SQLite file, which may vanish or be damaged at any time."""
 
     def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:
         """Prepare to use the file at `path`; `lost` is called when rows were lost.
@@ -307,7 +307,7 @@ class CacheIndex:
         return row if 0 <= row.taken <= 2 * row.size + _SLACK else None
 
     def touch(self, name: str, used_ns: int) -> None:
-        """Record a use."""
+        """Record the time of the last use."""
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
     def delete(self, names: Iterable[str]) -> None:
@@ -316,12 +316,12 @@ class CacheIndex:
             self._write("DELETE FROM entries WHERE name = ?", (name,))
 
     def fact(self, name: str) -> str:
-        """Return a stored fact, or ""."""
+        """Return the value of a named fact about the cache, or ""."""
         rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else ""
 
     def note(self, name: str, value: str) -> None:
-        """Store a fact."""
+        """Store the value of a named fact about the cache."""
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def clear(self) -> None:
@@ -351,8 +351,8 @@ def cache_usage(directory: Path) -> int:
 def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> int:
     """Return the maximum number of bytes to use in a directory, given the free space of the disk.
 
-    Negative if other files take so much space that even the used bytes are too many.  `promised`
-    bytes are included in `used` but not written yet.
+    The result is lower than `used` if other files take so much space that even the used bytes are
+    too many.  `promised` bytes are included in `used` but not written yet.
     """
     disk = None
     for folder in (directory, *directory.parents):  # it may not be made yet
@@ -366,7 +366,7 @@ def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> i
 
 
 def _shrink_from_now_on(db: Database) -> None:
-    """Enable automatic shrinking of the file, which earlier versions did not use.
+    """Enable SQLite's auto-vacuum for the file, which earlier versions did not use.
 
     Raises StoreError for a damaged file.
     """
@@ -380,7 +380,7 @@ def _shrink_from_now_on(db: Database) -> None:
 
 
 def _is_damage(wrong: BaseException | None) -> bool:
-    """Return True if an error concerns the file's content or schema (None), not the disk."""
+    """Return True if the error means a damaged file, not a disk failure; None: a wrong schema."""
     if wrong is None:
         return True
     code = getattr(wrong, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)

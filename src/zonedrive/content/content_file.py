@@ -84,7 +84,7 @@ class ContentFile:
             return len(data)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the content to `size` bytes; new bytes are zeros."""
+        """Truncate or extend the content to `size` bytes; new bytes are zeros."""
         with self._lock:
             os.ftruncate(self._open(), size)
             self._changes += 1
@@ -103,7 +103,7 @@ class ContentFile:
     def disable_redo_log(self) -> None:
         """Disable the redo log, for content that can be fetched again.
 
-        Only bytes that were written are read from such a file.
+        Callers must read only bytes that were written to such a file.
         """
 
     def _flush(self) -> None:
@@ -113,8 +113,8 @@ class ContentFile:
         """Return the state of the flushed file for `open_file`, or b"" for a plain file.
 
         A caller that stores it safely can detect old bytes in place of the current ones.  Works on
-        a closed file, too.  `size`: return the state as if the file were cut to this size.
-        `final`: no writes follow, and all bytes were read through this object.
+        a closed file, too.  `size`: return the state as if the file were truncated to
+        this size.  `final`: no writes follow, and all bytes were read through this object.
         """
         return b""
 
@@ -276,7 +276,7 @@ def _data(descriptor: int) -> Iterator[tuple[int, int]]:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
-    """Copy bytes in the kernel, which shares the blocks if the file system can."""
+    """Copy a range, if possible in the kernel, which shares blocks if the file system can."""
     in_kernel = True
     while start < end:
         step = min(end - start, _STEP)

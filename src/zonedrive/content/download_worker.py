@@ -38,7 +38,7 @@ class Download:
         opened: Callable[["Download", Stream], bool],
         advanced: Callable[["Download"], object],
     ) -> None:
-        """Create a download; `bounded` requests only the bytes up to `limit` from the source.
+        """Create a download; if `bounded`, request only the bytes up to `limit` from the source.
 
         `opened` is called on the event loop and decides if the download continues; `advanced` is
         called there after progress.
@@ -83,7 +83,7 @@ class Download:
             return True
 
     def stop(self) -> None:
-        """Stop the download soon, because its bytes are no longer needed."""
+        """Stop the download, because its bytes are no longer needed; its thread ends soon."""
         self.stopped = True
         with self._moved:
             self._moved.notify()
@@ -94,7 +94,7 @@ class Download:
     # -- in the thread
 
     def work(self) -> None:
-        """Copy the source to the entry.
+        """Copy bytes from the source to the entry until the download ends.
 
         Raises the source's error, and BadAnswer if the source sends too few or too many bytes.
         """

@@ -221,7 +221,7 @@ class EncryptedFile(ContentFile):
                 plain[len(opened) :] = bytes(CHUNK - len(opened))
 
     def _run_on_disk(self, number: int, count: int) -> int:
-        """Return how many chunks from `number` on, at most `count`, precede a buffered one."""
+        """Return the number of chunks from `number` on, at most `count`, before a buffered one."""
         count = min(count, _RUN)
         return next((run for run in range(count) if number + run in self._dirty), count)
 
@@ -363,8 +363,8 @@ class EncryptedFile(ContentFile):
     def disable_redo_log(self) -> None:
         """Disable the redo log, for content that can be fetched again.
 
-        Only bytes that were written are read from such a file.  Writes are faster, but a killed
-        process may leave a torn chunk.  Torn chunks and holes raise Damaged.
+        Callers must read only bytes that were written to such a file.  Writes are faster, but a
+        killed process may leave a torn chunk.  Torn chunks and holes raise Damaged.
         """
         self._regenerable = True
 

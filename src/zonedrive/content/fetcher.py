@@ -175,7 +175,7 @@ class Fetcher:
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
         """Wait until [offset, end) is present; `goal` is the end of the read-ahead.
 
-        If `bounded` is true, only these bytes are requested from the source.
+        If `bounded` is true, only bytes up to `goal` are requested from the source.
 
         Raises Changed, TimedOut, or the source's error.
         """
@@ -207,7 +207,7 @@ class Fetcher:
                 raise waiter.error
 
     def _await(self, download: Download | None) -> None:
-        """Tell a download which bytes its next reader is waiting for."""
+        """Update `awaited` of a download: the smallest end offset that a reader is waiting for."""
         if download is not None:
             ends = (each.end for each in self._waiters if each.download is download)
             download.awaited = min(ends, default=self.entry.size)
@@ -356,7 +356,10 @@ class Fetcher:
             await trio.to_thread.run_sync(memory.give_back)
 
     def _opened(self, download: Download, stream: Stream) -> bool:
-        """Return True if an opened stream is useful; called on the event loop by the thread."""
+        """Check an opened stream; return True if the download should continue.
+
+        The download's thread calls this method on the event loop.  Raises Changed, BadAnswer.
+        """
         entry = self.entry
         if download not in self._downloads:
             return False
@@ -454,7 +457,7 @@ class Fetcher:
     def _is_worth_another(self, download: Download, error: Exception | None) -> bool:
         """Return True if the next connection may get further than the failed one.
 
-        Connections may break without a new byte for `stall` seconds, with pauses between them.
+        Connections that break without a new byte are retried after pauses, for `stall` seconds.
         """
         if download.position > download.first_new:
             self._broken = 0

@@ -114,10 +114,10 @@ class Head:
 
 
 def _few(holes: Ranges) -> Ranges:
-    """Return at most MAX_HOLES ranges that contain `holes`: otherwise one range from first to last.
+    """Return `holes`, or one range that contains all of them if there are more than MAX_HOLES.
 
-    All chunks in it then count as possible holes.  Existing chunks are still read and checked, but
-    without a manifest a lost chunk cannot be distinguished from a hole.
+    All chunks in that range then count as possible holes.  Existing chunks are still read and
+    checked, but without a manifest a lost chunk cannot be distinguished from a hole.
     """
     if len(holes) <= MAX_HOLES:
         return holes

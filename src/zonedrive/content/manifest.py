@@ -151,7 +151,7 @@ def count_of(size: int) -> int:
 
 
 class Chunks:
-    """Chunks of an open file: which are on the disk, and which write put them there.
+    """Records of an open file's chunks: their presence on the disk, and the nonces of their writes.
 
     The file's lock protects this object.
     """
@@ -254,7 +254,7 @@ class Chunks:
     # -- the manifest
 
     def manifest(self, size: int, *, final: bool) -> bytes:
-        """Return the manifest, cut to `size` bytes, or b"" if the state is not known.
+        """Return the manifest of the file truncated to `size` bytes, or b"" if unknown.
 
         `final`: no writes follow.
         """

@@ -50,7 +50,7 @@ class Quota:
         return self.idle + self.leaving + sum(entry.held for entry in self.entries)
 
     def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
-        """Grant `entry` `need` bytes now and up to `want` in total; called in a thread."""
+        """Grant `entry` between `need` and `want` bytes, else return False; called in a thread."""
         granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
         remove(victims)
         return granted
@@ -62,7 +62,7 @@ class Quota:
         return granted > 0, victims
 
     def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
-        """Free space: return the granted bytes and the files to remove first."""
+        """Evict rows if needed; return the granted bytes and the files to remove first."""
         free, victims = self._evict(want if need <= self.limit else 0)
         granted = want if free >= want else free if free >= need else 0
         if not granted:
@@ -76,7 +76,7 @@ class Quota:
             log.warning("there is no room left to cache file content; reads continue uncached")
 
     def excess(self) -> list[Path]:
-        """Return files to remove because the limit is lower or the disk fuller than before."""
+        """Evict rows if the limit is lower or the disk fuller than before; return their files."""
         return self._evict(0)[1]
 
     def _evict(self, wanted: int) -> tuple[int, list[Path]]:
@@ -97,7 +97,7 @@ class Quota:
         return usable_bytes(self._directory, self.limit, self.usage(), promised)
 
     def _candidates(self) -> Iterator[Row]:
-        """Yield rows to evict, least recently used first; each is removed from the index before."""
+        """Remove evictable rows from the index and yield them, least recently used first."""
         after = (-1, "")
         busy = {entry.path.name for entry in self.entries}
         epoch = self._index.epoch

@@ -1,4 +1,4 @@
-"""Bytes of cached files in memory: for readers behind a download, and for reads from the disk.
+"""Memory buffers of cached files: recently downloaded chunks, and buffers for disk reads.
 
 Knows nothing about downloads or files.  Runs on the event loop only; the bytes that it returns are
 consumed before the loop continues.
@@ -11,7 +11,7 @@ INVARIANT: a received chunk that is not stored yet stays in `RecentChunks`.
 
 INVARIANT: buffers in `RecentChunks.spent` are not read any more, so they can be reused.
 
-INVARIANT: chunks that cannot be stored take at most the bytes of one `MemoryBudget` together.
+INVARIANT: the total size of chunks that cannot be stored is limited by one `MemoryBudget`.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ class _Chunk:
 
 
 class MemoryBudget:
-    """Limit on the bytes that cannot be stored, shared by all contents."""
+    """Limit on the memory for bytes that cannot be stored on the disk, shared by all entries."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         """Limit the total to `capacity` bytes."""
@@ -53,12 +53,12 @@ class MemoryBudget:
 
     @property
     def held(self) -> int:
-        """Total number of bytes."""
+        """Total number of bytes in memory that cannot be stored."""
         return sum(each.kept_bytes for each in self.holders)
 
     @property
     def ahead(self) -> int:
-        """Bytes of read-ahead that one content can hold until they are read."""
+        """Maximum read-ahead in bytes that one entry may hold in memory until it is read."""
         return max(_LEAST, self.capacity // (3 * max(1, len(self.holders))))
 
     def shrink(self) -> None:
@@ -68,7 +68,7 @@ class MemoryBudget:
 
 
 class RecentChunks:
-    """Chunks of bytes by offset."""
+    """Recently downloaded chunks of one entry, by offset."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RecentChunks:
         budget: MemoryBudget,
         capacity: int = RECENT,
     ) -> None:
-        """Create an empty buffer for about `capacity` bytes, and more that cannot be stored.
+        """Create an empty buffer of about `capacity` bytes; unstorable bytes are not counted.
 
         `dropped` is called with the range of a chunk that was dropped and is stored nowhere else.
         """
@@ -144,7 +144,7 @@ class RecentChunks:
 
     @property
     def is_storing(self) -> bool:
-        """True if a chunk is still to be stored."""
+        """True if a chunk is not stored yet."""
         return any(not chunk.is_stored for chunk in self._chunks)
 
     @property
@@ -174,7 +174,7 @@ class RecentChunks:
         return None
 
     def drop_stored(self) -> None:
-        """Drop the chunks that can be read elsewhere, until new bytes are added."""
+        """Drop stored chunks, now and whenever one is stored, until new bytes are added."""
         self._resting = True
         self._chunks = [chunk for chunk in self._chunks if not chunk.is_stored]
         self._held = sum(len(chunk.data) for chunk in self._chunks)

@@ -24,7 +24,7 @@ _TRIES = 16  # a memory window may drop bytes before the reader is scheduled
 
 
 class Reader:
-    """Reader of one revision of a file: a small one that is completely in memory."""
+    """Reader of one revision of a file; this class serves a small file from memory."""
 
     version_gone = False
     """True if reading is no longer possible, because the source has another version."""
@@ -70,7 +70,7 @@ class Reader:
 
 
 class EntryReader(Reader):
-    """Reader of one revision of a file that fetches missing bytes."""
+    """Reader that fetches the missing bytes of one revision of a file."""
 
     def __init__(self, entry: CacheEntry, fetcher: Fetcher, closed: Callable[[], None]) -> None:
         """Create a reader; `closed` is called once, when the reader is closed."""
@@ -149,7 +149,7 @@ class EntryReader(Reader):
             closed()
 
     def _seen(self, offset: int, end: int) -> None:
-        """Update the access pattern with a read."""
+        """Update the access pattern after a read of [offset, end)."""
         if abs(offset - self._next) <= SLACK:
             self._run += max(end - max(self._next, offset), 0)
             self._next = max(self._next, end)

@@ -8,7 +8,7 @@ The encryption is AES-256-GCM under the file's key.  File id, chunk number and l
 authenticated.  In the file, the head (see `header`) is followed by the redo log (chunk number in 8
 bytes, then a slot), and by the slots of all chunks.
 
-Before a chunk inside the recorded size is overwritten, its new form is written to the redo log.
+Before a chunk inside the recorded size is overwritten, its new slot is written to the redo log.
 Knows nothing about the choice of nonces.
 
 INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
@@ -38,7 +38,7 @@ _INTO = hasattr(AESGCM, "encrypt_into")  # not in older versions
 _OUT_OF = hasattr(AESGCM, "decrypt_into")  # not in older versions
 _NUMBER = struct.Struct("<Q")
 _LOG = HEAD_BYTES
-_CHUNKS = HEAD_BYTES + 68 * 1024  # where the slot of chunk 0 begins, on a page
+_CHUNKS = HEAD_BYTES + 68 * 1024  # offset of the slot of chunk 0, page-aligned
 
 
 def is_empty(slot: Buffer) -> bool:
@@ -110,7 +110,7 @@ class Slots:
             self.put_back(number, bytes(len(head)))
 
     def trim(self, count: int) -> None:
-        """Cut the file after its first `count` slots."""
+        """Truncate the file after its first `count` slots."""
         end = place_of(count)
         if os.fstat(self._descriptor).st_size > end:
             os.ftruncate(self._descriptor, end)
@@ -140,7 +140,7 @@ class Slots:
     # -- encryption
 
     def seal(self, number: int, plain: Buffer, nonce: int) -> tuple[bytes, bytes]:
-        """Return the head and the remaining bytes of a chunk's slot."""
+        """Encrypt a chunk; return the head and the remaining bytes of its slot."""
         fresh = nonce.to_bytes(NONCE_BYTES, "big")
         sealed = self._key.encrypt(fresh, plain, self._aad(number, len(plain)))
         return fresh + _LENGTH.pack(len(plain)), sealed

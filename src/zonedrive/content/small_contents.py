@@ -37,7 +37,7 @@ TOUCH_NS = 60 * 10**9  # uses within this time count as one
 
 
 def cost(length: int) -> int:
-    """Return about how many bytes encrypted content of that length takes on the disk."""
+    """Return the approximate disk usage in bytes of encrypted content of that length."""
     return length + length // 128 + 768
 
 
@@ -139,7 +139,10 @@ class SmallContents:
         self._index.checkpoint()
 
     def _claim(self, need: int, victims: list[Path]) -> bool:
-        """Claim space, which counts as used from now on; append files to remove to `victims`."""
+        """Claim `need` bytes of space; return True if they are granted.
+
+        The space counts as used from now on.  Files to remove first are appended to `victims`.
+        """
         granted, more = self._quota.claim(need, need) if need else (0, [])
         victims += more
         self._quota.leaving += granted  # until the rows count

@@ -58,7 +58,10 @@ def files(directory: Path) -> int:
 
 
 def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None:
-    """Return the earliest last write of these contents in seconds since the epoch, or None."""
+    """Return the earliest modification time of these contents in seconds since the epoch, or None.
+
+    Missing files are ignored.
+    """
     times = []
     for ino, generation in contents:
         for suffix in SUFFIXES:
@@ -69,9 +72,9 @@ def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table of the eighth schema.
+    """Create the table `manifests` of the eighth schema.
 
-    Files of earlier schemas have no manifest.
+    Files of earlier schemas get an empty manifest.
     """
     connection.execute(
         """
@@ -92,7 +95,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Return True if a row, given by column, can be decrypted with `box`."""
+    """Return True if the manifest in `row`, a mapping by column, can be decrypted with `box`."""
     try:
         ino, generation = int(str(row["ino"])), int(str(row["generation"]))
         _opened(box, ino, generation, bytes(row["manifest"]))  # type: ignore[call-overload]
@@ -102,7 +105,7 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
 
 
 class Spool:
-    """Outgoing bytes in one folder."""
+    """Content files in one folder whose bytes the service does not have yet."""
 
     def __init__(
         self,
@@ -200,7 +203,7 @@ class Spool:
         """Record the flushed state of `file` as the current state of a generation.
 
         Call this in the transaction of the rows that name the file.  `size`: the file is about to
-        be cut to this size.
+        be truncated to this size.
         """
         self._record(ino, generation, file.manifest(size=size))
 
@@ -229,9 +232,9 @@ class Spool:
             )
 
     def link(self, ino: int, generation: int, other: int) -> None:
-        """Create a second name for a generation, under another inode, in a transaction.
+        """Create a hard link to a generation under another inode.
 
-        Raises OSError.
+        Call within a transaction.  Raises OSError.
         """
         path = self.path(ino, generation)
         with contextlib.suppress(Damaged):  # the second name has no record either
@@ -246,14 +249,17 @@ class Spool:
         return sum(self.accept(*each) for each in self.stored())
 
     def accept(self, ino: int, generation: int) -> bool:
-        """Accept a file if its record is lost, in a transaction, so that it can be shown."""
+        """Accept a file if its record is lost, so that it can be opened; return True if it was.
+
+        Call within a transaction.
+        """
         is_lost = self._recorded(ino, generation) is None
         if is_lost:
             self._record(ino, generation, UNKNOWN)
         return is_lost
 
     def drop_records(self) -> None:
-        """Delete the records of missing files, in a transaction."""
+        """Delete the records of missing files.  Call within a transaction."""
         if self._table is not None:
             rows = self._table[0].execute("SELECT ino, generation FROM manifests").fetchall()
             self._gone.update(dict.fromkeys(set(rows) - set(self.stored())))

@@ -1,6 +1,6 @@
-"""Actions of the buttons on notifications: pages of the window, and files in the file manager.
+"""Actions of notification buttons: open a page of the web UI, or files in the file manager.
 
-A program that is started here outlives the daemon: a window must not close because it unmounts.
+A program that is started here outlives the daemon, so that an unmount does not close its window.
 
 INVARIANT: starting a program never blocks the daemon; a failure only leaves a line in the log.
 """
@@ -20,9 +20,9 @@ from zonedrive.logon.session_bus import own_environment
 
 log = logging.getLogger(__name__)
 
-SECONDS = 30.0  # for a start
+SECONDS = 30.0  # timeout for starting a program
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
-# Variables that lead to the user's accounts and to the desktop.
+# Variables that a started program needs to find the user's accounts and the desktop.
 PASSED = (
     *DISPLAYS, "XAUTHORITY", "XDG_ACTIVATION_TOKEN", "XDG_CURRENT_DESKTOP", "BROWSER", "PATH",
     "DBUS_SESSION_BUS_ADDRESS", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
@@ -37,7 +37,7 @@ class ClickActions:
         self._desktop, self._account, self._folder = desktop, account, folder
 
     def open_window(self, page: str) -> Click:
-        """Return the action that opens a page of the window in the browser."""
+        """Return the action that opens a page of the web UI in the browser."""
         words = ["ui", "--page", page, "--account", self._account]
         return partial(self._start, [sys.executable, "-P", "-m", "zonedrive", *words])
 
@@ -74,10 +74,10 @@ class ClickActions:
 def starters(
     words: Sequence[str], environment: Mapping[str, str], session: Mapping[str, str]
 ) -> list[list[str]]:
-    """Return commands that start a program beside the daemon and end at once, the best first.
+    """Return commands that start a program outside the daemon and exit at once, the best first.
 
-    A unit of the user's service manager ends with everything that it has started, so such a daemon
-    asks the manager for a unit of its own.
+    When a unit of the user's service manager ends, all processes that it has started end as well. A
+    daemon in a unit therefore asks the manager to run the program in a separate unit.
     """
     found = [["setsid", "--fork", *words]]
     if session and "INVOCATION_ID" in environment:
@@ -89,7 +89,10 @@ def starters(
 
 
 def _completed(environment: Mapping[str, str], session: Mapping[str, str]) -> dict[str, str]:
-    """Add the screen of the session that began after the daemon."""
+    """Return the environment, with the display of the session if it has none.
+
+    The session may have begun after the daemon.
+    """
     if any(environment.get(name) for name in DISPLAYS):
         return dict(environment)
     return {**environment, **{name: session[name] for name in PASSED[:3] if name in session}}

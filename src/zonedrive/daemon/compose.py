@@ -80,8 +80,9 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
 def _profile(account: Account, settings: Settings) -> Profile:
     """Return the profile of a mount.
 
-    An error in one of the administrator's does not prevent the mount: the published operations are
-    possible, and pending changes that need others wait.  Raises ProfileError for the user's own.
+    An invalid profile of the administrator does not prevent the mount: the published operations
+    work, and pending changes that need other operations wait.  Raises ProfileError if a profile of
+    the user is invalid.
     """
     name = settings.profile or account.profile
     try:

@@ -36,7 +36,7 @@ class Server:
     def __init__(
         self, path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor | None = None
     ) -> None:
-        """Prepare a server with its socket at `path`; the socket's folder is made private."""
+        """Prepare a server for a socket at `path`; `listen` creates the socket."""
         self.path = path
         self._supervisor = supervisor or Supervisor()
         self._handlers = handlers
@@ -191,7 +191,10 @@ class Server:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return device, inode and ctime of the file at `path`, or None; inode numbers are reused."""
+    """Return device, inode and ctime of the file at `path`, or None.
+
+    Inode and device alone do not identify a file, because inode numbers are reused.
+    """
     try:
         found = path.lstat()
     except OSError:

@@ -172,9 +172,10 @@ def _wait_ready(reading: int, pid: int, paths: AccountPaths, folder: Path) -> No
 
 
 def exit_code(pid: int, seconds: float) -> int | None:
-    """Return the exit status of a child, negative for a signal; None if it runs after `seconds`.
+    """Wait for a child; return its exit status, or None if it still runs after `seconds`.
 
-    The status is known only once, and not if SIGCHLD is ignored: 0 is returned then.
+    A negative status is the number of the signal that ended the child. The kernel reports the
+    status only once, and never if SIGCHLD is ignored; if it is not available, 0 is returned.
     """
     end = time.monotonic() + seconds
     while True:

@@ -15,20 +15,20 @@ from zonedrive.remote.service import Service
 from zonedrive.state.pause import PauseSwitch
 from zonedrive.views.entry_states import EntryStates, Unsynced
 
-GATHER_SECONDS = 0.2  # to collect further changes before a line
-CALM = 9.0  # times the duration of a computation: pause until the next one
-SLOW_SECONDS = 10.0  # for a client to read a line
-MOST = 1000  # paths in a line
+GATHER_SECONDS = 0.2  # minimum time to collect further changes before a line
+CALM = 9.0  # pause after a computation, as a multiple of its duration
+SLOW_SECONDS = 10.0  # maximum time for a client to read a line
+MOST = 1000  # maximum number of paths in a line
 
 
 class EntryWatch:
-    """Reports to one client.
+    """Stream of reports to one client.
 
     The first line has `can`, the operations that the profile defines. Each line has `link` (the
-    state of the connection), `paused` (True in a pause of the uploads) and `counts` (entries that
-    are not synced, by state). A later line also
-    has `changed`, the new state of each changed path. If there are more than MOST, or if a pin was
-    added or removed, it has `everything` instead: the client asks again for the states it needs.
+    state of the connection), `paused` (True while the uploads are paused) and `counts` (entries
+    that are not synced, by state). A later line also has `changed`, the new state of each changed
+    path. If more than MOST paths changed, or if a pin was added or removed, it has `everything`
+    instead: the client asks again for the states it needs.
     """
 
     def __init__(self, states: EntryStates, service: Service, switch: PauseSwitch) -> None:
@@ -37,9 +37,9 @@ class EntryWatch:
         self._service = service
 
     async def run(self, first: dict[str, Any], say: Say) -> NoReturn:
-        """Send `first` with the present counts, then a line for each change.
+        """Send `first` with the current counts, then a line for each change.
 
-        Raises trio.BrokenResourceError, which ends the connection, if the client is slow.
+        Raises trio.BrokenResourceError, which ends the connection, if the client is too slow.
         """
         can = [name for name in OPERATIONS if self._service.can(name)]
         before, pins = Unsynced(), self._states.pin_changes

@@ -123,10 +123,10 @@ class Commands:
         }
 
     def _local_only(self, places: list[Place], roots: list[int] | None) -> Message:
-        """Return facts that do not concern the outbox.
+        """Return data about files that are never uploaded.
 
-        `named`: the requested paths that are local only or virtual. `local`: number of files in
-        them with a name of `local_only`, and one of their paths.
+        `named`: the requested paths that are local only or virtual. `local`: the number of other
+        files there (or in the mount) that are local only by their names, and the path of one.
         """
         named = [
             {"path": one.path, "what": one.stays or one.what, "stays": bool(one.stays)}
@@ -210,8 +210,8 @@ class Commands:
 
         `zone` is "" for the top of the mount; `id` is "" for an entry that the service does not
         have, and `unknown` says why. If the path is `missing`, `zone` is that of its first part.
-        `waits`: the latest change is not uploaded yet. `stays`: it is never uploaded. `virtual`:
-        the path is another one than that of the entry.
+        `waits`: the latest change is not uploaded yet. `stays`: the entry is never uploaded.
+        `virtual`: the path is a virtual one (in `.versions`) for the entry, not its own.
         """
         try:
             place = await self._place(request.path)
@@ -247,7 +247,7 @@ class Commands:
         return {"link": found}
 
     async def _missing(self, path: str, wrong: ZonedriveError) -> Message:
-        """Return the place of a path that does not exist, in a zone that does."""
+        """Return the response for a missing path; raise `wrong` if the path is in no zone."""
         below = os.fspath((self._session.folder / path).relative_to(self._session.folder))
         zone = (await self._place(below.partition("/")[0])).inode
         if zone is None or not zone.zone or "/" not in below:
@@ -257,7 +257,7 @@ class Commands:
         return {**where, **flags, "missing": True}
 
     async def _located(self, request: Request, say: Say) -> Message:
-        """Return the paths of those `entries` of `zone` (ids) that are in the mount, by id."""
+        """Return the paths, by id, of those `entries` (ids in `zone`) that are in the mount."""
         inodes = self._parts.state.inodes
         found = inodes.by_remotes(request.zone or "", request.entries)
         paths: dict[str, str] = {}
@@ -292,7 +292,10 @@ class Commands:
         return {**answer, "exit": code, "stays": stays, "lost": lost, "taken_back": back}
 
     async def _send(self, request: Request, say: Say) -> Message:
-        """Send the changes under `paths` before all others, also in a pause; answer as `sync`."""
+        """Upload the changes under `paths` before all others, even during a pause.
+
+        The response is that of `sync`.
+        """
         if not request.paths:
             raise ZonedriveError("the request names no paths")
         return await self._sync(request, say, first=True)
@@ -362,7 +365,10 @@ class Commands:
             await say({"left": left, "state": link.state, **({"held": held} if held else {})})
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
-        """End a wait without timeout after the service has been unreachable for too long."""
+        """Cancel a wait without timeout if the service is unreachable for AWAY_SECONDS.
+
+        If a logon is required, the wait is cancelled at once.
+        """
         link = self._parts.service.link
         while True:
             with trio.move_on_after(AWAY_SECONDS) as patience:
@@ -401,7 +407,7 @@ class Commands:
         }
 
     async def _until_unused(self, say: Say) -> None:
-        """Detach the mount as soon as no program uses it."""
+        """Detach the mount as soon as no program uses it; report the programs until then."""
         folder = self._session.folder
         while not await trio.to_thread.run_sync(lambda: mountpoint.detach(folder, lazy=False)):
             users = await trio.to_thread.run_sync(mountpoint.users, folder)
@@ -411,10 +417,10 @@ class Commands:
     # ---- pause ----
 
     async def _pause(self, request: Request, say: Say) -> Message:
-        """Pause the uploads for `seconds`, or until `resume`; return the changes that wait.
+        """Pause the uploads for `seconds`, or until `resume`; return the pending changes.
 
-        Wait for the running uploads to end or to be put back; `uploading` counts those that take
-        longer.
+        First wait up to PUT_BACK_SECONDS for the running uploads to finish or to return to the
+        queue. `uploading` counts those that take longer.
         """
         report = self._parts.files.report
         self._parts.state.pause.begin(request.seconds)
@@ -434,10 +440,10 @@ class Commands:
     # ---- pins ----
 
     async def _pin(self, request: Request, say: Say) -> Message:
-        """Pin all `paths`, then wait until their content is cached, or cannot be.
+        """Pin all `paths`, then wait until their content is cached or cannot be fetched.
 
-        Progress lines give the state of all of them. If the client disconnects, the pins stay, and
-        the download continues in the background.
+        Progress lines contain the totals of all paths. If the client disconnects, the pins stay,
+        and the download continues in the background.
         """
         pins, keeping = self._parts.files.pins, self._parts.files.keeping
         inodes = await self._inodes(request)
@@ -469,7 +475,7 @@ class Commands:
         }
 
     async def _unpin(self, request: Request, say: Say) -> Message:
-        """Remove the pins of all `paths`; of none if one of them is not pinned."""
+        """Remove the pins of all `paths`, or no pin if one of the paths is not pinned."""
         pins, inodes = self._parts.files.pins, await self._inodes(request)
         for path, inode in inodes.items():
             try:
@@ -481,7 +487,7 @@ class Commands:
         return {}
 
     async def _pins(self, request: Request, say: Say) -> Message:
-        """Return the pins; with `most`, also up to so many missing files of each."""
+        """Return the pins; with `most`, also up to `most` missing files of each pin."""
         found = []
         for inode in self._parts.files.pins.roots():
             path, most = self._parts.state.inodes.path(inode.ino), request.most
@@ -496,7 +502,7 @@ class Commands:
     async def _states(self, request: Request, say: Say) -> Message:
         """Return the states of all `paths` in the same order; null for an unknown path.
 
-        Asks nothing of the service.
+        Sends no request to the service.
         """
         folder = self._session.folder
         wholes = [folder / path for path in request.paths]

@@ -4,8 +4,8 @@ Knows nothing about uploading. See org.freedesktop.login1(5) and systemd-inhibit
 
 Two locks delay a shutdown; their reason says how much is pending:
 
-- `delay` whenever uploads are pending. logind then gives a few seconds, in which all are tried at
-  once.
+- `delay` whenever uploads are pending. logind then waits a few seconds, in which all pending
+  uploads are attempted at once.
 - `block` in addition, while waiting helps: the service is online and accepts uploads. Desktops show
   the reason and let the user wait or shut down anyway. Nothing blocks a shutdown while the service
   is offline or without a logon, or if all pending files were rejected or are still open in a
@@ -42,7 +42,7 @@ CALM_SECONDS = 2.0  # changes that are pending for less time need no lock
 REWORD_SECONDS = 10.0  # minimum interval between changes of a lock's reason
 RETRY_SECONDS = 600.0  # interval between searches for a bus
 SHUTDOWN_SECONDS = 5.0  # time until a shutdown if logind does not report it
-SPARE = 0.8  # fraction of this time that is used
+SPARE = 0.8  # fraction of the time until the shutdown that is used to send changes
 DEAD_SECONDS = 30.0  # duration of a suspend that no connection survives
 NAME = "org.freedesktop.login1"
 MANAGER = DBusAddress(
@@ -92,7 +92,7 @@ class Inhibitor:
         self._asleep = slept()
         self._locks: dict[Mode, InhibitorLock] = {}
         self._refused: set[Mode] = set()
-        self._ending = False  # of the machine
+        self._ending = False  # True while the machine is shutting down
         self._is_over = False  # before the shutdown: sending has finished, all locks are released
         self._pause = trio.CancelScope()  # until the locks are next checked
 
@@ -194,7 +194,7 @@ class Inhibitor:
         return any(mode not in self._locks or self._locks[mode].why != why for mode in due)
 
     def _helps(self, work: dict[str, int]) -> bool:
-        """Return True if a delay of the suspend or shutdown can complete uploads."""
+        """Return True if a delay of the shutdown can complete uploads."""
         is_sending = self._link.state == "online" and not work.get("paused")
         return is_sending and work["files"] > work["failed"] + work["open"]
 

@@ -40,7 +40,7 @@ def is_journal(descriptor: int = 2, environment: Mapping[str, str] = os.environ)
 
 
 class JournalHandler(logging.Handler):
-    """Handler that sends records with fields; `fields` are those of every record."""
+    """Log handler that sends records to journald; `fields` are added to every record."""
 
     def __init__(self, fields: Mapping[str, str], path: Path = SOCKET) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def fields_of(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
 def encoded(name: str, value: str) -> bytes:
     """Return a field in the journal's format; a value with line breaks is preceded by its length.
 
-    So a message cannot add a field.
+    A message therefore cannot inject a field.
     """
     content = value.encode("utf-8", "backslashreplace")
     if b"\n" not in content:
@@ -102,7 +102,7 @@ def encoded(name: str, value: str) -> bytes:
 
 
 def _inode(record: logging.LogRecord) -> int | None:
-    """Return the number in a message with the words 'inode %d'."""
+    """Return the inode number that a message contains as 'inode %d', or None."""
     before, words, _ = str(record.msg).partition(_INODE)
     if words and isinstance(record.args, tuple):
         value = record.args[before.count("%")]

@@ -136,7 +136,7 @@ def wait_for_keyring(look: Callable[[], Found]) -> Found:
 
 
 def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
-    """Return the error for local data that the account's key or `encrypt` setting does not fit."""
+    """Return the error for local data that does not fit the account's key or `encrypt` setting."""
     sealed = is_sealed(paths)
     if sealed is not None and sealed != settings.encrypt:
         was = str(sealed).lower()
@@ -259,8 +259,8 @@ def cache(paths: AccountPaths) -> dict[str, int]:
 def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
     """Return the contract's status object of an unmounted account, which counts as offline.
 
-    With `most` the object is for users, as the answer of a daemon with `most`. Raises NotLoggedOn,
-    StoreError, or AlreadyRunning while a daemon is starting or ending.
+    With `most`, the object also has the data for users that a daemon returns with `most`. Raises
+    NotLoggedOn, StoreError, or AlreadyRunning while a daemon is starting or ending.
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)

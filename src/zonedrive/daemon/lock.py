@@ -64,8 +64,8 @@ class Lock:
         """Take the lock for a mount at `folder`; with None, to keep daemons from starting.
 
         Waits up to `patience` seconds for a daemon that is ending (its mount is gone). Raises
-        AlreadyRunning, which names process and mount point; MountError if files there cannot be
-        locked.
+        AlreadyRunning, which names process and mount point; MountError if the file system does not
+        support locks.
         """
         private_dir(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -130,7 +130,10 @@ class Lock:
 
 
 def refusal(account: str, who: Holder | None) -> AlreadyRunning:
-    """Return the error for an account whose lock `who` holds; None: not known yet, or a command."""
+    """Return the error for an account whose lock is held by `who`.
+
+    `who` is None if the holder is a command, or a daemon that is not in the lock file yet.
+    """
     if who is None:
         return AlreadyRunning(
             f"account {account} is being mounted, logged on or logged off by another zonedrive"
@@ -182,7 +185,10 @@ def _begun(pid: int) -> int | None:
 
 
 def _stat(folder: Path) -> list[str]:
-    """Return the fields of a process or thread after its name, which may contain any character."""
+    """Return the fields of `stat` that follow the name of a process or thread.
+
+    The name may contain any character.
+    """
     return (folder / "stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
 
 
@@ -273,10 +279,10 @@ def ask_to_listen(path: Path) -> bool:
 
 
 def end_holder(path: Path, seconds: float) -> None:
-    """End the holder of the lock at `path`: with SIGTERM within `seconds`, else with SIGKILL.
+    """Terminate the holder of the lock at `path`: SIGTERM, after `seconds` SIGKILL.
 
-    A stopped process is continued first. Returns when the lock is free. Raises ZonedriveError if
-    the process cannot be ended.
+    A stopped process is continued (SIGCONT). Returns when the lock is free. Raises ZonedriveError
+    if the process cannot be terminated.
     """
     descriptor = _held_by(path)
     if descriptor is None:

@@ -2,8 +2,9 @@
 
 Knows nothing about how a logon is renewed or a notification is shown.
 
-INVARIANT: a notification leads to the logon, by a button or by the whole command to run, and is
-shown once: not again before a logon was accepted in between, and at most every RESAY_SECONDS.
+INVARIANT: a notification offers the logon, with a button or with the complete command. A
+notification is shown once; it is shown again only if a logon was accepted in between, and at most
+every RESAY_SECONDS.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 SECOND_NS = 10**9
 CALM_SECONDS = 2.0  # a state must last this long before the user is notified
 RESAY_SECONDS = 600.0
-LOOK_SECONDS = 600.0  # longest interval between checks of the clock, which may be set or suspended
+LOOK_SECONDS = 600.0  # maximum interval between checks of the clock, which may be set
 TRY_SECONDS = 60.0  # interval between attempts to renew in advance
 LEAD = 5  # a logon is renewed when this fraction of its life is left, but not earlier than:
 LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS
@@ -43,7 +44,7 @@ class LogonMonitor:
         self._reminded_of = ""  # kind and expiry of the bearer in the last reminder
 
     def logged_on(self) -> None:
-        """Reset all state, because the user has logged on."""
+        """Use the new logon and recheck the service, because the user has logged on."""
         self._told_at = float("-inf")
         self._parts.renewal.forget()
         self._parts.auth.look_again()
@@ -120,7 +121,10 @@ class LogonMonitor:
         return 0.0
 
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
-        """Notify the user once per bearer that it ends soon; sessions are too short for that."""
+        """Notify the user, once per bearer, that the logon ends soon.
+
+        Sessions are too short for this; the user is notified only if their renewal was `refused`.
+        """
         ends = f"{bearer.kind} {bearer.expires_ns}"
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
             return
@@ -142,7 +146,7 @@ class LogonMonitor:
 
 
 def logon_command(parts: Parts) -> str:
-    """Return the command to log on as at the last logon, according to the account file."""
+    """Return the command that repeats the last logon, according to the account file."""
     bearer = parts.auth.last
     session_only = bearer is not None and bearer.kind == "session"
     command = Account.logon_again(parts.paths)(session_only)
@@ -157,7 +161,10 @@ def _lead(bearer: Bearer, possible: bool) -> int:
 
 
 def _reason(error: ZonedriveError | None) -> str:
-    """Return a sentence; an end that needs no explanation is told in the person's language."""
+    """Return the reason for the end of the logon as a sentence.
+
+    An ordinary end of the logon has a translated sentence; other errors keep their own message.
+    """
     if error is None or REJECTED in error.message:
         return translated("Your logon has ended.")
     text = error.message

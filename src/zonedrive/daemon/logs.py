@@ -30,7 +30,7 @@ MAX_BYTES = 4 << 20
 ANONYMOUS_BYTES = 256 << 10
 KEPT = 2
 HIDDEN = "…"
-# Texts that name nobody, and may be in the anonymous file as values.
+# Values that identify nobody and may therefore appear in the anonymous file.
 KNOWN = frozenset({"online", "offline", "logon-required", "token", "session"})
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # Loggers that report every request, with its address.
@@ -90,7 +90,7 @@ def _line(text: str) -> str:
 def _is_heard(record: logging.LogRecord) -> bool:
     """Return False for the message about a reply that the kernel discarded.
 
-    The reader was killed, or the mount has just ended.
+    This is normal if the reader was killed, or if the mount has just ended.
     """
     nobody = f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}"
     return nobody not in record.getMessage()
@@ -114,7 +114,7 @@ class PrivateFile(logging.handlers.RotatingFileHandler):
 
 
 class MainFile(PrivateFile):
-    """Log file that also receives descriptor 2 of C code."""
+    """Log file that also receives what C code writes to descriptor 2."""
 
     def _open(self) -> io.TextIOWrapper:
         stream = super()._open()

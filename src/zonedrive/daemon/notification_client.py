@@ -70,7 +70,7 @@ class Button(NamedTuple):
 
 
 class _Reply:
-    """Reply to one call; None if the connection ended first."""
+    """Reply to one call; `message` stays None if the connection ended first."""
 
     def __init__(self) -> None:
         self.arrived = trio.Event()
@@ -85,8 +85,8 @@ class Desktop:
         self._connecting = trio.Lock()
         self._bus: DBusConnection | None = None
         self._replies: dict[int, _Reply] = {}  # by serial number
-        self._shown: dict[int, Notification] = {}  # by the number of the service
-        self._tokens: dict[int, str] = {}  # of the next click on a notification
+        self._shown: dict[int, Notification] = {}  # by the number that the service assigned
+        self._tokens: dict[int, str] = {}  # activation token for the next click, by that number
 
     async def run(self) -> None:
         """Hold the connection and run the actions of buttons, until cancelled."""
@@ -111,7 +111,7 @@ class Desktop:
         await self._call(NOTIFICATIONS, "CloseNotification", "u", (number,))
 
     async def abilities(self) -> Sequence[str]:
-        """Return the abilities of the notification service, such as `actions` and `body-markup`."""
+        """Return the capabilities of the service, such as `actions` and `body-markup`."""
         answer = await self._call(NOTIFICATIONS, "GetCapabilities")
         return answer[0] if answer else ()
 
@@ -133,7 +133,7 @@ class Desktop:
         return await self._answer(new_method_call(address, method, types or None, words))
 
     async def _answer(self, call: Message) -> tuple[Any, ...] | None:
-        """Return the body of the reply, or None if there is none, or an error."""
+        """Return the body of the reply; None if the reply is an error or does not arrive."""
         with trio.move_on_after(SECONDS):
             try:
                 bus = await self._connected()
@@ -243,8 +243,8 @@ class Notification:
     ) -> bool:
         """Show or replace the notification; return True if a desktop accepted it.
 
-        A click on the notification itself is a click on the first button.  `without` is added to
-        the text where the desktop shows no buttons.
+        A click on the notification itself counts as a click on the first button.  `without` is
+        added to the text if the desktop shows no buttons.
         """
         abilities = await self._desktop.abilities()
         if "actions" not in abilities:
@@ -280,7 +280,7 @@ class Notification:
         return self._buttons[int(key)] if key in map(str, range(len(self._buttons))) else None
 
     def lost(self) -> None:
-        """Note that the service that showed the notification has ended."""
+        """Reset the number, because the service that showed the notification has ended."""
         self._number = 0
 
 

@@ -44,7 +44,7 @@ class Words(NamedTuple):
 
 
 class AlertKind:
-    """One kind of event, with one notification that is replaced."""
+    """One kind of event; a new notification about it replaces the previous one."""
 
     def __init__(self, notification: Notification) -> None:
         self._notification = notification
@@ -52,7 +52,11 @@ class AlertKind:
         self._earliest = float("-inf")
 
     async def tell(self, every: set[int], words: Callable[[], Words]) -> float:
-        """Report these inodes if one is new; return the seconds until the next useful attempt."""
+        """Notify the user about the inodes `every` if one of them is new.
+
+        Returns the seconds until the next useful attempt. Withdraws the notification if `every` is
+        empty.
+        """
         fresh = every - self.told
         if not every:
             await self._notification.withdraw()
@@ -107,7 +111,7 @@ class Alerts:
         return await self._failures.tell(set(failures), lambda: self._failed(failures))
 
     def _failed(self, failures: dict[int, str]) -> Words:
-        """Return the notification; a negative number stands for a change that was rolled back."""
+        """Return the notification about `failures`; a negative key is a rolled-back change."""
         first = min(failures.keys() - self._failures.told)
         path, many = self._report.path(first), len(failures)
         text = f"{_short(path)}: {failures[first]}."

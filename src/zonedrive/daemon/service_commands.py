@@ -63,7 +63,7 @@ def _known_names(paths: AccountPaths, settings: Settings) -> dict[str, str]:
 
 
 def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
-    """Return the members of the zone with that id, name or folder.
+    """Return the members of the zone whose id, name or folder is `wanted`.
 
     Raises NotSupported before any request if the profile cannot list members.
     """
@@ -82,8 +82,8 @@ def change_member(
 ) -> str:
     """Set the level of a member of a zone, or remove the member (None); return the member's id.
 
-    `who` is an id, or the name of a member. With `new`, it is the id of a user or group that is no
-    member yet. Raises NotSupported before any request if the profile cannot do that.
+    `who` is an id, or the name of a member. With `new`, it is the id of a user or group that is not
+    a member yet. Raises NotSupported before any request if the profile cannot do that.
     """
 
     async def change(service: HttpService) -> str:
@@ -116,10 +116,10 @@ def change_member(
 def log(
     paths: AccountPaths, zones: Sequence[str], since_ns: int
 ) -> dict[str, list[dict[str, Any]] | ZonedriveError]:
-    """Return the log of each zone (ids) as objects, or the error of reading it.
+    """Return, by zone id, the log messages as JSON objects, or the error of reading the log.
 
-    An object has `time_ns` and `path`, the path in the zone as the mount spells it. The caller has
-    called `require_log`.
+    `zones` are ids. `path` in an object is the path in the zone, as the mount spells it. The caller
+    has called `require_log`.
     """
     answers: dict[str, list[dict[str, Any]] | ZonedriveError] = {}
 
@@ -156,7 +156,10 @@ def require_log(paths: AccountPaths) -> None:
 
 
 def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:
-    """Return the zone with that id, name or folder. Raises NotFound, or an error for several."""
+    """Return the zone whose id, name or folder is `wanted`.
+
+    Raises NotFound if there is no such zone, ZonedriveError if there are several.
+    """
     found = [zone for zone in zones if zone.id == wanted]
     found = found or [zone for zone in zones if zone.name == wanted]
     if not found:
@@ -197,7 +200,7 @@ def zone_names(inodes: Inodes) -> dict[str, str]:
 
 
 def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the objects of `zones`, sorted by name.
+    """Return the JSON objects of `zones`, sorted by name.
 
     `path` is the folder's name in the mount, null if it has none. `known` maps zone ids to names in
     the mount.

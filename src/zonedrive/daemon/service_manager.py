@@ -72,7 +72,10 @@ class Notifier:
             await trio.sleep(self.watchdog_seconds / 3)
 
     def _send(self, *assignments: str) -> None:
-        """Send assignments, one per line; a status cannot add lines because it is made plain."""
+        """Send assignments, one per line.
+
+        `plain` leaves no line break in a status, so that a status cannot add an assignment.
+        """
         if not self._address:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
@@ -157,8 +160,8 @@ class StatusLine:
 def wait_for_unlock(notifier: Notifier, why: str) -> None:
     """Return when the default collection of the session's keyring is unlocked.
 
-    The manager's start timeout is extended before each check. Only a service waits; the user of a
-    shell command can read the reason.
+    The manager's start timeout is extended before each check. Only a daemon under a service manager
+    waits; without one, the user sees the error instead.
     """
     log.info("waiting: %s", why)
     while True:

@@ -22,9 +22,9 @@ from zonedrive.model import Entry, Zone
 from zonedrive.remote.service import Service
 from zonedrive.views.trash import TrashOperations
 
-OFFERED = 5  # of several entries of one name, in one line
-MOST_FOLDERS = 100  # original folders that are asked for
-DEEPEST = 200  # nested folders
+OFFERED = 5  # maximum number of ambiguous entries that an error lists
+MOST_FOLDERS = 100  # maximum number of original folders that are requested
+DEEPEST = 200  # maximum depth of nested folders
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Trash:
 
     def __post_init__(self) -> None:
         self._deleted: list[Deletion] = []  # as of the last listing
-        self._unseen: list[str] = []  # zones that do not show theirs
+        self._unseen: list[str] = []  # zones that do not show their trash
         self._folders: dict[str, Entry | None] = {}  # by id, None: unknown
         self._asked = 0  # folders requested from the service
 
     async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
-        """Return the answer to `trash`, `restore` or `purge`; `entries` are ids or names."""
+        """Run `trash`, `restore` or `purge` and return the response; `entries` are ids or names."""
         if command == "restore":
             return {"restored": await self._restore(entries)}
         if command == "purge":
@@ -64,7 +64,7 @@ class Trash:
         return await self._list()
 
     async def _list(self) -> dict[str, Any]:
-        """Return the trash entries, newest first, and the zones that hide theirs."""
+        """Return the trash entries, newest first, and the zones that do not show their trash."""
         await self._look()
         found = [(one, await self._folder(one)) for one in self._deleted]
         found.sort(
@@ -136,7 +136,7 @@ class Trash:
     async def _each(
         self, wanted: list[str], work: Callable[[Deletion], Awaitable[str]], done: str
     ) -> list[str]:
-        """Apply `work` to all requested entries; to none if one of them is ambiguous."""
+        """Apply `work` to all requested entries, or to none if one is missing or ambiguous."""
         if not wanted:
             raise ZonedriveError("the request names no entries")
         await self._look()
@@ -178,7 +178,7 @@ class Trash:
         self._folders |= {one.entry.id: one.entry for one in self._deleted}  # need no request
 
     async def _chosen(self, name: str) -> Deletion:
-        """Return the deleted entry with that id, or the only one with that name or path."""
+        """Return the deleted entry whose id is `name`, or the only one with this name or path."""
         by_id = [one for one in self._deleted if one.entry.id == name]
         found = by_id or [one for one in self._deleted if one.entry.name == name]
         if not found and "/" in name:

@@ -1,4 +1,4 @@
-"""Command of the menus, and of the side bar.
+"""Entry point of the menu actions and of the side bar process.
 
 python3 FOLDER/__main__.py ACTION PATH...
 python3 FOLDER/__main__.py side-bar

@@ -27,12 +27,12 @@ def keep(paths: list[str]) -> None:
 
 
 def stop_keeping(paths: list[str]) -> None:
-    """Allow the content to be removed from this machine."""
+    """Unpin files and folders, so that their content may be evicted from this machine."""
     _report(_each({"command": "unpin"}, paths))
 
 
 def send(paths: list[str]) -> None:
-    """Upload now what is waiting or failed, also while uploads are paused."""
+    """Upload pending and failed changes now, also while uploads are paused."""
     _report(_each({"command": "send", "timeout": SEND_SECONDS}, paths))
 
 
@@ -42,14 +42,14 @@ def pause(paths: list[str]) -> None:
 
 
 def resume(paths: list[str]) -> None:
-    """End the pause."""
+    """Resume the uploads of the mounts that contain these paths."""
     _report(_each({"command": "resume"}, paths))
 
 
 def copy_link(paths: list[str]) -> None:
-    """Copy the link for members by the clipboard of KDE, or show the link.
+    """Copy the link for members to KDE's clipboard, or show the link in a notification.
 
-    File managers with an extension copy it themselves: a program without a window cannot.
+    File managers with an extension copy the link themselves: a program without a window cannot.
     """
     (answer,) = _each({"command": "link", "path": paths[0]}, paths[:1])
     _report([answer])
@@ -61,7 +61,7 @@ def copy_link(paths: list[str]) -> None:
 
 
 def show(page: str) -> Callable[[list[str]], None]:
-    """Return the action that opens a page of the window."""
+    """Return the action that opens a page of the web UI."""
 
     def start(paths: list[str]) -> None:
         words = [] if page == "overview" else ["--page", page, paths[0]]
@@ -112,7 +112,7 @@ def _each(request: dict[str, object], paths: list[str]) -> list[dict[str, Any]]:
 
 
 def _is_near(path: str, paths: list[str]) -> bool:
-    """Return True if the path is in the same folder as one of the others: in one mount."""
+    """Return True if the path is in the same folder, and so in the same mount, as another one."""
     return any(Path(path).parent == Path(each).parent for each in paths)
 
 

@@ -1,4 +1,4 @@
-"""States of entries, asked of the daemons and kept up to date, for one program's event loop.
+"""Client of the daemons that keeps states of entries up to date, in a program's event loop.
 
 Works with non-blocking sockets in the loop of the program, without threads: a file manager's
 embedded Python does not let them run.
@@ -19,7 +19,7 @@ from . import mounts
 ANSWER_SECONDS = 5.0  # longest time for an answer
 FIRST_RETRY_SECONDS = 0.5  # pause before a daemon is looked for again; it doubles
 LONGEST_RETRY_SECONDS = 60.0
-GATHER_SECONDS = 0.01  # questions of this time share a request
+GATHER_SECONDS = 0.01  # queries that arrive within this time share a request
 BATCH = 500  # paths in a request
 BATCH_BYTES = 60_000  # of paths; so that a request fits into the socket's buffer
 CHUNK = 65_536  # bytes that are read at a time
@@ -27,7 +27,7 @@ MOST_ENTRIES = 50_000  # remembered states
 
 
 class Entry(NamedTuple):
-    """State of one entry, in the daemon's words."""
+    """State of one entry, as the daemon reports it."""
 
     state: str
     folder: bool
@@ -47,7 +47,7 @@ class Loop(Protocol):
 
 
 class Lines:
-    """Connection that receives JSON objects."""
+    """Connection to a daemon that sends and receives JSON objects, one per line."""
 
     def __init__(
         self, path: Path, loop: Loop, received: Callable[[Any], None], ended: Callable[[], None]
@@ -59,7 +59,7 @@ class Lines:
         self._unwatch = loop.watch(self._socket.fileno(), False, self.read)
 
     def send(self, request: dict[str, object]) -> None:
-        """Send a request, or end the connection if it does not take all of it at once."""
+        """Send a request; close the connection if the socket does not accept all of it at once."""
         line = json.dumps(request).encode("ascii") + b"\n"
         try:
             if self._socket.send(line) != len(line):
@@ -141,7 +141,7 @@ class Daemon:
         self._changes.send({"command": "watch"})
 
     def ask(self) -> None:
-        """Send the next question, unless one is under way."""
+        """Request the states of the next queued paths, unless a request is in progress."""
         if self._asked or not self.queue or not self.mount or not self._questions.is_open:
             return
         size = 0
@@ -156,7 +156,7 @@ class Daemon:
         self._questions.send({"command": "states", "paths": self._asked})
 
     def wait(self, paths: Iterable[str], seconds: float) -> None:
-        """Wait until no more events are expected for these paths."""
+        """Wait up to `seconds` until the daemon has answered for these paths."""
         end = time.monotonic() + seconds
         wanted = set(paths)
         while wanted & (self.queue.keys() | set(self._asked)):
@@ -172,7 +172,7 @@ class Daemon:
         self._questions.close()
 
     def _expect(self) -> None:
-        """Give the daemon some time for its next answer."""
+        """Restart the timeout for the daemon's next answer."""
         self._cancel()
         self._cancel = self._loop.later(ANSWER_SECONDS, self._lost)
 
@@ -225,7 +225,7 @@ class Client:
         return f"{path}/".startswith(self._prefixes)
 
     def entry(self, path: str) -> Entry | None:
-        """Return the state of an entry, or None; an unknown one is asked for."""
+        """Return the known state of an entry, or None; an unknown state is then requested."""
         if not f"{path}/".startswith(self._prefixes):
             return None
         found = self._entries.get(path)
@@ -307,7 +307,7 @@ class Client:
             self._retry = FIRST_RETRY_SECONDS
 
     def introduce(self, daemon: Daemon) -> None:
-        """Ask a newly connected daemon for what the program wants to know."""
+        """Send the waiting requests to a newly connected daemon."""
         self._retry = FIRST_RETRY_SECONDS
         self._distribute()
 
@@ -325,7 +325,7 @@ class Client:
     # ---- answers ----
 
     def learn(self, daemon: Daemon, paths: list[str], states: list[Any]) -> None:
-        """Store an answer."""
+        """Store the states of `paths` that a daemon has returned."""
         changed = []
         for path, state in zip(paths, states, strict=False):
             if state is None:
@@ -363,7 +363,7 @@ class Client:
         return [path for path in self._entries if f"{path}/".startswith(prefix)]
 
     def _distribute(self) -> None:
-        """Give the questions to the daemons; keep those for daemons that are not connected."""
+        """Queue the waiting paths at their daemons; keep those whose daemon is not connected."""
         self._gathering = False
         waiting, self._waiting = self._waiting, {}
         for path in waiting:
@@ -377,7 +377,7 @@ class Client:
 
 
 def blocking(path: Path, request: dict[str, object], silence: float) -> dict[str, Any]:
-    """Return the last line of a daemon's answer, for a process that may wait.
+    """Send a request and return the last line of the answer, for a process that may wait.
 
     `silence` is the longest time between two lines, in seconds.  Raises OSError, also TimeoutError.
     """

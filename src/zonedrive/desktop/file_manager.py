@@ -30,7 +30,7 @@ def path_of(file: Any) -> str | None:
 
 
 def copy(text: str) -> None:
-    """Put a text on the clipboard, with the GTK that the file manager has loaded.
+    """Copy a text to the clipboard, with the GTK library that the file manager has loaded.
 
     `gi` could load another version of GTK, which would stop the file manager.
     """
@@ -51,7 +51,7 @@ def copy(text: str) -> None:
 
 
 class States:
-    """States for one file manager; refreshes what it shows after a change."""
+    """States of entries for one file manager; refreshes the shown entries after a change."""
 
     def __init__(self, refresh: Callable[[str], None]) -> None:
         self._refresh = refresh
@@ -115,7 +115,10 @@ class States:
 
 
 def _item(module: Any, name: str, label: str, icon: str) -> Any:
-    """Return a menu item without a tooltip, whose argument has another name in Thunar."""
+    """Return a menu item without a tooltip.
+
+    The argument for the tooltip has another name in Thunar.
+    """
     tip = "tooltip" if module.__name__.endswith("Thunarx") else "tip"
     return module.MenuItem(name=f"Zonedrive::{name}", label=label, icon=icon, **{tip: ""})
 
@@ -125,7 +128,7 @@ def _set_submenu(item: Any, below: Any) -> None:
 
 
 def emblem_provider(module: Any) -> type:
-    """Return the extension class for Nautilus, Nemo or Caja, which have one interface."""
+    """Return the extension class for Nautilus, Nemo or Caja, which share one interface."""
 
     def refresh(path: str) -> None:
         info = module.FileInfo.lookup_for_uri(GLib.filename_to_uri(path, None))

@@ -1,4 +1,4 @@
-"""Event loop of GLib, which file managers run, and processes that are started from it."""
+"""Adapter of the GLib event loop, which file managers run, and start of separate processes."""
 
 import os
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def start(action: str, paths: list[str]) -> None:
 
 
 class GLibLoop:
-    """Loop of the main thread."""
+    """Event loop of the main thread, with the interface `client.Loop`."""
 
     def watch(self, fd: int, urgent: bool, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` while `fd` is readable or has urgent data; return a function to stop."""

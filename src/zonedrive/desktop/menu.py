@@ -1,4 +1,4 @@
-"""Texts and emblems of entries, and the menu of a selection.  Knows no file manager."""
+"""Texts, emblems, and the menu of a selection.  Knows nothing about file managers."""
 
 import gettext
 import os
@@ -35,7 +35,7 @@ def title() -> str:
 
 
 def emblem(entry: Entry) -> str:
-    """Return the name of an entry's icon, or "" for an entry that never leaves this machine.
+    """Return the name of an entry's emblem, or "" for an entry that never leaves this machine.
 
     File managers show by themselves that an entry is read-only, because its permissions say so.
     """
@@ -54,7 +54,7 @@ def top_items(paused: bool) -> list[Item]:
 
 
 def items(entries: Sequence[Entry], can: Collection[str], is_single: bool) -> list[Item]:
-    """Return the menu of a selection; `can` is what the profile defines.
+    """Return the menu of a selection; `can` has the operations that the profile defines.
 
     `entries` are some of the selected entries, or all of them.  Without any, there is no menu.
     """

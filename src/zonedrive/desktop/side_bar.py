@@ -55,7 +55,7 @@ class SideBar:
     def __init__(
         self, library: Any, gio: Any, bus: Any, loop: Any, start: Callable[[str, list[str]], None]
     ) -> None:
-        """Export to `bus` with the libraries CloudProviders and Gio; `start` does an action."""
+        """Export to `bus` with the libraries CloudProviders and Gio; `start` runs an action."""
         self._library, self._gio, self._start = library, gio, start
         self._icon = gio.ThemedIcon.new("zonedrive")
         self._provider = library.ProviderExporter.new(bus, BUS_NAME, BUS_PATH)

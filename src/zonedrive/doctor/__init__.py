@@ -54,7 +54,10 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 def examine(facts: DoctorFacts) -> Iterator[dict[str, object]]:
-    """Yield the contract's objects: name, ok, detail, remedy; and `here`, see `local_remedy`."""
+    """Run all checks; yield the contract's object of each result.
+
+    Its members are name, ok, detail, remedy, and `here`, see `local_remedy`.
+    """
     for name, check in CHECKS:
         found = _in_time(check, facts)
         if found is not None:
@@ -62,7 +65,7 @@ def examine(facts: DoctorFacts) -> Iterator[dict[str, object]]:
 
 
 def examine_profile(facts: DoctorFacts, file: str) -> Iterator[dict[str, object]]:
-    """Yield the same objects for a deployment profile and each of its operations."""
+    """Check a deployment profile; yield objects as in `examine` for it and its operations."""
     for name, found in profile_check.examine(facts, file):
         yield _object(facts, name, found)
 

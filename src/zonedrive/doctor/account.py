@@ -1,7 +1,7 @@
-"""Checks of the account and its service: settings, logon, profile, protection of local data,
-reachability, certificate, clock and token.
+"""Checks of the account and its service.
 
-Changes nothing at the service.
+The subjects are settings, logon, profile, protection of local data, reachability, certificate,
+clock and token.  Changes nothing on the service.
 """
 
 import re
@@ -95,7 +95,7 @@ def organization(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _line(pattern: str, wrong: ConfigError | ZonedriveError) -> str:
-    """Return the line number in an error's message, in brackets, or ""."""
+    """Return the line number in an error's message, as text in parentheses, or ""."""
     found = re.search(pattern, wrong.message)
     return f" (line {found[1]})" if found else ""
 

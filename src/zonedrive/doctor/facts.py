@@ -1,4 +1,4 @@
-"""Facts about the checked account, each determined once on first use; and the form of a result.
+"""Facts about the checked account, each determined once on first use, and the check result.
 
 Evaluates nothing.
 """
@@ -74,7 +74,7 @@ class DoctorFacts:
 
     @cached_property
     def key(self) -> Literal["there", "to come", "gone", "another"] | StoreError:
-        """State of the data key relative to the local data, or the error that hides it."""
+        """State of the data key relative to the local data, or the error of reading the key."""
         if self.shut is not None:  # do not prompt again for a locked keyring
             return self.shut
         try:

@@ -1,7 +1,7 @@
 """Checks of a deployment profile against its service.
 
-Changes nothing there: reading operations are run, and for all others only the address is tested,
-see `remote.probe`.
+Changes nothing on the service: read operations are run, and for all others only the address is
+tested, see `remote.probe`.
 
 INVARIANT: a finding names tables and addresses of the profile, never a zone, a file or a host.
 """
@@ -115,7 +115,7 @@ def _unnamed(wrong: ConfigError, file: str) -> str:
 
 
 def _is_read(name: str, operation: Operation) -> bool:
-    """Return True if the operation itself is run, with the account's logon."""
+    """Return True if the check runs the operation itself, with the account's logon."""
     reads = OPERATIONS[name.split(".")[0]].reads and operation.method == "GET"
     return reads and is_harmless(operation)
 

@@ -1,4 +1,4 @@
-"""FUSE layer: decodes requests, calls `vfs`, encodes answers; mounts and unmounts.
+"""FUSE layer: decodes requests, calls `vfs`, encodes replies; mounts and unmounts.
 
 Knows nothing about the service, the stores or the outbox.  Only this package imports pyfuse3.  The
 modules `mountpoint` and `options` do not, because the command line uses them and the import takes

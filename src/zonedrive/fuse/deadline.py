@@ -1,4 +1,4 @@
-"""Guard of all handlers: a deadline, and a filter that only FUSEError passes.
+"""Decorator of all handlers: sets a deadline and converts all exceptions to FUSEError.
 
 Knows nothing about what the handlers do.  Any other exception from a handler would end the mount.
 """
@@ -30,7 +30,7 @@ LONG_DEADLINE = 3600.0
 
 
 class Gate:
-    """Waiting file system operations; shut when the mount ends.
+    """Set of waiting file system operations, which are cancelled when the mount ends.
 
     INVARIANT: after `shut`, every waiting or new operation is answered at once with ENOTCONN.
     Without an answer the kernel keeps pages locked, and programs that need them hang.
@@ -58,7 +58,7 @@ _Handler = TypeVar("_Handler", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 def guarded(seconds: float | None = DEADLINE) -> Callable[[_Handler], _Handler]:
-    """Make the handler end within `seconds`, with a result or a FUSEError.
+    """Return a decorator that makes a handler end within `seconds`, with a result or FUSEError.
 
     None is for handlers that never wait.
     """
@@ -133,7 +133,7 @@ def _limited(
 
 
 def _only_cancelled(group: BaseExceptionGroup[Any]) -> BaseException:
-    """Return the cancellation of a group to raise again; log its other errors."""
+    """Return the cancellations of a group, to be raised again; log an unexpected other error."""
     ordinary, rest = group.split(Exception)
     if ordinary is not None:
         errno_of(ordinary)

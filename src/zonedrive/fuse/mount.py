@@ -60,9 +60,10 @@ class Session:
         self.ended = trio.Event()
 
     def attach(self, options: Options) -> None:
-        """Mount.  From here on the kernel waits for `run`; the caller must call `close` later.
+        """Mount the file system; the caller must call `close` later.
 
-        Raises MountError with the reason from libfuse or fusermount3.
+        From here on the kernel's requests wait for `run`.  Raises MountError with the reason from
+        libfuse or fusermount3.
         """
         mountpoint.check_sharing(self.folder, options.kernel)
         said: list[str] = []

@@ -46,7 +46,7 @@ class Mount:
 
     @property
     def ours(self) -> bool:
-        """Return True if zonedrive (of any user) made the mount."""
+        """True if zonedrive (of any user) made the mount."""
         return self.kind == KIND
 
 
@@ -68,7 +68,7 @@ def mounts(table: Path = TABLE) -> list[Mount]:
 
 
 def _unescaped(field: bytes) -> bytes:
-    """Decode the table's three octal digits for space, tab, newline and backslash."""
+    """Decode the table's octal escapes of space, tab, newline and backslash."""
     return re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), field)
 
 
@@ -167,7 +167,7 @@ def check(path: str) -> Path:
 
 
 def check_sharing(folder: Path, options: Collection[str]) -> None:
-    """Raise MountError if the options share the mount and the machine does not allow that."""
+    """Raise MountError if the options allow access by other users but the machine forbids it."""
     wanted = sorted({"allow_other", "allow_root"} & set(options))
     if not wanted or os.geteuid() == 0:
         return

@@ -23,7 +23,7 @@ DOTS = (b".", b"..")
 
 
 class _Encoded:
-    """Encoded part of one folder."""
+    """Listing of one folder, of which the first entries are encoded."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -32,7 +32,7 @@ class _Encoded:
         self._seconds = -1.0
 
     def trust(self, seconds: float) -> None:
-        """Set the seconds that the kernel may cache all entries."""
+        """Set the number of seconds for which the kernel may cache the entries."""
         if seconds != self._seconds:
             self._seconds = seconds
             for _, attr, _ in self.entries:

@@ -1,4 +1,4 @@
-"""Result of a logon that later commands need: service, user, and trusted authority.
+"""Result of a logon that later commands need: service, user, and trusted CA certificate.
 
 Contains no secret; secrets are in `secrets`.
 """
@@ -33,9 +33,9 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, paths: AccountPaths) -> Self:
-        """Return the account of that name.
+        """Return the account from its account file, or from the copy if the file is damaged.
 
-        Raises NotLoggedOn if there was no logon, ConfigError if the file is damaged.
+        Raises NotLoggedOn if there was no logon, ConfigError if the copy cannot be read either.
         """
         try:
             account = cls._read(paths.account_file)
@@ -51,10 +51,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return account._here(paths)
 
     def _here(self, paths: AccountPaths) -> Self:
-        """Return the account with a checked base URL, and its authority in the present folder.
+        """Return the account with a validated base URL and the current path of its CA certificate.
 
-        The folder may have been moved, or restored elsewhere.  A policy is stronger, also if it is
-        newer than the logon.
+        The state folder may have been moved, or restored elsewhere.  A policy for `ca_file` takes
+        precedence, even if it is newer than the logon.
         """
         ca_file, shared = self.ca_file, config.organization(paths.account)
         if "ca_file" in shared.policy:
@@ -102,12 +102,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def service_name(self) -> str:
-        """Return the name of the service for people: its organization, or else its host."""
+        """Display name of the service: its organization, or else its host."""
         return self.organization or urlsplit(self.base_url).hostname or self.base_url
 
     @property
     def title(self) -> str:
-        """Return the name of a mount; accounts of one service have different ones."""
+        """Display name of the mount, different for each account of a service."""
         name = self.service_name
         return name if self.name == DEFAULT_ACCOUNT else f"{name} ({self.name})"
 
@@ -125,7 +125,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def logon_again(cls, paths: AccountPaths) -> Callable[[bool], str]:
-        """Return a function for the command to repeat the last logon (True: session only)."""
+        """Return a function that returns the command to repeat the last logon, "" if unknown.
+
+        Its argument is True for a logon with a session only.
+        """
 
         def command(session_only: bool) -> str:
             try:

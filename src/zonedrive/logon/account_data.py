@@ -21,7 +21,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
     files: int = 0  # everything that waits
     bytes: int = 0
-    changes: int = 0  # those of them without bytes that are only here
+    changes: int = 0  # those among `files` that have no content to upload
 
     def __str__(self) -> str:
         return unsent(msgspec.structs.asdict(self))
@@ -57,7 +57,7 @@ def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> s
     Raises StoreError if the secrets cannot be deleted, OSError if folders cannot. With `lost`, the
     rest is deleted even if the secrets cannot be; the error message about the secrets is returned.
     """
-    from zonedrive.logon import bearer_auth  # costs much to import, and few commands destroy
+    from zonedrive.logon import bearer_auth  # slow to import, and few commands need it
 
     wrong = ""
     try:

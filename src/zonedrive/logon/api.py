@@ -62,7 +62,7 @@ class LogonApi:
         self._given.bearer = bearer
 
     async def requirements(self) -> Requirements:
-        """Return the requirements of a logon; the first request to a service."""
+        """Return the requirements of a logon.  This is the first request of a logon."""
         answer = await self._calls.read(Request("GET", REQUIREMENTS), doing="")
         return wire.requirements(answer, "")
 
@@ -95,7 +95,8 @@ class LogonApi:
     ) -> str:
         """Return the address for the browser sign-on; the browser goes to `redirect` afterwards.
 
-        `fragment` selects the form of the answer; personal identification has only one form.
+        `fragment` requests that the answer returns in the fragment of the address. Personal
+        identification has no such choice.
         """
         query = {"organization": organization, "redirectURI": redirect}
         doing = f"asking where to sign on with {offer.name}"

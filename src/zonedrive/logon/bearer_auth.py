@@ -32,7 +32,7 @@ from zonedrive.remote.wire.fields import fits_header, header_seconds
 NAME = "bearer"
 AGAIN_SECONDS = 5.0
 LONGEST_SECONDS = 900.0
-THREADS = 16  # that may wait for another bearer
+THREADS = 16  # maximum number of threads that load or renew a bearer
 TURN_SECONDS = 30.0  # longer than a renewal takes
 LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
 AGREED_NS = 5 * 10**9  # a Date names whole seconds, and an answer was underway for a while
@@ -162,10 +162,10 @@ class BearerAuth(httpx.Auth):
         self._turn = threading.Lock()
         self._threads = trio.CapacityLimiter(THREADS)
         self._why: NotLoggedOn | None = None  # why no replacement is available, for the user
-        self._shown = False  # whether the refused one is being shown again
+        self._shown = False  # whether the refused bearer is being sent to the service again
         self._known: Bearer | None = None
-        self._refused: Bearer | None = None  # the last one, until another is accepted
-        self._wait = 0.0  # seconds, of the last refusal
+        self._refused: Bearer | None = None  # the last refused bearer, until one is accepted
+        self._wait = 0.0  # seconds between the last refusal and the next attempt with this bearer
         self._again_at = self._look_at = 0.0  # on the monotonic clock
 
     def sync_auth_flow(
@@ -236,7 +236,7 @@ class BearerAuth(httpx.Auth):
             if now < self._again_at:
                 raise self._nothing()
             self._shown = True
-            self._again_at = now + self._wait  # others wait for what comes of this one
+            self._again_at = now + self._wait  # other requests wait for the result of this one
             return found
         self._known = found
         return found
@@ -271,7 +271,7 @@ class BearerAuth(httpx.Auth):
                 self._refused, self._wait, self._known = None, 0.0, bearer
             return True
         if request.extensions.get("password"):
-            return True  # it was not the bearer, as far as can be known
+            return True  # the response may concern the password instead of the bearer
         now = self._monotonic()
         if not self._is_refused(bearer):
             self._refused, self._wait, self._again_at = bearer, AGAIN_SECONDS, now + AGAIN_SECONDS

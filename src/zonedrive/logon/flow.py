@@ -77,7 +77,7 @@ class CredentialPrompt(Protocol):
 
 
 class PasswordChange(NamedTuple):
-    """Means of a password change that the service requires before any other request."""
+    """Operation and callbacks for a password change that the service requires at a logon."""
 
     operation: Operation  # of the profile
     ask: Callable[[], Secret]  # return the new password
@@ -229,8 +229,8 @@ class Flow:
         """Raise CredentialsRefused for an unexpected user, unless the user confirms the name.
 
         An attacker who answers instead of the user's own browser could log this account on under
-        their name and would receive the user's files. At a first logon without a user name there is
-        no expected user; the last line of the logon shows who signed on.
+        the attacker's name, and would receive the user's files. At a first logon without a user
+        name there is no expected user; the last line of the logon shows who signed on.
         """
         found = outcome.user_id
         if not self._expected or found.casefold() in (name.casefold() for name in self._expected):
@@ -271,7 +271,7 @@ class Flow:
     async def _changed(self, user: str) -> Secret:
         """Change the password and return the new one; end the session if that fails.
 
-        The new password is sent once. Whether it counts is checked, not assumed.
+        The new password is sent once. A request then checks that the session is still accepted.
         """
         access, change = self._access, self._change
         try:
@@ -327,7 +327,7 @@ async def require_accepted(access: LogonApi) -> None:
 
 
 async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
-    """Send a test request with a token that was made elsewhere, and return it as a logon of `user`.
+    """Test a token that was created elsewhere, and return the token as a logon of `user`.
 
     The service does not say whose token it is.  Raises CredentialsRefused if the service rejects
     the token, and other RemoteErrors if the result is unknown.
@@ -394,10 +394,10 @@ async def end_session(access: LogonApi) -> RemoteError | None:
 
 
 async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
-    """Revoke the token that `access` carries; return True if that was possible.
+    """Revoke the token that `access` carries; return False if that is not supported.
 
-    Returns False if the profile has no operation for it. Raises RemoteError if the service rejects
-    it.
+    Returns False if the token's id is unknown, or if the profile cannot revoke tokens. Raises
+    RemoteError if the service rejects the request.
     """
     if not token.id or not profile.can("revoke_token"):
         return False
@@ -410,8 +410,8 @@ async def dismiss(
 ) -> None:
     """End an unused bearer, also during the cancellation of a logon.
 
-    If that is impossible, `tell` gets its id and expiry; `which` describes the bearer for the
-    user, as "your previous token". No error of the service is raised.
+    If that is impossible, `tell` gets the bearer's id and expiry; `which` describes the bearer for
+    the user, such as "your previous token". No error of the service is raised.
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, "it could not be ended now"

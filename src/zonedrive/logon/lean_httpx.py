@@ -7,7 +7,7 @@ import sys
 
 
 def load() -> None:
-    """Import httpx; if pygments is already imported, import it normally."""
+    """Import httpx without its command line; do nothing if pygments is already imported."""
     if "pygments" in sys.modules:
         return
     sys.modules["pygments"] = None  # type: ignore[assignment]

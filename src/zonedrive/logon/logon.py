@@ -76,7 +76,7 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
     username: str  # "": prompt, or take the name from the browser sign-on
     ca_file: str | None = None  # None: as at the last logon to the same service, else the system's
     profile: str | None = None  # None: as at the last logon to the same service, else published
-    default_ca_file: str | None = None  # the organization's, without a previous logon's
+    default_ca_file: str | None = None  # the organization's, if a previous logon has none
     default_profile: str = "published"
     token_days: int | None = 90  # None: keep the session alone
     save_password: bool = False
@@ -124,7 +124,7 @@ class Logon:
         self.kept = ""  # set at the end: description of the stored bearer
 
     async def run(self) -> Account:
-        """Log on and store the account. Raises ZonedriveError's subclasses."""
+        """Log on and store the account. Raises subclasses of ZonedriveError."""
         base = base_url(self._request.url)
         before = PreviousAccount(self._paths, self._premises)
         former = before.account
@@ -140,7 +140,7 @@ class Logon:
         store = self._usable_store()
         if alike and self._request.username in ("", alike.username):
             before.require_key(store)
-        require_room(self._paths.state)  # or the service would give a token for nothing
+        require_room(self._paths.state)  # or the service would create a token that is not stored
         async with self._open_access(base, ca_file) as access:
             needs = await self._requirements(access, base)
             known = alike.known_as(self._request.username) if alike else ""

@@ -54,7 +54,7 @@ class PreviousAccount:
         return self._here.hold(self._paths)
 
     def is_of(self, account: Account) -> bool:
-        """Return True if all data stored here belongs to that user, or if there is none."""
+        """Return True if all data stored here belongs to the user of `account`, or if none is."""
         if self.account is None:
             return not self._paths.database.exists()
         return self.account.same_owner(account)
@@ -107,7 +107,8 @@ class PreviousAccount:
     def require_key(self, store: SecretStore) -> None:
         """Raise StoreError if the key of the data stored here is missing, as a mount would.
 
-        A running daemon still has the key. Without an account, no logoff would be possible.
+        Nothing is raised while a daemon is running, which still has the key, or if the previous
+        account is unknown, because no logoff would be possible then.
         """
         if (
             self.account is not None

@@ -1,8 +1,8 @@
 """`python -m zonedrive.logon.renewal_worker`: renew the logon with the stored password.
 
 Runs as a separate process that exits at once, so that the memory with the password is freed. The
-process reads an Order from standard input and writes an Outcome to standard output. It never asks
-the user and writes nothing else.
+process reads a RenewalRequest from standard input and writes an Outcome to standard output. It
+never asks the user and writes nothing else.
 
 INVARIANT: a password that the service rejected is recorded by a deliberately slow digest (scrypt)
 and never sent again by this account, not even after a restart.
@@ -74,7 +74,7 @@ class RefusalRecord(msgspec.Struct, frozen=True):
     until: float = (
         0.0  # seconds since the epoch, end of a block or a similar rejection; 0: permanently
     )
-    times: int = 0  # of those in a row
+    times: int = 0  # number of consecutive blocks
 
     def is_of(self, password: Secret) -> bool:
         """Return True if the record concerns `password`."""
@@ -82,7 +82,7 @@ class RefusalRecord(msgspec.Struct, frozen=True):
 
 
 class StoredPasswordPrompt:
-    """Answers to credential prompts without a user: only the stored password."""
+    """Credential prompt that returns the stored password and never asks a user."""
 
     def __init__(self, password: Secret) -> None:
         self._password = password
@@ -151,7 +151,10 @@ class Renewer:
         password: Secret,
         order: RenewalRequest,
     ) -> Bearer:
-        """Return a new token, requested with the current bearer if valid, else with a logon."""
+        """Return a new token, or a new session if `bearer` is a session or no token is created.
+
+        A token is requested with the current bearer if it is valid, else after a new logon.
+        """
         days = _days(bearer)
         if bearer is not None and not order.ended:
             access.carry(Secret(bearer.secret))
@@ -271,7 +274,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the order from standard input."""
+    """Run the RenewalRequest from standard input, and write its Outcome to standard output."""
     process_setup.ensure_utf8()
     process_setup.forbid_dumps()
     parser = argparse.ArgumentParser(prog="zonedrive.logon.renewal_worker")

@@ -30,7 +30,7 @@ KEYRING_SERVICE: Final = "zonedrive"
 KEYRING_SECONDS: Final = 20.0
 PASSWORD: Final = "password"  # noqa: S105  a name; it has a file of its own
 REFUSED: Final = "refused"  # record of a password that did not work
-GIVEN: Final = ("bearer", PASSWORD)  # what an administrator may set up
+GIVEN: Final = ("bearer", PASSWORD)  # secrets that an administrator may set up
 LOCKED: Final = ("KeyringLocked", "LockedException", "PromptDismissedException")
 RESULT = TypeVar("RESULT")
 
@@ -58,7 +58,7 @@ class Secret:
 
 
 class KeyringLocked(StoreError):
-    """The keyring with the secrets is locked or not running; the user has to open it."""
+    """The keyring with the secrets is locked or not running; the user has to unlock or start it."""
 
 
 class InsecurePermissions(StoreError):
@@ -272,7 +272,7 @@ class KeyringStore(SecretStore):
 
 
 class KeyringCall(Generic[RESULT]):
-    """A function in a thread of its own, because the keyring may wait for the user."""
+    """Call of a function in a separate thread, because the keyring may wait for the user."""
 
     def __init__(self, function: Callable[[], RESULT]) -> None:
         """Start the thread."""

@@ -13,7 +13,7 @@ from zonedrive.formatting import plain_text
 from zonedrive.remote.wire.fields import count, identifier, parse_object, text
 
 _MILLISECOND = 10**6  # in nanoseconds
-_LONGEST_LIFE = 100 * 365 * 86_400 * 10**9  # from now on, it ends within 64 bits
+_LONGEST_LIFE = 100 * 365 * 86_400 * 10**9  # an end this far in the future fits into 64 bits
 LONGEST_ADDRESS = 16_384  # characters
 
 
@@ -51,7 +51,7 @@ class Outcome(msgspec.Struct, frozen=True):
     life_ns: int = 0  # life of the session, 0: unknown
     user_id: str = ""
     change_password: bool = False
-    elsewhere: str = ""  # where in a browser the service wants a sign-on
+    elsewhere: str = ""  # address of the browser sign-on that the service requires
 
     def __repr__(self) -> str:
         return f"Outcome(logged_on={self.logged_on}, pending={self.pending!r})"
@@ -76,7 +76,7 @@ def requirements(body: bytes, doing: str) -> Requirements:
 
 
 def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> list[Offer]:
-    """Return the offered methods, each name once; `alone` is a name outside the list."""
+    """Return the offered methods without duplicates; `alone` is used if `items` has none."""
     found: dict[str, Offer] = {}
     for item in items if isinstance(items, list) else []:
         if isinstance(item, dict) and (name := identifier(item.get("name"))):

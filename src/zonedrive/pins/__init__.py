@@ -1,1 +1,4 @@
-"""Files and folders that stay available offline: `pins` lists them, `fetch` and `poll` get them."""
+"""Files and folders that stay available offline.
+
+`pins` keeps the list of pins, `fetch` fetches their content, and `poll` notices remote changes.
+"""

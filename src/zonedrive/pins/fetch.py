@@ -5,8 +5,7 @@ pinned.
 
 Two callers work on pins: the pinning command, while its user is waiting, and `run`.  `run` acts at
 the start, when the listing of a pinned folder has new entries, and when the service is online
-again. Pinned folders count as folders in use: `rounds` has them listed even if no program uses
-them.
+again. Pinned folders count as folders in use: `poll` lists them even if no program uses them.
 
 A file or folder that always fails does not delay the others.  The rest is postponed only if the
 service is unreachable or TROUBLE items failed in a row, and the next pass tries failed items last.
@@ -166,7 +165,7 @@ class PinFetcher:
                 await self._woken()
             elif (now := link.state) != "online":
                 await link.wait_other(now)
-            elif not await self._pass() and link.state == "online":  # it is in trouble
+            elif not await self._pass() and link.state == "online":  # the service is in trouble
                 with trio.move_on_after(PASS_S):
                     await link.wait_change()
 
@@ -175,7 +174,7 @@ class PinFetcher:
         self._wake = trio.Event()
 
     async def _pass(self) -> bool:
-        """Check what is due; return False if the service cannot be asked now.
+        """Check all pins or the changed folders; return False if the service cannot be asked now.
 
         A file that fails for another reason is tried again in the next round.
         """
@@ -356,7 +355,7 @@ class PinFetcher:
             self._give_up(inode, "it keeps changing on the service", progress)
 
     def _is_hopeless(self, inode: Inode) -> bool:
-        """Return True if the cache is as small as when this version did not fit."""
+        """Return True if this version did not fit, and the cache is still too small for it."""
         revision, needed = self._hopeless.get(inode.ino, ("", 0))
         return revision == inode.revision and self._state.cache.ceiling < needed
 
@@ -382,7 +381,7 @@ class PinFetcher:
         progress.failed.append(Failed(self._state.inodes.path(inode.ino), why))
 
     def _try_again(self, inode: Inode, why: str) -> None:
-        """Retry at the next round, even if the folder is listed more often than that."""
+        """Schedule a retry for the next round, not for earlier listings of the folder."""
         if len(self._reasons) < MOST_REASONS:
             self._reasons[inode.ino] = why
         self._again[inode.parent] = trio.current_time() + PASS_S / 2

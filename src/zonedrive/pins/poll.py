@@ -61,7 +61,7 @@ class PinPoller:
         self._width = max(1, min(WIDTH, state.settings.transfers // 2))
 
     async def run(self) -> None:
-        """List in rounds until cancelled."""
+        """List the pinned folders in rounds until cancelled."""
         link = self._service.link
         while True:
             if (now := link.state) != "online":
@@ -79,7 +79,7 @@ class PinPoller:
                 self._unhindered = AT_ONCE
 
     async def _back(self, since_s: float) -> None:
-        """Return when the service is back, or after a suspend that lasted beyond the next round."""
+        """Wait until the service is back, or a suspend that lasted beyond the next round ends."""
         link = self._service.link
         while True:
             before = link.state

@@ -62,9 +62,10 @@ class ReadSequence:
     """One program that reads the files of a folder one after the other."""
 
     def __init__(self, folder: int, grown: int, by_name: bool = False) -> None:
-        """Start a sequence; `grown` is the window in the former folder, or 0.
+        """Start a sequence; `grown` is the initial window, 0 if it is not known.
 
-        `by_name` tells if the program followed the names there, not the listing.
+        `by_name`: the program followed the order of the names in the former folder, not the order
+        of the listing.
         """
         self.folder = folder
         self.goes_on_to_next = False  # the program came from the end of the former folder
@@ -144,7 +145,7 @@ class ReadSequence:
 
 
 class FilePrefetch:
-    """All programs that read small files one after the other."""
+    """Prefetcher of small files for all programs that read them one after the other."""
 
     def __init__(
         self, state: LocalState, service: Service, folders: DirectoryCache, callers: CallerPolicy
@@ -168,13 +169,13 @@ class FilePrefetch:
             await trio.sleep_forever()
 
     async def arriving(self, ino: int) -> None:
-        """Wait for a running prefetch of the file."""
+        """Wait for a running prefetch of the file, at most PATIENCE_S."""
         if ino in self._running:
             with trio.move_on_after(PATIENCE_S):
                 await self._running.wait(ino)
 
     def opened(self, inode: Inode, pid: int, flags: int = 0) -> None:
-        """Record that a process opened a file for reading."""
+        """Record that a process opened a file for reading; prefetch if it reads files in order."""
         if inode.size > SMALL or inode.generation or inode.is_new or inode.parent == NOWHERE:
             return
         sequence = self._sequences.get(inode.parent)
@@ -265,7 +266,7 @@ class FilePrefetch:
     async def _safely(
         work: Callable[..., Awaitable[None]], sequence: ReadSequence, *args: object
     ) -> None:
-        """Stop the prefetch of the sequence if the work fails."""
+        """Run `work`; stop the prefetch of the sequence if the work fails."""
         try:
             await work(sequence, *args)
         except Exception:
@@ -273,7 +274,7 @@ class FilePrefetch:
             raise
 
     async def _plan(self, sequence: ReadSequence) -> None:
-        """Determine the order in which the program reads."""
+        """Determine the order in which the program reads, and prefetch in this order."""
         try:
             names = await self._names(sequence.folder)
             # Random opens must not cause a scan of many names each time.
@@ -325,7 +326,7 @@ class FilePrefetch:
         return all(count < GAP for count in between)
 
     def _go_on(self, sequence: ReadSequence) -> None:
-        """Fetch the next files to the extent that capacity allows."""
+        """Start to fetch the next files, as far as the limits allow."""
         if self._nursery is None or time.monotonic() - sequence.moved_s > GONE_S:
             return
         if not all(self._ask_for(each, sequence) for each in (sequence, *sequence.following)):

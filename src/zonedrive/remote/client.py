@@ -38,10 +38,10 @@ PIECE = 1 << 20  # bytes of a file on this machine that are read at once
 
 @dataclass(frozen=True)
 class Credentials:
-    """Address, user, trust and profile of one service.
+    """Base URL, authentication, CA file and profile of one service.
 
     `zonedrive.logon.stored` returns the credentials of an account that was logged on with the
-    command.
+    command `zonedrive logon`.
     """
 
     base_url: str  # https://host[:port]
@@ -113,15 +113,15 @@ class Client:
         return _only(found, f"zone {name!r}")
 
     async def listing(self, folder: Place) -> list[Entry]:
-        """Return the present entries of a folder, in the service's order."""
+        """Return the entries of a folder that are not deleted, in the service's order."""
         zone_id, folder_id = _folder(folder)
         return await self._service.listing(zone_id, folder_id)
 
     async def find(self, path: str) -> Entry:
-        """Return the file or folder at `ZONE/FOLDER/.../NAME`; for `ZONE` alone its root folder.
+        """Return the file or folder at the path `ZONE/FOLDER/.../NAME`.
 
-        Names are compared exactly as the service stores them. Raises NotFound if no entry matches,
-        and ZonedriveError if several do.
+        The path `ZONE` is that of the zone's root folder. Names are compared exactly as the service
+        stores them. Raises NotFound if no entry matches, and ZonedriveError if several do.
         """
         zone_name, *names = [name for name in path.split("/") if name] or [""]
         zone = await self.zone(zone_name)
@@ -241,7 +241,7 @@ class Client:
         )
 
     async def delete(self, entry: Entry) -> None:
-        """Move an entry to the trash; a folder goes with all its content."""
+        """Move an entry to the trash; a folder is moved with all its content."""
         await self._service.delete(entry.zone_id, entry.id, folder=entry.folder)
 
     async def deleted(self, zone: Zone) -> list[Entry]:
@@ -261,15 +261,15 @@ class Client:
         return await self._service.versions(file.zone_id, file.id)
 
     async def zone_log(self, zone: Zone) -> list[dict[str, object]]:
-        """Return the messages of a zone's log, each with the fields of this deployment."""
+        """Return the messages of a zone's log, each with the fields that this deployment sends."""
         return await self._service.zone_log(zone.id)
 
     async def members(self, zone: Zone) -> list[Member]:
-        """Return the members of a zone: users and groups with their level."""
+        """Return the members of a zone: users and groups with their access levels."""
         return await self._service.members(zone.id)
 
     async def set_member(self, zone: Zone, member_id: str, level: str) -> None:
-        """Set the level of a user or group in a zone; whoever is no member becomes one."""
+        """Set the access level of a user or group in a zone; add a new member if necessary."""
         await self._service.set_member(zone.id, member_id, level)
 
     async def remove_member(self, zone: Zone, member_id: str) -> None:
@@ -277,15 +277,15 @@ class Client:
         await self._service.remove_member(zone.id, member_id)
 
     async def share(self, entry: Entry) -> str:
-        """Share an entry outside; return the link, with which everybody can read the entry."""
+        """Share an entry by a link, and return the link; anyone who has it can read the entry."""
         return await self._service.share(entry.zone_id, entry.id, folder=entry.folder)
 
     async def unshare(self, entry: Entry) -> None:
-        """End the sharing of an entry."""
+        """Revoke the share of an entry."""
         await self._service.unshare(entry.zone_id, entry.id, folder=entry.folder)
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
-        """Change the user's password; tokens made with the old password may become invalid."""
+        """Change the user's password; tokens created with the old one may become invalid."""
         await self._service.change_password(username, password, new_password)
 
     async def revoke_token(self, token_id: str) -> None:
@@ -348,7 +348,7 @@ def _only(found: list[FoundT], what: str) -> FoundT:
 
 
 async def finished(work: Callable[[], ResultT], stop: Callable[[], None]) -> ResultT:
-    """Run `work` in a thread and wait for its end, also after a cancellation, which calls `stop`.
+    """Run `work` in a thread and wait for its end; a cancellation calls `stop` and still waits.
 
     Returns the result of `work`, or raises its error.
     """
@@ -381,7 +381,8 @@ async def abandonable(
 ) -> ResultT:
     """Run `work` in a thread, and do not wait for its end after a cancellation.
 
-    The callable passed to `work` returns True from then on, and a later result goes to `drop`.
+    After a cancellation, the callable passed to `work` returns True, and the result of `work` is
+    passed to `drop`.
     """
     lock = threading.Lock()
     is_abandoned = False

@@ -96,7 +96,7 @@ class LoopClient(_Client):
         self.transport = transport
 
     async def send(self, request: httpx.Request, *, bare: bool = False) -> httpx.Response:
-        """Send a request and return the response without its body; `bare`: without a bearer."""
+        """Send a request and return the response without its body; `bare`: without a token."""
         if bare:
             return await self.transport.handle_async_request(request)
         flow = self.auth.async_auth_flow(request)
@@ -126,7 +126,7 @@ class BlockingClient(_Client):
         self.transport = transport
 
     def send(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the response before its body."""
+        """Send a request and return the response; its body is not read yet."""
         flow = self.auth.sync_auth_flow(request)
         try:
             request = next(flow)
@@ -183,7 +183,10 @@ class _Body:
             self._require(int(length[:20]))
 
     def add(self, part: bytes) -> bool:
-        """Store a piece, of an error only the first bytes; return True if it is the last one."""
+        """Store a chunk of the body; return True if no further chunk is needed.
+
+        Of an error, only the first bytes are stored.
+        """
         size = self.received.tell()
         if not self._is_refusal:
             self._require(size + len(part))

@@ -55,7 +55,7 @@ class Connectivity:
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set the sources.
+        """Set the sources of randomness and time.
 
         `chance` returns the random numbers (0 to 1) of the jitter, `clock` seconds.
         """
@@ -147,7 +147,7 @@ class Connectivity:
     def check(self) -> None:
         """Raise Unreachable at once if the service is offline and `run` is probing it.
 
-        A refused request also triggers the next probe soon.
+        A refused request also triggers a probe if the last one was at least ASKED_SECONDS ago.
         """
         if self._probing and self._state == "offline":
             if self._clock() - self._probed >= ASKED_SECONDS:
@@ -161,7 +161,7 @@ class Connectivity:
         return self._state
 
     async def wait_other(self, state: State) -> State:
-        """Wait until the state differs from `state`, and return it."""
+        """Wait until the state differs from `state`, and return the new state."""
         while self._state == state:
             await self._wait(lambda: self._state != state)
         await trio.lowlevel.checkpoint()

@@ -4,8 +4,9 @@ Knows nothing about zones or files. No endpoint lists or shows groups: a group i
 that its creation returned.
 
 The API documentation does not describe the response of a user or token list. The parser therefore
-accepts an array at any depth and returns its items unchanged. Only token fields that the
-documentation of token creation describes are interpreted.
+accepts an array, or an object that contains exactly one array, and returns the items with all their
+fields except secrets. Only token fields that the documentation of token creation describes are
+interpreted.
 
 INVARIANT: each change is one request, sent once. A password goes into the body of a request and
 nowhere else.
@@ -60,7 +61,7 @@ class Directory:
         self._requests = requests
 
     async def users(self) -> list[dict[str, Any]]:
-        """Return all users, each with the fields of this deployment; no fields are published."""
+        """Return all users; their fields are not published and depend on the deployment."""
         with _advice("ask an administrator of the organization for the right to see its users"):
             return await self._list(USERS, "listing the users")
 

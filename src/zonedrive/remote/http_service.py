@@ -170,9 +170,9 @@ class HttpService(Service):
         return wire.messages(await self._log(zone_id, 0), LOG)
 
     async def log_messages(self, zone_id: str, since_ns: int = 0) -> list[LogMessage]:
-        """Return the messages of a zone's log; older ones than `since_ns` may be among them.
+        """Return the messages of a zone's log; some may be older than `since_ns`.
 
-        Raises NotSupported if the profile does not name the members of a message.
+        Raises NotSupported if the profile does not name the fields of a message.
         """
         self.profile.require_log()
         fields = self.profile.operation("zone_log").fields
@@ -190,14 +190,14 @@ class HttpService(Service):
         return wire.levels(found, operation.fields)
 
     async def members(self, zone_id: str) -> list[Member]:
-        """Return the members of a zone: users and groups with their level."""
+        """Return the members of a zone: users and groups with their access levels."""
         doing = "listing the members of a zone"
         fields = self.profile.operation("members").fields
         found = await self._profile_list("members", {"zone": zone_id}, doing)
         return wire.members(found, fields, doing)
 
     async def set_member(self, zone_id: str, member_id: str, level: str) -> None:
-        """Set the level of a user or group in a zone; whoever is no member becomes one."""
+        """Set the access level of a user or group in a zone; add a new member if necessary."""
         values = {"zone": zone_id, "member": member_id, "level": level}
         await self._change("set_member", values, "setting a level")
 
@@ -207,7 +207,7 @@ class HttpService(Service):
         await self._change("remove_member", values, "removing a member")
 
     async def share(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
-        """Share an entry outside; return the link. Whoever has the link can read the entry."""
+        """Share an entry by a link, and return the link; anyone who has it can read the entry."""
         doing = "sharing"
         operation = self.profile.operation("share", folder=folder)
         request = operation.request(_of_entry(zone_id, entry_id))
@@ -220,7 +220,7 @@ class HttpService(Service):
             raise
 
     async def unshare(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """End the sharing of an entry."""
+        """Revoke the share of an entry."""
         await self._change("unshare", _of_entry(zone_id, entry_id), "ending the sharing", folder)
 
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:

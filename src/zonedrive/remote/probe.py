@@ -50,7 +50,7 @@ class ProbeVerdict(Enum):
 
 
 class Probe:
-    """Sender of requests without credentials to one deployment; a context manager."""
+    """Client that sends requests without credentials to one deployment; a context manager."""
 
     def __init__(self, deployment: Deployment, seconds: float = SECONDS) -> None:
         """Prepare the client.

@@ -1,4 +1,4 @@
-"""Metadata requests: deadline, retries, typed errors, and reports to the link.
+"""Metadata requests: deadline, retries, typed errors, and reports to `Connectivity`.
 
 Knows nothing about endpoints or JSON members. Runs on the trio loop; content is transferred by
 `transfer`.
@@ -56,14 +56,14 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(eq=False)
 class _Attempt:
-    """One request, and how its answer is treated."""
+    """One request, with the rules for handling its answer."""
 
     request: httpx.Request
     doing: str
     most: int = SMALL  # bytes of a success
     has_effect: bool = False
     has_password: bool = False
-    is_bare: bool = False  # without a bearer
+    is_bare: bool = False  # without a bearer token
     is_upload: bool = False  # not one of `places`
 
     @property
@@ -138,8 +138,8 @@ class Requests:
     ) -> Page[ValueT]:
         """Return all items of a listing, from all its pages.
 
-        All listings of one `kind` are paginated, or none of them is. `items` parses a page, in a
-        thread if it is large.
+        The service is assumed to paginate either all listings of one `kind` or none. `items` parses
+        a page, in a thread if it is large.
         """
         budget = self._budget()
 
@@ -192,7 +192,7 @@ class Requests:
         """Send `content` like `change`, as one body in memory, within `seconds`.
 
         Does not count as one of `places`: the caller limits the number of such requests. A
-        rejection because of overload says nothing about the link.
+        rejection because of overload is not reported to the link.
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
@@ -208,9 +208,9 @@ class Requests:
         self._client.transport.drop_idle()
 
     async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
-        """Send a request once, even while offline; only the link learns the result.
+        """Send a request once, even while offline; report its result only to the link.
 
-        `bare`: without a bearer, for an endpoint that needs no logon.
+        `bare`: without a bearer token, for an endpoint that needs no logon.
         """
         request = self._client.request("GET", path, timeout=TIMEOUT)
         attempt = _Attempt(request, doing, LISTING, is_bare=bare)
@@ -218,9 +218,9 @@ class Requests:
             await self._in_turn(attempt, trio.current_time() + READ_SECONDS)
 
     async def _in_turn(self, attempt: _Attempt, end: float) -> bytes:
-        """Send one request in its turn, and report its result to the link.
+        """Wait for a free place, send one request, and report its result to the link.
 
-        A request that gets no turn in time is not reported.
+        A request that gets no place in time is not reported.
         """
         try:
             self._turns.acquire_nowait()

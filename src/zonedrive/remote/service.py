@@ -32,8 +32,8 @@ class Transfers(Protocol):
         """Return the content of a file from `offset` up to `end`, as a context manager.
 
         Opening is retried a few times. A service that ignores ranges sends everything: see
-        `Download.offset`. `version` names an
-        old version (NotSupported without version_content in the profile).
+        `Download.offset`. `version` names an old version. Raises NotSupported for an old version if
+        the profile has no version_content.
         """
 
     def upload(
@@ -49,10 +49,10 @@ class Transfers(Protocol):
         """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
 
         The request is sent once and never retried, except after a renewal of the logon if `body` is
-        repeatable. Raises ReplyLost if everything was sent but the
-        result is unknown (also if the answer cannot be read), Interrupted or another Unreachable if
-        the upload certainly had no effect, Cancelled once `cancelled()` is true, StoreError if
-        `body` does not have `size` bytes, and the error of a rejection.
+        repeatable. Raises ReplyLost if everything was sent but the result is unknown (also if the
+        answer cannot be read), Interrupted or another Unreachable if the upload certainly had no
+        effect, Cancelled once `cancelled()` is true, StoreError if `body` does not have `size`
+        bytes, and the error of a rejection.
         """
 
     def prepare(self) -> None:
@@ -63,7 +63,7 @@ class Transfers(Protocol):
 
 
 class Service(Protocol):
-    """One deployment, seen as one user. All methods may run concurrently on one trio loop.
+    """One deployment, accessed as one user. All methods may run concurrently on one trio loop.
 
     Every method raises subclasses of errors.RemoteError. A method without an endpoint in the
     profile raises NotSupported at once. Reading methods retry a few times, changing methods never
@@ -111,10 +111,10 @@ class Service(Protocol):
         return (await self.listed_zones()).zones
 
     async def listed_zones(self) -> ListedZones:
-        """Return all zones, and which facts the service left out."""
+        """Return all zones, with information on what the service left out."""
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
-        """Return the present entries of a folder, from all pages, in the service's order.
+        """Return the entries of a folder, from all pages, in the service's order.
 
         Deleted entries are left out, and each id occurs once.
         """

@@ -58,7 +58,7 @@ _RANGE: Final = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", 
 
 
 class TokenBucket:
-    """Limit of `rate` bytes per second for several threads; 0 means no limit.
+    """Rate limiter that several threads share: `rate` bytes per second; 0 means no limit.
 
     INVARIANT: over a long time at most `rate` bytes per second pass, and a burst has at most the
     bytes of one second.
@@ -117,8 +117,8 @@ class Transfer(Transfers):
     ) -> None:
         """Take ownership of `client`. Limits are in bytes per second, 0 for none.
 
-        `head_seconds` limits the wait for the head of an answer to a download, `answer_seconds` for
-        the whole answer to an upload, which is extended according to DIGESTED.
+        `head_seconds` limits the wait for the head of an answer to a download, `answer_seconds` the
+        wait for the whole answer to an upload; the latter is extended according to DIGESTED.
         """
         self.link = link
         self._client = client

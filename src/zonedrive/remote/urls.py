@@ -17,14 +17,14 @@ from zonedrive.errors import ConfigError, Rejected
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])", re.ASCII)
 ZONES = "/api/zones"
 REQUIREMENTS = "/api/access/authorizationrequirements"
-"""Paths of requests that change nothing; this one needs no logon."""
+"""Path of a request that changes nothing and needs no logon."""
 
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request in parts: `path` is encoded, `body` is sent as JSON (None: no body)."""
+    """One request in parts: `path` is percent-encoded, `body` is sent as JSON (None: no body)."""
 
     method: str
     path: str

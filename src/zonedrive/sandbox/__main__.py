@@ -9,7 +9,10 @@ from zonedrive.sandbox.serve import run
 
 
 def main() -> int:
-    """Run the sandbox; report an error in one line on stderr with exit code 1."""
+    """Run the sandbox and return the exit code; report an error in one line on stderr.
+
+    Returns 2 for an invalid world file, 1 for any other SandboxError.
+    """
     parser = argparse.ArgumentParser(prog="python -m zonedrive.sandbox", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--world", type=Path)

@@ -1,4 +1,4 @@
-"""JSON answers of the API."""
+"""JSON responses of the API."""
 
 from typing import Any
 
@@ -7,5 +7,5 @@ from starlette.responses import Response
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return a JSON answer."""
+    """Return a response with `body` encoded as JSON."""
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

@@ -25,7 +25,7 @@ class Attempt(NamedTuple):
 
 
 class Attempts:
-    """Counter of consecutive failures per user name."""
+    """Recent logon attempts, and the failure counts and blocks of user names."""
 
     def __init__(self, most: int, seconds: float) -> None:
         """Block a name for `seconds` after `most` consecutive failures."""
@@ -44,7 +44,7 @@ class Attempts:
         return until is not None
 
     def failed(self, user: str) -> None:
-        """Count a failure; the last allowed failure begins the block."""
+        """Count a failure; block the name at the maximum number of consecutive failures."""
         name = user.lower()
         count = self._failures.pop(name, 0) + 1
         if count >= self._most:

@@ -17,7 +17,7 @@ def new_id() -> str:
 
 
 class Blobs:
-    """Folders `content/` and `incoming/`."""
+    """Store of content files, in the folders `content/` and `incoming/`."""
 
     def __init__(self, data: Path) -> None:
         self._content = data / "content"
@@ -36,15 +36,18 @@ class Blobs:
         return self._incoming / new_id()
 
     def publish(self, source: Path, version_id: str) -> None:
-        """Make a complete, synced file the content of a version."""
+        """Publish `source`, a complete and synced file, as the content of a version."""
         source.rename(self.path(version_id))
 
     def delete(self, version_id: str) -> None:
-        """Remove content; readers that have it open can read to the end."""
+        """Delete a version's content; readers that have the file open can read to the end."""
         self.path(version_id).unlink(missing_ok=True)
 
     def sweep(self, known: Set[str]) -> int:
-        """Remove content whose version is not in `known`; return the number of files removed."""
+        """Remove the leftovers of a crash; return the number of files removed.
+
+        Leftovers are all files in `incoming/`, and content whose version is not in `known`.
+        """
         removed = 0
         for leftover in self._incoming.iterdir():
             leftover.unlink()

@@ -1,4 +1,4 @@
-"""Timestamps: stored in microseconds since the epoch, and converted for answers."""
+"""Timestamps: stored in microseconds since the epoch, converted to text for responses."""
 
 import time
 from datetime import UTC, datetime

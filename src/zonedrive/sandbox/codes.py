@@ -1,8 +1,9 @@
-"""One-time codes: TOTP, HOTP and codes by mail, each of which works once.
+"""One-time codes: TOTP, HOTP and codes sent by mail; each code is valid once.
 
-Knows nothing about the logon flow.  SHA-1, 6 digits, 30 s steps, HOTP from counter 0.  The codes
-are computed here according to RFC 4226, because pyotp rejects secrets below 112 bits and world
-files may contain shorter ones (many authenticators still use 80 bits).
+Knows nothing about the logon flow.  Codes have 6 digits.  TOTP and HOTP use SHA-1; TOTP has 30 s
+steps, HOTP starts at counter 0.  The codes are computed here according to RFC 4226, because pyotp
+rejects secrets shorter than 112 bits and world files may contain shorter ones (many authenticators
+still use 80 bits).
 
 INVARIANT: no code is valid for a user without an `otp_secret`, and none is mailed.
 """
@@ -16,8 +17,8 @@ import time
 from zonedrive.sandbox.database import Database
 
 STEP_SECONDS = 30
-DRIFT_STEPS = 1  # a clock that is this many steps off is still served
-LOOK_AHEAD = 10  # codes a HOTP device may have shown without using them
+DRIFT_STEPS = 1  # accepted clock drift, in steps
+LOOK_AHEAD = 10  # HOTP codes that a device may have generated without using them
 
 
 class Codes:
@@ -32,8 +33,10 @@ class Codes:
         return self.kind != "None"
 
     def mail(self, user_id: str) -> None:
-        """Send a new code by mail if the kind is ServiceMail; this invalidates an older unused
-        code."""
+        """Send a new code by mail if the kind is ServiceMail.
+
+        The mailbox is simulated: `mailed` returns the code.  An older unused code becomes invalid.
+        """
         if self.kind != "ServiceMail":
             return
         self._database.run(
@@ -43,14 +46,14 @@ class Codes:
         )
 
     def mailed(self, user_id: str) -> str | None:
-        """Return the last mailed code, used or not, as the user finds it in the mailbox."""
+        """Return the last mailed code, used or not, or None if none was mailed."""
         code: str | None = self._database.scalar(
             "SELECT mail_code FROM users WHERE id = ?", user_id
         )
         return code
 
     def accept(self, user_id: str, code: str) -> bool:
-        """Return True if the code is valid; this call uses it up."""
+        """Check and consume a one-time code; return True if it is valid."""
         check = {"TOTP": self._totp, "HOTP": self._hotp, "ServiceMail": self._mail}[self.kind]
         return check(user_id, code)
 
@@ -90,7 +93,7 @@ class Codes:
         expected = self.mailed(user_id)
         if self._secret(user_id) is None or expected is None or not _equal(expected, code):
             return False
-        # Nothing is changed where it was used before.
+        # No row is changed if the code was used before.
         used = "UPDATE users SET mail_used = 1 WHERE id = ? AND NOT mail_used"
         return self._database.run(used, user_id) == 1
 

@@ -19,7 +19,7 @@ LARGEST_HEAD = 64 * 1024
 
 
 class Connection(HttpToolsProtocol):
-    """HTTP connection of uvicorn; the extensions of a request's scope contain it."""
+    """HTTP connection of uvicorn, which adds itself to the ASGI extensions of each request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Initialize the connection after its TLS handshake."""
@@ -34,19 +34,19 @@ class Connection(HttpToolsProtocol):
         self._lost.set()
 
     def on_message_begin(self) -> None:
-        """Prepare for a request."""
+        """Start a request; add this connection to the extensions of its ASGI scope."""
         super().on_message_begin()
         self._in_head = True
         self.scope["extensions"] = {"zonedrive.connection": {"itself": self}}
 
     def on_headers_complete(self) -> None:
-        """Note that the head of a request is complete."""
+        """Record that the head of a request is complete."""
         self._unread = 0
         self._in_head = False
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Receive a part of a body."""
+        """Receive a part of a request body."""
         self._unread = 0
         super().on_body(body)
 
@@ -56,9 +56,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes; limit the bytes that the parser must keep in memory.
+        """Parse received bytes; respond 400 if a request head or trailer is too large.
 
-        These are a head without an end, and the trailer lines after a chunked body.
+        The parser keeps an incomplete head, and the trailer of a chunked body, in memory.
         """
         self._unread += len(data)
         super().data_received(data)
@@ -66,9 +66,12 @@ class Connection(HttpToolsProtocol):
             self.send_400_response(f"The head is larger than {LARGEST_HEAD} bytes")
 
     def send_400_response(self, msg: str) -> None:
-        """Reject input that is not HTTP, with the API's error body."""
+        """Respond 400 with the API's error body to invalid HTTP input, and disconnect.
+
+        Only disconnects if the response to the current request has started.
+        """
         if not self._in_head and self.cycle is not None and self.cycle.response_started:
-            self.transport.close()  # this request has its answer
+            self.transport.close()  # the response to this request has started
             return
         body = error_body("ILLEGAL_ARGUMENT", msg)
         head = (
@@ -79,7 +82,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     async def sleep(self, seconds: float, released: asyncio.Event) -> None:
-        """Wait until the time is over, the client disconnects, or `released` is set."""
+        """Wait until the time has passed, the client disconnects, or `released` is set."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._lost, released)]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -88,11 +91,11 @@ class Connection(HttpToolsProtocol):
                 wait.cancel()
 
     async def reset(self, *, flush: bool) -> None:
-        """Reset the TCP connection; with `flush`, written bytes arrive first."""
+        """Reset the TCP connection; with `flush`, deliver the written bytes first."""
         if self.transport.is_closing():
             return
         handle = self.transport.get_extra_info("socket")
-        # A duplicate, for uvloop's own object does not take socket options.
+        # A duplicate, because uvloop's own object does not accept socket options.
         with socket.socket(fileno=os.dup(handle.fileno())) as raw:
             if flush:
                 await _drained(self.transport, raw)

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-# Large enough that Python's share per byte is small, small enough for thousands of readers.
+# Large enough that Python's overhead per byte is small, small enough for thousands of readers.
 CHUNK_BYTES = 512 * 1024
 
 
@@ -27,7 +27,7 @@ class FileContent(Response):
         super().__init__(None, status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer; stop early if the client disconnects."""
+        """Send the response; stop early if the client disconnects."""
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
             start = {"status": self.status_code, "headers": self.raw_headers}
@@ -57,7 +57,7 @@ async def _read(fd: int, length: int, position: int) -> bytes | bytearray:
     buffer = bytearray(length)
     try:
         got = os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
-    except OSError:  # not in the page cache, or a file system that cannot tell
+    except OSError:  # not in the page cache, or RWF_NOWAIT is not supported
         got = 0
     if got == 0:
         return await asyncio.to_thread(os.pread, fd, length, position)

@@ -22,7 +22,7 @@ LONGEST_PATH = 107  # bytes that fit into sockaddr_un
 
 
 class Control:
-    """Server of the commands."""
+    """Server of the control socket."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Control:
                 writer.write(msgspec.json.encode(answer) + b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError):
-            pass  # the client went away, or sent a line without end
+            pass  # the client disconnected, or sent a line that is too long
         finally:
             writer.close()
 

@@ -21,9 +21,9 @@ class Database:
     """Database connection with nested transactions."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the database; raise SandboxError if the file is something else."""
+        """Open, create or upgrade the database; raise SandboxError if it cannot be used."""
         try:
-            # Made first, for the write-ahead log gets the mode of the database.
+            # Created first, because the write-ahead log inherits the mode of the database.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._connection.row_factory = sqlite3.Row

@@ -41,7 +41,7 @@ class Deployment:
 
 
 def assemble(data: Path, database: Database, organization: Organization) -> Deployment:
-    """Create the parts for an open database and the folder --data."""
+    """Create a deployment from an open database and the folder --data."""
     users, log = Users(database), ZoneLog(database)
     codes = Codes(database, organization.otp)
     attempts = Attempts(organization.block_after, organization.block_seconds)

@@ -1,7 +1,7 @@
 """Files and folders: the tree of each zone, and the versions of each file.
 
 Knows nothing about permissions.  INVARIANT: a version row never changes; an entry's current version
-is its newest; `modified_us` of a file strictly increases with each version.  Names are any text.
+is its newest; `modified_us` of a file strictly increases with each version.  A name is any text.
 """
 
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Version:
 
 
 def wire(row: Row) -> dict[str, Any]:
-    """Return an entry in the form of the API."""
+    """Return an entry as the API's JSON object."""
     name, folder = row["name"], bool(row["folder"])
     stem, _dot, extension = ("", "", "") if folder else name.rpartition(".")
     has_extension = bool(stem and extension)
@@ -88,10 +88,10 @@ class Entries:
         self._log = log
         self.blobs = blobs
 
-    # Looking
+    # Queries
 
     def find(self, zone_id: str, entry_id: str) -> Row:
-        """Return the existing entry; raise ApiError 404 UNKNOWN_FILE."""
+        """Return the entry; raise ApiError 404 UNKNOWN_FILE if it is missing or deleted."""
         row = self._database.one(
             "SELECT * FROM entries WHERE id = ? AND zone_id = ?", entry_id, zone_id
         )
@@ -111,14 +111,14 @@ class Entries:
         return row
 
     def folder(self, zone_id: str, folder_id: str) -> Row:
-        """Return the existing folder; raise ApiError 404, or 400 NOT_A_FOLDER."""
+        """Return the folder; raise ApiError as `find` does, or 400 NOT_A_FOLDER for a file."""
         row = self.find(zone_id, folder_id)
         if not row["folder"]:
             raise ApiError(400, "NOT_A_FOLDER", "This is a file", folder_id)
         return row
 
     def file(self, zone_id: str, file_id: str) -> Row:
-        """Return the existing file; raise ApiError 404, or 400 NOT_A_FILE."""
+        """Return the file; raise ApiError as `find` does, or 400 NOT_A_FILE for a folder."""
         row = self.find(zone_id, file_id)
         if row["folder"]:
             raise ApiError(400, "NOT_A_FILE", "This is a folder", file_id)
@@ -174,13 +174,13 @@ class Entries:
         return [Version(*row) for row in rows]
 
     def version(self, entry_id: str, wanted: str | None) -> Version:
-        """Return one version, by number or id; None is the newest.  Raises ApiError 404."""
+        """Return one version, by number or id; None means the newest.  Raises ApiError 404."""
         for version in self.versions(entry_id):
             if wanted is None or wanted in (str(version.number), version.id):
                 return version
         raise ApiError(404, "UNKNOWN_FILE_VERSION", "There is no such version", entry_id)
 
-    # Making
+    # Creation
 
     def add_root(self, zone_id: str, entry_id: str, name: str, user_id: str) -> None:
         """Create the root folder of a new zone."""
@@ -197,8 +197,10 @@ class Entries:
         return entry_id
 
     def add_file(self, zone_id: str, parent_id: str, name: str, user_id: str, source: Path) -> str:
-        """Create a file with `source` as its first version, even if the name is taken; return its
-        id."""
+        """Create a file with `source` as its first version; return its id.
+
+        The name may already be taken.
+        """
         with self._database.transaction():
             entry_id = self._insert(
                 zone_id, parent_id, name, user_id, entry_id=new_id(), folder=False
@@ -242,7 +244,7 @@ class Entries:
             self.blobs.publish(source, version_id)
 
     def set_attributes(self, row: Row, attributes: dict[str, bool], user_id: str) -> None:
-        """Set attributes by their wire names."""
+        """Set attributes, which are given by their names in the API."""
         with self._database.transaction():
             for name, value in attributes.items():
                 self._database.run(
@@ -253,13 +255,13 @@ class Entries:
             said = ", ".join(f"{name} {value}" for name, value in attributes.items())
             self.tell(row, user_id, "AttributesChanged", f"{row['name']} is now {said}")
 
-    # Changing
+    # Changes
 
     def move(self, row: Row, parent_id: str, name: str, user_id: str) -> None:
-        """Rename or move an entry, or both; a file keeps its `lastModified`, the time of its
-        content.
+        """Rename or move an entry, or both.
 
-        Raises ApiError 409 if the name is taken, 400 if a folder would be moved into itself.
+        A file keeps its `lastModified`, which is the time of its content.  Raises ApiError 409 if
+        the name is taken, 400 if a folder would be moved into itself.
         """
         if self.is_inside(parent_id, row["id"]):
             raise ApiError(400, "ILLEGAL_ARGUMENT", "A folder cannot move into itself", row["id"])
@@ -300,7 +302,7 @@ class Entries:
     def restore(self, row: Row, user_id: str) -> None:
         """Restore an entry from the trash, with everything that was deleted with it.
 
-        Raises ApiError 409 if the name is taken by now or the entry's folder is deleted.
+        Raises ApiError 409 if the name was taken in the meantime or the entry's folder is deleted.
         """
         if row["trash_id"] != row["id"]:
             raise ApiError(409, "WRONG_STATE", "It was deleted with its folder", row["trash_id"])
@@ -328,7 +330,10 @@ class Entries:
             self.blobs.delete(version["id"])
 
     def refuse_taken(self, parent_id: str, name: str, *, but: str | None = None) -> None:
-        """Raise ApiError 409 if the folder has an entry with that name that is not deleted."""
+        """Raise ApiError 409 if an entry of the folder, other than `but`, has the name.
+
+        Deleted entries do not count.
+        """
         there = self.child(parent_id, name)
         if there is not None and there["id"] != but:
             raise ApiError(409, "ALREADY_EXISTS", f"There is a {name!r} already", there["id"])
@@ -358,12 +363,12 @@ class Entries:
     def tell(
         self, row: Row, user_id: str, event: Event, message: str, path: str | None = None
     ) -> None:
-        """Log an event of an entry, inside the transaction of what it describes."""
+        """Log an event of an entry.  Call within the transaction of the change."""
         path = path or self._path(row["parent_id"], row["name"])
         self._log.add(row["zone_id"], user_id, event, message, row["id"], path)
 
     def _path(self, parent_id: str | None, name: str) -> str:
-        """Return the path in the zone of an entry in a folder; that of the root is empty."""
+        """Return the path of an entry in its zone; empty for the root folder."""
         names = [] if parent_id is None else [name]
         while parent_id is not None:
             sql = "SELECT name, parent_id FROM entries WHERE id = ?"

@@ -1,4 +1,4 @@
-"""Errors of the sandbox: configuration errors at the start, and error answers of the API.
+"""Errors of the sandbox: errors at the start, and error responses of the API.
 
 Knows nothing about endpoints.  INVARIANT: every error over HTTP has the same kind of body,
 including the errors of the framework.
@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 PAGES = "/api/sandbox/pages/"
-"""Where a browser asks for the password after a 401."""
+"""Path prefix of the pages for which a browser asks for the password after a 401."""
 
-# The error name used where a status is all that is known (a framework's refusal, a fault).
+# Error names for a status without one: an error of the framework, or an injected fault.
 CODE_OF_STATUS = {
     400: "ILLEGAL_ARGUMENT",
     401: "AUTHORIZATION_FAILED",
@@ -46,7 +46,7 @@ NAMES = frozenset((
 
 
 class SandboxError(Exception):
-    """Error that prevents the start; the message is one line with the cause and its place."""
+    """Error that prevents the start; the message is one line that names the cause."""
 
 
 class WorldError(SandboxError):
@@ -54,7 +54,7 @@ class WorldError(SandboxError):
 
 
 class ApiError(Exception):
-    """Error answer of the API: status, error name, sentence, optional datum."""
+    """Error response of the API: HTTP status, error name, message and optional data."""
 
     def __init__(self, status: int, code: str, message: str, data: str | None = None) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class ApiError(Exception):
 
 
 def code_of(status: int) -> str:
-    """Return the error name for a status without a name."""
+    """Return the default error name of an HTTP status."""
     return CODE_OF_STATUS.get(status, "FAILED")
 
 
@@ -84,12 +84,15 @@ def error_response(
     data: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """Return an answer with the error structure."""
+    """Return a response with the error structure as its body."""
     return Response(error_body(code, message, data), status, headers, media_type="application/json")
 
 
 async def answer_api_error(request: Request, error: Exception) -> Response:
-    """Answer an ApiError, as a Starlette handler; for a page, a browser asks for the password."""
+    """Return the response for an ApiError (Starlette exception handler).
+
+    A 401 for a page makes a browser ask for the password (HTTP Basic).
+    """
     assert isinstance(error, ApiError)
     is_page = request.url.path.startswith(PAGES)
     scheme = 'Basic realm="sandbox", charset="UTF-8"' if is_page else "Bearer"
@@ -98,7 +101,10 @@ async def answer_api_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_http_exception(request: Request, error: Exception) -> Response:
-    """Answer an error of the framework (unknown path, wrong method), as a Starlette handler."""
+    """Return the response for an HTTPException of the framework (Starlette exception handler).
+
+    Examples are an unknown path and a wrong method.
+    """
     assert isinstance(error, HTTPException)
     sentence = {
         404: f"There is nothing at {request.url.path}",
@@ -113,7 +119,10 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
 
 
 async def answer_crash(_request: Request, error: Exception) -> Response:
-    """Answer any unexpected exception, as a Starlette handler; the traceback is logged."""
+    """Return the response for an unexpected exception (Starlette exception handler).
+
+    The traceback is logged.
+    """
     return error_response(500, "EXCEPTION", f"{HTTPStatus(500).phrase} ({type(error).__name__})")
 
 

@@ -1,7 +1,7 @@
-"""Faults that a test requests: their effects, the requests they match, and their number of uses.
+"""Fault injection: the active faults, the requests they match, and their remaining uses.
 
-Knows nothing about how a fault is carried out.  Each effect in an object is a fault with its own
-count; faults accumulate until they are cleared.
+Knows nothing about how a fault is applied to a request.  Each effect in a `fault` command is a
+fault with its own count; faults accumulate until they are cleared.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS")
 
 
 class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Object of a `fault` command."""
+    """JSON object of a `fault` command."""
 
     latency_ms: float | None = None
     status: int | None = None
@@ -35,7 +35,7 @@ class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class Fault:
-    """Effect on the requests that match, for `left` requests (None: for all)."""
+    """Effect on matching requests; `left` is the number of remaining uses (None: no limit)."""
 
     kind: Kind
     amount: float
@@ -62,7 +62,7 @@ class Fault:
 
 
 class Faults:
-    """Active faults."""
+    """Active faults; `down` means that all connections are refused."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []

@@ -1,4 +1,4 @@
-"""Unfinished logon flows: the credentials that a user has shown in several steps so far.
+"""Unfinished logon flows, in which a user presents the credentials in several requests.
 
 Knows nothing about passwords.  INVARIANT: a flow that has ended, successfully or not, cannot
 continue.  A restart ends all flows.
@@ -32,7 +32,7 @@ class SessionOptions(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """State of a logon."""
+    """Unfinished logon flow."""
 
     username: str
     state: State
@@ -42,7 +42,7 @@ class Flow(NamedTuple):
 
 
 class Flows:
-    """Unfinished flows, by the session id of their 202 answer."""
+    """Unfinished flows, by the session id in their 202 response."""
 
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
@@ -56,7 +56,10 @@ class Flows:
         code: str | None = None,
         flow_id: str | None = None,
     ) -> str:
-        """Start a flow, or change its state; return the logonSessionId that the client sends."""
+        """Start a flow, or continue `flow_id` with a new state; return its id.
+
+        The client sends the id as logonSessionId with its next request.
+        """
         self._forget_old()
         flow_id = flow_id or secrets.token_urlsafe(24)
         self._flows[flow_id] = Flow(username, state, code, options, time.monotonic())
@@ -73,7 +76,7 @@ class Flows:
         return flow_id in self._done
 
     def end(self, flow_id: str) -> None:
-        """End the flow; it has failed unless `succeed` follows."""
+        """End the flow; it counts as failed unless `succeed` is called afterwards."""
         self._flows.pop(flow_id, None)
 
     def succeed(self, flow_id: str) -> None:
@@ -82,7 +85,7 @@ class Flows:
 
     def _forget_old(self) -> None:
         oldest = time.monotonic() - LIFE_SECONDS
-        # Both are kept in order of time.
+        # Both dictionaries are in chronological order.
         for flow_id, flow in list(self._flows.items()):
             if flow.begun > oldest and len(self._flows) < MOST:
                 break

@@ -14,7 +14,7 @@ from zonedrive.sandbox.users import User, Users
 
 LEVELS = ("None", "Access", "Manage")
 
-# Every group that a user is in, over any number of steps.
+# Every group that contains a user, directly or indirectly.
 GROUPS_OF_USER = """
     WITH RECURSIVE mine(id) AS (
         SELECT group_id FROM group_members WHERE member_id = ? AND is_group = 0
@@ -22,7 +22,7 @@ GROUPS_OF_USER = """
         SELECT m.group_id FROM group_members m JOIN mine ON m.member_id = mine.id
     )
 """
-# Every user that is in a group, over any number of steps.
+# Every user in a group, directly or indirectly.
 USERS_OF_GROUP = """
     WITH RECURSIVE inside(id, is_group) AS (
         SELECT member_id, is_group FROM group_members WHERE group_id = ?
@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 class Groups:
-    """Tables of groups and group_members."""
+    """Groups and their members, in the tables groups and group_members."""
 
     def __init__(self, database: Database, users: Users, domain: str) -> None:
         self._database = database
@@ -87,9 +87,9 @@ class Groups:
     def change(
         self, group_id: str, members: Sequence[Change], *, relative: bool, scim: bool = False
     ) -> None:
-        """Apply members' levels as changes, or (relative False) as the complete list of members.
+        """Set the levels of `members`; if `relative` is false, remove all other members.
 
-        With `scim`, only administrators manage the group from then on.
+        With `scim`, only administrators can manage the group from then on.
         """
         with self._database.transaction():
             if scim:
@@ -107,7 +107,7 @@ class Groups:
             self._database.run("DELETE FROM groups WHERE id = ?", group_id)
 
     def by_name(self, name: str) -> str | None:
-        """Return the id of the group with that name."""
+        """Return the id of the group with that name, or None."""
         found: str | None = self._database.scalar("SELECT id FROM groups WHERE name = ?", name)
         return found
 
@@ -116,10 +116,10 @@ class Groups:
         return self._database.one("SELECT 1 FROM groups WHERE id = ?", group_id) is not None
 
     def may_manage(self, group_id: str, user: User) -> bool:
-        """Return True if the user is an administrator or manages the group, directly or through a
-        group.
+        """Return True if the user may manage the group.
 
-        Only administrators manage a group of SCIM, whatever levels its members have.
+        Administrators may manage every group.  Other users need the level Manage, directly or
+        through a group, and may not manage a group that was created or changed through SCIM.
         """
         scim = self._database.scalar("SELECT scim FROM groups WHERE id = ?", group_id)
         if user.administrator or scim:
@@ -135,7 +135,7 @@ class Groups:
         return found is not None
 
     def described(self, member_id: str, *, is_group: bool) -> dict[str, Any]:
-        """Return kind, name and authorization of a member, which is a user or a group."""
+        """Return the type and name of a member, and the authorization if it is a user."""
         if is_group:
             name = self._database.scalar("SELECT name FROM groups WHERE id = ?", member_id)
             return {"memberType": "Group", "displayName": name}
@@ -148,7 +148,7 @@ class Groups:
         }
 
     def wire(self, group_id: str, viewer: User) -> dict[str, Any]:
-        """Return the group in the form of the API; raise ApiError 404."""
+        """Return the group as the API's JSON object; raise ApiError 404 if it does not exist."""
         row = self._database.one("SELECT * FROM groups WHERE id = ?", group_id)
         if row is None:
             raise ApiError(404, "ID_NOT_FOUND", "There is no such group", group_id)

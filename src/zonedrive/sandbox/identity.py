@@ -1,7 +1,7 @@
 """Authentication: the user and scope for an Authorization header or a session cookie.
 
-Knows nothing about the request's purpose.  A request with an Authorization header is judged by that
-header alone, otherwise by the cookie.
+Knows nothing about the request's purpose.  The cookie is used only if the request has no
+Authorization header.
 """
 
 import base64
@@ -31,12 +31,16 @@ class Caller:
 
     @property
     def id(self) -> str:
-        """Return the user's id."""
+        """Id of the user."""
         return self.user.id
 
 
 def presented_secret(request: Request) -> str | None:
-    """Return the session id or token of a request, from a Bearer or bare header or the cookie."""
+    """Return the session id or token of a request, or None.
+
+    The Authorization header contains it after `Bearer` or alone.  The cookie is used only if that
+    header is missing.
+    """
     header = request.headers.get("authorization")
     if header is None:
         return request.cookies.get(COOKIE)
@@ -54,7 +58,7 @@ class Authenticator:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        # SHA-256 of a Basic header -> (user id, password version) it was right for.
+        # SHA-256 of Basic credentials -> (user id, password version) for which they were verified.
         self._basic: dict[bytes, tuple[str, int]] = {}
 
     async def identify(self, request: Request) -> Caller:
@@ -74,7 +78,8 @@ class Authenticator:
     async def _by_password(self, encoded: str, peer: str) -> User:
         """Return the user of HTTP Basic credentials.
 
-        A known user name must match its password; otherwise the password alone identifies the user.
+        If the user name is known, the password must be that user's.  If it is unknown, the password
+        alone identifies the user.
         """
         refusal = ApiError(401, "AUTHORIZATION_FAILED", "Unknown user or wrong password")
         if self._deployment.codes.required():

@@ -9,12 +9,12 @@ import os
 from pathlib import Path
 
 WRITE_BYTES = 1 << 20
-# The disk is asked to keep up every so often, so that the sync at the end is short.
+# Bytes after which the file is synced, so that the sync at the end is short.
 SYNC_BYTES = 64 << 20
 
 
 class Incoming:
-    """File being received: `feed` accepts more bytes during one write."""
+    """File being received; `feed` accepts bytes while a thread writes the previous ones."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Incoming:
 
     async def _settle(self) -> None:
         if self._running is not None:
-            # Shielded: a cancelled upload must still know of the write that is under way.
+            # Shielded: after a cancellation, `discard` must still wait for the running write.
             await asyncio.shield(self._running)
             self._running = None
 
@@ -73,7 +73,7 @@ class Incoming:
 
 def _write(fd: int, pieces: list[bytes], sync: bool) -> None:
     while pieces:
-        # A vector of writes has at most IOV_MAX (1024) parts.
+        # writev accepts at most IOV_MAX (1024) buffers.
         batch, pieces = pieces[:1024], pieces[1024:]
         whole = sum(map(len, batch))
         written = os.writev(fd, batch)

@@ -1,6 +1,6 @@
 """Parsing of requests: JSON bodies, query parameters and names, with the API's errors.
 
-Knows nothing about the use of the values.
+Knows nothing about how the values are used.
 """
 
 import re
@@ -22,7 +22,7 @@ async def json_body(request: Request, shape: type[T], *, code: str = "ILLEGAL_AR
     """Return the JSON body as `shape`; unknown fields are ignored.
 
     Raises ApiError 400 with `code` for a body that is too large, malformed or of another shape, and
-    for another Content-Type than application/json.
+    for a Content-Type other than application/json.
     """
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json":
@@ -53,7 +53,10 @@ def text(request: Request, name: str) -> str:
 
 
 def since(request: Request) -> int:
-    """Return the query parameter `since`, a time in ISO 8601, in microseconds; 0 if missing."""
+    """Return the query parameter `since` in microseconds since the epoch; 0 if missing.
+
+    The parameter is a time in ISO 8601; without an offset, it is in UTC.  Raises ApiError 400.
+    """
     value = request.query_params.get("since")
     if value is None:
         return 0
@@ -99,7 +102,7 @@ def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:
 
 
 def entry_name(name: str) -> str:
-    """Return the name for a new or renamed entry; raise ApiError 400 ILLEGAL_NAME.
+    """Return a valid entry name unchanged; raise ApiError 400 ILLEGAL_NAME otherwise.
 
     Empty names, '/' and NUL are rejected.  All other names are accepted ('..', control characters),
     because a service may do so and clients must handle them.
@@ -110,7 +113,7 @@ def entry_name(name: str) -> str:
 
 
 def address(request: Request) -> str:
-    """Return the client's address: X-Real-Ip unchanged if a proxy sets it, else the peer."""
+    """Return the client's address: the X-Real-Ip header if present, else the peer's address."""
     return request.headers.get("x-real-ip") or peer(request)
 
 
@@ -120,7 +123,10 @@ def peer(request: Request) -> str:
 
 
 def characters(password: list[str] | None, *, code: str = "ILLEGAL_ARGUMENT") -> str | None:
-    """Return the password from its array of characters; raise ApiError 400 for longer elements."""
+    """Return the password that was sent as an array of characters.
+
+    Raises ApiError 400 with `code` if an element is not a single character.
+    """
     if password is None:
         return None
     if any(len(character) != 1 for character in password):

@@ -1,8 +1,8 @@
 """Limitations of a scope, beyond its permissions.
 
-Knows nothing about the caller.  The names and meanings of limitations are the sandbox's own:
-`zones` allows only those zones; `entries` allows only reading those entries and everything below
-them.
+Knows nothing about the caller.  The names and meanings of limitations are specific to the sandbox:
+`zones` allows only the listed zones; `entries` allows only reading the listed entries and
+everything below them.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,9 @@ from zonedrive.sandbox.errors import ApiError, bad_argument
 from zonedrive.sandbox.sessions import ACTIONS, Scope
 
 LIMITATIONS = ("zones", "entries")
-DEEPEST = 20  # containers in containers
+DEEPEST = 20  # levels of nested arrays and objects
 READING = ("list", "get", "access")
-OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # names in the paths of endpoints
+OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # path parameters of endpoints
 
 
 def check(scope: Scope | None) -> None:
@@ -61,7 +61,7 @@ def zones(scope: Scope | None) -> list[str] | None:
 def refuse_beyond(
     scope: Scope, resource: str, action: str, place: Mapping[str, Any], entries: Entries
 ) -> None:
-    """Raise ApiError 403 if the scope forbids an endpoint; `place` has the names in its path."""
+    """Raise ApiError 403 if the scope forbids an endpoint; `place` contains its path parameters."""
     refusal = ApiError(403, "NOT_ALLOWED", "The scope of this session or token forbids this")
     if not scope.allows(resource, action):
         raise refusal

@@ -1,4 +1,4 @@
-"""Listening socket, which keeps its port over restarts if possible and can refuse connections.
+"""Listening socket that reuses its port after a restart if possible and can refuse connections.
 
 Knows nothing about HTTP.  INVARIANT: while connections are refused, this process keeps the port
 bound, so that no other process can answer there.
@@ -20,9 +20,9 @@ class Listener:
     """Socket that accepts or refuses connections."""
 
     def __init__(self, host: str, port: int, memory: Path) -> None:
-        """Bind the socket; port 0 means the port in the file `memory`, else a free one.
+        """Bind the socket, and record its port in the file `memory`.
 
-        Raises SandboxError.
+        Port 0 means the recorded port, or a free one.  Raises SandboxError.
         """
         self._socket = _bind(host, port, memory)
         self.port: int = self._socket.getsockname()[1]
@@ -44,7 +44,7 @@ class Listener:
         """Accept connections again after `refuse`."""
         if self._server is not None or self._make_protocol is None:
             return
-        # The server closes the descriptor it was given; the port stays with ours.
+        # The server closes the descriptor that it was given; our own keeps the port bound.
         self._server = await asyncio.get_running_loop().create_server(
             self._make_protocol, sock=self._socket.dup(), ssl=self._context, backlog=BACKLOG
         )
@@ -55,7 +55,7 @@ class Listener:
             return
         self._server.close()
         self._server = None
-        # Ends listening, so that the kernel answers with a reset, but not the binding.
+        # Stops listening, so that the kernel answers with a reset; the port stays bound.
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ def _bind(host: str, port: int, memory: Path) -> socket.socket:
             except OSError:
                 pass  # taken meanwhile; any other port will do
         first = _bound(family, where, 0)
-        # Bound a second time by its number: only then the binding outlives `shutdown`.
+        # Bound again with an explicit port: only such a binding survives `shutdown`.
         with first:
             return _bound(family, where, first.getsockname()[1])
     except OSError as wrong:

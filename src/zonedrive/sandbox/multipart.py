@@ -14,7 +14,7 @@ LONGEST_HEADERS = 16 * 1024
 
 
 class UploadForm:
-    """Parser of one form; the name is known after its part has arrived."""
+    """Parser of one upload form; `feed` returns the file's bytes, `finish` the file name."""
 
     def __init__(self, content_type: str) -> None:
         """Create the parser; raise ApiError 400 if the header has no boundary."""
@@ -48,7 +48,7 @@ class UploadForm:
             raise _broken(str(wrong)) from wrong
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Parse a part of the body; return the file's bytes in it.  Raises ApiError 400."""
+        """Parse a chunk of the body; return the file's bytes in it.  Raises ApiError 400."""
         try:
             self._parser.write(data)
         except FormParserError as wrong:
@@ -57,8 +57,10 @@ class UploadForm:
         return pieces
 
     def finish(self) -> str:
-        """Return the name after the whole body has arrived.  Raises ApiError 400 if a part is
-        missing."""
+        """Return the file name after the last chunk of the body.
+
+        Raises ApiError 400 if the body is incomplete, a part is missing or the name is not UTF-8.
+        """
         if not self._ended:
             raise _broken("the body ends before its last boundary")
         if "file" not in self._seen:

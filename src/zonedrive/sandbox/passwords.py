@@ -19,7 +19,7 @@ def digest(password: str) -> bytes:
 
 
 def matches(password: str, stored: bytes) -> bool:
-    """Return True if `stored` was made from `password`."""
+    """Return True if `stored` is a salt and digest of `password`."""
     salt, expected = stored[:SALT_BYTES], stored[SALT_BYTES:]
     return hmac.compare_digest(_scrypt(password, salt), expected)
 

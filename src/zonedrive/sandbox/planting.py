@@ -1,4 +1,4 @@
-"""Creation and protection of entries without the API, for tests of names and refusals.
+"""Creation and protection of entries without the API, for tests of names and rejected requests.
 
 Knows nothing about the control socket.  Any name is accepted, even one that is taken.
 """

@@ -112,7 +112,7 @@ CREATE TABLE tokens (
 );
 """
 
-# What the second version added; a database of the first one gets it at its next start.
+# Added by schema version 2; an older database is upgraded at the next start.
 SINCE_2 = """
 CREATE TABLE zone_log (
     serial   INTEGER PRIMARY KEY,         -- order of the messages
@@ -136,12 +136,12 @@ CREATE TABLE shares (
 CREATE INDEX shares_by_entry ON shares (entry_id);
 """
 
-# And the third one.
+# Added by schema version 3.
 SINCE_3 = """
 ALTER TABLE users ADD COLUMN mail_used INTEGER NOT NULL DEFAULT 0;  -- 1: mail_code was used
 """
 
-# And the fourth one.
+# Added by schema version 4.
 SINCE_4 = """
 ALTER TABLE zone_log ADD COLUMN path TEXT;  -- of the entry in the zone at that time; NULL: none
 """

@@ -1,4 +1,4 @@
-"""Initial filling of a sandbox from its world: users, groups, zones and copied content.
+"""Initial data of a sandbox, from its world file: users, groups, zones and copied content.
 
 Knows nothing about TOML.  INVARIANT: all or nothing; after a first start that was killed, the next
 start begins again.
@@ -23,9 +23,9 @@ PACKAGED_WORLD = Path(__file__).parent / "world" / "world.toml"
 
 
 def with_passwords(world: World, file: Path) -> World:
-    """Give each user without a password a random one, and write these to `file`, mode 0600.
+    """Return the world with a random password for each user without one.
 
-    Raises SandboxError if the file cannot be written.
+    Writes the new passwords to `file`, mode 0600.  Raises SandboxError if that fails.
     """
     made = {user.id: secrets.token_hex(12) for user in world.users if user.password is None}
     if not made:
@@ -45,7 +45,7 @@ def with_passwords(world: World, file: Path) -> World:
 
 
 def fill(deployment: Deployment, world: World) -> None:
-    """Put a checked world, whose users have passwords, into an empty deployment.
+    """Load a validated world, whose users all have passwords, into an empty deployment.
 
     Raises SandboxError if the content cannot be used.
     """
@@ -68,7 +68,7 @@ def fill(deployment: Deployment, world: World) -> None:
 def _groups(deployment: Deployment, world: World) -> None:
     groups, creator = deployment.groups, _creator(world)
     for group in world.groups:
-        # Members only when all groups are there; who manages is decided by them.
+        # Members are added after all groups exist; only they determine who manages the group.
         groups.create(group.name, group.description, creator, [], creator_manages=False)
     for group in world.groups:
         changes = [
@@ -126,7 +126,7 @@ def _zone(deployment: Deployment, world: World, zone: WorldZone) -> None:
 
 
 class _Copy:
-    """Copy of a folder into a zone."""
+    """Copier of local folders into a zone."""
 
     def __init__(self, deployment: Deployment, zone_id: str, user_id: str) -> None:
         self._entries = deployment.entries
@@ -134,7 +134,10 @@ class _Copy:
         self._user_id = user_id
 
     def folder(self, source: Path, folder_id: str) -> None:
-        """Copy everything in `source`, ordered by name; links to folders are not followed."""
+        """Copy the contents of `source`, ordered by name.
+
+        Raises SandboxError for a link to a folder, a special file, and a name that is not UTF-8.
+        """
         for item in sorted(os.scandir(source), key=lambda item: item.name):
             path = Path(item.path)
             try:

@@ -1,4 +1,4 @@
-"""Process of the sandbox: creation of its parts, signals and the ready file.
+"""Process of the sandbox: creates its parts, runs the server and writes the ready file.
 
 The only module that knows all the others.  INVARIANT: the ready file appears only after the service
 can answer, and is always complete.
@@ -28,7 +28,7 @@ from zonedrive.sandbox.traffic import Stats, Traffic
 
 __all__ = ["SandboxError", "WorldError", "run"]
 
-PASSWORDS = "passwords"  # file for those that the sandbox makes
+PASSWORDS = "passwords"  # file with the passwords that the sandbox generates
 ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 names, not a binding
 
 
@@ -60,7 +60,7 @@ def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: P
 
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
-    """Hold the lock on the folder; reject a second sandbox."""
+    """Hold the lock on the folder; raise SandboxError if another sandbox holds it."""
     try:
         fd = os.open(data / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as wrong:
@@ -129,7 +129,7 @@ async def _serve(
 
 
 def _announce(ready_file: Path | None, ready: dict[str, Any], passwords: Path) -> None:
-    """Report the address: on a terminal for a person, in the ready file for programs."""
+    """Print the base URL if stdout is a terminal, and write the ready file for programs."""
     if sys.stdout.isatty():
         known = f"; passwords are in {passwords}" if passwords.exists() else ""
         print(

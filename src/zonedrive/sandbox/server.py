@@ -23,7 +23,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Server(uvicorn.Server):
-    """Server of an application on a listener, until a signal arrives."""
+    """uvicorn server that serves an application on a `Listener` until a signal arrives."""
 
     def __init__(
         self,

@@ -14,10 +14,10 @@ import msgspec
 from zonedrive.sandbox.clock import now_us
 from zonedrive.sandbox.database import Database, Row
 
-# What a permission can be about; `all` stands for the others.
+# Actions of a permission; `all` includes the others.
 ACTIONS = ("all", "create", "list", "get", "access", "modify", "delete")
 
-# The name under which a scope's `clients` know this interface.
+# Name of this API in a scope's `clients`.
 CLIENT = "ServiceSSI"
 
 
@@ -43,9 +43,9 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     def allows(self, resource: str, action: str) -> bool:
         """Return True if the scope allows `action` (create, list, get, …) on a resource.
 
-        Each part limits further.  `clients`, if not empty, must name this API. SCIM is user
-        management: only users and groups.  Permissions, if there are any, deny all resources that
-        they do not name.
+        All fields must allow it.  `clients`, if not empty, must contain this API.  A scope named
+        SCIM allows only users and groups.  `permissions`, if not empty, denies all resources that
+        it does not contain.
         """
         if self.clients and CLIENT not in self.clients:
             return False
@@ -71,7 +71,7 @@ class Sessions:
         self._database = database
 
     def begin(self, user_id: str, life_ms: int, scope: Scope | None) -> str:
-        """Start a session; return the session id, which is stored nowhere else."""
+        """Start a session; return its id, of which only the hash is stored."""
         self._database.run("DELETE FROM sessions WHERE expires_us <= ?", now_us())
         secret = secrets.token_urlsafe(32)
         self._database.run(
@@ -136,7 +136,7 @@ class Sessions:
         )
 
     def tokens(self, user_id: str) -> list[dict[str, Any]]:
-        """Return the user's tokens with the expired ones, oldest first, without their secrets."""
+        """Return the user's tokens, including expired ones, oldest first, without secrets."""
         rows = self._database.all(
             "SELECT tokens.*, users.password_version AS current FROM tokens"
             " JOIN users ON users.id = tokens.user_id WHERE user_id = ? ORDER BY tokens.rowid",

@@ -29,7 +29,7 @@ class Organization(msgspec.Struct, frozen=True):
     identity_providers: list[Named] = []
     personal_id: list[Named] = []
     idp_required: bool = False  # everybody signs on at an identity provider
-    idp_users: list[str] = []  # these do
+    idp_users: list[str] = []  # users who sign on at an identity provider
 
     def signs_on_elsewhere(self, user_id: str) -> bool:
         """Return True if this user must log on through a provider instead of with a password."""
@@ -37,7 +37,7 @@ class Organization(msgspec.Struct, frozen=True):
 
 
 def save(database: Database, organization: Organization) -> None:
-    """Store the settings, once, when the world is loaded."""
+    """Store the settings; called only once, when the world is loaded."""
     text = msgspec.json.encode(organization).decode()
     database.run("INSERT INTO settings (key, value) VALUES ('organization', ?)", text)
 

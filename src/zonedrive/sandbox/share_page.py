@@ -1,4 +1,4 @@
-"""Page of a file or a folder with its entries, for a share's link or for members.
+"""HTML page of a file, or of a folder with its entries, for share links and for members.
 
 Knows nothing about permissions.  INVARIANT: as for the pages of a sign-on, a page loads no external
 resource and runs no script.
@@ -14,7 +14,7 @@ from zonedrive.sandbox.database import Row
 
 
 def page(organization: str, name: str, rows: Sequence[Row], address: str) -> HTMLResponse:
-    """Return the page of an entry called `name`; `address` is the path above the entries'."""
+    """Return the page that lists `rows` under `name`; each link is `address`/<entry id>."""
     items = "".join(_item(row, address) for row in rows)
     said = f"<ul>{items}</ul>" if items else "<p>There is nothing in it.</p>"
     body = f"<small>{escape(organization)} · sandbox</small><h1>{escape(_plain(name))}</h1>{said}"
@@ -28,5 +28,5 @@ def _item(row: Row, address: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name that has a form in UTF-8."""
+    """Return the name with lone surrogates replaced, so that UTF-8 can encode it."""
     return name.encode("utf-8", "replace").decode()

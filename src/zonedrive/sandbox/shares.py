@@ -21,7 +21,7 @@ class Shares:
         self._database = database
 
     def make(self, zone_id: str, entry_id: str, user_id: str) -> str:
-        """Share an entry; return the key, which is stored nowhere else."""
+        """Share an entry; return the key, of which only the hash is stored."""
         key = secrets.token_urlsafe(24)
         self._database.run(
             "INSERT INTO shares VALUES (?, ?, ?, ?, ?)",
@@ -51,7 +51,7 @@ class Shares:
 
 
 def scope_of(share: Row) -> Scope:
-    """Return the scope of a key's holder: reading the shared entry in the name of its sharer."""
+    """Return the scope of a share's sessions: reading the shared entry and its descendants."""
     return Scope(
         name="share",
         permissions={"files": {"list": True, "get": True, "access": True}},

@@ -43,7 +43,7 @@ def _digest(text: str) -> str:
 def form(
     *, organization: str, title: str, hint: str, username: str, wrong: str, back: str
 ) -> HTMLResponse:
-    """Return the form; `wrong` is the reason of the last failure, `back` the origin to go to."""
+    """Return the sign-on form; `wrong` explains the last failure, `back` is the client's origin."""
     complaint = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
     focus = ("", " autofocus") if username else (" autofocus", "")
     body = f"""<small>{escape(organization)} · sandbox</small><h1>{escape(title)}</h1>{complaint}
@@ -57,7 +57,7 @@ autocomplete="username" autocapitalize="none" spellcheck="false"{focus[0]}></lab
 
 
 def forward(target: str, fields: Mapping[str, str], back: str) -> HTMLResponse:
-    """Return a form that submits itself to the client, for clients that want no fragment."""
+    """Return a form that submits itself to a client that did not request a URL fragment."""
     hidden = "".join(
         f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
         for name, value in fields.items()
@@ -68,12 +68,12 @@ def forward(target: str, fields: Mapping[str, str], back: str) -> HTMLResponse:
 
 
 def end(title: str, text: str, status: int) -> HTMLResponse:
-    """Return the final page."""
+    """Return a final page with a title and a message."""
     return _page(title, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>", status, "")
 
 
 def page(title: str, body: str) -> HTMLResponse:
-    """Return a page of another kind, without a form; `body` is HTML."""
+    """Return a page without a form; `body` is HTML."""
     return _page(title, body, 200, "")
 
 

@@ -26,9 +26,9 @@ class Visit:
 
     kind: Literal["idp", "personal-id"]
     name: str
-    redirect: str  # "": the browser's address is still to tell
-    fragment: bool  # else the answer is a form post
-    username: str = ""  # whom the page is to expect, "" where that is open
+    redirect: str  # "": not known yet, the page request sets it
+    fragment: bool  # True: the result is sent in the URL fragment, False: by form post
+    username: str = ""  # prefilled in the form, "" if unknown
     failures: int = 0
     begun: float = field(default_factory=time.monotonic)
 
@@ -63,7 +63,7 @@ class SignOns:
         return token
 
     def redeem(self, token: str) -> str | None:
-        """Return the user of a token, and use the token up."""
+        """Consume a token; return its user, or None if the token is not valid."""
         user_id, until = self._waiting.pop(token, ("", 0.0))
         return user_id if until > time.monotonic() else None
 
@@ -79,7 +79,7 @@ class SignOns:
 
 
 def may_return_to(address: str) -> bool:
-    """Return True if a browser may be redirected there: https anywhere, http to this machine."""
+    """Return True if a browser may be redirected to a URL: any https, http only to loopback."""
     try:
         parts = urlsplit(address)
         host, _port = parts.hostname or "", parts.port

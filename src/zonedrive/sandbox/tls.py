@@ -25,7 +25,7 @@ class Certificates:
 def prepare(data: Path, host: str) -> Certificates:
     """Return the authority (created at the first start) and a context for `host`.
 
-    The certificate holds for `host`, localhost and the loopback addresses.  Raises SandboxError.
+    The certificate is valid for `host`, localhost and the loopback addresses.  Raises SandboxError.
     """
     ca_file, key_file = data / "ca.pem", data / "ca.key"
     try:

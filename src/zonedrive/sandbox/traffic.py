@@ -1,8 +1,8 @@
-"""Outermost layer of all requests: counters, and the active faults.
+"""Outermost layer of request handling: counts requests and applies the active faults.
 
-Knows nothing about endpoints.  The order of faults: latency comes first; a status replaces the
-work; drop and stall come after the work and before the first byte of the answer; a cut comes during
-the transfer.
+Knows nothing about endpoints.  Faults apply in this order: latency before the request is handled;
+a status instead of handling it; drop and stall after handling it, before the first byte of the
+response; a cut during the transfer.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Stats:
         self.bytes_in = self.bytes_out = 0
 
     def wire(self) -> dict[str, Any]:
-        """Return the answer to the `stats` command."""
+        """Return the response to the `stats` command."""
         return {
             "requests": dict(self.requests),
             "bytes_in": self.bytes_in,
@@ -43,7 +43,7 @@ class Stats:
 
 
 class Traffic:
-    """Outermost ASGI application."""
+    """ASGI middleware that counts requests and applies faults."""
 
     def __init__(
         self, app: ASGIApp, routes: Sequence[BaseRoute], faults: Faults, stats: Stats
@@ -115,12 +115,12 @@ class Passage:
         self._over = False
 
     def take_reply_faults(self) -> None:
-        """Decide whether this reply is dropped or stalled."""
+        """Consume the drop and stall faults that apply to this response."""
         self._drop = any(fault.kind == "drop" and fault.use() for fault in self._met)
         self._stall = sum(f.amount for f in self._met if f.kind == "stall" and f.use())
 
     async def receive(self) -> Message:
-        """Return the next part of the request's body, or the end of the connection."""
+        """Return the next part of the request body, or a disconnect."""
         message = await self._receive()
         if message["type"] != "http.request":
             return message
@@ -132,7 +132,7 @@ class Passage:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer."""
+        """Send a part of the response, subject to drop, stall and cut faults."""
         if self._over or self._drop:
             return
         if message["type"] == "http.response.start":
@@ -151,7 +151,7 @@ class Passage:
         await self._send(message)
 
     async def finish(self) -> None:
-        """Carry out a drop after the work is done."""
+        """Reset the connection if the response is dropped."""
         if self._drop:
             await self._connection.reset(flush=False)
 

@@ -1,4 +1,4 @@
-"""Users: their records, passwords and the form of their listing.
+"""Users: their records and passwords, and their JSON objects in the API.
 
 Knows nothing about sessions, groups or zones.
 """
@@ -24,7 +24,7 @@ class User:
 
     @property
     def authorization(self) -> str:
-        """Return the authorization field of a group's member entry."""
+        """Value of the API's `authorization` field."""
         return "Administrator" if self.administrator else "Internal"
 
     def wire(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Users:
         )
 
     def find(self, user_id: str) -> User | None:
-        """Return the user with that id; upper and lower case are the same."""
+        """Return the user with that id (case-insensitive), or None."""
         row = self._database.one("SELECT * FROM users WHERE id = ?", user_id)
         return None if row is None else _user(row)
 

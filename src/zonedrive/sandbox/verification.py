@@ -13,7 +13,7 @@ from zonedrive.sandbox.attempts import Attempts
 from zonedrive.sandbox.codes import Codes
 from zonedrive.sandbox.users import User, Users
 
-# Checked where the user is unknown, so that the answer takes as long.
+# Checked if the user is unknown, so that the response takes the same time.
 _NOBODY = passwords.digest("")
 
 

@@ -21,7 +21,7 @@ LONGEST_BLOCK_SECONDS = 86_400
 
 
 class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Table [organization]."""
+    """Table [organization] of a world file."""
 
     name: str
     domain: str
@@ -38,7 +38,7 @@ class WorldOrganization(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
 
 
 class WorldUser(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Table of [[users]]."""
+    """One [[users]] table of a world file."""
 
     id: str
     name: str
@@ -65,7 +65,7 @@ class ZoneMember(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WorldGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Table of [[groups]]."""
+    """One [[groups]] table of a world file."""
 
     name: str
     description: str = ""
@@ -94,7 +94,7 @@ class World(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     folder: str = "."
 
 
-# The tables of a world file, as one writes them.
+# Tables of a world file, with their TOML headers.
 TABLES = {
     "organization": "[organization]",
     "users": "[[users]]",
@@ -104,7 +104,7 @@ TABLES = {
 
 
 def load(path: Path) -> World:
-    """Read and check a world file; raise WorldError."""
+    """Read and check a world file; raise WorldError if it is invalid."""
     try:
         text = path.read_text("utf-8")
     except OSError as wrong:
@@ -150,7 +150,7 @@ def _first_line(text: str, name: str) -> str:
 
 
 def _plain(sentence: str) -> str:
-    """Return a message of msgspec about a field in plainer words."""
+    """Reword a msgspec message about a missing or unknown field."""
     sentence = re.sub(r"^Object missing required field `(.*)`$", r"'\1' is missing", sentence)
     return re.sub(r"^Object contains unknown field `(.*)`$", r"'\1' is not known here", sentence)
 
@@ -263,5 +263,5 @@ class _Check:
 
 
 def organization(world: World) -> Organization:
-    """Return the settings in a world."""
+    """Return the organization's settings from a world."""
     return msgspec.convert(msgspec.to_builtins(world.organization), Organization)

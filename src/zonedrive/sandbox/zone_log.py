@@ -45,7 +45,7 @@ class ZoneLog:
     ) -> None:
         """Write one message; call it inside the transaction of the change.
 
-        `path` is that of the entry in its zone, after the change.
+        `path` is the entry's path in its zone after the change.
         """
         self._database.run(
             "INSERT INTO zone_log (id, zone_id, at_us, user_id, event, entry_id, message, path)"

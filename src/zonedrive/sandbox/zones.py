@@ -36,7 +36,7 @@ class Level(IntEnum):
 
 
 class Zones:
-    """Tables of zones and zone_members."""
+    """Zones and their members, in the tables zones and zone_members."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -68,7 +68,7 @@ class Zones:
         return zone_id
 
     def set_member(self, zone_id: str, member_id: str, level: Level, *, is_group: bool) -> None:
-        """Set or (NONE) remove a member's own level.
+        """Set a member's own level; NONE removes the member.
 
         Raises ApiError: 400 if a group would become manager; 409 WRONG_STATE if no manager would be
         left.
@@ -101,7 +101,7 @@ class Zones:
         )
 
     def by_name(self, name: str) -> Row | None:
-        """Return the zone with that name."""
+        """Return the zone with that name, or None."""
         return self._database.one("SELECT * FROM zones WHERE name = ?", name)
 
     def level(self, zone_id: str, user_id: str) -> Level:
@@ -151,8 +151,7 @@ class Zones:
         )
 
     def visible(self, user_id: str) -> list[dict[str, Any]]:
-        """Return the zones of which the user is a member, in order of creation, in the API's
-        form."""
+        """Return the zones of which the user is a member as JSON objects, in order of creation."""
         rows = self._database.all("SELECT * FROM zones ORDER BY rowid")
         return [self._wire(row) for row in rows if self.level(row["id"], user_id) > Level.NONE]
 

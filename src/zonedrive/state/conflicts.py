@@ -1,6 +1,6 @@
 """Conflicts between two versions of one file, or two entries with one name: both are kept.
 
-Each function is one transaction.  Knows nothing about the service: the caller has asked it.
+Each function is one transaction.  Knows nothing about the service; the caller has queried it.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
-    """List a conflict copy of an inode for the user; `by` made the other version."""
+    """Record a conflict copy of an inode; `by` is the author of the other version."""
     with state.transaction():
         state.intents.conflicts.add(Conflict(copy, original, by, time.time_ns()))
 
@@ -29,7 +29,7 @@ def record_conflict(state: LocalState, copy: int, original: int, by: str) -> Non
 def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = None) -> None:
     """Turn an edit of a file that was deleted on the service into a new file.
 
-    `request` is the upload that has created the new file there already, if there was one.
+    `request` is the upload that has already created the new file on the service, or None.
     """
     with state.transaction():
         if request is not None:
@@ -41,7 +41,9 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
 
 
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
-    """Handle a renamed entry that the service no longer has: keep only a local edit of it.
+    """Handle the deletion of an entry on the service: keep only a local edit, as a new file.
+
+    A folder stays until the next listing, which removes it or keeps its local changes.
 
     Raises Changed if a program writes to the file, because its edit is not complete.
     """
@@ -132,7 +134,7 @@ def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
 
 
 def copy_name(state: LocalState, inode: Inode) -> str:
-    """Return a free name that contains the user, the host and the time."""
+    """Return a free conflict-copy name that contains the user, the host and the time."""
     when = time.strftime("%Y-%m-%d %H-%M-%S", time.localtime(time.time()))
     mark = f" (conflict, {state.user} on {state.host}, {when})".replace("/", "_")
     plain = safe(state.remote_name(inode))  # the local name may contain the mark of its id

@@ -48,7 +48,7 @@ class InodeCache:
         return inode
 
     def adopt(self, stored: Inode) -> Inode:
-        """Return the cached object of an inode just read, or cache the inode itself."""
+        """Return the cached object of an inode that was just read, or cache the new object."""
         known = self.get(stored.ino)
         if known is not None:
             return known
@@ -69,14 +69,14 @@ class InodeCache:
         """Return all cached inodes."""
         return list(self._alive.values())
 
-    # ---- those without a row ----
+    # ---- inodes without a row ----
 
     def is_rowless(self, ino: int) -> bool:
         """Return True if the inode has no row in the table."""
         return ino in self._rowless
 
     def set_rowless(self, inode: Inode, rowless: bool) -> None:
-        """Record if the inode has no row in the table."""
+        """Record whether the inode has no row in the table."""
         if rowless:
             self._rowless[inode.ino] = inode
         else:
@@ -89,7 +89,7 @@ class InodeCache:
 
 
 class Loading:
-    """Names of one folder while they are loaded; `rest` yields the numbers still to read."""
+    """Partly loaded names of one folder; `rest` yields the inode numbers still to read."""
 
     def __init__(self, inos: list[int]) -> None:
         self.names: Names = {}
@@ -97,11 +97,11 @@ class Loading:
 
 
 class Dirents:
-    """Maps from name to inode number, by folder: of a folder, all names are cached or none."""
+    """Cached maps from name to inode number, by folder; each map is complete."""
 
     def __init__(self, limit: int = NAMES) -> None:
         self._limit = limit
-        self._maps: dict[int, Names] = {}  # the one used last comes last
+        self._maps: dict[int, Names] = {}  # least recently used first
         self._sum = 0
         self._loading: dict[int, Loading] = {}
 
@@ -123,7 +123,7 @@ class Dirents:
         return load
 
     def finish(self, parent: int) -> Names:
-        """End a load and cache its names."""
+        """End a load and cache its names; evict the least recently used folders if necessary."""
         names = self._maps[parent] = self._loading.pop(parent).names
         self._sum += len(names)
         while self._sum > self._limit and len(self._maps) > 1:
@@ -131,7 +131,7 @@ class Dirents:
         return names
 
     def link(self, parent: int, name: str, ino: int) -> None:
-        """Add a name to a folder."""
+        """Add a name to the folder's map, if the map is cached or being loaded."""
         names = self._maps.get(parent)
         if names is not None:
             self._sum += name not in names
@@ -140,7 +140,7 @@ class Dirents:
             load.names[name] = ino
 
     def unlink(self, parent: int, name: str) -> None:
-        """Remove a name from a folder."""
+        """Remove a name from the folder's map, if the map is cached or being loaded."""
         names = self._maps.get(parent)
         if names is not None and names.pop(name, None) is not None:
             self._sum -= 1

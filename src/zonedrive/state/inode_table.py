@@ -41,7 +41,7 @@ _SEALED = "UPDATE inodes SET revision = '', listed = ?, sealed = ?, seen = ? WHE
 INDEXED = frozenset(("parent", "name", "kind", "zone", "remote_id", "generation", "local"))
 """Fields in columns that are not encrypted; writing them costs one page for each index."""
 
-BATCH = 500  # rows of one question; SQLite takes 32,766 parameters
+BATCH = 500  # rows per query; SQLite allows 32,766 parameters
 
 _KINDS = {int(kind): kind for kind in Kind}
 _ATTRIBUTES = {flags: Attributes(*flags) for flags in itertools.product((False, True), repeat=5)}
@@ -123,7 +123,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Return True if a row, given by column, can be decrypted with `box`."""
+    """Return True if a row (values by column name) can be decrypted with `box`."""
     try:
         ino = row["ino"]
         assert isinstance(ino, int)
@@ -141,7 +141,7 @@ def unreadable(inode: Inode) -> bool:
 
 
 class InodeTable:
-    """Inodes in their table."""
+    """SQLite table of inodes, without a cache."""
 
     def __init__(self, database: Database, box: Box) -> None:
         self._database = database
@@ -176,11 +176,11 @@ class InodeTable:
         self._database.execute("DELETE FROM inodes WHERE ino = ?", (ino,))
 
     def distrust(self, ino: int) -> None:
-        """Reset the mark of an inode, so that the next listing updates it."""
+        """Reset `Inode.seen` of an inode, so that the next listing updates the inode."""
         self._database.execute("UPDATE inodes SET seen = 0 WHERE ino = ?", (ino,))
 
     def distrust_listings(self) -> None:
-        """Mark all listings as incomplete, and reset the marks of their entries."""
+        """Mark all listings as incomplete, and reset `Inode.seen` of their entries."""
         self._database.execute(
             "UPDATE inodes SET listed = 0, seen = 0"
             " WHERE local = 0 AND (remote_id IS NOT NULL OR kind = 0)"
@@ -197,7 +197,7 @@ class InodeTable:
         return self._select(f"ino IN ({_marks(inos)})", inos)
 
     def named(self, parent: int, name: str) -> Iterator[Inode]:
-        """Yield inodes in a folder that may have the given name, found by its mark."""
+        """Yield the inodes in a folder that match the hash of `name`; other names may match too."""
         return self._select("parent = ? AND mark = ?", (parent, self._mark(parent, name)))
 
     def by_remote(self, zone: str, remote_id: str) -> int | None:
@@ -210,7 +210,7 @@ class InodeTable:
     # ---- folders ----
 
     def by_remotes(self, zone: str, ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
-        """Return (id, ino, parent, seen) of those of at most BATCH entries that have a row."""
+        """Return (id, ino, parent, seen) of each entry that has a row; takes at most BATCH ids."""
         return self._database.execute(
             "SELECT remote_id, ino, parent, seen FROM inodes"  # noqa: S608 - question marks only
             f" WHERE zone = ? AND remote_id IN ({_marks(ids)})",
@@ -289,7 +289,7 @@ class InodeTable:
         return [int(ino) for (ino,) in rows]
 
     def counts(self) -> tuple[int, int]:
-        """Return (all entries, folders among them)."""
+        """Return the number of entries, and the number of folders among them."""
         (entries,), (folders,) = (
             self._database.execute(f"SELECT count(*) FROM inodes WHERE parent > 0{more}").fetchone()  # noqa: S608
             for more in ("", " AND kind < 3")
@@ -308,7 +308,7 @@ class InodeTable:
         return found.fetchone() is not None
 
     def homeless(self) -> list[int]:
-        """Return the inodes from which no chain of parents leads to the root, including cycles."""
+        """Return the inodes whose chain of parents does not reach the root, including cycles."""
         rows = self._database.execute(
             "WITH RECURSIVE home (ino) AS (SELECT ino FROM inodes WHERE ino = 1 OR parent = 0"
             " UNION SELECT inodes.ino FROM home JOIN inodes ON inodes.parent = home.ino)"

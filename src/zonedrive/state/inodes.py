@@ -1,4 +1,4 @@
-"""Tree of inodes with its table; the inodes in use are cached in memory, others are read.
+"""Tree of inodes, stored in a table; inodes in use are cached, others are read on demand.
 
 Knows nothing about the service, the outbox or the kernel; they report their changes to the tree.
 
@@ -52,7 +52,7 @@ class RecentWrites:
 
 
 class Inodes:
-    """Tree of inodes."""
+    """Tree of inodes, with its table, its caches and the kernel's lookup counts."""
 
     def __init__(self, database: Database, box: Box) -> None:
         """Prepare the caches; load no inodes yet."""
@@ -68,7 +68,7 @@ class Inodes:
 
     @classmethod
     def open(cls, database: Database, box: Box) -> Self:
-        """Return the tree of a database for changes; create the root if it does not exist."""
+        """Open the tree of a database for reading and writing; create the root if necessary."""
         inodes = cls(database, box)
         if inodes.find(ROOT) is None:
             with inodes.transaction():
@@ -195,7 +195,7 @@ class Inodes:
         return "/".join(reversed(parts))
 
     def and_above(self, inode: Inode | None) -> Iterator[Inode]:
-        """Yield an inode and the folders above it; for a deleted one, its former folders."""
+        """Yield an inode and the folders above it; for an unlinked one, its remote folders."""
         while inode is not None:
             yield inode
             if inode.ino == ROOT:
@@ -290,7 +290,7 @@ class Inodes:
         self._set(inode, times)
 
     def add_all(self, parent: int, fields: Mapping[str, Mapping[str, object]]) -> None:
-        """Create inodes in a folder from their fields by name.
+        """Create inodes in a folder; `fields` maps each name to the fields of its inode.
 
         The caller has checked that the names are free.
         """
@@ -306,7 +306,7 @@ class Inodes:
         self.rows.write_new(inodes)
 
     def note_empty(self, parent: int) -> None:
-        """Cache that a folder has no names, as found by the caller."""
+        """Record in the cache that a folder has no names, as the caller has determined."""
         if self._dirents.get(parent) is None:
             self._dirents.begin(parent, [])
             self._dirents.finish(parent)
@@ -403,7 +403,7 @@ class Inodes:
         if inode is not None and inode.parent == NOWHERE and inode.remote_id is None:
             self._held.drop(ino)
 
-    # ---- inside ----
+    # ---- internal ----
 
     @staticmethod
     def _set(inode: Inode, fields: Mapping[str, object]) -> None:
@@ -443,7 +443,7 @@ class Inodes:
         self.rows.write(inode)
 
     def _write(self, inode: Inode, changes: Collection[str] = INDEXED) -> None:
-        """Write the row of an inode in which the fields `changes` have changed."""
+        """Write the row of an inode; `changes` are the names of the changed fields."""
         if self._held.is_rowless(inode.ino):
             self._set_rowless(inode, False)
             changes = INDEXED
@@ -492,7 +492,7 @@ class Inodes:
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """Drop the cached names of a folder now and on a rollback, or (`only_back`) only then."""
+        """Drop a folder's cached names now and on a rollback; `only_back`: only on a rollback."""
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

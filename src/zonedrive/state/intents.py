@@ -73,7 +73,7 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> Change:
-        """State of the change in the table of the outbox."""
+        """State of the change in the transition table of `outbox_states`."""
         if self.parked:
             return Change.PARKED
         if self.gone:
@@ -161,7 +161,7 @@ def keep_moved(connection: sqlite3.Connection) -> None:
     """Migrate to the ninth schema: keep a conflict while its files have no inode.
 
     A coworker may move a folder that contains a copy or its original.  The old parent folder is
-    often listed first: the inodes are deleted, and others follow for the same entries.  Meanwhile
+    often listed first: the inodes are deleted, and created again for the same entries.  Meanwhile
     the conflict refers to a negative number, that of a row in `moved_conflicts`.
     """
     connection.execute(
@@ -211,7 +211,7 @@ def keep_moved(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Return True if a row, given by column, is a valid intent and `box` can decrypt it."""
+    """Return True if a row (values by column name) is an intent that `box` can decrypt."""
     try:
         texts = {name: opened(box, row.get(name), _USES[name]) for name in ("base", "error")}
         values = {**row, **texts, "cause": row.get("failed")}
@@ -231,10 +231,10 @@ class DueQueue:
 
     def __init__(self) -> None:
         self.names: set[int] = set()
-        self.parked: set[int] = set()  # a part of `names`
+        self.parked: set[int] = set()  # subset of `names`
         self.epoch = 0  # grows with every change about names
         self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
-        self._heap: list[tuple[int, int]] = []  # (due, ino), some out of date
+        self._heap: list[tuple[int, int]] = []  # (due, ino); some items are stale
         self._ripe: dict[int, None] = {}  # due contents, in the order in which they fell due
         self._looked = 0  # time of the last call of `due_items`
 
@@ -271,7 +271,7 @@ class DueQueue:
     def next_due(self) -> int | None:
         """Return the time at which the next content intent becomes due (wall clock, ns), or None.
 
-        Call `due_items` before.
+        Call `due_items` first.
         """
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
@@ -326,7 +326,7 @@ class ConflictLog:
         )
 
     def drop_dangling(self) -> None:
-        """Delete rows that refer to missing ones; a repaired database may contain some."""
+        """Delete dangling rows, which a repaired database may contain."""
         self._database.execute(
             "DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)"
             " AND ino NOT IN (SELECT -number FROM moved_conflicts)"
@@ -342,10 +342,10 @@ class ConflictLog:
 
 
 class IntentTable:
-    """Intents, in memory and in their table."""
+    """Intents, held in memory and in a SQLite table."""
 
     def __init__(self, database: Database, box: Box | None = None) -> None:
-        """Load the rows of an earlier daemon; `box` encrypts texts that may name persons."""
+        """Load the rows of an earlier daemon; `box` encrypts texts that may identify people."""
         self._database = database
         self._box = box or Clear()
         self._intents: dict[int, Intent] = {}
@@ -376,16 +376,16 @@ class IntentTable:
         return self._intents.get(ino)
 
     def snapshot(self, intent: Intent) -> Snapshot[object]:
-        """Return the snapshot of an intent, stale after any local change and with another base."""
+        """Return a snapshot of an intent; a local change or a new base makes the snapshot stale."""
         return Snapshot.of(
             (intent.seq, intent.base),
             lambda: (now.seq, now.base) if (now := self._intents.get(intent.ino)) else None,
         )
 
     def content_snapshot(self, intent: Intent) -> Snapshot[object]:
-        """Return the snapshot of an intent's content, stale after newer bytes or a removal.
+        """Return a snapshot of an intent's content; newer bytes or a removal make it stale.
 
-        Threads may check it.
+        Other threads may check the snapshot.
         """
         return Snapshot.of(
             intent.generation,
@@ -438,7 +438,7 @@ class IntentTable:
         held: bool,
         due_ns: int,
     ) -> Intent:
-        """Record new content of a file, which becomes its next version (or a new file).
+        """Record new content of a file, to be sent as its next version or as a new file.
 
         The base of an earlier intent is kept, because the edit began from that version.
         """
@@ -456,7 +456,7 @@ class IntentTable:
         )
 
     def hold(self, ino: int) -> None:
-        """Send nothing of an intent until `let_go`.
+        """Hold back an intent: nothing of it is sent before `let_go` is called.
 
         Changes memory only, not the row: after a restart no program has the file open.
         """
@@ -474,8 +474,8 @@ class IntentTable:
     def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
         """Record that the folder or name of an inode changed, or that a folder is to be created.
 
-        `base` is the version that the file had then.  If another file takes over the identity, its
-        version follows that one.
+        `base` is the version that the file had before the change.  If another file takes over the
+        identity, its content becomes the version after `base`.
         """
         old = self._intents.get(ino)
         if old is not None and old.base is not None:
@@ -567,7 +567,7 @@ class IntentTable:
             self._set(ino, msgspec.structs.replace(old, due_ns=now_ns))
             self.changes.notify()
 
-    # ---- inside ----
+    # ---- internal ----
 
     def _change(self, ino: int, event: Event, **fields: object) -> Intent:
         """Write a local change with the next `seq` and reset the count of attempts."""

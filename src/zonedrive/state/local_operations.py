@@ -1,7 +1,7 @@
 """Operations of programs on this machine: each is one transaction of inodes and intents.
 
 A change takes effect locally at once, and its intent says what the service must be told.  The
-caller has checked that the change is permitted, and that nothing has changed since.
+caller has checked that the change is permitted, and that nothing has changed since the check.
 
 A file that takes the place of another one continues its history if its bytes are local: this is how
 programs save.  A new file does so at its upload (`sync.planner`).  A temporary file that was
@@ -143,7 +143,8 @@ def set_attributes(state: LocalState, inode: Inode, **changes: int) -> None:
 def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
     """Remove a file or an empty folder; an entry on the service is deleted there later.
 
-    The file that was moved to its place on the service takes over its history, unless `final`.
+    A file that was moved to the removed file's place on the service takes over its history, unless
+    `final`.
     Raises OSError (ENOTEMPTY) if the folder has entries.
     """
     with state.transaction():
@@ -203,7 +204,7 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
 
 
 def _note_removal(opened: OpenFile | None) -> None:
-    """Mark an open file as removed by name: programs that have it open keep it."""
+    """Mark an open file as unlinked; programs that have it open can still use it."""
     if opened is not None:
         opened.removed_here = True
 
@@ -212,7 +213,7 @@ def _note_removal(opened: OpenFile | None) -> None:
 
 
 def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: Inode | None) -> None:
-    """Move an inode to a name; `target`, the entry with that name, is replaced."""
+    """Move an inode to a folder and name; replace `target`, the entry with that name."""
     former = target or removed_at(state, folder, name)
     old_folder = state.inodes.get(inode.parent)
     with state.transaction():
@@ -272,7 +273,7 @@ def _give_up_parked(state: LocalState, successor: Inode) -> None:
 
 
 def _is_moving(state: LocalState, inode: Inode) -> bool:
-    """Return True if a pending request moves the entry, whose place is not free yet."""
+    """Return True if a pending request moves the entry, so that its place is not free yet."""
     request = state.requests.get(inode.ino)
     return request is not None and request.is_move
 
@@ -334,7 +335,7 @@ def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
 
 
 def _park(state: LocalState, inode: Inode) -> None:
-    """Leave the entry of a file that got a local-only name as it is."""
+    """Park a file that got a local-only name: its entry on the service does not change."""
     state.intents.park(inode.ino, inode.revision)
     state.moved_parked.discard(inode.ino)
 
@@ -344,8 +345,8 @@ def _place(
 ) -> None:
     """Move the inode and record what has to be sent to the service.
 
-    A successor has the entry of the file that it replaces.  If a coworker has moved that entry
-    together with its folder, the upload finds it there.
+    A successor has taken over the entry of the file that it replaces.  If a coworker has moved
+    that entry together with its folder, the upload finds the entry at its new place.
     """
     was_local, local = inode.local, state.stays_local(folder, name)
     is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
@@ -391,7 +392,7 @@ def _unpark(state: LocalState, inode: Inode) -> None:
 
 
 def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
-    """Record the new place for the service, unless the service has the inode there."""
+    """Schedule sending the inode's new place, unless the service already has the inode there."""
     intent = state.intents.get(inode.ino)
     back = _had(inode, folder, state.remote_name(inode))
     asked = inode.ino in state.in_flight or _is_moving(state, inode)
@@ -405,7 +406,7 @@ def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
 
 
 def _publish(state: LocalState, inode: Inode) -> None:
-    """Upload entries that were local-only, unless their own names match `local_only`."""
+    """Schedule the upload of an inode that was local-only, unless the inode stays local-only."""
     if state.stays_local(state.inodes.get(inode.parent), inode.name):
         return
     state.inodes.update(inode, local=False)

@@ -79,7 +79,7 @@ class LocalState:
         # Work on the outbox, by inode.
         self.in_flight: set[int] = set()  # with a step in progress
         self.cancelled_uploads: set[int] = set()  # with an upload that is to be cancelled
-        self.paused_uploads: set[int] = set()  # with an upload that a pause puts back
+        self.paused_uploads: set[int] = set()  # with an upload that a pause interrupts
         self.unverified_after_crash: set[tuple[int, int]] = set()  # with generation; perhaps torn
         self.refusals = RejectedChanges()
         self.moved_parked: set[int] = set()  # parked files whose entry a coworker has moved
@@ -112,7 +112,7 @@ class LocalState:
         return parent.local or bool(self._local_only.match(name))
 
     def is_never_uploaded(self, name: str) -> bool:
-        """Return True if the organization's policy forbids to upload files of this name."""
+        """Return True if the organization's policy forbids uploading files with this name."""
         return bool(self._never_uploaded.match(name))
 
     def local(self, ino: int) -> Local:
@@ -160,7 +160,7 @@ class LocalState:
         self.intents.set_base(inode.ino, base)
 
     def follow(self, inode: Inode, found: Entry) -> None:
-        """Replace local bytes by the service's version.  Call within a transaction."""
+        """Replace local bytes with the service's version.  Call within a transaction."""
         self.inodes.update(
             inode,
             generation=0,
@@ -259,7 +259,7 @@ class LocalState:
         return due_in(max(self.settings.settle, NAMES_SETTLE_S))
 
     def attr(self, inode: Inode, timeout: float) -> Attr:
-        """Return the stat fields, including those of bytes that are being written."""
+        """Return the stat fields; size and times include bytes that are being written."""
         if inode.ino in self.opened:
             self.supersede(inode)
         attr = attr_of(inode, self.owner, self.rules, timeout, timeout)
@@ -288,8 +288,8 @@ class LocalState:
     def require_folders(self, inode: Inode) -> None:
         """Check that no folder above the inode was removed together with its content.
 
-        Raises FileNotFoundError otherwise: what is written there is deleted together with the
-        folder as soon as the service has processed the removal.
+        Raises FileNotFoundError otherwise, because anything written there would be deleted together
+        with the folder once the service has processed the removal.
         """
         while inode.ino != ROOT and (above := self.inodes.find(inode.parent)) is not None:
             if above.parent == NOWHERE and above.ino != ROOT:
@@ -325,7 +325,7 @@ class LocalState:
 
         New names are not reported.  The kernel caches no missing names, and when the report
         arrives, a program may already work in the new entry.  A renamed folder is not reported as
-        gone either: no program could work in that folder any more.
+        gone either, because programs could then no longer work in that folder.
         """
         for parent, name, ino in merged.gone:
             self.invalidations.put(EntryGone(parent, name.encode(), ino))
@@ -376,7 +376,7 @@ class LocalState:
             self.drop_bytes(ino, generation)
 
     def delete_superseded(self, which: list[tuple[int, int]]) -> None:
-        """Delete superseded bytes after the database was flushed; others may have done so."""
+        """Delete superseded bytes, after a flush of the database; skip those already deleted."""
         for each in which:
             if each in self.superseded:
                 self.superseded.remove(each)

@@ -5,8 +5,8 @@ Knows nothing about the network: the caller has fetched the listing and passes t
 request, so that a reply older than a local change does not undo that change.
 
 A large folder is merged in steps of one transaction each.  Other operations may run between the
-steps, so each step checks again the rows that it is about to change.  A mark of each entry's last
-reply is stored; an entry is decoded only if the mark of the new reply differs.
+steps, so each step checks again the rows that it is about to change.  A hash of each entry's last
+reply is stored (`Inode.seen`); an entry is decoded only if the hash of the new reply differs.
 """
 
 import heapq
@@ -56,7 +56,7 @@ class RawListing(Protocol):
 
     @property
     def complete(self) -> bool:
-        """True if the listing names all entries; otherwise unnamed entries are kept."""
+        """True if the listing contains all entries; otherwise entries missing from it are kept."""
 
     @property
     def strangers(self) -> Sequence[Entry]:
@@ -67,11 +67,11 @@ class Merged(msgspec.Struct, eq=False):
     """Changes that the merge of a listing made, for the owners of caches."""
 
     gone: list[tuple[int, str, int]] = []  # parent, name, ino
-    moved: list[tuple[int, str]] = []  # parent and name that a folder, still there, had before
+    moved: list[tuple[int, str]] = []  # former parent and name of a renamed or moved folder
     appeared: int = 0  # number of new names; zones do not count
-    content: list[int] = []  # other bytes
+    content: list[int] = []  # inodes with new content
     copies: list[tuple[int, int]] = []  # inode and generation: copies of former bytes
-    attributes: list[int] = []  # the same bytes, other attributes
+    attributes: list[int] = []  # inodes with new attributes
     unsure: int = 0  # number of entries that the reply does not identify
     unshown: int = 0  # number of such entries without an inode, which are not shown
     hidden: dict[str, Entry] = {}  # by name: not shown, because unidentified or a local file's name
@@ -95,13 +95,13 @@ class LocalView(Protocol):
         """Return names in a folder under which a pending request may have created an entry."""
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Take the place of a parked file's entry: the id of its folder, and its name."""
+        """Handle the listed place of a parked file's entry: the id of its folder, and its name."""
 
     def left(self, folder: Inode) -> None:
-        """Record, in a transaction, that a folder of the service has another inode, or none."""
+        """Record that the inode no longer represents a remote folder.  Called in a transaction."""
 
     def orphaned(self, ino: int) -> None:
-        """Record, in a transaction, that a folder is kept although the service no longer has it."""
+        """Record that a folder deleted on the service is kept locally.  Called in a transaction."""
 
 
 class Merge:
@@ -185,7 +185,7 @@ class Merge:
         elsewhere: list[int],
         fresh: list[int],
     ) -> None:
-        """Sort entries into unchanged, possibly changed, moved here and unknown."""
+        """Classify entries as unchanged, possibly changed, moved to this folder, or unknown."""
         inodes, folder = self._inodes, self._folder
         known = inodes.by_remotes(folder.zone, [answer.ids[number] for number in numbers])
         for number in numbers:
@@ -329,7 +329,7 @@ class Merge:
         before: list[tuple[int, str]],
         show: Callable[[str], str] = safe,
     ) -> None:
-        """Give inodes their names, from (inode, the service's name, id).
+        """Give inodes their shown names; each rename is (inode, the service's name, remote id).
 
         All names are given together, because entries may have exchanged names.
         """

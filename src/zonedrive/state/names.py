@@ -1,11 +1,11 @@
 """Names on the service, names that programs use, and names that a folder of the mount shows.
 
 A name from the service is data and may be any text.  A name in a folder of the mount must not be
-empty, `.` or `..`; must not contain `/`, a control character (such as NUL) or a mark that overrides
-the direction of writing; and must not be longer than 255 bytes.  A forbidden character is shown as
-a similar one: `/` as U+FF0F, a control character as its control picture, U+202E as `‹RLO›`.  An
-over-long name, and the second of two names that would look the same, gets a mark made from the
-entry's id.
+empty, `.` or `..`; must not contain `/`, a control character (such as NUL) or a bidirectional
+control that changes the text direction; and must not be longer than 255 bytes.  A forbidden
+character is shown as a similar one: `/` as U+FF0F, a control character as its control picture,
+U+202E as `‹RLO›`.  An over-long name, and the second of two names that would look the same, gets a
+mark, which is a hash of the entry's id.
 
 The same rule applies to names that local programs use.  A name and its shown form are two spellings
 of one name (`typed`), as upper and lower case are on some other file systems.  A program that
@@ -36,7 +36,7 @@ _SHOWN = _CONTROLS | {code: f"\u2039{name}\u203a" for code, name in _BIDI.items(
 # The rare C1 controls: as ESC and a letter, which is how terminals of seven bits spell them.
 _SHOWN |= {code: f"\u241b{chr(code - 0x40)}" for code in range(0x80, 0xA0)}
 _FOREIGN = {**_SHOWN, ord("/"): "\uff0f"}
-_FOREIGN |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # half of a pair: no valid UTF-8
+_FOREIGN |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # lone surrogates: not valid UTF-8
 _WHOLE = {"": "\u2205", ".": "\uff0e", "..": "\uff0e\uff0e"}
 _SPELLED = re.compile(f"[\u2400-\u241f\u2421]|\u2039(?:{'|'.join(_BIDI.values())})\u203a")
 
@@ -170,7 +170,7 @@ def _marked(shown: str, entry_id: str) -> list[str]:
 
 
 def with_mark(name: str, mark: str) -> str:
-    """Return `name` with `mark` before its extension, cut to MAX_BYTES."""
+    """Return `name` with `mark` before its extension, truncated to MAX_BYTES."""
     stem, dot, extension = name.rpartition(".")
     if not stem or len(extension.encode()) > 20:
         stem, dot, extension = name, "", ""
@@ -192,5 +192,5 @@ def aside_name(ino: int, seq: int) -> str:
 
 
 def is_aside(name: str | None) -> bool:
-    """Return True if a remote name is a temporary name, of any machine."""
+    """Return True if a remote name is a temporary name that any machine has given."""
     return bool(_ASIDE.fullmatch(name or ""))

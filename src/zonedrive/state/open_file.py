@@ -55,7 +55,7 @@ class Session:
         self.frozen = False  # the bytes are being sent: the next write needs a copy
         self.rewritten = False  # bytes before the former end were changed
         self.written = False  # a program has written, not only truncated
-        self.refused = 0  # errno, if the disk did not take the last change
+        self.refused = 0  # errno of a change that could not be stored, else 0
         self._floor = file.size
         self._begun = time.monotonic()
 
@@ -71,7 +71,7 @@ class Session:
 
     @contextmanager
     def storing(self) -> Iterator[None]:
-        """Store a change; if the disk does not take it, the content must not be saved."""
+        """Wrap the write of a change; record an error, so that the content is not saved."""
         try:
             yield
         except (OSError, StoreError) as wrong:
@@ -186,7 +186,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 def ino_of(number: int) -> int:
-    """Return the tree's inode of a kernel number."""
+    """Return the inode number in the tree for a kernel inode number."""
     return number % STEP
 
 
@@ -212,7 +212,7 @@ class KernelInodes:
         self.renewals = 0  # numbers given out so far
 
     def number(self, ino: int) -> int:
-        """Return the kernel number of the current content."""
+        """Return the kernel inode number of an inode's current content."""
         return self._numbers.get(ino, ino)
 
     def inode(self, inodes: Inodes, number: int) -> Inode:

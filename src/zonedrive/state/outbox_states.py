@@ -1,4 +1,4 @@
-"""The outbox as a table: states of a local change and of its request, events, and next states.
+"""Transition tables of the outbox: states of a local change and of its request, and events.
 
 Each inode has one change (its row in `intents`) and at most one request without an answer (its row
 in `pending_requests`).  Both tables check every transition against this module: a transition that
@@ -68,7 +68,7 @@ class Signal(StrEnum):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Description of a state, for the page for users."""
+    """Description of a state, for the user documentation."""
 
     meaning: str
     durable: str  # on this machine, once the transaction has committed

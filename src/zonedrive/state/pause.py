@@ -1,6 +1,7 @@
 """Pause of the uploads, stored in a file of the account's state folder.
 
-Knows nothing about uploads.  The file survives the daemon, and commands can write it without one.
+Knows nothing about uploads.  The file survives the daemon, and commands can write the file while no
+daemon is running.
 
 INVARIANT: a file that cannot be read counts as a pause without an end, because the user has asked
 for a pause, and nothing is lost by waiting.
@@ -21,7 +22,7 @@ LONGEST_S = 366 * 86_400.0
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """One pause."""
+    """Begin and end of a pause."""
 
     since_ns: int  # wall clock; 0: unknown
     until_ns: int = 0  # end (wall clock); 0: only `zonedrive resume` ends it
@@ -33,21 +34,21 @@ class Pause(msgspec.Struct, frozen=True):
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the end, infinite for a pause without one."""
+        """Seconds until the end, infinite for a pause without an end."""
         if not self.until_ns:
             return float("inf")
         return max(0.0, (self.until_ns - time.time_ns()) / 1e9)
 
     @property
     def line(self) -> str:
-        """Sentence for the user, with the end in the local time zone."""
+        """Text that tells the user about the pause, with its end in the local time zone."""
         if not self.until_ns:
             return "uploads are paused"
         return f"uploads are paused until {local_time(self.until_ns / 1e9)}"
 
 
 def load(path: Path) -> Pause | None:
-    """Return the pause stored in a file, or None without one or after its end."""
+    """Return the pause stored in a file, or None if there is no pause or it is over."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Pause)
         str(found.line)  # fails for a time that no calendar has
@@ -59,22 +60,22 @@ def load(path: Path) -> Pause | None:
 
 
 class PauseSwitch:
-    """Pause of one account; without a path it is not stored."""
+    """Switch for the pause of one account, which is stored only if a path is given."""
 
     def __init__(self, path: Path | None = None) -> None:
         """Load the stored pause."""
         self._path = path
         self._pause = load(path) if path is not None else None
         self.changes: Observers[[]] = Observers()
-        """Notified after the begin and the end of a pause."""
+        """Notified after a pause begins or ends."""
 
     @property
     def current(self) -> Pause | None:
-        """The present pause, or None."""
+        """Current pause, or None."""
         return None if self._pause is None or self._pause.is_over else self._pause
 
     def begin(self, seconds: float | None = None) -> None:
-        """Pause the uploads for a time, or without an end.  Replaces the current pause.
+        """Pause the uploads for `seconds`, or without an end; replace the current pause.
 
         Raises OSError if the pause cannot be stored; nothing has changed then.
         """

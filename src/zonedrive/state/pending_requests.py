@@ -44,7 +44,7 @@ class PendingRequest(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> Request:
-        """State of the request in the table of the outbox."""
+        """State of the request in the transition table of `outbox_states`."""
         if self.generation:
             return Request.UPLOAD
         return Request.NEW_FOLDER if self.remote_id is None else Request.RELOCATION
@@ -82,7 +82,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Return True if a row, given by column, can be decrypted with `box`."""
+    """Return True if a row (values by column name) can be decrypted with `box`."""
     try:
         context = _context(int(str(row["bytes_ino"])), int(str(row["generation"])))
         sealed = box.open(bytes(row["sealed"]), context)  # type: ignore[call-overload]
@@ -113,7 +113,7 @@ class PendingRequests:
         return self._requests.get(ino)
 
     def snapshot(self, request: PendingRequest) -> Snapshot[PendingRequest | None]:
-        """Return the snapshot of an inode's request, stale once it has ended or was passed on."""
+        """Return a snapshot of a request; stale once the request has ended or was passed on."""
         return Snapshot.of(request, lambda: self._requests.get(request.ino))
 
     def present(self, sent: PendingRequest) -> PendingRequest | None:

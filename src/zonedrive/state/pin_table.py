@@ -39,7 +39,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 class PinStore:
-    """Pins, in memory and in their table."""
+    """Pins, held in memory and in a SQLite table."""
 
     def __init__(self, database: Database) -> None:
         """Load all pins."""
@@ -52,7 +52,7 @@ class PinStore:
         return list(self._pins.values())
 
     def put(self, pin: Pin, former: Pin | None = None) -> None:
-        """Write a pin, in place of a former one if given."""
+        """Store a pin; delete `former`, the pin that it replaces, if given."""
         with self._database.transaction():
             if former is not None:
                 self.drop([former.ino])

@@ -33,7 +33,7 @@ REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
 
 
 class StateReader:
-    """Facts about the state; most of them can be read without the key.  Raises StoreError."""
+    """Read-only view of the state, most of which needs no key to be read.  Raises StoreError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -65,7 +65,7 @@ class StateReader:
             raise StoreError(f"{path} cannot be read ({wrong.strerror})", remedy=DOCTOR) from wrong
 
     def require_sound(self) -> None:
-        """Read the whole database. Raises Damaged for a fault."""
+        """Check the structure of the whole database.  Raises Damaged if it has a fault."""
         if why := repair.structure(self._database.execute):
             raise Damaged(why)
 
@@ -74,7 +74,7 @@ class StateReader:
         return intents.waiting(self._database)
 
     def failures(self) -> dict[str, int]:
-        """Return the number of failed changes for every cause that is a failure."""
+        """Return the number of failed changes by cause, for all causes that are failures."""
         rows = dict(
             self._database.execute(
                 "SELECT failed, count(*) FROM intents WHERE NOT parked GROUP BY failed"
@@ -138,7 +138,7 @@ class StateReader:
         return [(int(ino), bytes(sealed)) for ino, sealed in self._database.execute(some)]
 
     def stores(self, box: Box) -> "Stores":
-        """Load the tables."""
+        """Load the stores, and return them; `box` decrypts their names."""
         return Stores(self._database, box)
 
 

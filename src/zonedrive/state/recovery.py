@@ -98,7 +98,7 @@ def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> No
 
 
 def _suspect_after_power_cut(state: LocalState) -> None:
-    """Mark bytes that were not synced before a reboot, so that they are checked before the upload.
+    """Mark bytes that a reboot may have damaged, so that they are checked before the upload.
 
     The stored boot id is renewed only when no such bytes are waiting.
     """

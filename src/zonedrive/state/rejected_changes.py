@@ -49,7 +49,7 @@ class RejectedChanges:
         return list(self._untold)
 
     def told(self, these: list[RejectedChange]) -> None:
-        """Remove rejected changes that were reported to a person."""
+        """Remove rejected changes that were reported to the user."""
         for one in these:
             if one in self._untold:
                 self._untold.remove(one)

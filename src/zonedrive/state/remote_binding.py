@@ -1,6 +1,6 @@
 """Mapping of remote entries to inodes: binding, handing over, and merging of duplicates.
 
-A listing may be faster than the answer to this client's request, or a coworker may create the same
+A listing may arrive before the response to this client's request, or a coworker may create the same
 folder that this client is about to create.  The entry then has two inodes.
 
 INVARIANT: local changes stay reachable, whichever of the two inodes is dropped.
@@ -144,7 +144,7 @@ def orphan_pending_request(state: LocalState, inode: Inode) -> None:
 
 
 def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
-    """Move the content of `other` to `folder`."""
+    """Merge the content of the folder `other` into `folder`."""
     inodes = state.inodes
     for child in inodes.inodes_in(other.ino):
         twin = inodes.child(folder.ino, child.name)
@@ -174,7 +174,7 @@ def _beside(state: LocalState, child: Inode, folder: Inode) -> str:
 
 
 def _holds_ours(state: LocalState, inode: Inode) -> bool:
-    """Return True if the inode or its content has local changes."""
+    """Return True if the inode, or one below it, has local bytes or local changes."""
     return any(state.in_use(each) for each in state.inodes.below(inode.ino))
 
 

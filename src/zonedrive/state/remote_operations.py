@@ -1,7 +1,7 @@
-"""Operations of the service's answers: each is one transaction of inodes, intents and requests.
+"""Operations that record the service's responses, each in one transaction.
 
-Knows nothing about the service: the caller has asked it, and has checked that nothing has changed
-since.
+A transaction comprises inodes, intents and requests.  Knows nothing about the service: the caller
+has sent the request, and has checked that nothing has changed since.
 """
 
 import logging
@@ -29,7 +29,7 @@ STEP = 500  # entries of one transaction: about ten milliseconds
 def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, entry: Entry) -> bool:
     """Record that the service has the content, or the folder, that a request sent.
 
-    Return True if these bytes are the inode's current ones, so that the spool's copy may go.
+    Return True if these bytes are the inode's current ones: their spool file can be deleted.
     """
     with state.transaction():
         state.requests.drop(request.ino)
@@ -150,7 +150,7 @@ def record_place(state: LocalState, inode: Inode) -> None:
 
 
 def record_location(state: LocalState, request: PendingRequest, entry: Entry | None) -> None:
-    """Record where the service has an entry after a move that was not answered."""
+    """Record where the service has an entry after a move whose response was lost."""
     inode = state.inodes.find(request.ino)
     with state.transaction():
         state.requests.drop(request.ino)
@@ -178,8 +178,8 @@ def record_move(
 ) -> None:
     """Record that the service has the entry in the folder with the id `above`.
 
-    `unchanged`: it has the version that a pending edit is based on.  `request` is the answered
-    request, and `done` the intent that ends with it.
+    `unchanged`: before the move, the entry had the version that a pending edit is based on.
+    `request` is the answered request, and `done` the intent that the move completes.
     """
     with state.transaction():
         if request is not None and (present := state.requests.present(request)) is not None:
@@ -209,13 +209,16 @@ def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str
 
 
 def end_move(state: LocalState, intent: Intent) -> None:
-    """Record that the service has the place already."""
+    """End a pending move, because the service already has the entry at its place."""
     with state.transaction():
         state.intents.done(intent, place=True)
 
 
 def move_back(state: LocalState, ways: Mapping[int, tuple[Inode, Inode, str]]) -> None:
-    """Undo moves that the service has rejected; by ino: inode, folder and name to return to."""
+    """Undo moves that the service has rejected.
+
+    `ways` maps each inode number to the inode, and the folder and name to return to.
+    """
     former = [(inode.parent, inode.name) for inode, _, _ in ways.values()]
     with state.transaction():
         for inode, _, _ in ways.values():
@@ -247,7 +250,10 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
 
 
 def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inode:
-    """Add folders of the service, each in the one before; return the innermost one."""
+    """Add a chain of nested remote folders to the tree; return the innermost one.
+
+    The first of `entries` is in `top`, and each other one is in the one before.
+    """
     folder = top
     with state.transaction():
         for entry in entries:
@@ -273,7 +279,7 @@ def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:
 
 
 def merge_listings(state: LocalState, merges: Sequence[tuple[Merge, RawListing]]) -> None:
-    """Merge small listings together."""
+    """Merge small listings in one transaction."""
     with state.transaction():
         for merge, answer in merges:
             for _ in merge.entries(answer):

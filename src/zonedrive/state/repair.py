@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 PROBES = 20_000  # failed reads of row ranges after which the rest of a table is skipped
 _SUFFIXES = ("", "-wal", "-shm")
 
-SMALL = 24 << 20  # bytes of a database that is checked completely, in some tenths of a second
+SMALL = 24 << 20  # bytes of a database that is checked completely, in a few tenths of a second
 
 Sparing = Mapping[str, Sequence[str]]
 """SQL conditions for rows that the service cannot restore, by table."""
 
 Accept = Callable[[str, Mapping[str, object]], bool]
-"""Function that returns True if a row of a table, given by column, is valid."""
+"""Function that returns True if a row of a table (values by column name) is valid."""
 
 
 class WrongKey(StoreError):
@@ -199,7 +199,7 @@ def _salvage(
 
 
 def _finish(path: Path) -> None:
-    """Complete a repair that ended after the old file was renamed."""
+    """Complete a repair that was interrupted after the old file was renamed."""
     if not pending(path) or path.exists():
         return
     for suffix in _SUFFIXES[1:]:  # they belong to the old one

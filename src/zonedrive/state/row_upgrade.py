@@ -17,7 +17,7 @@ from zonedrive.state.names import (
 
 
 def mark_names(connection: sqlite3.Connection) -> None:
-    """Migrate the schema: names are shown by a new rule.
+    """Migrate to the sixth schema: request a check of all names against a new display rule.
 
     A root row without a mark means that `names` must still check the rows.
     """
@@ -25,7 +25,7 @@ def mark_names(connection: sqlite3.Connection) -> None:
 
 
 def names(inodes: Inodes) -> None:
-    """Rename entries to the current rule of `zonedrive.state.names`, once after an upgrade.
+    """Rename entries by the current rule of `zonedrive.state.names`, once after an upgrade.
 
     Takes some seconds for a million entries.
     """

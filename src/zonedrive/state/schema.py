@@ -36,11 +36,11 @@ SCHEMAS = (
 """Upgrade steps: `SCHEMAS[n]` upgrades a database from schema n to n + 1."""
 
 ONLY_HERE = {"inodes": inode_table.ONLY_HERE}
-"""For tables that hold copies of listings: which rows hold more than a copy."""
+"""SQL conditions for rows that hold more than a copy of a listing, by table."""
 
 
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
-    """Return a function that checks if a table's row, given by column, is readable with the box."""
+    """Return a function that checks if a row (values by column name) is readable with the box."""
     checks = {
         "inodes": inode_table.is_whole,
         "doubts": pending_requests.is_whole,

@@ -70,16 +70,16 @@ class Status:
     ) -> dict[str, Any]:
         """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` prints them.
 
-        `paused` tells if the uploads are paused; `paused_since` and `paused_until` are added if
+        `paused` is true if the uploads are paused; `paused_since` and `paused_until` are added if
         they are known.
 
-        The one-line `notice` is added after a damaged database, if a folder cannot be shown
+        The one-line `notice` is added after damage to the database, if a folder cannot be shown
         completely, or if content could not be fetched recently.
 
-        `most` limits the list to the most urgent uploads, while `outbox` counts all of them.  It is
-        for output to people and adds: `change` and `cause` to each upload; `files` (the number of
-        files with bytes that are only on this machine) and `causes` (failures per cause) to the
-        outbox; and `lost`, the number of files in lost+found.
+        `most` limits the list to the most urgent uploads, while `outbox` counts all of them.  An
+        answer with `most` is for people, and adds: `change` and `cause` to each upload; `files`
+        (the number of files with bytes that are only on this machine) and `causes` (failures per
+        cause) to the outbox; and `lost`, the number of files in lost+found.
         """
         copies, running = self.copies() if intents else set(), self._work.running()
         states = {one.ino: state_of(one, running, copies) for one in intents}
@@ -160,7 +160,7 @@ class Status:
         return None
 
     def _passing(self, intent: Intent) -> Cause:
-        """Return the cause of the last failure if its row lacks it because of a full disk."""
+        """Return LOCAL for a local failure, which a full disk may have kept out of the row."""
         failure = self._work.failure(intent.ino)
         local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
         return Cause.LOCAL if local and not intent.held else Cause.NONE
@@ -223,7 +223,7 @@ def damage_notice(path: Path, number: int) -> str:
 def staying(
     state: State, under: Iterable[int] | None = None, but: Container[int] = ()
 ) -> dict[str, int | str]:
-    """Return the number of `files` that stay here by their names, and the `path` of one of them.
+    """Return the number of local-only `files`, and the `path` of one of them.
 
     `under` limits the count to these folders.  Temporary files of programs, files in lost+found
     (reported separately) and the inodes in `but` are not counted.

@@ -48,7 +48,7 @@ PATIENCE_S = 3.0  # seconds that a program with a stale listing waits for a fres
 SLUGGISH_S = 10.0  # seconds without such waits after one timed out, because a path has many folders
 RESERVED = 2  # requests that are reserved for listings that programs wait for
 STALE_S = 1.0  # seconds that the kernel may cache stale content
-LARGE = 5000  # listed entries, over all folders, after which freed memory is returned
+LARGE = 5000  # listed entries, over all folders, after which freed memory is given back
 RENEWED = 0.3  # fraction of `refresh`: with less left, a used listing is renewed in the background
 TOPS = 64  # zones whose top folders are prefetched
 LOOK_S = 0.2  # seconds between checks for spare capacity
@@ -123,7 +123,8 @@ class DirectoryCache:
     async def ensure(self, folder: Inode) -> None:
         """Ensure that the folder's listing is known, and fresh if the service answers in time.
 
-        Raises the service's error if the folder was never listed.
+        Raises the service's error if the folder was never listed.  Also raises Forbidden for a
+        folder that was listed before, unless it holds local changes.
         """
         if folder.is_new or folder.parent == NOWHERE:
             return
@@ -153,7 +154,10 @@ class DirectoryCache:
             raise flight.error
 
     def reading(self, ino: int) -> None:
-        """Record that a program is beginning to read the names of a folder."""
+        """Record that a program is beginning to read the names of a folder.
+
+        If the folder is the root, also start to prefetch the top folders of the zones.
+        """
         self._walks.reading(ino)
         if ino == ROOT and not self._listing_tops and self._nursery is not None:
             self._listing_tops = True
@@ -171,13 +175,13 @@ class DirectoryCache:
         return flight.error is None
 
     def _holds_ours(self, folder: Inode) -> bool:
-        """Return True if the folder holds local changes, readable also without access."""
+        """Return True if the folder holds local changes, which stay readable without access."""
         return any(self._state.in_use(inode) for inode in self._state.inodes.below(folder.ino))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
-        A listing that was requested before a suspend is as old as the suspend was long.
+        The age of a listing includes the time for which the machine was suspended.
 
         A folder that the service no longer has is removed, or becomes a new folder if it holds
         local changes; in both cases no listing exists.  Raises the service's error.
@@ -207,14 +211,14 @@ class DirectoryCache:
             self._asked_ns.pop(ino, None)
 
     def took_s(self, ino: int) -> float:
-        """Return the duration of a folder's newest listing in seconds, with its merge."""
+        """Return the duration of a folder's newest listing in seconds, including its merge."""
         return self._took_s.get(ino, 0.0)
 
     def require_remote_id(self, folder: Inode) -> str:
         """Return a folder's id on the service.
 
-        Raises Changed if the service lacks the folder and gets it first, StoreError if it cannot
-        get it.
+        Raises Changed if the folder is still to be created on the service, and StoreError if the
+        service cannot create folders.
         """
         if folder.remote_id is not None:
             return folder.remote_id
@@ -270,7 +274,7 @@ class DirectoryCache:
         return flight
 
     def _awaited(self, folder: Inode) -> _Listing:
-        """Return the folder's listing in progress, which is merged as soon as it arrives."""
+        """Start or join the folder's listing, which is merged as soon as it arrives."""
         flight = self._flight(folder)
         flight.awaited = True
         self._merging.merge_waiting()
@@ -338,7 +342,10 @@ class DirectoryCache:
             self._listing_tops = False
 
     def _is_calm(self) -> bool:
-        """Return True if a prefetch may start: capacity is spare, or a small service is idle."""
+        """Return True if a prefetch may start.
+
+        There must be spare capacity; a service that allows few requests must be idle.
+        """
         service = self._service
         if service.places > RESERVED or service.link.state != "online":
             return self._spare() > 0
@@ -433,7 +440,7 @@ class DirectoryCache:
         self._state.listing_merged.notify(ino)
 
     def _vanished(self, folder: Inode) -> None:
-        """Mark the parent's listing as out of date: the service has no such folder."""
+        """Mark the parent's listing as out of date, because the service lacks the folder."""
         above = self._state.inodes.find(folder.parent)
         if above is not None and above.ino != folder.ino and above.ino not in self._listings:
             self.forget(above.ino)

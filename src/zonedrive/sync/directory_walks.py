@@ -5,7 +5,7 @@ listings programs use and which have arrived, and this module decides which ones
 
 A walk begins when a program uses a second folder of the same parent soon after the first, or when
 it lists a folder and at once continues with the first subfolder.  From then on the folders that
-follow are listed ahead, the nearest first.  Their order is that of a printed tree, expressed by
+follow are listed ahead, the nearest first.  Their order is depth-first (pre-order), expressed by
 keys: the second subfolder of the first one has the key (0, 1).  Some programs use the order of the
 listing, others the order of the names: two consecutive folders show which.
 
@@ -27,7 +27,7 @@ from zonedrive.state.inodes import Inodes
 SOON_S = 3.0  # a walk needs two folders of one parent within this time
 AT_ONCE_S = 0.5  # maximum time between a folder and its subfolder; people are slower
 GONE_S = 2.0
-FEW = 2  # first number of listings ahead; doubled with each folder that the program reaches
+FEW = 2  # initial number of listings ahead; doubled with each folder that the program reaches
 MOST = 128
 WALKS = 4
 REMEMBERED = 256  # number of recently used folders to remember
@@ -115,7 +115,7 @@ class DirectoryWalk:
             self.landed(folder)
 
     def landed(self, folder: Inode) -> None:
-        """Open the level of a folder whose listing is known now, if the walk will enter it."""
+        """Load the subfolders of a folder whose listing is now known, if the walk enters it."""
         key = self._key(folder) if self.deep and folder.ino not in self._levels else None
         if key is not None and key >= self._position:
             self._open(folder.ino, key)
@@ -136,7 +136,7 @@ class DirectoryWalk:
             yield from self._inside(ino, place + 1)
 
     def _inside(self, ino: int, first: int) -> Iterator[tuple[int, Key]]:
-        """Yield the subfolders from number `first` on, each before those in it."""
+        """Yield the subfolders from number `first` on; in a deep walk, each before its own."""
         if (level := self._levels.get(ino)) is None:
             return
         for place in range(first, len(level.inos)):
@@ -202,7 +202,7 @@ class DirectoryWalks:
         return _now() - self._read.get(ino, -math.inf) < AT_ONCE_S
 
     def used(self, folder: Inode, *, listed: bool) -> None:
-        """Record that a program needs a listing that is new or was prefetched."""
+        """Record that a program needs a new or prefetched listing; prefetch the next ones."""
         if folder.ino == ROOT:
             return  # the root is its own parent and has no siblings
         walk = self._walk(folder)

@@ -37,22 +37,22 @@ log = logging.getLogger(__name__)
 BIG = 4 << 20
 SMALL = 256 << 10
 FIRST_RETRY_S = 1.0
-AT_ONCE = 1  # tries again without a pause, after what an attempt stood on has changed
-CHANGED_RETRY_S = 0.5  # from then on, at first
+AT_ONCE = 1  # immediate retries after the state that an attempt was based on has changed
+CHANGED_RETRY_S = 0.5  # first pause of the retries after those
 LONGEST_RETRY_S = 15.0
 WAITED_FOR_RETRY_S = 2.0  # while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
 FIRST_FAILED_RETRY_S = 4.0  # if the user may have to act; the cause may be gone
 LONGEST_FAILED_RETRY_S = 300.0
-BIG_FAILED_RETRY_S = 60.0  # at least, so that a large file is not sent every few seconds
+BIG_FAILED_RETRY_S = 60.0  # first pause, so that a large file is not sent every few seconds
 FOLD_PAUSE_S = 0.02  # changes come in bursts; folding once for many is enough
 # While programs write many files, uploads wait for a quiet moment, but only for a limited time.
 OVERDUE_NS = 5_000_000_000
-FOR_OVERDUE = 2  # places
+FOR_OVERDUE = 2  # concurrent steps
 LOOK_S = 0.5  # between two checks for overdue steps
-LOOK_AHEAD = 100  # steps that cannot start just now, before looking for others is given up
+LOOK_AHEAD = 100  # blocked steps to skip in the search for a step that can start
 CLOCK_S = 30.0  # longest wait for the end of a pause; a suspended machine stops the timers
-CALM = 4.0  # times the duration of a check: pause until the next one
+CALM = 4.0  # pause after a check, in multiples of its duration
 
 
 def is_blocked(intent: Intent, vain: int | None = None) -> bool:
@@ -72,7 +72,7 @@ def _until_end(pause: Pause) -> float:
 
 
 class Dispatcher:
-    """Runs the steps of the outbox."""
+    """Scheduler that runs the steps of the outbox."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Dispatcher:
         self._impatient = 0  # number of callers that wait for all uploads
         self._queue: deque[Step] = deque()  # of the last folding: startable, best first
         self._looked = float("-inf")  # when that was made (monotonic seconds)
-        self._pause = 0.0  # seconds for which looking again is of no use, if nothing changes
+        self._pause = 0.0  # seconds until another check is useful, if nothing changes
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._changed = trio.Event()
@@ -222,9 +222,9 @@ class Dispatcher:
             self.wake()
 
     def _note_pause(self) -> None:
-        """Put back the running uploads at the begin of a pause, and look for steps at its end.
+        """Interrupt the running uploads when a pause begins; look for steps when it ends.
 
-        Uploads without a thread, and requests that concern names, end by themselves.
+        Uploads without a thread, and requests that concern names, are not interrupted.
         """
         self._queue.clear()
         self._state.paused_uploads.clear()
@@ -259,7 +259,7 @@ class Dispatcher:
                     self.expedite(intent.ino for intent in self._intents.all())
                 begun = time.perf_counter()
                 self._look()
-            except OSError as full:  # what is to be noted first cannot be: look again soon
+            except OSError as full:  # nothing can be recorded now: try again soon
                 log.error("the database cannot be written: %s", full)
                 await trio.sleep(FIRST_RETRY_S)
                 continue

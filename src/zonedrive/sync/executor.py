@@ -22,7 +22,7 @@ MISTAKEN = (Cause.REFUSED, Cause.CHANGED, Cause.UNCLEAR)
 
 
 class Executor:
-    """Performer of steps."""
+    """Client that performs the steps of the outbox on the service."""
 
     def __init__(self, state: LocalState, service: Service, folders: DirectoryCache) -> None:
         self._state = state
@@ -43,7 +43,11 @@ class Executor:
         return True
 
     async def carry(self, step: Step) -> None:
-        """Perform one step."""
+        """Perform one step, unless it must be planned again.
+
+        First resolve the pending requests that affect the step.  After a failure that may be due to
+        wrong remote state, only fetch that state again.
+        """
         inode = self._state.inodes.find(step.ino)
         if inode is None or self._state.intents.get(step.ino) is None:
             return

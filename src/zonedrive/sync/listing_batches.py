@@ -1,9 +1,9 @@
-"""Merging of arrived listings into the local state, several small ones per transaction.
+"""Merging of received listings into the local state, several small ones per transaction.
 
 Knows nothing about how a listing is fetched.  A commit writes each index page that it touches:
 separate commits of small listings took a fifth of the time of a walk through many folders.
 Therefore a listing that no program is waiting for is collected with others, until they fill a
-transaction or GATHER_S is over.  When a program needs one of them, all are merged at once
+transaction or GATHER_S has passed.  When a program needs one of them, all are merged at once
 (`merge_waiting`).
 
 INVARIANT: a listing that cannot be merged does not block others: each then gets its own
@@ -47,7 +47,7 @@ class LocalChanges:
         return self._state.requests.names_in(remote_id)
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Note if a coworker has moved the entry of a parked file."""
+        """Record whether a coworker has moved the entry of a parked file."""
         if (folder, name) == (inode.remote_parent, inode.remote_name):
             self._state.moved_parked.discard(inode.ino)
         elif inode.ino not in self._state.moved_parked:
@@ -67,7 +67,10 @@ class LocalChanges:
                 state.inodes.update(inode, remote_parent=None)
 
     def orphaned(self, ino: int) -> None:
-        """Create a folder that the service has lost again.  Call within a transaction."""
+        """Schedule the creation of a folder that was deleted on the service.
+
+        Call within a transaction.
+        """
         state = self._state
         log.warning("inode %d: folder deleted on the service while a file in it was edited", ino)
         if self._service.can("make_folder"):
@@ -113,7 +116,7 @@ class ListingBatches:
         return True
 
     async def checkpoint(self) -> None:
-        """Shorten the database's log, so that no commit has to wait for the disk."""
+        """Checkpoint the write-ahead log, so that no commit has to wait for the disk."""
         await trio.to_thread.run_sync(self._state.database.checkpoint)
 
     async def merge(

@@ -1,4 +1,4 @@
-"""Copies of the service's bytes in the spool, which stay whatever happens on the service."""
+"""Copies of remote content in the spool, which later changes on the service do not affect."""
 
 from zonedrive.errors import Changed, NotFound
 from zonedrive.remote.service import Service
@@ -42,7 +42,7 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
 async def bring_bytes(
     state: LocalState, service: Service, successor: Inode | None, former: Inode | None
 ) -> None:
-    """Copy the cached bytes of a remote file that is about to continue the history of another."""
+    """Copy the cached bytes of `successor` into the spool before it continues another's history."""
     if successor is None or former is None or former is successor or former.is_new:
         return
     if successor.is_new or successor.is_folder or successor.generation:
@@ -52,9 +52,10 @@ async def bring_bytes(
 
 
 async def refresh_version(state: LocalState, service: Service, inode: Inode) -> bool:
-    """Fetch the file's current version number from the service and use it from now on.
+    """Fetch the file's current version from the service, and show it from now on.
 
-    Return False if it has not changed.  Raises NotFound if the file is gone.
+    Return False if the version has not changed, or if the file has local content.  Raises NotFound
+    if the file is gone.
     """
     known = Snapshot(lambda: inode.revision)
     found = await service.entry(inode.zone, inode.entry_id)

@@ -74,7 +74,7 @@ class MovedFiles:
     def place(self, inode: Inode) -> Snapshot[object]:
         """Return a snapshot of a file's place, which is stale after a move by this client.
 
-        Taken before the service is asked: an answer from before such a move is not followed.
+        Take the snapshot before the request, so that a response from before such a move is ignored.
         """
 
         def read() -> object:

@@ -312,7 +312,7 @@ def with_prerequisites(steps: Sequence[Step], inos: Collection[int]) -> set[int]
 
 
 def _ordered_due(due: Collection[int], first: Collection[int], only: bool) -> Iterator[int]:
-    """Yield the due inodes, those of `first` before the others or, with `only`, alone."""
+    """Yield the due inodes, those in `first` before the others; with `only`, no others."""
     yield from (ino for ino in first if ino in due)
     if not only:
         yield from (ino for ino in due if ino not in first)
@@ -387,7 +387,7 @@ class InodeViews:
 
 
 class Planner:
-    """Selects and folds intents, and keeps track of the blocked steps."""
+    """Planner that selects and folds intents, and tracks blocked steps."""
 
     def __init__(self, intents: IntentTable, views: InodeViews) -> None:
         self._intents = intents

@@ -161,11 +161,11 @@ class Reconciler:
             raise
 
     async def make_durable(self) -> None:
-        """Flush the record of a conflict before the copy is sent, or of an exchange of names.
+        """Flush the database, to make the record of a conflict or of an exchange of names durable.
 
-        After a power cut the conflict would be found again.  The name of a copy contains the time,
-        so its content would be sent a second time.  Of an exchange only the record tells which name
-        an entry with a temporary name must get.
+        Without the record, the conflict would be found again after a power cut.  The name of a copy
+        contains the time, so its content would be sent a second time.  After an exchange, only the
+        record tells which name an entry with a temporary name must get.
         """
         try:
             await trio.to_thread.run_sync(self._state.database.flush)
@@ -177,7 +177,7 @@ class Reconciler:
         if request is not None:
             self._state.resolved(request)
 
-    # ---- looking ----
+    # ---- resolving ----
 
     async def settle(self, ino: int) -> bool:
         """Determine the outcome of the inode's last request; return True if plans may change."""
@@ -295,7 +295,7 @@ class Reconciler:
     async def _is_below_another(self, inode: Inode, request: PendingRequest) -> bool:
         """Return True if the sent version is in the history below a coworker's version.
 
-        Then nothing is left to be sent.
+        In that case, the request and the change are recorded as done.
         """
         state = self._state
         intent = state.intents.get(inode.ino)
@@ -368,7 +368,7 @@ class Reconciler:
                 return version
         return None
 
-    # ---- noting ----
+    # ---- recording ----
 
     async def arrived(self, sent: PendingRequest, entry: Entry, known: Sent | None = None) -> None:
         """Record that the service has the content as a new version, file or folder.
@@ -440,7 +440,10 @@ class Reconciler:
             conflicts.record_conflict(state, copy.ino, inode.ino, current.modified_by)
 
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
-        """Remove the inode if another inode represents the uploaded entry."""
+        """End the request, because another inode represents the uploaded entry.
+
+        The inode is removed, unless it still has a name and is a folder or was edited since.
+        """
         state = self._state
         state.resolved(request)
         intent = state.intents.get(inode.ino)

@@ -183,7 +183,7 @@ class RemoteNamespace:
         return bool(way) and self._rollback.move(intent, inode, refused)
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
-        """Record the entry's place after a refusal: the first of two requests may have worked."""
+        """Record the entry's place after a rejection: the first of two requests may have worked."""
         planned = self._state.intents.snapshot(intent)
         try:
             entry = await self._service.entry(inode.zone, inode.entry_id)

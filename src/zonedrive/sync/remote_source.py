@@ -9,7 +9,7 @@ from zonedrive.state.inode import Inode
 
 
 class VersionSource:
-    """Source of one version of a file; a former one never changes."""
+    """Source of the bytes of one version of a file; a former version never changes."""
 
     def __init__(
         self, service: Service, zone: str, file_id: str, version: str | None = None

@@ -22,7 +22,7 @@ from zonedrive.sync.directory_cache import DirectoryCache
 log = logging.getLogger(__name__)
 
 FOR_GOOD = (Forbidden, Rejected, NotSupported)
-"""Errors that a retry would get again until a person acts."""
+"""Errors that each retry would raise again until a user acts."""
 
 
 class Rollback:
@@ -106,7 +106,7 @@ class Rollback:
         """Return the moves that bring the inode back, also those of inodes that occupy its place.
 
         An inode with a temporary remote name gets the place that becomes free, or in a cycle its
-        current one.  None if one of the places is in use or gone.
+        current one.  Return None if one of the places is in use or gone.
         """
         state, inodes = self._state, self._state.inodes
         if is_aside(inode.remote_name):

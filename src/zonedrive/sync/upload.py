@@ -73,7 +73,7 @@ class Body:
     """Bytes of one generation for an upload; they can be read again from the start."""
 
     def __init__(self, file: ContentFile, size: int, limit: int = 0) -> None:
-        """Create the body; `limit` is the maximum of bytes per second, or 0 for no limit."""
+        """Create the body; `limit` is in bytes per second, or 0 for no limit."""
         self._file = file
         self._size = size
         self._piece = max(LEAST_PIECE, min(PIECE, limit // STEPS)) if limit else PIECE
@@ -133,8 +133,8 @@ class Uploader:
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
         """Compare the service's version with the base of the edit, and carry out the decision.
 
-        A rename, for instance, can change the base: the comparison is then not committed, because
-        it would take this client's own version for a coworker's.
+        A rename, for instance, can change the base during the comparison.  The decision is then
+        discarded, because it would take this client's own version for a coworker's.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if inode.is_new:
@@ -200,7 +200,7 @@ class Uploader:
             conflicts.keep_both_versions(self._state, intent, inode, found)
 
     async def _whole(self, intent: Intent) -> ContentFile:
-        """Return the open bytes after a check for damage.
+        """Open the bytes to upload, and check them for damage.
 
         Raises Damaged, and FileNotFoundError if the bytes are gone.
         """
@@ -279,7 +279,7 @@ class Uploader:
             self._bodies.pop(inode.ino, None)
 
     async def _require_only_one(self, inode: Inode, folder_id: str, name: str) -> None:
-        """Check that the name is unique in the remote folder, because uploads go by name.
+        """Check that the name is unique in the remote folder: uploads identify a file by name.
 
         Raises Changed and AmbiguousName.
         """
@@ -306,7 +306,7 @@ class Uploader:
                 raise Changed("the file was moved on the service")
 
     async def _others_staying(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
-        """Return `_others_named`.  Raises Changed if one of them is about to leave the name."""
+        """Return `_others_named`.  Raises Changed if one of them is to be moved or deleted."""
         others = await self._others_named(inode, folder, name)
         if any(self._state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
             raise Changed("another file still has this name and is moved first")
@@ -335,7 +335,7 @@ class Uploader:
         return await current_entry(self._service, inode.zone, inode.entry_id)
 
     async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
-        """Return the base version of the edit if the service had reported a wrong id for it.
+        """Return the entry of the base version, and adopt its id, if the known id is wrong.
 
         The entry must have the same name and the same revision as the base.
         """

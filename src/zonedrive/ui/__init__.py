@@ -1,5 +1,5 @@
-"""The window: a page in the user's browser, served on the loopback interface.
+"""Web UI ("the window"): pages in the user's browser, served on the loopback interface.
 
-Every change is made by a command of `zonedrive`, so that window and commands give the same
+Most changes are made by commands of `zonedrive`, so that the web UI and the commands give the same
 messages.
 """

@@ -1,10 +1,10 @@
-"""Access control of the window: who may connect, and which requests belong to its pages.
+"""Access control of the web UI: which connections and which requests are accepted.
 
 Any page in a browser and any user of this machine can reach a port of the loopback interface.
 A connection of another user is closed at once; a request needs the cookie that the start address
-sets, and a change also needs the origin of the window's own pages.
+sets, and a change also needs the origin of the web UI's own pages.
 
-INVARIANT: a start address works once, and no address that stays contains a secret.
+INVARIANT: a start address works once, and no address that stays in the browser contains a secret.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ HEADERS = {
 
 
 class OwnProtocol(H11Protocol):
-    """HTTP of one connection; a connection of another user is closed unread."""
+    """HTTP protocol of one connection; a connection of another user is closed unread."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection if this user has opened it, else abort it."""
@@ -65,11 +65,11 @@ class OwnProtocol(H11Protocol):
 
 
 class Keys:
-    """The secret of this window, and the start addresses that were not used yet."""
+    """Session secret of this web UI, and the start addresses that were not used yet."""
 
     def __init__(self) -> None:
         self._session = secrets.token_urlsafe(32)
-        self._starts: dict[str, tuple[float, str]] = {}  # time of the end, page
+        self._starts: dict[str, tuple[float, str]] = {}  # expiry (monotonic), page
 
     def start(self, page: str) -> str:
         """Return the path of a new start address, which leads to `page`."""
@@ -78,7 +78,7 @@ class Keys:
         return START + token
 
     def take(self, token: str) -> str | None:
-        """Return the page of a start address and end that address; None if it does not work."""
+        """Invalidate a start address and return its page; None if the address is not valid."""
         end, page = self._starts.pop(token, (0.0, ""))
         return page if time.monotonic() < end else None
 
@@ -88,17 +88,17 @@ class Keys:
         return self._session
 
     def knows(self, secret: str) -> bool:
-        """Return True if a cookie has the secret of this window."""
+        """Return True if `secret`, the value of a cookie, is the session secret."""
         return secrets.compare_digest(secret.encode(), self._session.encode())
 
 
 class Guard:
-    """ASGI application that lets only requests of the window's own pages through."""
+    """ASGI middleware that passes on only requests of the web UI's own pages."""
 
     def __init__(self, app: ASGIApp, keys: Keys, host: str, used: Callable[[], None]) -> None:
         """Guard `app`; `host` is the address with the port, `used` is called for each request."""
         self._app, self._keys, self._host, self._used = app, keys, host, used
-        self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies do not know of ports
+        self._cookie = f"zonedrive-{host.rpartition(':')[2]}"  # cookies are sent to all ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -111,7 +111,7 @@ class Guard:
         await self._app(scope, receive, _with_headers(send))
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request that is refused, or None."""
+        """Return the response to a rejected request or to a start address, else None."""
         if request.headers.get("host") != self._host:
             return _plain(421, "This address does not belong to zonedrive.")
         path = request.url.path
@@ -126,8 +126,8 @@ class Guard:
     def _started(self, request: Request, token: str) -> Response:
         """Answer a start address: set the cookie and load the page.
 
-        The answer is a page that leads on by itself. After a redirect, a browser that came from
-        another page would not send a strict cookie.
+        The response is a page that loads the next one by itself. After an HTTP redirect, a browser
+        that came from another page would not send a strict cookie.
         """
         page = self._keys.take(token) if request.method == "GET" else None
         if page is None:
@@ -158,7 +158,7 @@ def _plain(status: int, text: str) -> Response:
 
 
 def _with_headers(send: Send) -> Callable[[Any], Awaitable[None]]:
-    """Return `send` with the security headers added to each answer."""
+    """Return `send` with the security headers added to each response."""
     extra = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def sending(message: Any) -> None:

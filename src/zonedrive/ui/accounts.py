@@ -1,4 +1,4 @@
-"""Accounts as the window shows them: status and mount point."""
+"""Accounts as the web UI shows them: status and mount point."""
 
 import contextlib
 import os
@@ -19,14 +19,14 @@ from zonedrive.translation import translated, translated_count
 from zonedrive.ui import problems
 from zonedrive.ui.problems import NotMounted, Problem
 
-ROWS = 8  # most uploads that are shown
-MISSING = 20  # most files of a pin that are not here yet
-LONGEST_NAME = 60  # characters of a folder for a mount
+ROWS = 8  # maximum number of uploads that are shown
+MISSING = 20  # maximum number of missing files that are shown for a pin
+LONGEST_NAME = 60  # maximum length of a mount point's name, in characters
 
 
 @dataclass(frozen=True)
 class AccountView:
-    """Account for the page."""
+    """Account as a page shows it."""
 
     name: str
     title: str  # the organization, or the host of the service
@@ -38,7 +38,7 @@ class AccountView:
 
     @property
     def mountpoint(self) -> str:
-        """Folder of the mount, or ""."""
+        """Mount point, "" if the account is not mounted or its status is not known."""
         return self.status.get("mountpoint") or ""
 
     def can(self, operation: str) -> bool:
@@ -77,7 +77,7 @@ class AccountView:
 
     @property
     def notices(self) -> list[Problem]:
-        """Notices about the connection and the mount, without what `problem` says."""
+        """Notices about the connection and the mount, except a logon that has ended."""
         reason = "" if self.state == "logon-required" else self.status.get("reason")
         return [problems.worded(str(one)) for one in (reason, self.status.get("notice")) if one]
 
@@ -94,12 +94,12 @@ class AccountView:
         return problems.of(kinds[self.state]) if self.state in kinds else None
 
     def require_answer(self) -> None:
-        """Raise the error of a daemon that does not answer."""
+        """Raise the error that kept the status from being read, if any."""
         if self.failure is not None:
             raise self.failure
 
     def require_mount(self) -> None:
-        """Raise the error of a daemon that does not answer, or NotMounted."""
+        """Raise the error that kept the status from being read, or NotMounted."""
         self.require_answer()
         if not self.mountpoint:
             raise NotMounted(f"account {self.name} is not mounted")
@@ -115,7 +115,10 @@ class AccountView:
 
     @property
     def uploads(self) -> list[dict[str, Any]]:
-        """Uploads, the most urgent first; `problem` is the reason why one waits, or None."""
+        """Up to ROWS uploads, the most urgent first.
+
+        `problem` is the reason why an upload waits, or None.
+        """
         order = ("failed", "uploading", "conflict", "pending")
         found = sorted(self.status.get("uploads", []), key=lambda one: order.index(one["state"]))
         return [one | {"problem": problems.of_upload(one)} for one in found[:ROWS]]
@@ -138,7 +141,7 @@ def names() -> list[str]:
 
 
 def view(name: str) -> AccountView:
-    """Return an account.  Raises NotLoggedOn if there is none of that name."""
+    """Return the account called `name`.  Raises NotLoggedOn if it is not logged on."""
     paths = AccountPaths(name)
     if name not in names():
         raise NotLoggedOn(f"the account {name!r} is not logged on")
@@ -171,8 +174,8 @@ def views() -> list[AccountView]:
 def default_folder(name: str) -> Path:
     """Return the default mount point of an account.
 
-    It has the organization's name, because some file managers show the name of the folder, unless
-    the account had a folder by its own name before.
+    The folder is named after the organization, because some file managers show the folder's name.
+    If a folder with the account's name exists already, that folder is used.
     """
     folder = home() / "Zones"
     if mountpoint.at(folder) is not None:  # it cannot contain another account's mount point
@@ -192,7 +195,10 @@ def mount_folder(name: str) -> Path:
 
 
 def mounted_on(name: str) -> Path | None:
-    """Return the mount point of the account's daemon, also if it does not answer; None without."""
+    """Return the mount point of the account's daemon, or None if no daemon is running.
+
+    Works also if the daemon does not answer.
+    """
     paths = AccountPaths(name)
     holder = lock.holder(paths.lock) if control_client.running(paths) else None
     return holder.mountpoint if holder is not None else None
@@ -210,20 +216,20 @@ def member_link(account: AccountView, path: str) -> str:
 
 
 def pins(account: AccountView) -> list[dict[str, Any]]:
-    """Return what is kept offline, with up to MISSING missing files of each entry."""
+    """Return the pins, each with up to MISSING files that are not downloaded."""
     request = {"command": "pins", "most": MISSING}
     return list(control_client.ask(AccountPaths(account.name), request)["pins"])
 
 
 def pin(account: AccountView, path: str) -> None:
-    """Keep a path of the mount offline; the download goes on after the return."""
+    """Pin a path of the mount; the download continues in the background."""
     request = {"command": "pin", "paths": [path]}
     with contextlib.closing(control_client.stream(AccountPaths(account.name), request)) as lines:
         next(lines)  # the pin is stored now
 
 
 def room(account: AccountView) -> int:
-    """Return the free bytes of the disk with the downloaded files."""
+    """Return the free space of the disk with the cache, in bytes."""
     disk = os.statvfs(AccountPaths(account.name).cache)
     return disk.f_bavail * disk.f_frsize
 

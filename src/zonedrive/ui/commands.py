@@ -1,4 +1,4 @@
-"""Commands of `zonedrive`, run by the window in separate processes with a deadline.
+"""Commands of `zonedrive`, run by the web UI in separate processes with a timeout.
 
 INVARIANT: a secret is passed on standard input, never as an argument.
 """
@@ -28,7 +28,7 @@ class Outcome:
 
     code: int  # as the shell sees it
     output: str
-    said: str  # lines for the person, without the name of the program
+    said: str  # lines of standard error for the user, without the name of the program
     error: ZonedriveError | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Logons in the window: each runs in a thread and asks its questions through a page.
+"""Logons in the web UI: each runs in a thread and prompts the user on a page.
 
 Implements `logon.flow.CredentialPrompt` and `logon.browser.signon.Person`, as the terminal does.
 """
@@ -32,7 +32,7 @@ MOST = 20  # logons that are remembered
 
 
 def problem_of(wrong: Exception) -> Problem:
-    """Return the problem for the page of the logon, which can take a certificate authority."""
+    """Return the problem for the logon page, where the user can choose a CA certificate file."""
     found = replace(problems.of(wrong), buttons=())
     if isinstance(wrong, Untrusted) and not (wrong.is_renewable or isinstance(wrong, OtherHost)):
         remedy = _("Ask your IT department, or choose its certificate file under “More choices”.")
@@ -42,7 +42,7 @@ def problem_of(wrong: Exception) -> Problem:
 
 @dataclass(frozen=True)
 class Question:
-    """Question to the person; `kind` chooses the fields of the page."""
+    """Question to the user; `kind` selects the fields of the page."""
 
     kind: str  # password, code, new-password, username, choice, confirm, sign-on
     text: str
@@ -52,7 +52,7 @@ class Question:
 
 @dataclass(eq=False)
 class Dialogue:
-    """Logon of one user."""
+    """One logon: its current question to the user, and its result."""
 
     account: str
     _request: LogonRequest
@@ -67,22 +67,22 @@ class Dialogue:
     _answers: "queue.Queue[Mapping[str, str]]" = field(default_factory=queue.Queue)
 
     def begin(self) -> None:
-        """Log on in a thread, which ends with the process if nobody answers."""
+        """Log on in a thread, which does not keep the process from ending."""
         threading.Thread(target=self._work, name="logon", daemon=True).start()
 
     def wait(self, seconds: float) -> None:
-        """Wait until there is a question or a result."""
+        """Wait up to `seconds` until there is a question or a result."""
         with self._changed:
             self._changed.wait_for(lambda: self.question or self.error or self.done, seconds)
 
     def wait_for_another(self, seen: str, seconds: float) -> None:
-        """Wait until the logon is not at the question of kind `seen` any more."""
+        """Wait up to `seconds` until `at` is no longer `seen`."""
         with self._changed:
             self._changed.wait_for(lambda: self.at != seen, seconds)
 
     @property
     def at(self) -> str:
-        """Kind of the question, "done", "error", or "" while the service works."""
+        """Kind of the current question, "done", "error", or "" while the logon is in progress."""
         if self.question is not None:
             return self.question.kind
         return "done" if self.done else "error" if self.error else ""
@@ -93,7 +93,7 @@ class Dialogue:
         return self._request
 
     def answer(self, fields: Mapping[str, str]) -> None:
-        """Give the fields of the page to the logon, if it has asked."""
+        """Pass the fields of the page to the logon, if it waits for an answer."""
         with self._changed:
             if self.question is not None and self.question.kind != "sign-on":
                 self.question = None
@@ -167,7 +167,7 @@ class Dialogue:
         return None
 
     def new_password(self) -> Secret:
-        """Ask for a new password, twice."""
+        """Ask for a new password, typed twice. Raises CredentialsRefused if the two differ."""
         answer = self._ask(Question("new-password", _("The service wants a new password")))
         if answer["password"] != answer["again"]:
             raise CredentialsRefused("the two passwords differ", remedy="nothing was changed")
@@ -182,17 +182,17 @@ class Dialogue:
 
     @property
     def requested(self) -> Offer | None:
-        """Sign-on that the person chose on the first page."""
+        """Sign-on method that the user chose on the first page, or None."""
         return self._way
 
     @property
     def here(self) -> bool:
-        """True, because the window is in a browser of this machine."""
+        """True, because the web UI is open in a browser on this machine."""
         return True
 
     @property
     def can_confirm(self) -> bool:
-        """True, because the user is at the window."""
+        """True, because the user can answer on a page."""
         return True
 
     def username(self) -> str:
@@ -200,11 +200,11 @@ class Dialogue:
         return self._ask(Question("username", _("User name"))).get("username", "").strip()
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        """Ask for one of several sign-ons."""
+        """Ask for one of several sign-on methods."""
         return offers[self._chosen([_described(offer) for offer in offers])]
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """Ask for a sign-on, or user name and password."""
+        """Ask for a sign-on method; return None for user name and password."""
         ways = [_("User name and password"), *map(_described, offers)]
         chosen = self._chosen(ways)
         return offers[chosen - 1] if chosen else None
@@ -218,7 +218,7 @@ class Dialogue:
         return int(answer)
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask whether to keep the logon of another user."""
+        """Ask whether to keep the logon although an unexpected user signed on."""
         text = _("The browser signed on as {found}, not as {expected}. Keep this logon?").format(
             found=user or "?", expected=expected
         )
@@ -226,7 +226,7 @@ class Dialogue:
         return bool((await trio.to_thread.run_sync(self._ask, question)).get("yes"))
 
     def warn(self, text: str) -> None:
-        """Show a line."""
+        """Add a line to the notes that the page shows."""
         self.notes.append(in_window(text)[0])
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
@@ -240,12 +240,12 @@ class Dialogue:
             self._changed.notify_all()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Not implemented: there is always a browser."""
+        """Raise CredentialsRefused; this is never necessary, because `here` is True."""
         raise CredentialsRefused("a browser of this machine is needed", remedy="log on again")
 
 
 class Logons:
-    """The logons of this window, by id."""
+    """Logons of this web UI, by id."""
 
     def __init__(self) -> None:
         self._known: dict[str, Dialogue] = {}
@@ -257,7 +257,7 @@ class Logons:
         way: Offer | None,
         certificate: Path | None,
     ) -> Dialogue:
-        """Begin a logon. Raises ConfigError for an address that is not valid for a service."""
+        """Begin a logon. Raises ConfigError if the address of the service is not valid."""
         base_url(request.url)
         dialogue = Dialogue(account, request, way, certificate)
         while len(self._known) >= MOST:

@@ -1,4 +1,4 @@
-"""Pages of the window: each shows what a command lists, and each form runs a command."""
+"""Pages of the web UI: most show the output of a command, and most forms run a command."""
 
 import asyncio
 import contextlib
@@ -44,13 +44,13 @@ from zonedrive.ui.remedies import in_window
 
 HERE = Path(__file__).parent
 EVENT_SECONDS = 1.0
-MOST_ENTRIES = 2000  # of one folder
-MOST_CHANGES = 100  # of a log, until older ones are requested
-WEEK = "7d"  # how far back the log of everything goes, unless the person chooses
+MOST_ENTRIES = 2000  # maximum number of entries shown of one folder
+MOST_CHANGES = 100  # maximum number of changes shown, until older ones are requested
+WEEK = "7d"  # default period of the log of the whole mount
 LARGEST_CERTIFICATES = 1 << 20  # bytes
 FILE_ACTIONS = ("zone_log", "versions", "share", "member_link")  # operations of the list of files
 QUESTION_SECONDS = 15.0  # a page of a logon waits this long for the next question
-SEND_SECONDS = "60"  # for an upload, before its end is left to the overview
+SEND_SECONDS = "60"  # maximum wait for an upload; then the overview shows its progress
 CHOICES = {
     **{name: config.choices(name) for name in config.NAMES if config.choices(name)},
     "encrypt": ("true", "false"),
@@ -59,7 +59,7 @@ TEMPORARY = ".goutputstream-"  # names that never leave this machine, as editors
 
 
 class Window:
-    """Pages of the window, and their state."""
+    """Pages of the web UI, and their state."""
 
     def __init__(self, present: Callable[[], AbstractContextManager[None]]) -> None:
         """Create the pages; `present` is entered while a page is open."""
@@ -193,7 +193,7 @@ class Window:
     ) -> AsyncIterator[str]:
         """Yield the live part of a page whenever it changes, until the page is closed.
 
-        The pause between two looks is at least `rest` times as long as a look.
+        The pause between two updates is at least `rest` times as long as an update takes.
         """
         with self._present():
             former = ""
@@ -250,7 +250,7 @@ class Window:
         return self._to("/", Problem(translated("There is no such page.")))
 
     def _opened(self, account: AccountView, path: str) -> Response:
-        """Show a file or folder of the mount in the program of the desktop."""
+        """Show a file or folder of the mount in the desktop's default program."""
         return self._shown("/", accounts.inside(account, path))
 
     def _shown(self, page: str, found: Path) -> Response:
@@ -349,7 +349,7 @@ class Window:
         return self._to("/", "\n".join(said))
 
     def _waited(self, request: Request) -> Response:
-        """Answer when the logon has continued, so that its page can be reloaded."""
+        """Respond when the logon has continued, so that its page can be reloaded."""
         dialogue = self._logons.get(request.path_params["key"])
         if dialogue is not None:
             dialogue.wait_for_another(request.query_params.get("at", ""), QUESTION_SECONDS)
@@ -545,7 +545,7 @@ class Window:
         return await anyio.to_thread.run_sync(self._changed_member, request, form)
 
     def _changed_member(self, request: Request, form: FormData) -> Response:
-        """Add a member, change the level of one, or remove one."""
+        """Add or remove a member, or change the level of a member."""
         account, zone = self._view(request), request.query_params.get("zone", "")
         what, who, level = (_text(form, key) for key in ("what", "who", "level"))
         words = [] if what == "remove" else [level]
@@ -641,7 +641,7 @@ class Window:
         return await anyio.to_thread.run_sync(self._changed_settings, request, form)
 
     def _changed_settings(self, request: Request, form: FormData) -> Response:
-        """Write the settings that differ from what the page showed; an empty field removes one."""
+        """Save the settings that the form changes; an empty field removes a setting."""
         account = self._view(request)
         found = config.load(config_file(), account.name)
         given = {name: _lines(_text(form, name)) for name in config.NAMES if name in form}
@@ -728,7 +728,7 @@ def labels() -> dict[str, dict[str, str]]:
 
 
 def _periods() -> list[tuple[str, str]]:
-    """Return the choices of how far back a log goes: value and label."""
+    """Return the periods that the log page offers: value and label."""
     _ = translated
     return [
         ("today", _("Today")),
@@ -795,7 +795,7 @@ def _lines(text: str) -> str:
 
 
 def _kept(pem: bytes) -> Path:
-    """Store an uploaded file for the logon, which copies it."""
+    """Store uploaded certificates in a temporary file for the logon, which copies them."""
     descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".pem")
     with os.fdopen(descriptor, "wb") as file:
         file.write(pem)
@@ -803,7 +803,7 @@ def _kept(pem: bytes) -> Path:
 
 
 def _stamp(*paths: Path) -> str:
-    """Return a text that changes with the files."""
+    """Return the modification times and sizes of the files, to detect a change."""
     return ",".join(f"{found.st_mtime_ns}-{found.st_size}" for found in map(os.stat, paths))
 
 
@@ -812,7 +812,7 @@ def _size(path: Path) -> int:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Make the bytes of a file the next version of another one, as an editor saves."""
+    """Replace the content of `target` with that of `source`, by renaming a temporary file."""
     temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(4)}"
     try:
         shutil.copyfile(source, temporary)
@@ -834,7 +834,7 @@ def _unused(folder: Path, original: Path) -> str:
 
 
 def _pieces(file: Path, folder: Path) -> Any:
-    """Yield the bytes of a file, and remove it at the end."""
+    """Yield the bytes of a file, and remove its `folder` at the end."""
     try:
         with file.open("rb") as opened:
             while piece := opened.read(1 << 20):

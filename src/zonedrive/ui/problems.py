@@ -1,4 +1,4 @@
-"""Error messages of the window: the failure, the remedy, and the buttons for the remedy.
+"""Error messages of the web UI: the failure, the remedy, and the buttons for the remedy.
 
 A table maps each class of errors to its message; the most specific class decides.
 """
@@ -25,12 +25,12 @@ SAID = (
     NotMounted, control_client.NoDaemon, control_client.NotResponding, control_client.Unconnectable,
     control_client.DaemonExited, control_client.DaemonTimeout, control_client.EarlierDaemon,
 )  # fmt: skip
-"""Errors whose own message says no more than the page."""
+"""Errors whose own message adds nothing to the message of the page."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Error for the page."""
+    """Error as a page shows it."""
 
     text: str
     remedy: str = ""
@@ -62,7 +62,7 @@ def of(error: Exception) -> Problem:
 
 
 def worded(error: Exception | str) -> Problem:
-    """Return the problem for a message in the words of the command, which may name commands."""
+    """Return the problem for an error message; commands in it become sentences and buttons."""
     text, buttons = in_window(error if isinstance(error, str) else error_messages.line(error))
     return Problem(text, buttons=buttons)
 

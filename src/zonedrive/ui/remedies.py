@@ -1,5 +1,7 @@
-"""Remedies in the window: a clause that names a command or an option becomes a sentence, and where
-the window can do it, a button.  Results of commands are translated.
+"""Conversion of messages of commands to sentences and buttons of the web UI.
+
+A clause that names a command or an option becomes a sentence and, if the web UI can do the same, a
+button.  Results of commands are translated.
 
 A table maps the words of such clauses to sentences; the first matching row decides.
 """
@@ -38,7 +40,7 @@ def in_window(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def outcome(line: str) -> str:
-    """Return a line with the result of a command, translated if it is one of a few forms."""
+    """Return the result line of a command, translated if it has one of the known forms."""
     forms = [
         (r"restored (?P<name>.+)", _("restored {name}")),
         (r"(?P<name>.+) is not shared any more", _("{name} is not shared any more")),
@@ -51,7 +53,7 @@ def outcome(line: str) -> str:
 
 
 def _rows() -> list[tuple[str, str, tuple[str, ...]]]:
-    """Return the rows: a pattern, the sentence instead of the clause, and the buttons."""
+    """Return rows of a pattern, the sentence that replaces a matching clause, and the buttons."""
     rest = _("Or delete what is only on this computer.")
     log_on = _("Log on again.")
     return [

@@ -1,4 +1,4 @@
-"""Process of the window: one for each user, from the first page until the last one is closed.
+"""Process of the web UI: one for each user, from the first page until the last one is closed.
 
 A second `zonedrive ui` asks the running process for a start address, on a socket in the private
 runtime folder.
@@ -28,15 +28,15 @@ from zonedrive.ui.pages import Window
 
 FIRST_SECONDS = 120.0  # until the first page is open
 CLOSED_SECONDS = 10.0  # after the last page was closed; a reload takes less
-QUIET_SECONDS = 900.0  # without scripts, no page tells that it is open
+QUIET_SECONDS = 900.0  # after a request; without scripts, a page does not report that it is open
 REQUEST = 4096  # bytes
 
 
 def run(page: str, *, browser: bool) -> str:
-    """Open the window at `page`, a path; serve it until it is closed.
+    """Open the web UI at the path `page`; serve it until all pages are closed.
 
-    Without `browser`, prints the address. Returns "" at the end; if another process serves the
-    window, returns at once with a message for the user.
+    Without `browser`, prints the address. Returns "" at the end; if another process already serves
+    the web UI, opens a page of that process and returns a message for the user.
     """
     folder = runtime_dir()
     private_dir(folder)
@@ -65,7 +65,7 @@ def _alone(path: Path) -> Iterator[bool]:
 
 
 def _asked(path: Path, page: str) -> str:
-    """Return a start address of the process that serves the window.  Raises ZonedriveError."""
+    """Return a start address from the process that serves the web UI.  Raises ZonedriveError."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
@@ -137,7 +137,7 @@ async def _watch(server: uvicorn.Server, presence: "Presence") -> None:
 
 
 class Presence:
-    """Presence of open pages: each page keeps one request for events."""
+    """Count of open pages, each of which keeps a request for events open."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -154,16 +154,16 @@ class Presence:
             self._end = time.monotonic() + CLOSED_SECONDS
 
     def used(self) -> None:
-        """Note a request: its page is read, perhaps without scripts."""
+        """Postpone the end after a request, because its page may be open without scripts."""
         if not self._open:
             self._end = max(self._end, time.monotonic() + QUIET_SECONDS)
 
     def expect(self) -> None:
-        """Note that a page is about to be opened."""
+        """Postpone the end, because a page is about to be opened."""
         self._end = max(self._end, time.monotonic() + FIRST_SECONDS)
 
     def is_over(self) -> bool:
-        """Return True if all pages are closed."""
+        """Return True if all pages are closed and the time to open another one has passed."""
         return not self._open and time.monotonic() > self._end
 
 

@@ -1,8 +1,8 @@
 """Mounting an account at each login: by its systemd user unit, else by the desktop's autostart.
 
-The unit mounts on the default folder, by a drop-in if necessary.  An account that is mounted
-elsewhere, or a session without a service manager or without the unit, gets a file in the desktop's
-autostart folder.
+The unit mounts on the default folder, with a drop-in if necessary.  If the account is mounted
+elsewhere, or if there is no service manager or no unit, a file in the desktop's autostart folder is
+used.
 """
 
 import os
@@ -39,11 +39,11 @@ def choose(name: str, mountpoint: str, *, start: bool) -> None:
     entry.unlink(missing_ok=True)
     if has_unit(name):
         _systemctl("disable", _unit(name))
-        _set_up_unit(name)  # it may be started by hand; after a logoff, as it came
+        _set_up_unit(name)  # it may be started by hand; after a logoff, this removes the drop-in
 
 
 def begin(name: str) -> Path:
-    """Mount the account at each login on its present mount point, else on its default folder.
+    """Mount the account at each login on its current mount point, else on its default folder.
 
     Returns the folder. Raises NotLoggedOn, OSError.
     """
@@ -73,7 +73,10 @@ def start_unit(name: str) -> Outcome:
 
 
 def _set_up_unit(name: str) -> None:
-    """Have the unit mount on the default folder, where its own is another one."""
+    """Make the unit mount on the default folder, with a drop-in if the unit's own folder differs.
+
+    Otherwise, remove the drop-in.
+    """
     folder, file = accounts.default_folder(name), _drop_in(name)
     if folder == home() / "Zones" / name:
         file.unlink(missing_ok=True)
@@ -113,7 +116,10 @@ def _entry(name: str) -> Path:
 
 
 def _escaped(folder: Path, special: str) -> str:
-    """Return the path with a backslash before special characters, the first of which is itself."""
+    """Return the path with a backslash before each character of `special`.
+
+    The first character of `special` is the backslash itself.
+    """
     place = os.fspath(folder)
     for char in special:
         place = place.replace(char, f"\\{char}")
@@ -121,9 +127,11 @@ def _escaped(folder: Path, special: str) -> str:
 
 
 def text(name: str, folder: Path) -> str:
-    """Return the content of the autostart file; the folder is quoted as the specification
-    requires."""
-    place = _escaped(folder, '\\"`$').replace("\\", "\\\\")  # the latter as a string of the file
+    """Return the content of the autostart file.
+
+    The folder is quoted as the Desktop Entry Specification requires.
+    """
+    place = _escaped(folder, '\\"`$').replace("\\", "\\\\")  # escaped as a string of the file, too
     place = place.replace("%", "%%")
     return (
         "[Desktop Entry]\nType=Application\nName=Zones\nIcon=zonedrive\nNoDisplay=true\n"

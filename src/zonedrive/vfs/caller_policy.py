@@ -22,7 +22,7 @@ DELETED = " (deleted)"  # suffix from the kernel if the program was upgraded
 
 
 class CallerPolicy:
-    """Check if a calling program is a guarded one."""
+    """Check of calling programs against the `guard` list."""
 
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:
         """Set the list of programs: names without a folder, or PROGRAM/THREAD for one thread.

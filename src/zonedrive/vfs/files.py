@@ -131,7 +131,7 @@ class Files:
                 self._detach(opened)
 
     async def flush(self, handle: int) -> None:
-        """Store written bytes, on close(2).
+        """Commit written bytes when a program calls close(2).
 
         With `close = wait`, also wait for the upload, and raise its error.
         """
@@ -230,7 +230,7 @@ class Files:
         return len(data)
 
     async def truncate(self, inode: Inode, size: int) -> None:
-        """Set the size of the file, with zeros where it grows."""
+        """Set the size of the file; new bytes are zeros."""
         open_checks.require_reachable(self._state, inode)
         open_checks.require_permitted(self._state, inode, os.O_WRONLY)
         self._state.require_folders(inode)
@@ -252,7 +252,7 @@ class Files:
             await self.release(handle)
 
     def touch(self, inode: Inode, mtime_ns: int | None = None) -> bool:
-        """Set the times of a file that is being written; return False if nothing is to be stored.
+        """Set the times of a file being written; return True if its next commit stores them.
 
         Without `mtime_ns`, only the change time is set.
         """
@@ -267,7 +267,7 @@ class Files:
     async def keep_readable(self, inode: Inode) -> None:
         """Fetch the remaining content for readers before another file replaces the inode.
 
-        This takes at most KEEP_S seconds.  Missing content then reads as ESTALE.
+        This takes at most KEEP_S seconds.  Reads of missing content then fail with ESTALE.
         """
         opened = self._state.opened.get(inode.ino)
         if opened is None or opened.session or inode.generation or inode.is_new:
@@ -367,7 +367,11 @@ class Files:
         return opened.local[1]
 
     def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
-        """Return a reader of the handles' version; for a file deleted remotely, of its last one."""
+        """Return a reader of the version that the handles see.
+
+        For a file that was deleted remotely, this is the last version.  Raises OSError (ESTALE) if
+        the version has changed.
+        """
         if opened.reader is not None and opened.reader[0] == opened.content:
             return opened.reader[1]
         open_checks.require_current(opened)

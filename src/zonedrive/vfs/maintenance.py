@@ -1,6 +1,7 @@
-"""Maintenance of the database, once, some time after the start.
+"""Maintenance of the cache and the database, which runs once, some time after the start.
 
-The work must not delay anything: files are deleted one at a time, and checked in a thread.
+The work must not delay programs: content is deleted one inode at a time, and the database is
+checked in a thread.
 """
 
 import trio
@@ -13,7 +14,7 @@ PAUSE_S = 0.05  # seconds between two steps, so that programs come first
 
 
 async def upkeep(state: LocalState) -> None:
-    """Delete what is not needed any more, and check for damage."""
+    """Wait QUIET_S, delete cached content that is no longer needed, and check the database."""
     await trio.sleep(QUIET_S)
     await _drop_dangling(state)
     path = state.database.path

@@ -50,7 +50,7 @@ class Listing(msgspec.Struct, eq=False):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """Content of a folder that has not changed since reading began."""
+    """Names in a folder that has not changed since reading began."""
 
     ino: int
     names: list[str]  # the dots first; the same list object while the folder is unchanged
@@ -83,7 +83,10 @@ class Namespace:
     # ---- finding ----
 
     async def folder(self, ino: int) -> Inode:
-        """Return a folder with a known listing.  Raises NotADirectoryError, FileNotFoundError."""
+        """Return a folder after fetching its listing if needed.
+
+        Raises NotADirectoryError, FileNotFoundError, and the errors of the listing.
+        """
         inode = self._state.inodes.get(ino)
         if not inode.is_folder:
             raise NotADirectoryError(errno.ENOTDIR, "not a folder")
@@ -295,7 +298,7 @@ class Namespace:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """Rename as rename(2), or renameat2(2) with RENAME_NOREPLACE or RENAME_EXCHANGE."""
+        """Rename an entry as renameat2(2) does, with RENAME_NOREPLACE or RENAME_EXCHANGE."""
         state = self._state
         if flags & ~(NOREPLACE | EXCHANGE):
             raise OSError(errno.EINVAL, "flags that are not supported")

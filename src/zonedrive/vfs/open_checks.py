@@ -28,7 +28,7 @@ def require_writable(*inodes: Inode) -> None:
 
 
 def require_changeable(rules: Rules, *inodes: Inode) -> None:
-    """Raise PermissionError (EACCES) for entries that the user's level does not let change."""
+    """Raise PermissionError (EACCES) if the user's level forbids changing one of the entries."""
     if any(rules.are_against(inode) for inode in inodes):
         raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
 
@@ -66,10 +66,10 @@ def require_fitting(size: int) -> None:
 
 
 def require_unguarded(callers: CallerPolicy, handle: Handle, reader: Reader) -> None:
-    """Raise PermissionError (EACCES) if a program of `guard` would cause a download.
+    """Raise PermissionError (EACCES) if a program on the `guard` list would cause a download.
 
-    Such a program may read files that are completely local.  The open is refused, not the read: a
-    program that maps the file into memory would die of a failed read.
+    A program on the list may read files that are completely local.  The open is refused, not the
+    read: a program that maps the file into memory would crash if a read failed.
     """
     if handle.guarded is False or reader.complete:
         return

@@ -60,7 +60,7 @@ class WriteSessions:
         self._begun.set()
 
     async def begin(self, opened: OpenFile, *, truncate: bool, append: bool = False) -> None:
-        """Give the file a session to write in.
+        """Begin a write session for the file.
 
         The file gets no session if the service has a different version, which supersedes `opened`.
         With `append`, a file that the service no longer has is created again.
@@ -176,7 +176,7 @@ class WriteSessions:
                     await self._keep_safe(opened, session)
 
     async def free_superseded(self) -> None:
-        """Make the newest records durable if synced bytes wait for that, and delete these bytes."""
+        """Flush the database if superseded bytes wait for that, then delete these bytes."""
         state = self._state
         if state.superseded:
             which = list(state.superseded)
@@ -236,7 +236,10 @@ class WriteSessions:
                 self._note_durable(opened, session)
 
     def _note_durable(self, opened: OpenFile, session: Session) -> None:
-        """Let the next session sync its bytes, too: they replace the ones that a program synced."""
+        """Mark the generation as durable if the session's bytes were synced.
+
+        The next session then syncs its bytes, too, because they replace synced ones.
+        """
         if session.synced:
             self._state.durable.add((opened.ino, session.generation))
 
@@ -282,7 +285,7 @@ class WriteSessions:
         self._dispatcher.wake()
 
     def _empty(self, opened: OpenFile, inode: Inode) -> None:
-        """Make a new file empty, as local disks do; if that fails, remove the file."""
+        """Make a new file empty, as local file systems do; if that fails, remove the file."""
         state, gone = self._state, EntryGone(inode.parent, inode.name.encode(), inode.ino)
         try:
             self.cut(opened, 0)
@@ -295,7 +298,7 @@ class WriteSessions:
     def _close(self, opened: OpenFile, session: Session) -> None:
         """Close the session, and release the intent of its content.
 
-        No error prevents that: bytes that count are committed, and so they are in the file.
+        Errors of closing the file are ignored: committed bytes were already flushed to it.
         """
         with contextlib.suppress(OSError, StoreError):
             session.file.close()

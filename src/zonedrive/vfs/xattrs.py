@@ -12,7 +12,7 @@ PREFIX = "user.zonedrive."
 def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | None:
     """Return pending, uploading, failed or conflict, or None for an entry that is synced or local.
 
-    `copies` are the inodes of all conflict copies.  Entries in a folder do not count.
+    `copies` are the inodes of all conflict copies.  For a folder, the entries below do not count.
     """
     if inode.local:
         return None
@@ -42,7 +42,7 @@ def state_of(state: LocalState, inode: Inode) -> str:
 
 
 def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
-    """Return all attributes of an inode, by full name; empty if the service gives none.
+    """Return all attributes of an inode by full name; a value is "" if the service gives none.
 
     `version` is the number of its version, or "" if unknown.
     """
@@ -59,7 +59,7 @@ def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
 
 
 def one(known: Mapping[str, str], name: bytes) -> bytes:
-    """Return the value of one of these attributes.  Raises OSError (ENODATA)."""
+    """Return the encoded value of the attribute `name` in `known`.  Raises OSError (ENODATA)."""
     value = known.get(name.decode("utf-8", "replace"))
     if value is None:
         raise OSError(errno.ENODATA, "no such attribute")

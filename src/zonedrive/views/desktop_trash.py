@@ -87,7 +87,7 @@ class _Movable(_Fixed):
             del self.entries[next(iter(self.entries))]
 
     def named(self, name: str) -> Node:
-        """Raise FileNotFoundError if there is no such entry."""
+        """Return the entry with that name.  Raises FileNotFoundError."""
         if name not in self.entries:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return self.entries[name]
@@ -197,7 +197,7 @@ class _Deleted(Node):
 
 
 class _Files(_Movable):
-    """Folder `files`: the trashed entries, and the way to restore them."""
+    """Folder `files`: the trashed entries; an entry that is moved out is restored."""
 
     def __init__(self, state: LocalState, operations: TrashOperations) -> None:
         super().__init__(state, "files")
@@ -205,7 +205,7 @@ class _Files(_Movable):
         self._operations = operations
 
     async def children(self) -> Mapping[str, Node]:
-        """Return the entries, excluding those that were restored in another way."""
+        """Return the entries, excluding those that were restored by other means."""
         for name, node in list(self.entries.items()):
             if isinstance(node, _Deleted) and self._operations.is_back(node.gone):
                 self.drop(name)

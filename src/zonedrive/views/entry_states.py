@@ -67,7 +67,10 @@ class EntryStates:
 
     @property
     def changed(self) -> trio.Event:
-        """Event of the next change; read the property before looking at the states."""
+        """Event set at the next change, then replaced.
+
+        Read this property before the states; otherwise a change can be missed.
+        """
         self._is_watched = True
         return self._changed
 
@@ -84,9 +87,9 @@ class EntryStates:
         self._note_change()
 
     async def unsynced(self) -> Unsynced:
-        """Return the entries that are not synced; all callers share the answer until a change.
+        """Return the entries that are not synced; the result is cached until the next change.
 
-        With many entries, other tasks run meanwhile.
+        With many entries, other tasks run in between.
         """
         if self._unsynced is not None:
             return self._unsynced

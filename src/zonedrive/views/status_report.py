@@ -78,7 +78,7 @@ class StatusReport:
         self._status = Status(self._state, work)
 
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
-        """Return `Status.answer`; `under` limits the uploads to these folders."""
+        """Return `Status.answer` of the mount; `under` limits the uploads to these folders."""
         state = self._state
         return self._status.answer(
             self._below(under),
@@ -97,11 +97,11 @@ class StatusReport:
 
     @property
     def pause(self) -> Pause | None:
-        """The present pause of the uploads, or None."""
+        """Current pause of the uploads, or None."""
         return self._state.pause.current
 
     async def wait_until_quiet(self) -> None:
-        """Return once no upload is running, except those that a caller has asked for."""
+        """Wait until no upload is running, except those that a caller has asked for."""
         await self._dispatcher.wait_until(self._dispatcher.is_quiet)
 
     def lost(self, under: Iterable[int] | None = None) -> int:
@@ -143,7 +143,10 @@ class StatusReport:
         }
 
     def left(self) -> dict[str, int]:
-        """Return files, changes and bytes that are not uploaded.  Works with closed stores."""
+        """Return the counts of files, changes and bytes that are not uploaded.
+
+        Works with closed stores.
+        """
         return _counts(self._waiting())
 
     @property
@@ -160,8 +163,8 @@ class StatusReport:
         `causes` counts the failed changes per cause.
 
         `changes` counts new folders, renames and removals: changes without local bytes.  `open`
-        counts files that a program may still write to, and `paused` is True in a pause.
-        `under` limits the counts to these folders.  The result contains no file names.
+        counts files that a program may still write to, and `paused` is True while uploads are
+        paused.  `under` limits the counts to these folders.  The result contains no file names.
         """
         intents = self._below(under)
         running = self._dispatcher.running
@@ -222,8 +225,8 @@ class StatusReport:
         """Wait until every change under these inodes is uploaded or blocked.
 
         Without a `timeout`, a change that failed VAIN times in a row counts as blocked.
-        In a pause, wait only for running uploads.  With `first`, the changes are sent before all
-        others, and also in a pause.
+        While uploads are paused, wait only for running ones.  With `first`, the changes are sent
+        before all others, and also while uploads are paused.
         Return the remaining uploads: failed ones and, after `timeout` seconds or in a pause,
         pending ones.
         """
@@ -278,9 +281,9 @@ class StatusReport:
         }
 
     def take_rejected(self, roots: Collection[int]) -> list[dict[str, str]]:
-        """Return path and error of the rejected changes below these inodes that were rolled back.
+        """Return path and error of each rejected and rolled-back change below these inodes.
 
-        Each change is returned only once, because the caller shows it to a person.  With ROOT, this
+        Each change is returned only once, because the caller shows it to the user.  With ROOT, this
         also works while the stores are closed.
         """
         below = self._state.refusals.unacknowledged()

@@ -1,9 +1,9 @@
-"""The mount's part of the service's trash, for the desktop's trash folder and `zonedrive trash`.
+"""Operations on the service's trash, for the desktop's trash folder and `zonedrive trash`.
 
 Programs use unlink(2) and rmdir(2) one by one and for many purposes.  A deletion in this module
 takes a folder with its content, is sent at once and can be undone.  The entries below the folder
-keep their rows until the service has deleted it, so that they can be told from entries that
-coworkers add in the meantime.
+keep their rows until the service has deleted it, so that they can be distinguished from entries
+that coworkers add in the meantime.
 
 INVARIANT: only entries that are completely on the service are deleted; no local data is lost.
 INVARIANT: a deleted entry keeps its identity and history, whatever takes its place.
@@ -200,7 +200,7 @@ class TrashOperations:
     # ---- zonedrive trash and restore ----
 
     async def send_deletions(self) -> None:
-        """Send the pending deletions to the service now; wait at most PATIENCE_S seconds for it."""
+        """Send the pending deletions to the service now, and wait for them at most PATIENCE_S."""
         intents, dispatcher = self._state.intents, self._dispatcher
 
         def waiting() -> bool:
@@ -235,10 +235,10 @@ class TrashOperations:
         return _entry(inode)
 
     async def show(self, entry: Entry) -> str:
-        """Show an entry that was restored on the service, at once.
+        """Refresh the listing that contains a restored entry, so that the mount shows it at once.
 
-        Return its path in the mount, or only its name if its folder was never listed.  Raises the
-        service's error.
+        Return the entry's path in the mount, or only its name if its folder was never listed.
+        Raises the service's error.
         """
         inodes = self._state.inodes
         folder = inodes.by_remote(entry.zone_id, entry.parent_id)

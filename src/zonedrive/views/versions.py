@@ -110,7 +110,7 @@ class VersionList:
         self._named: dict[str, Version] = {}
 
     def serves(self, revision: str, refresh_s: float) -> bool:
-        """Return True if no request is needed; a slow history is valid longer, as with listings."""
+        """Return True if no request is needed; a history that was slow to fetch is valid longer."""
         age_s = _now_s() - self._asked_s
         return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
 
@@ -127,7 +127,7 @@ class VersionList:
 
 
 class _Request(Flight):
-    """Request for a history under way."""
+    """Request for a history that is in progress."""
 
     result: VersionList | Exception | None = None  # None: cancelled
 
@@ -185,7 +185,7 @@ class Versions:
         raise result
 
     async def _shared(self, file: Inode, past: VersionList | None) -> VersionList | Exception:
-        """Return the answer to a request that is under way, or to a new one."""
+        """Return the result of the request in progress, or of a new request."""
         key = file.zone, file.remote_id or ""
         while (other := self._requests.get(key)) is not None:
             await other.wait()
@@ -210,7 +210,7 @@ class Versions:
         return past
 
     async def requested(self, file: Inode) -> VersionList:
-        """Return the current history from the service.  Raises its errors and NotSupported."""
+        """Request and return the current history.  Raises the service's errors and NotSupported."""
         asked_s, revision = _now_s(), file.revision
         versions = await self.service.versions(file.zone, file.remote_id or "")
         past = VersionList(versions, revision, asked_s)

@@ -1,4 +1,4 @@
-"""Virtual entries: entries of the mount that are not on the service and in no listing.
+"""Virtual entries: entries of the mount that are neither on the service nor in its listings.
 
 A folder of the mount may have a `VirtualRoot`: a virtual folder or file that no listing shows, but
 that can be opened by name.  To add a kind of virtual entry, write a VirtualRoot and its nodes, and
@@ -31,7 +31,8 @@ from zonedrive.vfs.xattrs import PREFIX
 VIRTUAL = 1 << 62
 """First virtual inode number and handle.
 
-The tree counts from 1, and SQLite, in which the cache stores the numbers, ends at 1 << 63.
+Inode numbers of the tree start at 1.  SQLite, in which the cache stores the numbers, limits them to
+less than 1 << 63.
 """
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT
@@ -165,8 +166,8 @@ class VirtualLayer:
     """POSIX operations on the virtual entries of a mount, as `fuse/operations.py` calls them.
 
     A name is looked up among the virtual roots only if it is not in the tree, so entries of the
-    tree have no extra cost.  A virtual entry is only in memory, while the kernel, a listing or an
-    open file uses it.
+    tree have no extra cost.  A virtual entry exists only in memory, and only while the kernel, a
+    listing or an open file uses it.
     """
 
     def __init__(self, state: LocalState, roots: Sequence[VirtualRoot]) -> None:

@@ -19,7 +19,7 @@ SAYS = "name and icon of this mount for file managers; stays on this computer"
 
 
 class VolumeInfo:
-    """The file at the top of the mount."""
+    """Virtual root of the file `.xdg-volume-info` at the top of the mount."""
 
     name = ".xdg-volume-info"
 
@@ -52,9 +52,9 @@ class _File(Node, Content):
 
 
 def contents(title: str, icon: Path | None) -> bytes:
-    """Return the file for a name and an installed icon.
+    """Return the content of the file for a mount name and the path of an installed icon.
 
-    A file has precedence over the name of an icon, for which GTK 3 prefers the icon of a drive.
+    `IconFile` has precedence over `Icon`, for which GTK 3 prefers the icon of a drive.
     """
     lines = [f"Name={_value(plain(title).strip())}", f"Icon={ICON}"]
     if icon is not None and str(icon).isprintable():
@@ -63,12 +63,12 @@ def contents(title: str, icon: Path | None) -> bytes:
 
 
 def _value(text: str) -> str:
-    """Return a text as key files require it."""
+    """Return a text escaped as a value of a key file."""
     return text.replace("\\", "\\\\")
 
 
 def installed_icon() -> Path | None:
-    """Return the icon that is installed for this user, or for all."""
+    """Return the path of the icon installed for this user or for all users, or None."""
     home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111
     shared = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
     for folder in (home, *shared.split(":")):

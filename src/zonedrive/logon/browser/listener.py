@@ -88,7 +88,7 @@ class Exchange:
 
 
 class Listener:
-    """Wait for one answer of a browser sign-on."""
+    """Listener that waits for one answer of a browser sign-on."""
 
     def __init__(self, port: int, refused: Callable[[], None] = lambda: None) -> None:
         """Create the addresses.
@@ -131,7 +131,7 @@ class Listener:
             self._concluded.set()
 
     async def farewell(self) -> None:
-        """Wait a moment until the browser has shown the result, if it brought the answer."""
+        """Wait up to FAREWELL_SECONDS until the browser shows the result, if it sent the answer."""
         if self._by_browser:
             with trio.move_on_after(FAREWELL_SECONDS):
                 await self._shown.wait()

@@ -1,4 +1,4 @@
-"""Pages that the browser shows when it returns.
+"""Pages that the browser shows after it returns from a sign-on.
 
 Knows nothing about requests or secrets: no page contains any part of an answer.
 
@@ -116,7 +116,7 @@ def relay(to: str, then: str, page: str) -> bytes:
 
 
 def outcome(verdict: Verdict) -> bytes:
-    """Return the last page."""
+    """Return the last page, which shows the result."""
     return _document(verdict.title, f"<main>{_section(verdict, 'outcome')}</main>")
 
 

@@ -1,4 +1,4 @@
-"""Browser sign-on: choice of the provider, the visit, and evaluation of the answer.
+"""Browser sign-on: choice of the provider, the sign-on itself, and evaluation of the answer.
 
 Knows nothing about terminals or about starting a browser: both are up to a `Person`.
 
@@ -86,7 +86,7 @@ class Person(Protocol):
         """
 
     async def guide(self, name: str, address: str, back: str, take: Take) -> None:
-        """Ask the user to open `address` in any browser, which then returns below `back`.
+        """Ask the user to open `address` in any browser, which returns to an address below `back`.
 
         The user may paste the final address: it is passed to `take`, repeatedly until it is
         accepted.

@@ -240,7 +240,7 @@ def _operations(name: str, table: object) -> dict[str, Operation]:
 
 @contextmanager
 def _inside(*where: str) -> Iterator[None]:
-    """Complete the message and the path of an error in the table at `where`."""
+    """Prefix the message and the path of an error with `where`, the path of its table."""
     try:
         yield
     except WrongTable as wrong:

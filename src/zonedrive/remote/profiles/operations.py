@@ -35,7 +35,7 @@ class Kind:
         hidden: str = "",
         shown: bool = False,
     ) -> None:
-        """Set the rules; each of `must` names one placeholder, or several between `|`."""
+        """Set the rules; each of `must` is one placeholder, or alternatives separated by `|`."""
         # At least one of each set, else the wrong object is affected.
         self.must = tuple(frozenset(each.split("|")) for each in must)
         self.may = frozenset(may.split()).union(*self.must)
@@ -75,12 +75,12 @@ MEMBER_FIELDS: Final[Mapping[str, str]] = {
     "type": "memberType",
     "level": "accessLevel",
 }
-"""Fields of a zone's member, and the default member of the answer for each: as in a group."""
+"""Fields of a zone's member, each with its default JSON key, which is the same as in a group."""
 
 LOG_FIELDS: Final[Mapping[str, None]] = dict.fromkeys(
     ("time", "user", "event", "entry", "path", "message")
 )
-"""Fields of a zone log message; no member of it is published, so that none has a default."""
+"""Fields of a zone log message; their JSON keys are not published, so none has a default."""
 
 VERSION_FIELDS: Final[Mapping[str, str]] = {
     "version": "version",
@@ -89,7 +89,7 @@ VERSION_FIELDS: Final[Mapping[str, str]] = {
     "modified": "lastModified",
     "modified_by": "lastModifiedBy",
 }
-"""Fields of a version, and the default member of the answer for each."""
+"""Fields of a version, each with its default JSON key."""
 
 FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
     "versions": VERSION_FIELDS,
@@ -147,7 +147,7 @@ KEY: Final = "key"
 """Placeholder of a share's link."""
 ANSWER: Final = "answer."
 ORGANIZATION: Final = "organization"
-"""Placeholders of a sign-on: the first is followed by the name of a field."""
+"""Placeholders of a sign-on; ANSWER is a prefix that is followed by the name of a field."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class SignOn:
     """Mapping from a provider's answer to a browser sign-on to a logon request.
 
     The published interface names no field of that answer, so the names are data in the profile. A
-    value of an answer gets into the logon as text, and nowhere else.
+    value of an answer is put into the logon request as text, and nowhere else.
     """
 
     body: Mapping[str, str | bool]  # fields of the logon request, as templates
@@ -233,7 +233,7 @@ class Profile:
     def operation(self, name: str, *, folder: bool | None = None) -> Operation:
         """Return the table of an operation.
 
-        Raises NotSupported if the profile lacks it, ProfileError if that is not known.
+        Raises NotSupported if the profile lacks it, ProfileError if the profile was not loaded.
         """
         if found := self.find(name, folder):
             return found
@@ -261,7 +261,7 @@ def _kinds(folder: bool | None) -> tuple[bool, ...]:
 
 
 def on_host(link: str, base: str) -> str:
-    """Return a link that is an address, or a path on the host of `base`."""
+    """Return `link` if it is a URL, else the URL of this path on the host of `base`."""
     return link if "://" in link else f"{base}/{link.removeprefix('/')}"
 
 

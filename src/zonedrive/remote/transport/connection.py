@@ -267,10 +267,10 @@ class Connection(Engine):
 
 
 def _counters(descriptor: int) -> _Wire:
-    """Return the kernel's counters of one moment.
+    """Return the kernel's counters as a consistent snapshot.
 
     Bytes that arrive between the two system calls would otherwise count as read, and a left-over
-    answer as one to the next request. If more arrive at each attempt, too few count as read.
+    answer as one to the next request. If more bytes arrive at each attempt, too few count as read.
     """
     wire = _Wire()
     for _ in range(100):

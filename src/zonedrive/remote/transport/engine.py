@@ -144,7 +144,7 @@ def carry(easy: pycurl.Curl, exchange: Exchange) -> None:
 
 
 def release(easy: pycurl.Curl) -> None:
-    """Keep no request in memory; refuse data that libcurl delivers between two requests."""
+    """Detach a handle from its request; refuse data that libcurl delivers between two requests."""
     for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):
         easy.setopt(option, lambda _given: -1)
 
@@ -209,8 +209,9 @@ def failure(
 def _proxy_error(proxy: Proxy, host: str, status: int, code: int, system: int) -> ProxyFailed:
     """Return the error for a proxy that did not connect to `host`.
 
-    `status` is that of its answer, 0 without one; then libcurl's `code` or `system`, an errno, has
-    the reason. libcurl's text is not used, because it may repeat the password of the proxy.
+    `status` is the HTTP status of the proxy's answer. It is 0 if there was no answer; then `code`
+    of libcurl or the errno `system` gives the reason. libcurl's text is not used, because it may
+    repeat the password of the proxy.
     """
     variable, place = proxy.variable, plain_text(proxy.place)
     named = f"the proxy {place} (from {variable})"

@@ -98,7 +98,7 @@ class Exchange:
 
     @property
     def may_repeat(self) -> bool:
-        """True if a kept connection failed before the service can have acted."""
+        """True if a reused connection failed before the service can have acted on the request."""
         if self.is_first or isinstance(self.wrong, httpx.TimeoutException):
             return False
         if (self.wrong is None or self.has_head) and (not self.is_early or self.status >= 300):
@@ -122,7 +122,7 @@ class Exchange:
     def response(
         self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, extensions: dict[str, object]
     ) -> httpx.Response:
-        """Return the response when its head has arrived. Raises the error of a failed request."""
+        """Return the response, whose head has arrived. Raises the error of a failed request."""
         if not self.has_head:
             raise self.wrong or httpx.RemoteProtocolError("there is no answer")
         found = httpx.Response(
@@ -225,7 +225,7 @@ class Exchange:
 
 
 def is_encoded(headers: httpx.Headers) -> bool:
-    """Return True if the body of an answer would have to be decoded; none is."""
+    """Return True if the body of an answer is encoded, for example compressed; none is decoded."""
     content = headers.get("Content-Encoding", "").lower()
     transfer = headers.get("Transfer-Encoding", "").lower()
     return content not in ("", "identity") or transfer not in ("", "identity", "chunked")

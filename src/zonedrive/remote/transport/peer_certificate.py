@@ -1,7 +1,7 @@
-"""Reason for which a server's certificate was not trusted, or TLS failed.
+"""Diagnosis of a server's certificate that was not trusted, or of a failed TLS handshake.
 
-TLS libraries report a reason as text, each in its own words. So the certificate is looked at here:
-another connection gets it, through the same proxy, and ends after the TLS handshake.
+TLS libraries report a reason as text, each in its own words. This module therefore examines the
+certificate itself, on another connection through the same proxy, which ends after the handshake.
 
 INVARIANT: nothing is sent on a connection whose certificate was not verified.
 """
@@ -28,7 +28,7 @@ _OLD: Final[int] = pycurl.SSLVERSION_TLSv1_0 | pycurl.SSLVERSION_MAX_TLSv1_1
 
 
 def explain(wrong: httpx.TransportError, trust: Trust, url: httpx.URL) -> None:
-    """Make the reason of a TLS error its cause, if the reason can be found. Blocks."""
+    """Set `__cause__` of a TLS error to its reason, if the reason can be found. Blocks."""
     cause = wrong.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         if chain := _presented(trust, url):

@@ -64,8 +64,8 @@ class Proxy(NamedTuple):
 def proxy_for(host: str) -> Proxy | None:
     """Return the proxy for `host` (with its port, unless it is 443), or None.
 
-    As in other programs, `https_proxy` counts before `all_proxy`, lower case before upper case, and
-    `no_proxy` lists hosts without a proxy.
+    As in other programs, `https_proxy` takes precedence over `all_proxy`, and lower case over upper
+    case; `no_proxy` lists hosts without a proxy.
     """
     proxies = getproxies()
     for name in ("https", "all"):

@@ -45,7 +45,7 @@ class Trust:
 
 
 class Explained(ssl.SSLError):
-    """TLS error whose reason was found; `error` says it with the remedy."""
+    """TLS error whose reason was found; `error` contains the reason and the remedy."""
 
     def __init__(self, error: Unreachable) -> None:
         super().__init__(1, error.message)

@@ -170,9 +170,9 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._counted = 0
 
     def begin(self) -> Iterator[float]:
-        """Send the request; yield the seconds to wait until the head of the response is there.
+        """Send the request; yield the seconds to wait until the head of the response has arrived.
 
-        If a kept connection turns out to be closed before the service can have acted, the request
+        If a reused connection turns out to be closed before the service can have acted, the request
         is sent again on a new connection.
         """
         yield from self._head(new=False)
@@ -188,7 +188,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         yield from self._steps(lambda: exchange.has_head)
 
     def response(self) -> httpx.Response:
-        """Return the response when its head arrives. Raises the error that ended the request."""
+        """Return the response, whose head has arrived. Raises the error that ended the request."""
         exchange = self.exchange
         extensions = {BODY: self, EARLY: exchange.is_early, CERTIFICATE: exchange.certificate}
         return exchange.response(self, extensions)
@@ -232,7 +232,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         return count
 
     def _more(self, patience: float | None = None) -> bool:
-        """Wait for bytes, with `patience` at most that long; return True if some are available."""
+        """Wait for bytes, up to `patience` seconds if given; return True if some are available."""
         exchange = self.exchange
 
         def has_come() -> bool:
@@ -328,7 +328,7 @@ class StreamBody(httpx.AsyncByteStream):
             raise
 
     def response(self) -> httpx.Response:
-        """Return the response when its head arrives. Raises the error that ended the request."""
+        """Return the response, whose head has arrived. Raises the error that ended the request."""
         return self.exchange.response(self, {})
 
     def __aiter__(self) -> Self:

@@ -2,7 +2,7 @@
 
 The only module that knows the JSON member names of these. Unknown members are ignored. A missing,
 null or malformed member gets a harmless default. If there is no harmless default (name, kind, size
-of a file), the entry is marked `unsure`, and the local state keeps what it knew of it. An item that
+of a file), the entry is marked `unsure`, and the local state keeps its earlier values. An item that
 cannot be addressed (an entry without id, a zone without id or name) is dropped with a warning, so
 that the other items survive. The listing is then not `complete`: unnamed items may still exist, and
 their names count as taken. An array that contains no object at all is an error.
@@ -192,7 +192,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 
 
 class Listed:
-    """Present entries of a folder, numbered, each id once; an entry is parsed on first access.
+    """Entries of a folder listing, each id once, accessed by number and parsed on access.
 
     A listing of many thousand entries therefore needs little more memory and time than the answer
     itself.
@@ -253,7 +253,7 @@ class Listed:
 
 
 class ListedZones:
-    """Zones of a user, and which facts the service left out."""
+    """Zones of a user, with the ids of zones that the service described incompletely."""
 
     def __init__(self, items: list[dict[str, Any]], doing: str) -> None:
         self.zones = _kept([_zone(item) for item in items], "id or name", doing)
@@ -264,7 +264,10 @@ class ListedZones:
 
 
 def _zone(item: dict[str, Any]) -> Zone | None:
-    """Return a zone, or None without id and name; without a root folder it is not accessible."""
+    """Return a zone, or None if it lacks an id or a name.
+
+    A zone without a root folder is not accessible.
+    """
     zone_id, name = identifier(item.get("id")), called(item.get("name"))
     if not (zone_id and name):
         return None
@@ -300,7 +303,7 @@ def deletions(
 ) -> list[tuple[Entry, int]]:
     """Return deleted entries with their deletion time in ns (0: unknown).
 
-    `path` is the dotted path of that time, which is not published, "" if the profile has none.
+    `path` is the dotted path of that time, or "" if the profile has none; the API publishes none.
     """
     found = [entry(msgspec.convert(item, WireEntry), zone_id=zone_id) for item in items]
     times = {identifier(item.get("id")): moment(member(item, path)) for item in items}

@@ -1,7 +1,8 @@
 """Complete listings from a service whose pagination is not documented.
 
-Knows nothing about addresses, and only the ids of items. The published facts: `page` counts from
-1, and `pageSize` defaults to 100. Which listings support these parameters is not published.
+Knows nothing about URLs, and nothing about the items but their ids. The published facts: `page`
+counts from 1, and `pageSize` defaults to 100. Which listings support these parameters is not
+published.
 
 The first request of a listing therefore has no parameters, and the number of items decides:
 
@@ -141,7 +142,7 @@ class Pagination:
 async def _consistent(
     fetch: Fetch[ValueT], pages: list[Page[ValueT]], size: int | None
 ) -> list[Page[ValueT]]:
-    """Return `pages` with further readings while the page boundaries move.
+    """Return `pages`, plus the pages of further readings as long as the page boundaries move.
 
     An empty `pages` means that nothing was read yet; `size` is the page size of the requests.
     """

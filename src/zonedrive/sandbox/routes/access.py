@@ -25,13 +25,13 @@ FORGET_COOKIE = f"{COOKIE}=; Path=/; HttpOnly; Secure; Max-Age=0"
 
 
 class UserId(msgspec.Struct, eq=False):
-    """Name of a user, in the form of newcredentials."""
+    """Request body of newcredentials: the name of the user."""
 
     name: str
 
 
 async def requirements(request: Request) -> Response:
-    """GET /api/access/authorizationrequirements."""
+    """GET /api/access/authorizationrequirements: how users of the organization log on."""
     organization = deployment(request).organization
     answer: dict[str, Any] = {
         "passwordRequired": not (organization.idp_required or organization.idp_users),
@@ -56,7 +56,7 @@ async def requirements(request: Request) -> Response:
 
 
 async def idp_sign_on(request: Request) -> Response:
-    """GET /api/access/idpsignonuri."""
+    """GET /api/access/idpsignonuri: the URL of an identity provider's sign-on page."""
     fragment = intake.boolean(request, "fragmentResponse")
     name = intake.text(request, "idpName")
     known = deployment(request).organization.identity_providers
@@ -64,7 +64,7 @@ async def idp_sign_on(request: Request) -> Response:
 
 
 async def personal_id_sign_on(request: Request) -> Response:
-    """GET /api/access/personalid-signonuri."""
+    """GET /api/access/personalid-signonuri: the URL of a page for personal identification."""
     name = intake.text(request, "authentication-type")
     known = deployment(request).organization.personal_id
     return _sign_on(request, Visit("personal-id", name, _way_back(request), True), known)
@@ -87,7 +87,7 @@ def _sign_on(request: Request, visit: Visit, known: list[Named]) -> Response:
 
 
 def sign_on_address(request: Request, visit: Visit) -> str:
-    """Return the address of the provider's page for one visit."""
+    """Start a visit and return the URL of the provider's page for it."""
     query = urlencode({"id": deployment(request).signons.begin(visit)})
     return f"{request.url.scheme}://{request.url.netloc}/api/sandbox/signon?{query}"
 
@@ -125,7 +125,7 @@ async def new_credentials(request: Request) -> Response:
 
 
 async def revalidate(request: Request) -> Response:
-    """POST /api/access/revalidate: its body and answer are not published."""
+    """POST /api/access/revalidate: always 400, because its body and response are undocumented."""
     await intake.no_body(request)
     raise ApiError(400, "NOT_SUPPORTED", "The sandbox does not offer revalidation")
 

@@ -50,11 +50,11 @@ async def create(request: Request, caller: Caller) -> Response:
 
 
 async def change(request: Request, caller: Caller) -> Response:
-    """PUT /api/groups/<group_id>: members as changes, or as the complete list."""
+    """PUT /api/groups/<group_id>: change members or replace all of them; 200 with the group."""
     _managed(request, caller)
     relative = intake.boolean(request, "relative", default=True)
     body = await intake.json_body(request, Members)
-    # The group, or the caller's part in it, may have gone while the body came.
+    # The group or the caller's permission may have been removed while the body arrived.
     group_id, groups = _managed(request, caller), deployment(request).groups
     groups.change(group_id, _changes(body.members), relative=relative, scim=_by_scim(caller))
     return json_response(groups.wire(group_id, caller.user))

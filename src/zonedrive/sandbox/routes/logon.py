@@ -2,7 +2,7 @@
 
 States of a flow: PASSWORDPENDING until a password is received, VERIFICATIONCODEPENDING until a code
 is received. INVARIANT: a failed request ends its flow.  The first request's properties of the
-session (scope, lifetime, cookie) hold for the whole flow; later requests can only add to them.
+session (scope, lifetime, cookie) apply to the whole flow; later requests can only add to them.
 """
 
 import msgspec
@@ -25,7 +25,7 @@ SAME_SITE = {"strict": "Strict", "lax": "Lax", "none": "None"}
 
 
 class LogonRequest(msgspec.Struct, eq=False, rename="camel"):
-    """Body of a logon; fields without an effect here are only checked for their type."""
+    """Body of a logon request; fields that the sandbox does not use are only type-checked."""
 
     username: str | None = None
     password: list[str] | None = None
@@ -45,7 +45,7 @@ class LogonRequest(msgspec.Struct, eq=False, rename="camel"):
 
 
 async def logon(request: Request) -> Response:
-    """POST /api/access/logon."""
+    """POST /api/access/logon: 200 with a session or a provider's URL, 202 with a pending state."""
     body = await intake.json_body(request, LogonRequest, code="INVALID_DATA")
     if not body.token and (provider := _provider(request, body)):
         return provider
@@ -64,7 +64,7 @@ async def logon(request: Request) -> Response:
 
 
 def _provider(request: Request, body: LogonRequest) -> Response | None:
-    """Return an answer with the provider's address for users who do not log on by password."""
+    """Return a response with the provider's URL if the user must sign on there, else None."""
     organization = deployment(request).organization
     username = body.username or ""
     if not organization.signs_on_elsewhere(username):
@@ -223,7 +223,7 @@ class Attempt:
         return json_response(answer, headers=headers)
 
     def _pending(self, state: State, username: str, code: str | None = None) -> Response:
-        """Return a 202 answer: the flow waits for the input that `state` names."""
+        """Start or continue the flow; return a 202 response whose `state` names the next input."""
         flow_id = self._service.flows.begin(username, state, self._options, code, self._flow_id)
         answer = {"state": state, "sessionId": flow_id, "userId": {"name": username}}
         return json_response(answer, 202)

@@ -36,7 +36,7 @@ class Place(msgspec.Struct, eq=False, rename="camel"):
 
 
 class Attributes(msgspec.Struct, eq=False, rename="camel"):
-    """Body of a request that sets attributes; attributes that it does not name are unchanged."""
+    """Body of a request that sets attributes; attributes missing from it remain unchanged."""
 
     executable: bool | None = None
     hidden: bool | None = None
@@ -85,7 +85,7 @@ async def move(request: Request, caller: Caller) -> Response:
 
 
 async def delete(request: Request, caller: Caller) -> Response:
-    """DELETE …/entries/<id>: to the trash, 204."""
+    """DELETE …/entries/<id>: move the entry to the trash, 204."""
     zone_id = enter(request, caller, Level.MODIFY)
     store = deployment(request).entries
     row = store.find(zone_id, request.path_params["entry_id"])
@@ -117,7 +117,7 @@ async def purge(request: Request, caller: Caller) -> Response:
 
 
 async def set_attributes(request: Request, caller: Caller) -> Response:
-    """PUT …/entries/<id>/attributes: 200 with the entry; the protections need Manage."""
+    """PUT …/entries/<id>/attributes: 200 with the entry; protections need the level Manage."""
     body = await intake.json_body(request, Attributes)
     chosen = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
     guarding = "readProtected" in chosen or "writeProtected" in chosen
@@ -153,7 +153,7 @@ async def levels(request: Request, caller: Caller) -> Response:
 
 
 async def versions(request: Request, caller: Caller) -> Response:
-    """GET …/files/<id>/versions: newest first."""
+    """GET …/files/<id>/versions: the versions of a file, newest first."""
     zone_id = enter(request, caller, Level.ADD)
     store = deployment(request).entries
     row = store.file(zone_id, request.path_params["file_id"])
@@ -161,7 +161,7 @@ async def versions(request: Request, caller: Caller) -> Response:
 
 
 async def version_content(request: Request, caller: Caller) -> Response:
-    """GET …/files/<id>/versions/<number or id>/content."""
+    """GET …/files/<id>/versions/<number or id>/content: the content of one version."""
     zone_id = enter(request, caller, Level.ADD)
     store = deployment(request).entries
     row = store.file(zone_id, request.path_params["file_id"])
@@ -198,7 +198,7 @@ async def members(request: Request, caller: Caller) -> Response:
 
 
 async def set_member(request: Request, caller: Caller) -> Response:
-    """PUT …/members/<id>?accesslevel=…: a member's own level in the zone, 204."""
+    """PUT …/members/<id>?accesslevel=…: set a member's own level in the zone, 204."""
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MANAGE)
     service, member_id = deployment(request), request.path_params["member_id"]

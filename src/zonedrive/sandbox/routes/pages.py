@@ -1,6 +1,7 @@
-"""Pages of entries for the members of a zone, as a web interface has them (own paths).
+"""Web pages of entries for the members of a zone, at paths specific to the sandbox.
 
-A browser asks for the user's password: these pages accept what the API accepts, HTTP Basic too.
+The pages accept the same credentials as the API, including HTTP Basic.  A browser therefore asks
+for the user's password.
 """
 
 from urllib.parse import quote
@@ -32,7 +33,7 @@ async def page(request: Request, caller: Caller) -> Response:
 
 
 async def content(request: Request, caller: Caller) -> Response:
-    """GET /api/sandbox/pages/<zone_id>/content/<file_id>: the content of a file, to be saved."""
+    """GET /api/sandbox/pages/<zone_id>/content/<file_id>: the content of a file, as a download."""
     zone_id = enter(request, caller, Level.ADD)
     row = deployment(request).entries.file(zone_id, request.path_params["entry_id"])
     refuse_read(row)

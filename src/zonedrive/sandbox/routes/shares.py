@@ -1,8 +1,8 @@
-"""Sharing with external parties: creating and ending a share (own paths), and the holder's side.
+"""Sharing with external parties: creating and revoking shares, and access with a share key.
 
-The published path shows neither method nor body.  Therefore GET and POST get the same answer here,
-and the answer's fields are the sandbox's own.  A share's link leads to a page with the shared file,
-or the files of the shared folder.
+The API documentation gives only a path for the token, without method or body.  GET and POST
+therefore get the same response here, whose fields are specific to the sandbox, as are the other
+paths.  A share's link leads to a page with the shared file, or the files of the shared folder.
 """
 
 from urllib.parse import quote
@@ -38,7 +38,7 @@ async def share(request: Request, caller: Caller) -> Response:
 
 
 async def unshare(request: Request, caller: Caller) -> Response:
-    """DELETE …/entries/<id>/share: 204, and no key of the entry works any more; 404 without one."""
+    """DELETE …/entries/<id>/share: revoke all share keys of the entry, 204; 404 without one."""
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
     service = deployment(request)
@@ -71,7 +71,7 @@ async def page(request: Request) -> Response:
 
 
 async def content(request: Request) -> Response:
-    """GET /api/sandbox/shares/<sharekey>/<id>: the content of a shared file; a folder's page."""
+    """GET /api/sandbox/shares/<sharekey>/<id>: a file's content, or the page of a folder."""
     found = _share(request)
     row = _entry(request, found, request.path_params["entry_id"])
     if row["folder"]:
@@ -88,7 +88,7 @@ def _folder_page(request: Request, found: Row, row: Row) -> Response:
 
 
 def _share(request: Request) -> Row:
-    """Return the share of the key in the path; raise ApiError 404."""
+    """Return the share of the key in the path; raise ApiError 404 if there is none."""
     found = deployment(request).shares.find(request.path_params["sharekey"])
     if found is None:
         raise ApiError(404, "NOT_FOUND", "There is no such share")
@@ -96,7 +96,7 @@ def _share(request: Request) -> Row:
 
 
 def _entry(request: Request, found: Row, entry_id: str) -> Row:
-    """Return an entry that is shared or below what is shared; raise ApiError.
+    """Return the shared entry or an entry below it; raise ApiError for any other entry.
 
     The holder of a key has at most the current rights of the user who shared.
     """

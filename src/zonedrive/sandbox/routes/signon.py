@@ -1,8 +1,9 @@
-"""Provider's page at a sign-on address; simulates identity providers and electronic ids.
+"""Sign-on page of a provider; simulates identity providers and electronic identification.
 
-An address is valid for one visit.  A visitor who enters a user's password is redirected to the
-client with `token`, which logs on once; a visitor who gives up, with `error` (an APIError).  These
-names and the whole page are the sandbox's own, because the API does not publish them.
+A sign-on URL is valid for one visit.  A visitor who enters a user's password is redirected to the
+client with `token`, which is valid for one logon.  A visitor who cancels or fails is redirected
+with `error`, an error name of the API.  These parameters and the page are specific to the sandbox,
+because the API documentation does not describe them.
 """
 
 from typing import Literal
@@ -25,7 +26,7 @@ WRONG = "Unknown user or wrong password."
 async def page(request: Request) -> Response:
     """GET /api/sandbox/signon: the form.
 
-    An address from the answer to a logon accepts the return address as `redirect`, once.
+    The URL in a logon response has no return address yet; the parameter `redirect` sets it once.
     """
     visit = deployment(request).signons.find(intake.text(request, "id"))
     if visit is None:
@@ -84,7 +85,7 @@ def _form(service: Deployment, visit: Visit, username: str, wrong: str) -> Respo
 
 
 def _back(visit: Visit, fields: dict[str, str]) -> Response:
-    """Return to the origin of the visit, in the requested form."""
+    """Return a response that sends `fields` to the client, by URL fragment or form post."""
     if not visit.redirect:
         return signon_page.end(
             "Nobody waits for this sign-on", "The program named no way back.", 200

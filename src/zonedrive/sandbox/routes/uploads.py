@@ -22,8 +22,8 @@ from zonedrive.sandbox.zones import Level
 async def upload(request: Request, caller: Caller) -> Response:
     """POST /api/zones/<zone_id>/files/<folder_id>: 200 with the entry.
 
-    The body is a form (parts `file` and `fileName`), or bare bytes with the query parameter
-    `fileName`, which is the sandbox's own choice of a name.
+    The body is a form (parts `file` and `fileName`), or the raw content with the query parameter
+    `fileName`, which is specific to the sandbox.
     """
     service, zone_id = deployment(request), enter(request, caller, Level.ADD)
     folder_id = service.entries.folder(zone_id, request.path_params["file_id"])["id"]
@@ -43,7 +43,7 @@ async def upload(request: Request, caller: Caller) -> Response:
                 "The Content-Type must be multipart/form-data or application/octet-stream",
             )
         await incoming.finish()
-        # Rights and names may have changed while the bytes came.
+        # Permissions and names may have changed during the upload.
         enter(request, caller, Level.ADD)
         entry_id = _publish(service, caller, zone_id, folder_id, name, incoming)
     except OSError as wrong:
@@ -74,7 +74,7 @@ def _publish(
     name: str,
     incoming: Incoming,
 ) -> str:
-    """Make the received bytes a file or a version; return the entry's id."""
+    """Publish the received content as a new file or version; return the entry's id."""
     folder = service.entries.folder(zone_id, folder_id)
     present = service.entries.child(folder_id, name)
     if present is None:

@@ -1,4 +1,4 @@
-"""Users: every user can list all users of the organization."""
+"""Endpoint that lists all users of the organization, for every user."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,5 +9,5 @@ from zonedrive.sandbox.routes.access import deployment
 
 
 async def listed(request: Request, _caller: Caller) -> Response:
-    """GET /api/users."""
+    """GET /api/users: all users, ordered by id."""
     return json_response([user.wire() for user in deployment(request).users.all()])

@@ -1,4 +1,4 @@
-"""Reading of zones, folders, entries and content."""
+"""Endpoints that read zones, folders, entries and content."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def refuse_read(row: Row) -> None:
 
 
 def content_of(request: Request, version: Version) -> Response:
-    """Return a version's bytes, complete or the single requested range: 200, 206 or 416.
+    """Return a response with a version's content or the requested range: 200, 206 or 416.
 
     The ETag belongs to the version, so that a client never joins bytes of two versions.
     """
@@ -101,7 +101,7 @@ def content_of(request: Request, version: Version) -> Response:
 
 
 def attached(request: Request, row: Row) -> Response:
-    """Return the newest version of a file, which a browser saves under the file's name."""
+    """Return a file's newest content as a download with the file's name."""
     answer = content_of(request, deployment(request).entries.version(row["id"], None))
     name = quote(row["name"], safe="", errors="replace")
     answer.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
@@ -112,11 +112,10 @@ def attached(request: Request, row: Row) -> Response:
 def _range(
     request: Request, version: Version, validators: dict[str, str]
 ) -> tuple[int, int] | None:
-    """Return (first, length) of the requested range; length 0: outside the content; None:
-    everything.
+    """Return (first, length) of the requested range; None means the complete content.
 
-    Several ranges, other units and malformed ranges are ignored, as is a range whose If-Range names
-    another version.
+    Length 0 means that the range is outside the content.  Multiple ranges, other units and
+    malformed ranges are ignored, as is a range whose If-Range names another version.
     """
     wanted = RANGE.fullmatch(request.headers.get("range", "").strip().lower().replace(" ", ""))
     if wanted is None:

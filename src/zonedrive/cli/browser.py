@@ -80,7 +80,7 @@ class BrowserPrompt:
         return sys.stdin.isatty()
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask for confirmation with y; input typed before the question is discarded."""
+        """Ask the user to confirm by typing "y"; discard input typed before the question."""
         found = word(user) if user else "a user whom the service does not name"
         descriptor = sys.stdin.fileno()
         termios.tcflush(descriptor, termios.TCIFLUSH)

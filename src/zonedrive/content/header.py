@@ -36,7 +36,7 @@ MAX_HOLES = (_PLACE_BYTES - _LENGTH.size - NONCE_BYTES - TAG_BYTES - _NUMBERS.si
 
 
 class Head:
-    """Head of one encrypted file, and the file's key."""
+    """Header of an encrypted file, and the file's key."""
 
     def __init__(self, file_id: bytes, key: bytes) -> None:
         """Create a head with the state of an empty file."""
@@ -48,7 +48,7 @@ class Head:
 
     @classmethod
     def create(cls, descriptor: int, account_key: bytes) -> "Head":
-        """Write the head of a new, empty file.  Raises OSError."""
+        """Write the header of a new, empty file, and return the header.  Raises OSError."""
         file_id, key, nonce = os.urandom(FILE_ID_BYTES), new_key(), os.urandom(NONCE_BYTES)
         sealed = AESGCM(account_key).encrypt(nonce, key, MAGIC + file_id)
         head = cls(file_id, key)

@@ -85,7 +85,7 @@ class Writes:
         return self.get(start)
 
     def set(self, start: int, end: int, first: int) -> None:
-        """Set nonces `first`, `first` + 1, … for chunks in [start, end); `first` 0 removes them."""
+        """Give chunks in [start, end) the nonces `first`, `first` + 1, …; 0 removes them."""
         if start >= end:
             return
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, end)
@@ -157,9 +157,9 @@ class Chunks:
     """
 
     def __init__(self, head: Head, slots: Slots, manifest: bytes | None) -> None:
-        """Start with the manifest: None for a new file, b"" to use the head instead.
+        """Load `manifest`, which is None for a new file, or b"" to use the file's header instead.
 
-        Raises Damaged if the manifest is of another file or cannot be read.
+        Raises Damaged if the manifest belongs to another file or cannot be read.
         """
         self._slots = slots
         self._file_id = head.file_id

@@ -249,9 +249,9 @@ class Spool:
         return sum(self.accept(*each) for each in self.stored())
 
     def accept(self, ino: int, generation: int) -> bool:
-        """Accept a file if its record is lost, so that it can be opened; return True if it was.
+        """Record a file whose manifest record is lost, so that the file can be opened.
 
-        Call within a transaction.
+        Returns True if the record was lost.  Call within a transaction.
         """
         is_lost = self._recorded(ino, generation) is None
         if is_lost:

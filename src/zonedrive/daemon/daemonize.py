@@ -191,7 +191,7 @@ def exit_code(pid: int, seconds: float) -> int | None:
 
 
 def _require_life(pid: int, paths: AccountPaths, folder: Path) -> None:
-    """Raise MountError if the daemon has ended in the meantime, or its mount is dead."""
+    """Raise MountError if the daemon has exited after mounting, or its mount is dead."""
     is_dead = mountpoint.dead(folder)
     code = exit_code(pid, END_SECONDS if is_dead else 0)
     if code is None and not is_dead:

@@ -136,7 +136,7 @@ def wait_for_keyring(look: Callable[[], Found]) -> Found:
 
 
 def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
-    """Return the error for local data that does not fit the account's key or `encrypt` setting."""
+    """Return the error for local data that does not match the key or the `encrypt` setting."""
     sealed = is_sealed(paths)
     if sealed is not None and sealed != settings.encrypt:
         was = str(sealed).lower()

@@ -97,7 +97,7 @@ class StatusLine:
     _lost: int = 0  # number of lost files when the database was last read
 
     async def run(self) -> None:
-        """Update the line after each change until cancelled."""
+        """Send the status line to the service manager after each change of it, until cancelled."""
         if not self._notifier.is_heard:
             return
         said = ""

@@ -1,4 +1,4 @@
-"""Actions of the menus, each in a separate process; a failure is shown as a notification."""
+"""Menu actions.  Each action runs in a separate process and reports a failure as a notification."""
 
 import contextlib
 import os

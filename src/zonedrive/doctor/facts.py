@@ -55,7 +55,7 @@ class DoctorFacts:
 
     @cached_property
     def shut(self) -> StoreError | None:
-        """Error that blocks access to the secrets, or None; a keyring prompts only once."""
+        """Error from reading the secrets, or None; cached, so that a keyring prompts once."""
         try:
             self.secrets.get(bearer_auth.NAME)
         except StoreError as wrong:

@@ -121,7 +121,7 @@ def _is_read(name: str, operation: Operation) -> bool:
 
 
 def _is_shown(name: str) -> bool:
-    """Return True for an address that zonedrive itself never requests."""
+    """Return True if the operation is only a link for users, which zonedrive never requests."""
     return OPERATIONS[name.split(".")[0]].shown
 
 

@@ -297,7 +297,7 @@ class Logon:
         return PasswordChange(profile.operation("change_password"), self._new_password, self._tell)
 
     def _usable_store(self) -> SecretStore:
-        """Return a store that answers now, so that the token can be stored at the end."""
+        """Return a secret store that is accessible, so that the new token can be stored."""
         store = self._open_store(self._paths)
         if isinstance(store, CredentialsStore) and store.gives(bearer_auth.NAME):
             raise StoreError(

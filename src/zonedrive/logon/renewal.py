@@ -1,10 +1,10 @@
-"""Renewal of a logon with the stored password, from the daemon's side.
+"""Renewal of a logon with the stored password, as the daemon requests it.
 
-Does not read the password: a separate process (`renewal_worker`) does, whose memory is freed when
-it exits.
+Does not read the password: the separate process `renewal_worker` reads it, and its memory is freed
+when it exits.
 
-INVARIANT: after a rejection nothing is tried again before the user has logged on. While the service
-blocks the user, nothing is tried at all.
+INVARIANT: after a rejection no renewal is attempted before the user has logged on, nor while the
+service blocks the user.
 """
 
 import hashlib

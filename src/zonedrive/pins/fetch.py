@@ -133,7 +133,7 @@ class PinFetcher:
         self._wake.set()
 
     def _reconsider(self) -> None:
-        """Check all files again after the pins changed: more or less may fit into the cache."""
+        """Recheck all files, because a change of the pins affects what fits into the cache."""
         self._hopeless.clear()
         self._try_last.clear()
         self._reasons.clear()

@@ -149,7 +149,10 @@ class Pins:
         }
 
     def _note(self, pin: Pin, now: Pin | None) -> None:
-        """Store the pin's new inode; on a full disk, a later call stores it."""
+        """Replace the stored pin by `now`, or delete it if None.
+
+        A failure, such as a full disk, is ignored: a later call tries again.
+        """
         if now == pin:
             return
         with contextlib.suppress(OSError):

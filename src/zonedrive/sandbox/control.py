@@ -57,7 +57,7 @@ class Control:
         }
 
     async def open(self) -> None:
-        """Start to listen; replace a socket that a killed run left."""
+        """Start listening; replace a stale socket left behind by a killed process."""
         self._path.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:

@@ -1,6 +1,6 @@
 """HTML page of a file, or of a folder with its entries, for share links and for members.
 
-Knows nothing about permissions.  INVARIANT: as for the pages of a sign-on, a page loads no external
+Knows nothing about permissions.  INVARIANT: like the sign-on pages, a page loads no external
 resource and runs no script.
 """
 

@@ -85,7 +85,7 @@ class WorldZone(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class World(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Complete world file, and the folder that contains it."""
+    """Content of a world file; `folder` is the folder that contains the file."""
 
     organization: WorldOrganization
     users: list[WorldUser]

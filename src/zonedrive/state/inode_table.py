@@ -163,7 +163,7 @@ class InodeTable:
         self._database.execute(_UPSERT, self._row(inode))
 
     def write_sealed(self, inode: Inode) -> None:
-        """Update the row of an inode whose INDEXED fields have not changed."""
+        """Update the unindexed columns of a row; the INDEXED fields must be unchanged."""
         row = (inode.listed, self._sealed(inode), inode.seen, inode.ino)
         self._database.execute(_SEALED, row)
 

@@ -261,10 +261,10 @@ def _had(inode: Inode, folder: Inode, name: str) -> bool:
 
 
 def _give_up_parked(state: LocalState, successor: Inode) -> None:
-    """Schedule the deletion of a parked file's service entry, whose name was taken over.
+    """Schedule the deletion of service entries of parked files that `successor` replaced.
 
-    The file that took the name is removed or renamed.  The parked file keeps its bytes and its
-    local-only name.
+    Called when the successor is removed or renamed.  Parked files keep their content and their
+    local-only names.
     """
     folder = state.inodes.get(successor.parent)
     for intent in state.intents.parked():

@@ -477,9 +477,9 @@ class Merge:
         return inode.ino in self._above_ours
 
     def _remove(self, inode: Inode) -> bool:
-        """Unlink an inode and its descendants, except those that the listing contains.
+        """Unlink an inode and its descendants, except inodes that the listing contains.
 
-        Return False if one of them remains.
+        Returns False if any of these inodes, or a descendant, was kept.
         """
         if inode.ino in self._seen:
             return False

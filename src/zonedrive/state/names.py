@@ -93,7 +93,7 @@ def is_respelled(name: str) -> bool:
 
 
 def zone_name(name: str) -> str:
-    """Return the name that the top of the mount shows for a zone of the service's `name`.
+    """Return the name that the mount's root folder shows for the zone `name`.
 
     Names that programs treat specially get a full-width first character.  These are names with a
     leading dot (zones are never hidden), names with a leading `-` or `~` (a shell's `*` would pass
@@ -138,9 +138,9 @@ def shows(local: str, name: str, entry_id: str) -> bool:
 
 
 def may_show(name: str) -> Callable[[str], bool]:
-    """Return a quick test that checks if a local name may be a shown form of the service's `name`.
+    """Return a predicate that quickly tells whether a local name may be a shown form of `name`.
 
-    The test may return True for other names, but never returns False for a shown form.
+    `name` is the service's name.  The predicate has false positives, but no false negatives.
     """
     shown = safe(name)
     beginning = (shown.rpartition(".")[0] or shown)[: MAX_BYTES // 8]  # of what a mark leaves

@@ -67,7 +67,7 @@ class _Sealed(msgspec.Struct, eq=False, array_like=True):
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table of the fourth schema."""
+    """Create the table of schema version 4."""
     connection.execute(
         """
         CREATE TABLE doubts (
@@ -119,9 +119,9 @@ class PendingRequests:
     def present(self, sent: PendingRequest) -> PendingRequest | None:
         """Return the current record of a request, or None if it is no longer pending.
 
-        The record may belong to another inode by now.  The same bytes may be in two requests: in
-        the one of a new file, which was then renamed over another file, and in the one of a version
-        of that file.
+        The record may have been passed on to another inode.  Two requests may have the same
+        content: a new file was uploaded, renamed over an existing file, and then uploaded as a
+        version of that file.
         """
         if self._requests.get(sent.ino) == sent:
             return sent

@@ -36,7 +36,7 @@ def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
 
 
 def adopt_folder(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
-    """Bind a new folder to the service's folder that has its name already."""
+    """Bind a new local folder to the existing service folder of the same name."""
     with state.transaction():
         claim(state, inode, found.id)
         state.inodes.update(

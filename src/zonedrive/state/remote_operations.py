@@ -266,7 +266,7 @@ def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inod
 
 
 def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:
-    """Remove entries of a folder that the service has deleted."""
+    """Remove the given descendants of a folder that was deleted on the service."""
     with state.transaction():
         for inode in inodes:
             state.intents.drop(inode.ino)

@@ -101,7 +101,7 @@ class MovedFiles:
         return True
 
     async def _folder(self, zone: str, remote_id: str) -> Inode | None:
-        """Return the local folder of a remote id, and add unknown folders above it to the tree."""
+        """Return the local folder with a remote id, or None; add missing folders to the tree."""
         state, above = self._state, remote_id
         unknown: list[Entry] = []
         while (known := state.inodes.by_remote(zone, above)) is None:

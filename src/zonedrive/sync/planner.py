@@ -256,7 +256,7 @@ def _in_the_way(
 def _folders_first(
     step: Step, by_ino: Mapping[int, Step], views: Mapping[int, InodeView]
 ) -> set[int]:
-    """Return the steps on the target folder and the folders above it that must end first."""
+    """Return the target folder and its ancestors whose steps must end before `step`."""
     view = views[step.ino]
     if not _takes_a_place(step, view):
         return set()

@@ -211,7 +211,7 @@ def _of_code() -> Mapping[str, str]:
 
 
 def _of_system(known: Mapping[type[Exception], Problem]) -> Mapping[int, Problem]:
-    """Return the problems of the operating system and of files in the mount, by errno."""
+    """Return the `Problem` for each errno of the operating system or of a file in the mount."""
     full = Problem(_("The disk is full."), _("Free room on it, then try again."))
     denied = Problem(
         _("This is not allowed."), _("Perhaps you lack the right, or your logon has ended."), "",

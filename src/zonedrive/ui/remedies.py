@@ -1,4 +1,4 @@
-"""Conversion of messages of commands to sentences and buttons of the web UI.
+"""Conversion of command-line messages to sentences and buttons for the web UI.
 
 A clause that names a command or an option becomes a sentence and, if the web UI can do the same, a
 button.  Results of commands are translated.

@@ -159,7 +159,7 @@ class Presence:
             self._end = max(self._end, time.monotonic() + QUIET_SECONDS)
 
     def expect(self) -> None:
-        """Postpone the end, because a page is about to be opened."""
+        """Postpone the server's shutdown, because a page is about to be opened."""
         self._end = max(self._end, time.monotonic() + FIRST_SECONDS)
 
     def is_over(self) -> bool:

@@ -339,7 +339,7 @@ class Namespace:
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:
-        """Delay the upload of a new file while it is about to lose its current name."""
+        """Hold back the upload of a new file while the `with` block renames or removes the file."""
         intents = self._state.intents
         intent = intents.get(inode.ino)
         if intent is None or intent.held or not inode.is_new or inode.is_folder:

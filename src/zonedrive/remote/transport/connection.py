@@ -358,13 +358,13 @@ class Pool:
             each.close()
 
     def cut(self) -> None:
-        """Abort all lent connections; their requests may be retried."""
+        """Abort all connections in use; their requests may be retried."""
         with self._lock:
             for each in self._lent:
                 each.abort()
 
     def hang_up(self) -> None:
-        """Close all connections, abort the lent ones, and open no more."""
+        """Abort the connections in use, close the idle ones, and refuse to open new ones."""
         with self._lock:
             self._ended = True
         self.cut()

@@ -303,7 +303,7 @@ def deletions(
 ) -> list[tuple[Entry, int]]:
     """Return deleted entries with their deletion time in ns (0: unknown).
 
-    `path` is the dotted path of that time, or "" if the profile has none; the API publishes none.
+    `path` is the dotted path of the field with that time, or "" if the profile names none.
     """
     found = [entry(msgspec.convert(item, WireEntry), zone_id=zone_id) for item in items]
     times = {identifier(item.get("id")): moment(member(item, path)) for item in items}

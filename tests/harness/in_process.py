@@ -552,13 +552,7 @@ class Kernel:
         folder = await self._walk(path)
         if not _is_folder(folder):
             raise NotADirectoryError(errno.ENOTDIR, "is a file")
-        handle = await self._files.opendir(folder.ino)
-        try:
-            self._files.listed(handle, 0)  # reads the names
-            names = [os.fsdecode(name) for name, _, _ in self._files.readdir(handle, 0)]
-        finally:
-            await self._files.releasedir(handle)
-        return [name for name in names if name not in (".", "..")]
+        return await self._names_in(folder.ino)
 
     async def tree(self, path: str) -> dict[str, bytes | None]:
         """Return the contents of all files below a folder, None for a folder.
@@ -598,6 +592,9 @@ class Kernel:
 
     @_limited
     async def _names(self, ino: int) -> list[str]:
+        return await self._names_in(ino)
+
+    async def _names_in(self, ino: int) -> list[str]:
         handle = await self._files.opendir(ino)
         try:
             self._files.listed(handle, 0)  # reads the names

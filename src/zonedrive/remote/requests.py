@@ -158,7 +158,11 @@ class Requests:
             budget.spend(doing, items=len(found))
             return found
 
-        return await self._paginations.setdefault(kind, Pagination()).read(fetch)
+        try:
+            return await self._paginations.setdefault(kind, Pagination()).read(fetch)
+        except BadAnswer as wrong:
+            _drop_tracebacks(wrong)
+            raise
 
     async def change(self, request: Request, *, doing: str, password: bool = False) -> bytes:
         """Send a request with an effect once; return the body of a successful answer.
@@ -310,3 +314,14 @@ class Requests:
             request.method, request.path, request.query,
             headers=headers, content=content, timeout=timeout, extensions=extensions,
         )  # fmt: skip
+
+
+def _drop_tracebacks(error: BaseException | None) -> None:
+    """Remove the tracebacks of `error` and its causes.
+
+    A traceback keeps the answer, up to 192 MiB, as long as the error is kept, e.g. for a folder
+    that cannot be listed.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -1,6 +1,7 @@
 """Operations of the service, with a function that answers the requests."""
 
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
@@ -12,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.unit.remote.conftest import BASE, Piece, Stage
 from zonedrive import errors
 from zonedrive.config import Settings
-from zonedrive.remote.clients import LoopClient
+from zonedrive.remote.clients import MIB, LoopClient
 from zonedrive.remote.connectivity import Connectivity
 from zonedrive.remote.http_service import HttpService, open_service
 from zonedrive.remote.profiles.load import load_profile
@@ -20,6 +21,7 @@ from zonedrive.remote.requests import Requests
 from zonedrive.remote.transport.exchange import SENT
 from zonedrive.remote.transport.tls import Trust
 from zonedrive.remote.transport.transports import LoopTransport
+from zonedrive.remote.wire.pagination import Budget
 
 ENTRY = {"id": "e", "name": "n", "zoneId": "z", "parentId": "p", "folder": False, "size": 3}
 Verb = Callable[[HttpService], Awaitable[object]]
@@ -453,6 +455,33 @@ async def test_a_small_file_that_does_not_end_takes_no_memory(stage: Stage) -> N
     assert sent == 4000
     service = stage.service(lambda request: httpx.Response(200, content=bytes(3000)))
     assert await service.content("z", "f", 3000) == bytes(3000)
+
+
+BAD_LISTINGS = {
+    "cut": b"[" + b" " * (8 * MIB),
+    "too long": b"[" + b" " * (32 * MIB),
+    "no entry": b'[{"id":[[],[],[]]},' + b"1," * (4 * MIB) + b"1]",
+}
+
+
+@pytest.mark.parametrize("kind", BAD_LISTINGS)
+async def test_the_error_of_a_listing_does_not_keep_the_answer(stage: Stage, kind: str) -> None:
+    """Callers keep such errors, and an answer may be large."""
+
+    def listing(_request: httpx.Request) -> httpx.Response:
+        body = BAD_LISTINGS[kind]
+        pieces = (body[at : at + MIB] for at in range(0, len(body), MIB))
+        return httpx.Response(200, stream=Piece(*pieces))
+
+    service = stage.service(listing, budget=partial(Budget, size=16 * MIB))
+    tracemalloc.start()
+    try:
+        with pytest.raises(errors.BadAnswer) as caught:
+            await service.listing("z", "p")
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept < MIB, caught.value
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -52,18 +52,19 @@ def parse(body: bytes, doing: str) -> Any:
     require_few_values(body, doing)
     try:
         return msgspec.json.decode(body)
-    except UNREADABLE as wrong:
-        # msgspec refuses escapes of half a character (a name cut inside an emoji), which services
-        # write anyway. NaN and infinity become None.
-        try:
-            return json.loads(
-                body,
-                parse_constant=lambda _name: None,
-                parse_float=_finite,
-                object_pairs_hook=lambda pairs: {plain(key): value for key, value in pairs},
-            )
-        except (ValueError, RecursionError):
-            raise BadAnswer(during(doing, f"the answer is not JSON ({wrong})")) from wrong
+    except UNREADABLE as error:
+        wrong = error
+    # msgspec refuses escapes of half a character (a name cut inside an emoji), which services write
+    # anyway. NaN and infinity become None.
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(
+            body,
+            parse_constant=lambda _name: None,
+            parse_float=_finite,
+            object_pairs_hook=lambda pairs: {plain(key): value for key, value in pairs},
+        )
+    # Raised outside, because json's error contains the body.
+    raise BadAnswer(during(doing, f"the answer is not JSON ({wrong})")) from wrong
 
 
 def parse_object(body: bytes, doing: str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
-"""Checks of `zonedrive doctor`: small functions with one subject each, in the order of CHECKS.
+"""Checks that `zonedrive doctor` runs, in the order of CHECKS.
 
-A check is a function that takes DoctorFacts and returns a CheckResult, or None if it does not
-apply. To add a check, write the function in the module of its subject (machine, folders, account,
-service, mount), and add it to CHECKS.
+A check is a function that takes DoctorFacts and returns a CheckResult. It returns None if it does
+not apply, or if another check reports the problem. To add a check, write the function in the module
+of its subject (machine, folders, account or mount), and add it to CHECKS.
 
-INVARIANT: a finding contains no secret, and except in `here` no name of a person, a file, a zone or
-a host, because users send findings to others.
-INVARIANT: checks change nothing. A check that fails unexpectedly or hangs does not block the
-others.
+INVARIANT: a result contains no secret. Except in `here`, it contains no name of a person, a file, a
+zone or a host, because users send results to others.
+
+INVARIANT: a check leaves no change behind. A check that fails unexpectedly or hangs does not stop
+the other checks.
 """
 
 import queue
@@ -20,7 +21,10 @@ from zonedrive.errors import ConfigError
 
 UNFORESEEN = "run 'zonedrive status', and see daemon.log"
 SECONDS = 40.0
-"""Maximum duration of one check; its own timeouts are shorter, but a dead disk may block."""
+"""Maximum duration of one check in seconds.
+
+Timeouts inside the checks are shorter, but access to a dead disk can block without a timeout.
+"""
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("fuse device", machine.fuse_device),
@@ -54,9 +58,9 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 
 
 def examine(facts: DoctorFacts) -> Iterator[dict[str, object]]:
-    """Run all checks; yield the contract's object of each result.
+    """Run all checks; yield the result of each check that applies, as a JSON object.
 
-    Its members are name, ok, detail, remedy, and `here`, see `local_remedy`.
+    The object has the keys `name`, `ok`, `detail`, `remedy` and `here` (see `local_remedy`).
     """
     for name, check in CHECKS:
         found = _in_time(check, facts)
@@ -65,7 +69,10 @@ def examine(facts: DoctorFacts) -> Iterator[dict[str, object]]:
 
 
 def examine_profile(facts: DoctorFacts, file: str) -> Iterator[dict[str, object]]:
-    """Check a deployment profile; yield objects as in `examine` for it and its operations."""
+    """Check the deployment profile `file` (a name or a path); yield objects as `examine` does.
+
+    The first object is the result for the file, the others are the results for its operations.
+    """
     for name, found in profile_check.examine(facts, file):
         yield _object(facts, name, found)
 
@@ -81,7 +88,10 @@ def _object(facts: DoctorFacts, name: str, found: CheckResult) -> dict[str, obje
 
 
 def _in_time(check: Check, facts: DoctorFacts) -> CheckResult | None:
-    """Return the finding of a check; a thread that hangs in a dead file system is abandoned."""
+    """Return the result of the check, or a failed result if it takes longer than SECONDS.
+
+    A check that hangs, for example in a dead file system, continues in its daemon thread.
+    """
     results: queue.SimpleQueue[CheckResult | None] = queue.SimpleQueue()
     work = threading.Thread(target=lambda: results.put(_looked(check, facts)), daemon=True)
     work.start()
@@ -101,6 +111,6 @@ def _looked(check: Check, facts: DoctorFacts) -> CheckResult | None:
         return None  # `settings` and `logon` report this
     except OSError as wrong:
         reason = wrong.strerror or type(wrong).__name__
-    except Exception as wrong:  # its message may hold names
+    except Exception as wrong:  # the error's message may contain names
         reason = type(wrong).__name__
     return bad(f"cannot be checked ({reason})", UNFORESEEN)

@@ -1,7 +1,8 @@
 """Checks of the account and its service.
 
-The subjects are settings, logon, profile, protection of local data, reachability, certificate,
-clock and token.  Changes nothing on the service.
+The subjects are the settings, the organization's policies, the logon, the profile, the encryption
+of local data, and the reachability, certificate and clock of the service. The checks change nothing
+on the service.
 """
 
 import re
@@ -59,12 +60,12 @@ RUNNING = (
     " 'zonedrive logoff', and log on"
 )
 
-AHEAD = 60.0  # seconds; one-time codes are refused soon beyond that
-ENDING = 7.0  # days
+AHEAD = 60.0  # seconds; with a larger difference, the service may reject one-time codes
+ENDING = 7.0  # days before the certificate expires
 
 
 def settings(facts: DoctorFacts) -> CheckResult | None:
-    """Check the settings file."""
+    """Check that the user's settings file, config.toml, is valid."""
     try:
         _ = facts.settings
     except NoHomeDirectory:
@@ -79,7 +80,7 @@ def settings(facts: DoctorFacts) -> CheckResult | None:
 
 
 def organization(facts: DoctorFacts) -> CheckResult | None:
-    """Check the administrator's settings; None if there are none."""
+    """Check that the administrator's config.toml is valid; return None if it does not exist."""
     shared = config.organization(facts.paths.account)
     if shared.problems:
         first = shared.problems[0].line()
@@ -95,13 +96,13 @@ def organization(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _line(pattern: str, wrong: ConfigError | ZonedriveError) -> str:
-    """Return the line number in an error's message, as text in parentheses, or ""."""
+    """Return " (line N)" if `pattern` finds the number N in the error's message, else ""."""
     found = re.search(pattern, wrong.message)
     return f" (line {found[1]})" if found else ""
 
 
 def logon(facts: DoctorFacts) -> CheckResult | None:
-    """Check the stored logon."""
+    """Check that a logon is stored, that it is readable, and that it has not expired."""
     try:
         if facts.account is None:
             return bad(marked("there is no logon"), "run 'zonedrive logon URL'")
@@ -134,7 +135,7 @@ def logon(facts: DoctorFacts) -> CheckResult | None:
 
 
 def profile(facts: DoctorFacts) -> CheckResult | None:
-    """Check the deployment profile."""
+    """Check that the account's deployment profile can be loaded."""
     if facts.account is None:
         return None
     name = facts.settings.profile or facts.account.profile
@@ -149,7 +150,7 @@ def profile(facts: DoctorFacts) -> CheckResult | None:
 
 
 def encryption(facts: DoctorFacts) -> CheckResult | None:
-    """Check if content and names are encrypted on the disk."""
+    """Report if the local data is encrypted; check that the setting `encrypt` agrees with it."""
     if facts.account is None:
         return None
     on = bool(facts.vitals["encrypt"]) if facts.vitals else facts.settings.encrypt
@@ -169,7 +170,7 @@ def encryption(facts: DoctorFacts) -> CheckResult | None:
 
 
 def key(facts: DoctorFacts) -> CheckResult | None:
-    """Check the data key, and report where key and token are stored."""
+    """Check that the data key fits the local data; report where key and token are stored."""
     if facts.account is None:
         return None
     where, found = WHERE[facts.secrets.kind], facts.key
@@ -222,7 +223,7 @@ def reachable(facts: DoctorFacts) -> CheckResult | None:
 
 
 def certificate(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the certificate is trusted, and when it expires."""
+    """Check that the service's certificate is trusted and does not expire within ENDING days."""
     seen = facts.glance
     if isinstance(seen, ConfigError):
         remedy = "run 'zonedrive logon URL' with --ca-file, or correct SSL_CERT_FILE if it is set"
@@ -248,7 +249,7 @@ def certificate(facts: DoctorFacts) -> CheckResult | None:
 
 
 def clock(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the local clock agrees with the service's."""
+    """Check that the local clock differs from the service's clock by at most AHEAD seconds."""
     seen = facts.glance
     if not isinstance(seen, ProbeResult) or seen.ahead is None:
         return None
@@ -260,7 +261,7 @@ def clock(facts: DoctorFacts) -> CheckResult | None:
 
 
 def token(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the service accepts the logon."""
+    """Check that the service accepts the stored token or session."""
     if facts.account is None or not isinstance(facts.glance, ProbeResult):
         return None
     bearer = facts.bearer

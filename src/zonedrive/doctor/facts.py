@@ -1,6 +1,6 @@
-"""Facts about the checked account, each determined once on first use, and the check result.
+"""Facts about the checked account, and the result type of the checks.
 
-Evaluates nothing.
+Each fact is determined on first use and then cached. This module evaluates no facts.
 """
 
 import re
@@ -32,12 +32,13 @@ class DoctorFacts:
     """Facts about one account on this machine."""
 
     paths: AccountPaths
-    ask: Callable[[], Message]  # returns the daemon's health, or raises an error
+    # Returns the daemon's report on its health; raises ZonedriveError or OSError.
+    ask: Callable[[], Message]
     folder: Path | None = None  # the mount point that the user asked about, absolute
 
     @cached_property
     def account(self) -> Account | None:
-        """Stored account; None if the account is not logged on. Raises ConfigError."""
+        """Stored account; None if there is no logon. Raises ConfigError."""
         try:
             return Account.load(self.paths)
         except NotLoggedOn:
@@ -45,17 +46,20 @@ class DoctorFacts:
 
     @cached_property
     def settings(self) -> Settings:
-        """Settings from the file. Raises ConfigError."""
+        """Settings of the account, from the configuration files. Raises ConfigError."""
         return config.load(config_file(), self.paths.account)
 
     @cached_property
     def secrets(self) -> SecretStore:
-        """Store of token and key."""
+        """Secret store with the token and the data key."""
         return open_store(self.paths)
 
     @cached_property
     def shut(self) -> StoreError | None:
-        """Error from reading the secrets, or None; cached, so that a keyring prompts once."""
+        """Error that makes the secrets unreadable, or None.
+
+        The error is cached, so that a locked keyring prompts the user only once.
+        """
         try:
             self.secrets.get(bearer_auth.NAME)
         except StoreError as wrong:
@@ -64,7 +68,7 @@ class DoctorFacts:
 
     @cached_property
     def bearer(self) -> Bearer | StoreError | None:
-        """Token or session of the logon, or the error that blocks access to it."""
+        """Token or session of the logon; None if missing; a StoreError if it cannot be read."""
         if self.shut is not None:
             return self.shut
         try:
@@ -74,7 +78,13 @@ class DoctorFacts:
 
     @cached_property
     def key(self) -> Literal["there", "to come", "gone", "another"] | StoreError:
-        """State of the data key relative to the local data, or the error of reading the key."""
+        """State of the data key, or the error that makes the key unreadable.
+
+        - "there": the key exists and fits the local data.
+        - "to come": the key does not exist, and no local data needs it yet.
+        - "gone": the key does not exist, but local data needs it.
+        - "another": the key exists, but does not decrypt the local data.
+        """
         if self.shut is not None:  # do not prompt again for a locked keyring
             return self.shut
         try:
@@ -90,24 +100,24 @@ class DoctorFacts:
 
     @property
     def logon_command(self) -> str:
-        """Command to log on again; "" if unknown."""
+        """Command that repeats the last logon; "" if unknown."""
         bearer = self.bearer
         is_session = isinstance(bearer, Bearer) and bearer.kind == "session"
         return Account.logon_again(self.paths)(is_session)
 
     @cached_property
     def holder(self) -> Holder | None:
-        """Process that is or was the account's last daemon."""
+        """Running or last daemon of the account, from its lock file; None if there is none."""
         return lock.holder(self.paths.lock)
 
     @cached_property
     def running(self) -> bool:
-        """True if a daemon is running."""
+        """True if the account's daemon is running."""
         return is_held(self.paths.lock)
 
     @cached_property
     def vitals(self) -> Message | None:
-        """The daemon's report on its health; None if no daemon is running or answers."""
+        """Daemon's report on its health; None if no daemon is running or answering."""
         try:
             return self.ask() if self.running else None
         except (ZonedriveError, OSError):
@@ -115,7 +125,7 @@ class DoctorFacts:
 
     @cached_property
     def glance(self) -> ProbeResult | ZonedriveError | None:
-        """Result of a probe of the service, or its error; None if the account is not logged on."""
+        """Result or error of a probe of the service; None if there is no logon."""
         if self.account is None:
             return None
         try:
@@ -127,16 +137,18 @@ class DoctorFacts:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Result of a check: the state, and a remedy if something is wrong.
+    """Result of a check: a description of the state, and a remedy.
 
-    INVARIANT: detail and remedy contain no name of a person, a file, a zone or a host.
+    The remedy is "" if nothing has to be done.
+
+    INVARIANT: `detail` and `remedy` contain no name of a person, a file, a zone or a host.
     """
 
     ok: bool
     detail: str
     remedy: str = ""
-    here: str = ""  # another text of the remedy, with names, for the local user only
-    names: Mapping[str, object] = field(default_factory=dict)  # for words of the remedy
+    here: str = ""  # remedy with names, shown to the local user only
+    names: Mapping[str, object] = field(default_factory=dict)  # values of placeholders in `remedy`
 
 
 Check = Callable[[DoctorFacts], CheckResult | None]
@@ -148,7 +160,10 @@ def good(detail: str, remedy: str = "") -> CheckResult:
 
 
 def bad(detail: str, remedy: str, here: str = "", **names: object) -> CheckResult:
-    """Return the result of a check that found a problem."""
+    """Return the result of a check that found a problem.
+
+    `names` contains the values of placeholders in `remedy`, see `local_remedy`.
+    """
     return CheckResult(False, detail, remedy, here, names)
 
 
@@ -156,12 +171,20 @@ _PATHS = {"the state folder": "state", "the cache folder": "cache", "daemon.log"
 
 
 def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
-    """Return the remedy with the names of this machine: paths, account and logon command."""
+    """Return the remedy for the local user, with the paths, account and commands of this machine.
+
+    The result is `found.here` if that is set. Otherwise it is `found.remedy`, in which
+    placeholders, names of folders and commands are completed. The result is "" if there is no
+    remedy.
+    """
     if found.here or not found.remedy:
         return found.here
 
     def name(word: re.Match[str]) -> str:
-        """Look up a name only if the remedy has it: without a home folder there are no paths."""
+        """Return the replacement of a placeholder or of the name of a folder.
+
+        A path is determined only on demand, because without a home folder there are no paths.
+        """
         if word[0] in found.names:
             return str(found.names[word[0]])
         if word[0] == "DIR":
@@ -177,7 +200,7 @@ def local_remedy(facts: DoctorFacts, found: CheckResult) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return a duration in readable form."""
+    """Return a duration in its largest whole unit, for example "3 hours"."""
     for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             return count(int(seconds // length), unit)

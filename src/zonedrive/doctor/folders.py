@@ -1,6 +1,6 @@
-"""Checks of an account's folders: privacy and free space.
+"""Checks of the account's folders and of its database.
 
-Knows nothing about the content of the files.
+The checks of a folder cover its owner, its permissions and the free space.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from zonedrive.formatting import amount, count
 from zonedrive.fuse import mountpoint
 from zonedrive.paths import config_file, no_folder, obstacle, quoted, runtime_dir
 
-FIT = 256 << 20  # bytes that should be free for what is saved
-_ANSWER_SECONDS = 5.0  # timeout of a connection to the socket
+FIT = 256 << 20  # bytes that should be free for files that the user saves
+_ANSWER_SECONDS = 5.0  # timeout of a connection to the control socket
 REMOTE = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse.sshfs", "fuse.rclone", "fuse.zonedrive")
 LOCAL = (
     "set XDG_STATE_HOME to a folder on a disk of this machine, or ask the administrator for the"
@@ -33,7 +33,10 @@ LOCAL = (
 
 
 def home(facts: DoctorFacts) -> CheckResult | None:
-    """Check that zonedrive's folders can be determined."""
+    """Check that the paths of zonedrive's folders can be determined; return None if they can.
+
+    They cannot if the user has no home folder and the XDG variables are not set.
+    """
     try:
         config_file(), facts.paths.state, facts.paths.cache, runtime_dir()
     except NoHomeDirectory as wrong:
@@ -42,7 +45,11 @@ def home(facts: DoctorFacts) -> CheckResult | None:
 
 
 def state(facts: DoctorFacts) -> CheckResult | None:
-    """Check the state folder, which holds data that must not be lost."""
+    """Check the state folder, which contains data that must not be lost.
+
+    The check covers the owner, permissions, file system, file locks and free space. It returns None
+    if the folder does not exist yet and can be created.
+    """
     folder = facts.paths.state
     if wrong := _blocked(facts.paths.outgoing, "XDG_STATE_HOME"):
         return wrong
@@ -77,12 +84,15 @@ def state(facts: DoctorFacts) -> CheckResult | None:
         )
     if folder != facts.paths.state:
         return None  # the folder does not exist yet and can be created
-    where = f", on {kind}" if kind else ""  # a chroot's table of mounts may not have it
+    where = f", on {kind}" if kind else ""  # a chroot's table of mounts may lack the disk
     return good(f"private{where}; there is room for {amount(free)} of what you save")
 
 
 def _blocked(folder: Path, variable: str) -> CheckResult | None:
-    """Return a finding if a file is in the place of the folder or one of its parents."""
+    """Return a failed result if a file is in the place of the folder or of a parent, else None.
+
+    The remedy names the environment variable `variable`.
+    """
     if not (found := obstacle(folder)):
         return None
     return bad(
@@ -93,7 +103,7 @@ def _blocked(folder: Path, variable: str) -> CheckResult | None:
 
 
 def _locks(folder: Path) -> CheckResult | None:
-    """Check that files in the folder can be locked.
+    """Return a failed result if files in the folder cannot be locked, else None.
 
     Without locks, two daemons could serve one account.
     """
@@ -109,7 +119,7 @@ def _locks(folder: Path) -> CheckResult | None:
 
 
 def runtime(facts: DoctorFacts) -> CheckResult | None:
-    """Check the folder of the control socket."""
+    """Check that the control socket can be created, and that no other user owns it."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = runtime_dir()
     if wrong := _blocked(folder, "XDG_RUNTIME_DIR"):
@@ -128,7 +138,7 @@ def runtime(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _sockets(folder: Path) -> CheckResult | None:
-    """Check that a socket can be created in the folder."""
+    """Return a failed result if no socket can be created in the folder, else None."""
     path = folder / f".probe-{secrets.token_hex(6)}"
     try:
         with socket.socket(socket.AF_UNIX) as probe, protocol.address(path) as name:
@@ -143,7 +153,10 @@ def _sockets(folder: Path) -> CheckResult | None:
 
 
 def _foreign(folder: Path, control: Path) -> CheckResult | None:
-    """Check that no other user owns the folder, or listens in place of the daemon."""
+    """Return a failed result if another user owns the folder or the control socket, else None.
+
+    A process of another user that listens on the socket counts as its owner.
+    """
     theirs = [each for each in (folder, control) if _is_foreign(each)]
     try:
         protocol.connect(control, _ANSWER_SECONDS).close()
@@ -169,7 +182,11 @@ def _is_foreign(path: Path) -> bool:
 
 
 def cache(facts: DoctorFacts) -> CheckResult | None:
-    """Check the cache folder, whose content can be fetched again."""
+    """Check the cache folder, whose content can be downloaded again.
+
+    The check covers the owner, permissions and free space. It returns None if the folder does not
+    exist.
+    """
     folder = facts.paths.cache
     if wrong := _blocked(facts.paths.content, "XDG_CACHE_HOME"):
         return wrong
@@ -189,7 +206,10 @@ def cache(facts: DoctorFacts) -> CheckResult | None:
 
 
 def database(facts: DoctorFacts) -> CheckResult | None:
-    """Check the structure of the whole database, and report earlier damage."""
+    """Check the structure of the whole database; return None if it does not exist.
+
+    The result mentions databases that were damaged earlier and are kept in the state folder.
+    """
     path = facts.paths.database
     if not path.exists():
         return None
@@ -212,7 +232,7 @@ def database(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _unfit(folder: Path) -> CheckResult | None:
-    """Return the problem with a folder that must be private and writable, or None."""
+    """Return a failed result if the folder is not writable or not private, else None."""
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return bad(
             "it cannot be written: its disk is read-only",
@@ -246,7 +266,10 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each file and folder below `folder`; symbolic links are skipped."""
+    """Yield the status of each file and folder below `folder`.
+
+    Symbolic links and unreadable entries are skipped.
+    """
     pending = [folder]
     while pending:
         with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
@@ -259,7 +282,7 @@ def _files(folder: Path) -> Iterator[os.stat_result]:
 
 
 def _kind(folder: Path) -> str:
-    """Return the type of the folder's file system, "" if unknown."""
+    """Return the type of the file system that contains the folder, or "" if unknown."""
     real = folder.resolve()
     around = [
         mount for mount in mountpoint.mounts() if mount.path == real or mount.path in real.parents

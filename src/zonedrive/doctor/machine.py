@@ -1,6 +1,6 @@
-"""Checks of the machine: FUSE device, mount helper, and AppArmor.
+"""Checks of the machine: the FUSE device, the mount helper, the user and AppArmor.
 
-Sends no request to the service.
+The checks send no request to the service.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _LOAD = "run 'modprobe fuse' as root; a container needs --device /dev/fuse"
 
 
 def fuse_device(facts: DoctorFacts) -> CheckResult:
-    """Check the FUSE device by opening it as a mount does, which changes nothing."""
+    """Check that /dev/fuse can be opened for a mount. Opening the device changes nothing."""
     try:
         with DEVICE.open("r+b", buffering=0) as device:
             found = os.fstat(device.fileno())
@@ -58,11 +58,11 @@ def fuse_device(facts: DoctorFacts) -> CheckResult:
 
 
 def fusermount(facts: DoctorFacts) -> CheckResult:
-    """Check the helper that mounts for users other than root."""
+    """Check that fusermount3, which mounts for all users but root, is installed and may mount."""
     found = shutil.which("fusermount3")
     if found is None:
         return bad("is not installed", "install the package fuse3 ('apt install fuse3' as root)")
-    # Setuid root gives no more than the bounding set.
+    # A setuid root program gets only capabilities that are in the bounding set.
     is_root = os.getuid() == 0
     if not _capabilities("CapEff" if is_root else "CapBnd") & CAP_SYS_ADMIN:
         return bad(
@@ -93,13 +93,16 @@ def fusermount(facts: DoctorFacts) -> CheckResult:
 
 
 def _capabilities(which: str) -> int:
-    """Return a capability set of this process; see capabilities(7)."""
+    """Return a capability set of this process as a bit mask, see capabilities(7).
+
+    `which` is the name of the set in /proc/self/status. If it is missing there, all bits are set.
+    """
     found = re.search(rf"^{which}:\s*([0-9a-f]+)$", STATUS.read_text(), re.M)
     return int(found[1], 16) if found else ~0
 
 
 def user(facts: DoctorFacts) -> CheckResult | None:
-    """Check that this user has a name, because the helper requires one."""
+    """Check that the current user has a name, which fusermount3 requires; return None if so."""
     number = os.getuid()
     try:
         pwd.getpwuid(number)
@@ -116,10 +119,11 @@ def user(facts: DoctorFacts) -> CheckResult | None:
 
 
 def apparmor(facts: DoctorFacts) -> CheckResult | None:
-    """Check that fusermount3 may mount on the requested or current mount point.
+    """Check that AppArmor allows fusermount3 to mount on the account's mount point.
 
-    Debian 13 and Ubuntu from 24.10 on confine fusermount3 to some folders. An administrator's own
-    rules are not evaluated.
+    This is the folder that the user asked about, or else the current or last mount point. Debian 13
+    and Ubuntu 24.10 and later confine fusermount3 to some folders. The check assumes that an
+    administrator's own mount rules allow the mount.
     """
     if os.getuid() == 0 or not _is_confined():
         return None  # root mounts without the helper

@@ -1,6 +1,6 @@
 """Checks of the mount, its daemon, and pending changes.
 
-Does not read the stores of a running daemon; it asks the daemon.
+Most checks ask a running daemon instead of reading its database.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from zonedrive.logon.account import Account
 from zonedrive.paths import quoted
 from zonedrive.translation import marked
 
-STUCK = 10  # failed attempts while the service answers: at least some minutes
+STUCK = 10  # failed attempts of one upload while the service answers; they take some minutes
 LONG = 86_400.0  # seconds; a change that waits longer is a problem
 SHOWN = "findmnt -t fuse.zonedrive shows where"
 
 
 def point(facts: DoctorFacts) -> CheckResult | None:
-    """Check that the given folder can be mounted on."""
+    """Check that zonedrive can mount on the folder that the user asked about."""
     if facts.folder is None or mountpoint.at(facts.folder) is not None:
         return None  # `mounted` checks mounts
     try:
@@ -38,7 +38,7 @@ def point(facts: DoctorFacts) -> CheckResult | None:
 
 
 def mounted(facts: DoctorFacts) -> CheckResult | None:
-    """Check the mounts of this account and user in the kernel's table."""
+    """Check that this user's mounts of the service answer; report if the account is mounted."""
     account = facts.account
     if account is None:
         return None
@@ -81,7 +81,7 @@ def mounted(facts: DoctorFacts) -> CheckResult | None:
 
 
 def answering(facts: DoctorFacts) -> CheckResult | None:
-    """Check the daemon of the mount."""
+    """Check that the running daemon answers, is logged on, and has the version of this command."""
     if not facts.running:
         return None
     vitals = facts.vitals
@@ -102,7 +102,7 @@ def answering(facts: DoctorFacts) -> CheckResult | None:
 
 
 def background(facts: DoctorFacts) -> CheckResult | None:
-    """Check the background tasks of the daemon."""
+    """Check that no background task of the daemon is failing."""
     if facts.vitals is None:
         return None
     failing = [str(each) for each in facts.vitals.get("failing", ())]
@@ -128,7 +128,7 @@ def downloads(facts: DoctorFacts) -> CheckResult | None:
 
 
 def last_end(facts: DoctorFacts) -> CheckResult | None:
-    """Report the death of the last daemon, if none is running."""
+    """Return a failed result if no daemon runs and the last one did not unmount, else None."""
     died = last_run.death(facts.paths)
     if facts.account is None or died is None:
         return None
@@ -142,7 +142,11 @@ def last_end(facts: DoctorFacts) -> CheckResult | None:
 
 
 def outbox(facts: DoctorFacts) -> CheckResult | None:
-    """Check the changes that the service does not have yet."""
+    """Check that no pending change has failed or waits too long.
+
+    Pending changes are changes that the service does not have yet. The result also mentions
+    conflict copies to review.
+    """
     try:
         if facts.account is None:
             return _ownerless(facts)
@@ -183,7 +187,10 @@ def outbox(facts: DoctorFacts) -> CheckResult | None:
 
 
 def _ownerless(facts: DoctorFacts) -> CheckResult | None:
-    """Report pending changes of an account whose account.json is missing or unreadable."""
+    """Return a failed result if changes are pending but account.json is missing or unreadable.
+
+    Return None if no change is pending.
+    """
     left = local_data.backlog(facts.paths)
     if not left.files:
         return None
@@ -217,7 +224,7 @@ def _at_rest(facts: DoctorFacts) -> CheckResult:
 
 
 def _oldest(facts: DoctorFacts) -> float:
-    """Return the age in seconds of the oldest content that waits for upload."""
+    """Return the age in seconds of the oldest content that waits for upload; 0 if there is none."""
     times = []
     with contextlib.suppress(OSError), os.scandir(facts.paths.outgoing) as entries:
         times = [entry.stat(follow_symlinks=False).st_mtime for entry in entries]
@@ -225,7 +232,7 @@ def _oldest(facts: DoctorFacts) -> float:
 
 
 def lost_found(facts: DoctorFacts) -> CheckResult | None:
-    """Check for files that lost their names in a damaged database."""
+    """Check that no files lost their names in a damaged database."""
     if facts.vitals is None:
         return None
     if facts.vitals["lost"]:

@@ -1,9 +1,10 @@
-"""Checks of a deployment profile against its service.
+"""Checks of a deployment profile against the account's service.
 
-Changes nothing on the service: read operations are run, and for all others only the address is
-tested, see `remote.probe`.
+The checks change nothing on the service. They run each read operation. For all other operations
+they only test the address (see `remote.probe`), except for links, which are not requested.
 
-INVARIANT: a finding names tables and addresses of the profile, never a zone, a file or a host.
+INVARIANT: except in `here`, a result names only tables and addresses of the profile, and never a
+zone, a file or a host.
 """
 
 import os
@@ -32,7 +33,7 @@ from zonedrive.remote.profiles.load import load_profile, packaged
 from zonedrive.remote.profiles.operations import OPERATIONS, Operation, Profile
 
 ASK = "compare method and path with the documentation of the deployment's API"
-FOLDERS = 20  # that are listed at most, to find a file to read about
+FOLDERS = 20  # maximum number of folders that are listed to find a file for the checks
 
 WITHOUT = {
     "make_folder": "folders cannot be made",
@@ -55,14 +56,18 @@ WITHOUT = {
     "change_password": "passwords cannot be changed from here",
     "revoke_token": "a token remains valid after a logoff, until it expires",
 }
-"""Consequence of each missing table, for users."""
+"""Consequence for users if a table is missing from the profile."""
 
 Named = tuple[str, CheckResult]
 Look = Callable[[], Awaitable[Collection[object]]]
 
 
 def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
-    """Yield findings on the file, then on every operation in the order of OPERATIONS."""
+    """Yield a name and a result for the file, and then for every operation in OPERATIONS.
+
+    The other results are missing if the file is invalid, if there is no logon, or if the service
+    cannot be reached.
+    """
     try:
         profile = load_profile(file)
     except ConfigError as wrong:
@@ -102,7 +107,10 @@ def examine(facts: DoctorFacts, file: str) -> Iterator[Named]:
 
 
 def _unnamed(wrong: ConfigError, file: str) -> str:
-    """Return the error's message, excluding the file name that the user gave."""
+    """Return the error's message without the path or name of the profile that the user gave.
+
+    Return a general message if the error's message does not start with either of them.
+    """
     path = Path(os.path.expanduser(file))  # noqa: PTH111 - a `~` that means nobody raises nothing
     for named, shown in (
         (f"the profile {path}", "the file"),
@@ -136,7 +144,7 @@ def _judged(operation: Operation, verdict: ProbeVerdict) -> CheckResult:
 
 
 async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[str, CheckResult]:
-    """Run each reading operation on an existing object; return the findings by name."""
+    """Run each read operation on an existing zone or file; return the results by operation name."""
     found: dict[str, CheckResult] = {}
     wanted = {name: each for name, each in profile.operations.items() if _is_read(name, each)}
     if not wanted:
@@ -170,7 +178,7 @@ async def _read(facts: DoctorFacts, account: Account, profile: Profile) -> dict[
 
 
 async def _some_file(service: HttpService) -> Entry | None:
-    """Return a visible file near the root, preferably one that is not empty."""
+    """Return a file from the first FOLDERS folders, if possible one with content, or None."""
     empty = None
     ahead = [(zone.id, zone.root_id) for zone in await service.zones() if zone.accessible]
     for _ in range(FOLDERS):

@@ -1,10 +1,10 @@
-"""Report for a bug tracker: versions, machine, settings, findings and log.
+"""Report for a bug tracker, with versions, machine, settings, check results and log.
 
-Does not evaluate anything.
+This module evaluates nothing.
 
-INVARIANT: no secret, and no name of a person, an account, a file, a zone or a host. Therefore no
-value is copied unchecked: each is a number, one of a few known words, a version, or text of
-zonedrive's own.
+INVARIANT: the report contains no secret, and no name of a person, an account, a file, a zone or a
+host. Therefore no value is copied unchecked. Each value is a number, one of a few known words, a
+version, or a text that zonedrive itself defines.
 """
 
 import importlib.metadata
@@ -29,7 +29,7 @@ from zonedrive.errors import ConfigError
 from zonedrive.fuse import mountpoint
 from zonedrive.logon.session_bus import session_bus
 
-LINES = 400  # of the log, the last ones
+LINES = 400  # number of lines from the end of the log
 LIBRARIES = ("pyfuse3", "trio", "httpx", "msgspec", "cryptography", "keyring", "click", "rich")
 VITALS = ("version", "state", "encrypt", "waiting", "failed", "held", "tries", "conflicts", "lost",
           "unfetched")  # fmt: skip
@@ -40,7 +40,7 @@ _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*(?:[-+~.][0-9]+)*")
 
 
 def text(facts: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
-    """Return the whole report."""
+    """Return the whole report; `checks` are the objects of `doctor.examine`."""
     told = ["zonedrive: a report without names or secrets", ""]
     for title, found in (
         ("Versions", _versions()),
@@ -60,7 +60,7 @@ def text(facts: DoctorFacts, checks: Sequence[Mapping[str, object]]) -> str:
 
 
 def _version(found: str) -> str:
-    """Return the number in a version, excluding additions by the distributor."""
+    """Return the version number in a text without suffixes of the distributor, or "unknown"."""
     number = _VERSION.search(found)
     return number[0] if number else "unknown"
 
@@ -74,7 +74,7 @@ def _versions() -> Iterator[tuple[str, str]]:
         except importlib.metadata.PackageNotFoundError:
             yield name, "not installed"
     try:
-        import pycurl  # only here: a broken one must not keep the report from being written
+        import pycurl  # imported here, so that a broken pycurl does not prevent the report
     except ImportError:
         yield "libcurl", "not installed"
     else:
@@ -86,7 +86,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _origin() -> str:
-    """Return the kind of installation of zonedrive, according to its path."""
+    """Return the kind of installation of zonedrive, according to the path of the package."""
     path = os.fspath(Path(zonedrive.__file__))
     for part, name in (
         ("/usr/lib/zonedrive/", "the package with its libraries"),
@@ -185,7 +185,7 @@ def _daemon(facts: DoctorFacts) -> Iterator[tuple[str, str]]:
 
 
 def _log(facts: DoctorFacts) -> Iterator[str]:
-    """Yield the end of the anonymous log, which exists only for daemons in the background."""
+    """Yield the last LINES lines of the log without names, which only background daemons write."""
     try:
         with logs.anonymous(facts.paths.log).open(encoding="utf-8", errors="replace") as file:
             yield from map(str.rstrip, deque(file, LINES))

@@ -11,7 +11,8 @@ from zonedrive.sandbox.serve import run
 def main() -> int:
     """Run the sandbox and return the exit code; report an error in one line on stderr.
 
-    Returns 2 for an invalid world file, 1 for any other SandboxError.
+    The exit code is 0 after SIGTERM or SIGINT, 2 for an invalid world file, and 1 for any other
+    SandboxError.
     """
     parser = argparse.ArgumentParser(prog="python -m zonedrive.sandbox", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)

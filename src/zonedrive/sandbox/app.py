@@ -1,7 +1,8 @@
-"""Table of endpoints and of the permissions that each one needs.
+"""Table of endpoints, and the permission that a caller's scope needs for each endpoint.
 
-Knows nothing about what an endpoint does.  INVARIANT: an endpoint in `GUARDED` runs only for an
-authenticated caller whose scope allows it and who need not change the password first.
+This module knows nothing about what an endpoint does. INVARIANT: an endpoint in `GUARDED` runs only
+for an authenticated caller whose scope allows it. A caller who must change the password can use
+only the endpoint that changes it.
 """
 
 from collections.abc import Awaitable, Callable

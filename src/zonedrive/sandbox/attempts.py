@@ -1,7 +1,7 @@
-"""Logon attempts, which tests can read, and blocks after too many failures.
+"""Recent logon attempts, which tests can read, and temporary blocks after too many failures.
 
-Knows nothing about passwords.  INVARIANT: unknown names are blocked like known names, so that a
-block does not reveal which users exist.  A restart deletes all attempts and blocks.
+This module knows nothing about passwords. INVARIANT: unknown names are blocked like known names, so
+that a block does not reveal which users exist. A restart deletes all attempts and blocks.
 """
 
 import time
@@ -16,7 +16,7 @@ LONGEST_ADDRESS = 100
 
 
 class Attempt(NamedTuple):
-    """Logon attempt; `outcome` is OK or the name of the error."""
+    """Logon attempt; `outcome` is OK, PENDING or the API's error name."""
 
     at_us: int
     user: str
@@ -28,15 +28,15 @@ class Attempts:
     """Recent logon attempts, and the failure counts and blocks of user names."""
 
     def __init__(self, most: int, seconds: float) -> None:
-        """Block a name for `seconds` after `most` consecutive failures."""
+        """Create an empty record; `most` consecutive failures block a name for `seconds`."""
         self._most = most
         self._seconds = seconds
         self._failures: dict[str, int] = {}
-        self._blocked: dict[str, float] = {}  # name -> end of its block, monotonic
+        self._blocked: dict[str, float] = {}  # name -> end of its block in monotonic seconds
         self._kept: deque[Attempt] = deque(maxlen=MOST_KEPT)
 
     def blocked(self, user: str) -> bool:
-        """Return True if a name is blocked now."""
+        """Return True if the name `user` is blocked now."""
         until = self._blocked.get(user.lower())
         if until is not None and until <= time.monotonic():
             del self._blocked[user.lower()]
@@ -44,7 +44,7 @@ class Attempts:
         return until is not None
 
     def failed(self, user: str) -> None:
-        """Count a failure; block the name at the maximum number of consecutive failures."""
+        """Count a failed attempt; block the name after too many consecutive failures."""
         name = user.lower()
         count = self._failures.pop(name, 0) + 1
         if count >= self._most:
@@ -60,7 +60,7 @@ class Attempts:
         self._failures.pop(user.lower(), None)
 
     def unblock(self, user: str) -> bool:
-        """End a block now; return False if the name was not blocked."""
+        """End the block of a name; return False if the name was not blocked."""
         there = self.blocked(user)
         self._blocked.pop(user.lower(), None)
         return there
@@ -70,7 +70,7 @@ class Attempts:
         self._kept.append(Attempt(now_us(), user, address[:LONGEST_ADDRESS], outcome))
 
     def wire(self, user: str | None) -> list[dict[str, Any]]:
-        """Return the last attempts of one user, or of all users (None), oldest first."""
+        """Return the recent attempts of one user, or of all users (None), oldest first."""
         return [
             {"at": iso(one.at_us), "user": one.user, "address": one.address, "outcome": one.outcome}
             for one in self._kept

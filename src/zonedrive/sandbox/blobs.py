@@ -1,8 +1,8 @@
-"""Content files below --data, written to a temporary file and then published by one rename.
+"""Content files below --data, each written to a temporary file that is then renamed.
 
-Knows nothing about names, zones or users.  INVARIANT: a file in `content/` is complete and never
-changes.  The next start removes the leftovers of a crash: files in `incoming/`, and content without
-a version.
+This module knows nothing about names, zones or users. INVARIANT: a file in `content/` is complete
+and never changes. The next start removes the leftovers of a crash: files in `incoming/`, and
+content without a version.
 """
 
 import os
@@ -32,15 +32,15 @@ class Blobs:
         return self._content / version_id[:2] / version_id
 
     def incoming(self) -> Path:
-        """Return a new path below `incoming/` to write content to."""
+        """Return an unused path below `incoming/`, to which content can be written."""
         return self._incoming / new_id()
 
     def publish(self, source: Path, version_id: str) -> None:
-        """Publish `source`, a complete and synced file, as the content of a version."""
+        """Move `source`, a complete and synced file, to the path of a version's content."""
         source.rename(self.path(version_id))
 
     def delete(self, version_id: str) -> None:
-        """Delete a version's content; readers that have the file open can read to the end."""
+        """Delete a version's content; readers that have the file open can still read all of it."""
         self.path(version_id).unlink(missing_ok=True)
 
     def sweep(self, known: Set[str]) -> int:

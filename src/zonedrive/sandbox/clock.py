@@ -1,4 +1,4 @@
-"""Timestamps: stored in microseconds since the epoch, converted to text for responses."""
+"""Timestamps in microseconds since the epoch, and their text forms in responses."""
 
 import time
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ def now_us() -> int:
 
 
 def iso(us: int) -> str:
-    """Return the time in ISO 8601 with microseconds and UTC offset."""
+    """Return a time in microseconds since the epoch as ISO 8601 text in UTC."""
     seconds, micros = divmod(us, 1_000_000)
     return f"{_second(seconds)}.{micros:06d}+00:00"
 
@@ -22,5 +22,5 @@ def _second(seconds: int) -> str:
 
 
 def http_date(us: int) -> str:
-    """Return the time in the form of the Last-Modified header, in whole seconds."""
+    """Return a time in microseconds since the epoch as the text of a Last-Modified header."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")

@@ -1,11 +1,12 @@
 """One-time codes: TOTP, HOTP and codes sent by mail; each code is valid once.
 
-Knows nothing about the logon flow.  Codes have 6 digits.  TOTP and HOTP use SHA-1; TOTP has 30 s
-steps, HOTP starts at counter 0.  The codes are computed here according to RFC 4226, because pyotp
-rejects secrets shorter than 112 bits and world files may contain shorter ones (many authenticators
-still use 80 bits).
+This module knows nothing about the logon flow. Codes have 6 digits. TOTP and HOTP use SHA-1. TOTP
+has steps of 30 s, HOTP starts at counter 0. The codes are computed here according to RFC 4226,
+because pyotp rejects secrets shorter than 112 bits. World files may contain shorter secrets (many
+authenticators still use 80 bits).
 
-INVARIANT: no code is valid for a user without an `otp_secret`, and none is mailed.
+INVARIANT: no code is valid for a user without an `otp_secret`, and no code is mailed to such a
+user.
 """
 
 import base64
@@ -22,7 +23,7 @@ LOOK_AHEAD = 10  # HOTP codes that a device may have generated without using the
 
 
 class Codes:
-    """Verifier of one-time codes; records used codes, so that none is accepted twice."""
+    """Verifier that records used one-time codes, so that it accepts no code twice."""
 
     def __init__(self, database: Database, kind: str) -> None:
         self._database = database
@@ -33,9 +34,9 @@ class Codes:
         return self.kind != "None"
 
     def mail(self, user_id: str) -> None:
-        """Send a new code by mail if the kind is ServiceMail.
+        """Create a new code for the user if codes are sent by mail (the kind ServiceMail).
 
-        The mailbox is simulated: `mailed` returns the code.  An older unused code becomes invalid.
+        No real mail is sent; `mailed` returns the code. The user's previous code becomes invalid.
         """
         if self.kind != "ServiceMail":
             return
@@ -46,14 +47,14 @@ class Codes:
         )
 
     def mailed(self, user_id: str) -> str | None:
-        """Return the last mailed code, used or not, or None if none was mailed."""
+        """Return the user's last mailed code, even if it was used, or None."""
         code: str | None = self._database.scalar(
             "SELECT mail_code FROM users WHERE id = ?", user_id
         )
         return code
 
     def accept(self, user_id: str, code: str) -> bool:
-        """Check and consume a one-time code; return True if it is valid."""
+        """Return True if a one-time code is valid, and mark the code as used."""
         check = {"TOTP": self._totp, "HOTP": self._hotp, "ServiceMail": self._mail}[self.kind]
         return check(user_id, code)
 
@@ -103,9 +104,10 @@ def _equal(expected: str, given: str) -> bool:
 
 
 def hotp(secret: str, counter: int) -> str:
-    """Return the 6-digit code of a base32 secret of any length, with or without spaces and padding.
+    """Return the 6-digit HOTP code of a base32 secret for a counter (RFC 4226 with SHA-1).
 
-    RFC 4226 with SHA-1.  Raises ValueError if the secret is empty or not base32.
+    The secret may have any length, with or without spaces and padding. Raises ValueError if it is
+    empty or not base32.
     """
     bare = secret.replace(" ", "").rstrip("=").upper()
     key = base64.b32decode(bare + "=" * (-len(bare) % 8))

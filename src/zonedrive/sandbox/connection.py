@@ -1,6 +1,6 @@
-"""HTTP connections whose 400 responses have the API's error body and that can be reset on demand.
+"""HTTP connections that answer invalid input with the API's error body and can be reset.
 
-Knows nothing about fault injection.
+This module knows nothing about fault injection.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ LARGEST_HEAD = 64 * 1024
 
 
 class Connection(HttpToolsProtocol):
-    """HTTP connection of uvicorn, which adds itself to the ASGI extensions of each request."""
+    """HTTP connection that adds itself to the ASGI extensions of each of its requests."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Initialize the connection after its TLS handshake."""
@@ -29,7 +29,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record that the connection is closed, by either side."""
+        """Record that the client or the server closed the connection."""
         super().connection_lost(exc)
         self._lost.set()
 
@@ -40,23 +40,23 @@ class Connection(HttpToolsProtocol):
         self.scope["extensions"] = {"zonedrive.connection": {"itself": self}}
 
     def on_headers_complete(self) -> None:
-        """Record that the head of a request is complete."""
+        """Record that the request's head was received completely."""
         self._unread = 0
         self._in_head = False
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Receive a part of a request body."""
+        """Receive a part of the request body."""
         self._unread = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Finish a request."""
+        """Record that the request was received completely."""
         self._unread = 0
         super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
-        """Parse received bytes; respond 400 if a request head or trailer is too large.
+        """Parse received bytes; respond 400 to a request head or trailer above LARGEST_HEAD bytes.
 
         The parser keeps an incomplete head, and the trailer of a chunked body, in memory.
         """
@@ -68,7 +68,8 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Respond 400 with the API's error body to invalid HTTP input, and disconnect.
 
-        Only disconnects if the response to the current request has started.
+        If the response to the current request has already started, disconnect without a new
+        response.
         """
         if not self._in_head and self.cycle is not None and self.cycle.response_started:
             self.transport.close()  # the response to this request has started
@@ -82,7 +83,7 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     async def sleep(self, seconds: float, released: asyncio.Event) -> None:
-        """Wait until the time has passed, the client disconnects, or `released` is set."""
+        """Wait for `seconds`, or until the client disconnects or `released` is set."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self._lost, released)]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +107,7 @@ class Connection(HttpToolsProtocol):
 
 
 async def _drained(transport: asyncio.Transport, raw: socket.socket) -> None:
-    """Wait, for a limited time, until the peer's kernel has received the written bytes."""
+    """Wait, at most FLUSH_SECONDS, until the peer's kernel has received the written bytes."""
     deadline = asyncio.get_running_loop().time() + FLUSH_SECONDS
     while asyncio.get_running_loop().time() < deadline and not transport.is_closing():
         (queued,) = struct.unpack("i", fcntl.ioctl(raw, termios.TIOCOUTQ, b"\0" * 4))

@@ -1,6 +1,6 @@
-"""Response bodies: stream a range of a file without loading it completely into memory.
+"""Response that streams a range of a file without loading the whole range into memory.
 
-Knows nothing about the file's name or entry.
+This module knows nothing about the file's name or entry.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ CHUNK_BYTES = 512 * 1024
 
 
 class FileContent(Response):
-    """Response with `length` bytes of an open file from offset `first`; closes the file."""
+    """Response with `length` bytes of the open file `fd` from the offset `first`."""
 
     media_type = "application/octet-stream"
 
@@ -27,7 +27,10 @@ class FileContent(Response):
         super().__init__(None, status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response; stop early if the client disconnects."""
+        """Send the response, and close the file; stop early if the client disconnects.
+
+        Raises OSError if the file ends before the range.
+        """
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
             start = {"status": self.status_code, "headers": self.raw_headers}
@@ -53,7 +56,10 @@ async def _until_gone(receive: Receive) -> None:
 
 
 async def _read(fd: int, length: int, position: int) -> bytes | bytearray:
-    """Return bytes at a position: directly from the page cache, else through a thread."""
+    """Return up to `length` bytes at a position.
+
+    Bytes in the page cache are read directly, other bytes in a thread.
+    """
     buffer = bytearray(length)
     try:
         got = os.preadv(fd, [buffer], position, os.RWF_NOWAIT)

@@ -1,6 +1,7 @@
-"""Control socket: commands that inject faults and query the sandbox, one JSON object per line.
+"""Control socket, whose clients inject faults, query the sandbox and change its content.
 
-Knows nothing about HTTP.  Every process that can open the socket (0600) may use all commands.
+Each command is one JSON object in a line, and so is each answer. This module knows nothing about
+HTTP. Every process that can open the socket (mode 0600) may use all commands.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class Control:
         }
 
     async def open(self) -> None:
-        """Start listening; replace a stale socket left behind by a killed process."""
+        """Start listening; replace a socket that a killed process left behind."""
         self._path.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:

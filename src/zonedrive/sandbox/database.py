@@ -1,7 +1,7 @@
-"""SQLite file below --data: one connection, used directly in the event loop.
+"""SQLite database below --data, with one connection that the event loop uses directly.
 
-Knows the tables only through `schema`.  INVARIANT: no `await` inside a transaction, so that every
-transaction is atomic for the other requests, too.
+This module knows the tables only through `schema`. INVARIANT: no `await` inside a transaction, so
+that other requests never see a part of a transaction.
 """
 
 import os
@@ -52,7 +52,10 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run the block in a transaction; an inner transaction joins the outer one."""
+        """Run the block in a transaction; roll the transaction back after an exception.
+
+        An inner transaction is a part of the outer one.
+        """
         if self._depth == 0:
             self._connection.execute("BEGIN IMMEDIATE")
         self._depth += 1
@@ -76,16 +79,16 @@ class Database:
         self._connection.executemany(sql, rows)
 
     def one(self, sql: str, *values: Any) -> Row | None:
-        """Return the first row, or None."""
+        """Return the first row of the query's result, or None."""
         row: Row | None = self._connection.execute(sql, values).fetchone()
         return row
 
     def all(self, sql: str, *values: Any) -> list[Row]:
-        """Return all rows."""
+        """Return all rows of the query's result."""
         return self._connection.execute(sql, values).fetchall()
 
     def scalar(self, sql: str, *values: Any) -> Any:
-        """Return the first column of the first row, or None."""
+        """Return the first column of the first row of the query's result, or None."""
         row = self.one(sql, *values)
         return None if row is None else row[0]
 

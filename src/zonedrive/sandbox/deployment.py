@@ -1,4 +1,4 @@
-"""Parts of a running deployment, which the endpoints use."""
+"""Container for the parts of a running deployment, which the endpoints use."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from zonedrive.sandbox.zones import Zones
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Organization with its users, zones and content."""
+    """All parts of a deployment: settings, database, and stores of users, zones and content."""
 
     organization: Organization
     database: Database

@@ -1,7 +1,8 @@
 """Files and folders: the tree of each zone, and the versions of each file.
 
-Knows nothing about permissions.  INVARIANT: a version row never changes; an entry's current version
-is its newest; `modified_us` of a file strictly increases with each version.  A name is any text.
+This module knows nothing about permissions. INVARIANT: a version row never changes; an entry's
+current version is its newest; `modified_us` of a file strictly increases with each version. This
+module accepts any text as a name.
 """
 
 from dataclasses import dataclass
@@ -100,7 +101,11 @@ class Entries:
         return row
 
     def find_in_trash(self, zone_id: str, entry_id: str) -> Row:
-        """Return the deleted entry; raise ApiError 404, or 409 WRONG_STATE if it is not deleted."""
+        """Return the deleted entry.
+
+        Raises ApiError: 404 UNKNOWN_FILE if the entry does not exist; 409 WRONG_STATE if it is not
+        deleted.
+        """
         row = self._database.one(
             "SELECT * FROM entries WHERE id = ? AND zone_id = ?", entry_id, zone_id
         )
@@ -131,7 +136,10 @@ class Entries:
         )
 
     def children(self, folder_id: str, limit: int = -1, offset: int = 0) -> list[Row]:
-        """Return the entries of a folder that are not deleted, in order of creation."""
+        """Return the entries of a folder that are not deleted, in order of creation.
+
+        The `limit` -1 means no limit.
+        """
         return self._database.all(
             "SELECT * FROM entries WHERE parent_id = ? AND trash_id IS NULL"
             " ORDER BY serial LIMIT ? OFFSET ?",
@@ -141,7 +149,7 @@ class Entries:
         )
 
     def child(self, folder_id: str, name: str) -> Row | None:
-        """Return the entry with that name in a folder, the oldest of several, or None."""
+        """Return the folder's oldest entry with this name that is not deleted, or None."""
         return self._database.one(
             "SELECT * FROM entries WHERE parent_id = ? AND name = ? AND trash_id IS NULL"
             " ORDER BY serial LIMIT 1",
@@ -150,9 +158,9 @@ class Entries:
         )
 
     def trash(self, zone_id: str) -> list[Row]:
-        """Return the deleted entries, without those that were deleted as part of a folder.
+        """Return the deleted entries of a zone, except entries deleted as part of a folder.
 
-        `deleted_us` is the time of the deletion in the zone's log.
+        The column `deleted_us` is the time of the deletion in the zone's log, or None.
         """
         return self._database.all(
             """SELECT entries.*, gone.at_us AS deleted_us FROM entries
@@ -174,7 +182,10 @@ class Entries:
         return [Version(*row) for row in rows]
 
     def version(self, entry_id: str, wanted: str | None) -> Version:
-        """Return one version, by number or id; None means the newest.  Raises ApiError 404."""
+        """Return a version of a file by its number or id; None means the newest version.
+
+        Raises ApiError 404 UNKNOWN_FILE_VERSION.
+        """
         for version in self.versions(entry_id):
             if wanted is None or wanted in (str(version.number), version.id):
                 return version
@@ -209,10 +220,10 @@ class Entries:
         return entry_id
 
     def add_version(self, entry_id: str, user_id: str, source: Path) -> None:
-        """Publish `source`, a complete and synced file below `incoming/`, as the newest version.
+        """Add `source`, a complete and synced file below `incoming/`, as the newest version.
 
-        The rename comes before the commit.  A crash between the two leaves content without a
-        version, which the next start removes.
+        The file is renamed before the commit. A crash between the two leaves content without a
+        version, and the next start removes this content.
         """
         version_id, size = new_id(), source.stat().st_size
         with self._database.transaction():
@@ -244,7 +255,7 @@ class Entries:
             self.blobs.publish(source, version_id)
 
     def set_attributes(self, row: Row, attributes: dict[str, bool], user_id: str) -> None:
-        """Set attributes, which are given by their names in the API."""
+        """Set attributes of an entry; `attributes` has the API's names (see ATTRIBUTES) as keys."""
         with self._database.transaction():
             for name, value in attributes.items():
                 self._database.run(
@@ -260,7 +271,7 @@ class Entries:
     def move(self, row: Row, parent_id: str, name: str, user_id: str) -> None:
         """Rename or move an entry, or both.
 
-        A file keeps its `lastModified`, which is the time of its content.  Raises ApiError 409 if
+        A file keeps its `lastModified`, which is the time of its content. Raises ApiError 409 if
         the name is taken, 400 if a folder would be moved into itself.
         """
         if self.is_inside(parent_id, row["id"]):
@@ -302,7 +313,8 @@ class Entries:
     def restore(self, row: Row, user_id: str) -> None:
         """Restore an entry from the trash, with everything that was deleted with it.
 
-        Raises ApiError 409 if the name was taken in the meantime or the entry's folder is deleted.
+        Raises ApiError 409 if the name is taken now, if the entry's folder is deleted, or if the
+        entry was deleted as part of a folder.
         """
         if row["trash_id"] != row["id"]:
             raise ApiError(409, "WRONG_STATE", "It was deleted with its folder", row["trash_id"])
@@ -315,7 +327,7 @@ class Entries:
             self.tell(row, user_id, "Restored", f"{row['name']} was restored")
 
     def purge(self, row: Row, user_id: str) -> None:
-        """Delete an entry in the trash and everything below it permanently."""
+        """Permanently delete an entry in the trash and everything below it."""
         with self._database.transaction():
             versions = self._database.all(
                 BELOW + "SELECT id FROM versions WHERE entry_id IN (SELECT id FROM below)",  # noqa: S608
@@ -339,7 +351,7 @@ class Entries:
             raise ApiError(409, "ALREADY_EXISTS", f"There is a {name!r} already", there["id"])
 
     def sweep(self) -> int:
-        """Remove content that a crash left; return the number of files removed."""
+        """Remove content files that a crash left behind; return the number of files removed."""
         known = {row["id"] for row in self._database.all("SELECT id FROM versions")}
         return self.blobs.sweep(known)
 
@@ -363,12 +375,15 @@ class Entries:
     def tell(
         self, row: Row, user_id: str, event: Event, message: str, path: str | None = None
     ) -> None:
-        """Log an event of an entry.  Call within the transaction of the change."""
+        """Write a message about an entry to the zone's log, within the transaction of the change.
+
+        `path` is the entry's path after the change; None means the path according to `row`.
+        """
         path = path or self._path(row["parent_id"], row["name"])
         self._log.add(row["zone_id"], user_id, event, message, row["id"], path)
 
     def _path(self, parent_id: str | None, name: str) -> str:
-        """Return the path of an entry in its zone; empty for the root folder."""
+        """Return the path of the entry `name` in its zone; "" for the root folder."""
         names = [] if parent_id is None else [name]
         while parent_id is not None:
             sql = "SELECT name, parent_id FROM entries WHERE id = ?"

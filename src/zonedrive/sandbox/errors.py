@@ -1,7 +1,7 @@
 """Errors of the sandbox: errors at the start, and error responses of the API.
 
-Knows nothing about endpoints.  INVARIANT: every error over HTTP has the same kind of body,
-including the errors of the framework.
+This module knows nothing about endpoints. INVARIANT: every error over HTTP has the same kind of
+body, including the errors of the framework.
 """
 
 from http import HTTPStatus
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 PAGES = "/api/sandbox/pages/"
-"""Path prefix of the pages for which a browser asks for the password after a 401."""
+"""Path prefix of the web pages for members; a 401 makes a browser ask for the password."""
 
 # Error names for a status without one: an error of the framework, or an injected fault.
 CODE_OF_STATUS = {
@@ -50,7 +50,7 @@ class SandboxError(Exception):
 
 
 class WorldError(SandboxError):
-    """The world file cannot be used; the message names the file and the line."""
+    """Error in the world file; the message names the file and, if known, the line."""
 
 
 class ApiError(Exception):
@@ -121,16 +121,16 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
 async def answer_crash(_request: Request, error: Exception) -> Response:
     """Return the response for an unexpected exception (Starlette exception handler).
 
-    The traceback is logged.
+    Starlette raises the exception again, so that uvicorn logs the traceback.
     """
     return error_response(500, "EXCEPTION", f"{HTTPStatus(500).phrase} ({type(error).__name__})")
 
 
 def bad_argument(message: str) -> ApiError:
-    """Return the error for an invalid parameter or body."""
+    """Return ApiError 400 ILLEGAL_ARGUMENT for an invalid parameter or body."""
     return ApiError(400, "ILLEGAL_ARGUMENT", message)
 
 
 def must_change_password() -> ApiError:
-    """Return the error for callers who must change the password before any other request."""
+    """Return ApiError 403 for a caller who must change the password before other requests."""
     return ApiError(403, "NOT_ALLOWED", "The password must be changed first")

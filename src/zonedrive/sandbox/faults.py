@@ -1,7 +1,7 @@
 """Fault injection: the active faults, the requests they match, and their remaining uses.
 
-Knows nothing about how a fault is applied to a request.  Each effect in a `fault` command is a
-fault with its own count; faults accumulate until they are cleared.
+This module knows nothing about how a fault is applied to a request. Each effect in a `fault`
+command is a fault with its own count. Faults accumulate until they are cleared.
 """
 
 import asyncio
@@ -35,7 +35,11 @@ class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 @dataclass(eq=False, slots=True)
 class Fault:
-    """Effect on matching requests; `left` is the number of remaining uses (None: no limit)."""
+    """Effect on matching requests; `left` is the number of remaining uses (None: no limit).
+
+    The meaning of `amount` depends on `kind`: milliseconds (latency), seconds (stall), an HTTP
+    status (status), or bytes of a body (cut).
+    """
 
     kind: Kind
     amount: float
@@ -62,16 +66,16 @@ class Fault:
 
 
 class Faults:
-    """Active faults; `down` means that all connections are refused."""
+    """Active faults; `down` is True while all connections are refused."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self.down = False
-        # Set at the next clearing; delayed requests wait for it.
+        # Set when the faults are cleared; delayed requests then continue.
         self.cleared = asyncio.Event()
 
     def order(self, order: FaultOrder | None) -> None:
-        """Add the faults of an order, or clear all (None).  Raises ValueError if it is invalid."""
+        """Add the faults of a valid order, or clear all faults (None). Raises ValueError."""
         if order is None:
             self._clear()
             return
@@ -89,7 +93,7 @@ class Faults:
             self.down = order.down
 
     def _clear(self) -> None:
-        """End all faults, also for requests that they already affect."""
+        """End all faults, including their effect on requests that are being delayed."""
         for fault in self._faults:
             fault.left = 0
         self._faults.clear()

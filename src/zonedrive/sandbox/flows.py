@@ -1,7 +1,7 @@
-"""Unfinished logon flows, in which a user presents the credentials in several requests.
+"""Unfinished logon flows, in which a user sends the credentials in several requests.
 
-Knows nothing about passwords.  INVARIANT: a flow that has ended, successfully or not, cannot
-continue.  A restart ends all flows.
+This module knows nothing about passwords. INVARIANT: a flow that has ended, successfully or not,
+cannot continue. A restart ends all flows.
 """
 
 import secrets
@@ -17,7 +17,7 @@ MOST = 10_000
 
 
 class SessionOptions(NamedTuple):
-    """Requested properties of the session; None means the default."""
+    """Requested properties of the session; None means the default; `timeout` is in milliseconds."""
 
     scope: Scope | None = None
     set_cookie: bool | None = None
@@ -26,7 +26,7 @@ class SessionOptions(NamedTuple):
     timeout_in_seconds: int | None = None
 
     def or_else(self, others: "SessionOptions") -> "SessionOptions":
-        """Return a copy in which None values are replaced with those of `others`."""
+        """Return a copy in which None values are replaced with the values of `others`."""
         mine = {name: value for name, value in self._asdict().items() if value is not None}
         return others._replace(**mine)
 
@@ -36,17 +36,17 @@ class Flow(NamedTuple):
 
     username: str
     state: State
-    code: str | None  # a code that came before the password
+    code: str | None  # a code that was received before the password
     options: SessionOptions
     begun: float
 
 
 class Flows:
-    """Unfinished flows, by the session id in their 202 response."""
+    """Unfinished flows; the key is the session id in the flow's 202 response."""
 
     def __init__(self) -> None:
         self._flows: dict[str, Flow] = {}
-        self._done: dict[str, float] = {}  # those that ended in a session, and when
+        self._done: dict[str, float] = {}  # flow that ended with a session -> time of its end
 
     def begin(
         self,
@@ -56,7 +56,7 @@ class Flows:
         code: str | None = None,
         flow_id: str | None = None,
     ) -> str:
-        """Start a flow, or continue `flow_id` with a new state; return its id.
+        """Start a flow, or continue `flow_id` with a new state; return the flow's id.
 
         The client sends the id as logonSessionId with its next request.
         """
@@ -71,7 +71,7 @@ class Flows:
         return self._flows.get(flow_id)
 
     def ended_well(self, flow_id: str) -> bool:
-        """Return True if this flow ended with a session recently."""
+        """Return True if the flow ended with a session within the last LIFE_SECONDS."""
         self._forget_old()
         return flow_id in self._done
 

@@ -1,6 +1,7 @@
 """Groups: their direct and indirect members, and their managers.
 
-Knows nothing about zones.  INVARIANT: no group contains itself, over any number of steps.
+This module knows nothing about zones. INVARIANT: no group contains itself, neither directly nor
+through other groups.
 """
 
 import uuid
@@ -62,7 +63,7 @@ class Groups:
         """Create a group and return its id.
 
         If no member manages the group, the creator becomes its manager, unless `scim` is true or
-        `creator_manages` is false.  Raises ApiError 409 if the name is taken, 400 for an unknown
+        `creator_manages` is false. Raises ApiError 409 if the name is taken, 400 for an unknown
         member.
         """
         group_id = f"group.{uuid.uuid4()}@{self._domain}"
@@ -89,7 +90,8 @@ class Groups:
     ) -> None:
         """Set the levels of `members`; if `relative` is false, remove all other members.
 
-        With `scim`, only administrators can manage the group from then on.
+        With `scim`, only administrators can manage the group from then on. Raises ApiError 400 for
+        an unknown member or a group that would contain itself.
         """
         with self._database.transaction():
             if scim:
@@ -100,7 +102,7 @@ class Groups:
                 self._apply(group_id, change)
 
     def delete(self, group_id: str) -> None:
-        """Delete the group, its memberships, and the zone access that it gives."""
+        """Delete the group, its memberships, and the members' access to zones through it."""
         with self._database.transaction():
             self._database.run("DELETE FROM zone_members WHERE member_id = ?", group_id)
             self._database.run("DELETE FROM group_members WHERE member_id = ?", group_id)
@@ -118,7 +120,7 @@ class Groups:
     def may_manage(self, group_id: str, user: User) -> bool:
         """Return True if the user may manage the group.
 
-        Administrators may manage every group.  Other users need the level Manage, directly or
+        Administrators may manage every group. Other users need the level Manage, directly or
         through a group, and may not manage a group that was created or changed through SCIM.
         """
         scim = self._database.scalar("SELECT scim FROM groups WHERE id = ?", group_id)
@@ -135,7 +137,7 @@ class Groups:
         return found is not None
 
     def described(self, member_id: str, *, is_group: bool) -> dict[str, Any]:
-        """Return the type and name of a member, and the authorization if it is a user."""
+        """Return the API's fields for the type and name of a member, and a user's authorization."""
         if is_group:
             name = self._database.scalar("SELECT name FROM groups WHERE id = ?", member_id)
             return {"memberType": "Group", "displayName": name}
@@ -148,7 +150,10 @@ class Groups:
         }
 
     def wire(self, group_id: str, viewer: User) -> dict[str, Any]:
-        """Return the group as the API's JSON object; raise ApiError 404 if it does not exist."""
+        """Return the group as the API's JSON object, with the permission of `viewer` to manage it.
+
+        Raises ApiError 404 if the group does not exist.
+        """
         row = self._database.one("SELECT * FROM groups WHERE id = ?", group_id)
         if row is None:
             raise ApiError(404, "ID_NOT_FOUND", "There is no such group", group_id)

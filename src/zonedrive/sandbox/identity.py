@@ -1,6 +1,6 @@
-"""Authentication: the user and scope for an Authorization header or a session cookie.
+"""Authentication of a request by its Authorization header or its session cookie.
 
-Knows nothing about the request's purpose.  The cookie is used only if the request has no
+This module knows nothing about the request's purpose. The cookie is used only if the request has no
 Authorization header.
 """
 
@@ -38,8 +38,8 @@ class Caller:
 def presented_secret(request: Request) -> str | None:
     """Return the session id or token of a request, or None.
 
-    The Authorization header contains it after `Bearer` or alone.  The cookie is used only if that
-    header is missing.
+    The secret is in the Authorization header, after `Bearer` or alone. The cookie is used only if
+    the header is missing. HTTP Basic contains no such secret.
     """
     header = request.headers.get("authorization")
     if header is None:
@@ -76,9 +76,9 @@ class Authenticator:
         return Caller(user, grant.scope)
 
     async def _by_password(self, encoded: str, peer: str) -> User:
-        """Return the user of HTTP Basic credentials.
+        """Return the user of HTTP Basic credentials; raise ApiError 401 if they are not valid.
 
-        If the user name is known, the password must be that user's.  If it is unknown, the password
+        If the user name is known, the password must be that user's. If it is unknown, the password
         alone identifies the user.
         """
         refusal = ApiError(401, "AUTHORIZATION_FAILED", "Unknown user or wrong password")

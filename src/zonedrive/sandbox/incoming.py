@@ -1,7 +1,7 @@
-"""Received content, written to a file below `incoming/` in large blocks by a thread.
+"""Received content, which a thread writes in large blocks to a file below `incoming/`.
 
-Knows nothing about the source of the bytes.  INVARIANT: at most a few MiB are in memory; after
-`finish` the bytes are on the disk, after `discard` the file is gone.
+This module knows nothing about the source of the bytes. INVARIANT: at most a few MiB are in memory;
+after `finish` the bytes are on the disk, after `discard` the file is gone.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ SYNC_BYTES = 64 << 20
 
 
 class Incoming:
-    """File being received; `feed` accepts bytes while a thread writes the previous ones."""
+    """File that is being received; `feed` accepts bytes while a thread writes earlier bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,7 +26,10 @@ class Incoming:
         self._running: asyncio.Future[None] | None = None
 
     async def feed(self, pieces: list[bytes]) -> None:
-        """Accept bytes; wait only if the disk is slower than the network."""
+        """Accept bytes; wait only if the disk is slower than the network.
+
+        Raises OSError if a previous write failed.
+        """
         for piece in pieces:
             self._waiting.append(piece)
             self._waiting_bytes += len(piece)
@@ -36,7 +39,7 @@ class Incoming:
             self._start()
 
     async def finish(self) -> None:
-        """Write and sync the remaining bytes, and close the complete file."""
+        """Write and sync the remaining bytes, and close the complete file. Raises OSError."""
         await self._settle()
         self._start()
         await self._settle()
@@ -45,7 +48,10 @@ class Incoming:
         self._fd = -1
 
     async def discard(self) -> None:
-        """Delete the file unless it was published; wait for a running write before closing it."""
+        """Close the file, and delete it unless it was published.
+
+        If a write is running, wait for its end first.
+        """
         if self._running is not None:
             await asyncio.wait([self._running])
         if self._fd >= 0:

@@ -1,6 +1,6 @@
 """Parsing of requests: JSON bodies, query parameters and names, with the API's errors.
 
-Knows nothing about how the values are used.
+This module knows nothing about how the values are used.
 """
 
 import re
@@ -45,7 +45,7 @@ async def no_body(request: Request) -> None:
 
 
 def text(request: Request, name: str) -> str:
-    """Return a required query parameter; raise ApiError 400 if it is missing."""
+    """Return a required query parameter; raise ApiError 400 if it is missing or empty."""
     value = request.query_params.get(name)
     if not value:
         raise bad_argument(f"The query parameter {name} is missing")
@@ -55,7 +55,7 @@ def text(request: Request, name: str) -> str:
 def since(request: Request) -> int:
     """Return the query parameter `since` in microseconds since the epoch; 0 if missing.
 
-    The parameter is a time in ISO 8601; without an offset, it is in UTC.  Raises ApiError 400.
+    The parameter is a time in ISO 8601; without an offset, it is in UTC. Raises ApiError 400.
     """
     value = request.query_params.get("since")
     if value is None:
@@ -69,7 +69,10 @@ def since(request: Request) -> int:
 
 
 def boolean(request: Request, name: str, default: bool | None = None) -> bool:
-    """Return a boolean query parameter; it is required if it has no default."""
+    """Return a boolean query parameter, or `default` if it is missing.
+
+    Raises ApiError 400 for another value, and for a missing parameter without a default.
+    """
     value = request.query_params.get(name)
     if value is None and default is not None:
         return default
@@ -80,7 +83,10 @@ def boolean(request: Request, name: str, default: bool | None = None) -> bool:
 
 
 def page(request: Request) -> tuple[int, int]:
-    """Return (limit, offset) for the parameters `page` (default 1) and `pageSize` (default 100)."""
+    """Return (limit, offset) for the parameters `page` (default 1) and `pageSize` (default 100).
+
+    Raises ApiError 400 for a value that is not a positive integer of at most nine digits.
+    """
     size = _positive(request, "pageSize", 100)
     return size, (_positive(request, "page", 1) - 1) * size
 
@@ -104,7 +110,7 @@ def choice(value: str | None, name: str, allowed: Sequence[str]) -> str:
 def entry_name(name: str) -> str:
     """Return a valid entry name unchanged; raise ApiError 400 ILLEGAL_NAME otherwise.
 
-    Empty names, '/' and NUL are rejected.  All other names are accepted ('..', control characters),
+    Empty names, '/' and NUL are rejected. All other names are accepted ('..', control characters),
     because a service may do so and clients must handle them.
     """
     if not name or "/" in name or "\0" in name:
@@ -118,12 +124,12 @@ def address(request: Request) -> str:
 
 
 def peer(request: Request) -> str:
-    """Return the address of the connection's peer."""
+    """Return the address of the connection's peer, or "" if unknown."""
     return request.client.host if request.client is not None else ""
 
 
 def characters(password: list[str] | None, *, code: str = "ILLEGAL_ARGUMENT") -> str | None:
-    """Return the password that was sent as an array of characters.
+    """Return, as one string, a password that was sent as an array of characters; None stays None.
 
     Raises ApiError 400 with `code` if an element is not a single character.
     """

@@ -1,8 +1,8 @@
-"""Limitations of a scope, beyond its permissions.
+"""Limitations of a scope, which apply in addition to its permissions.
 
-Knows nothing about the caller.  The names and meanings of limitations are specific to the sandbox:
-`zones` allows only the listed zones; `entries` allows only reading the listed entries and
-everything below them.
+This module knows nothing about the caller. The names and meanings of limitations are specific to
+the sandbox. `zones` allows access only to the listed zones. `entries` allows only reading the
+listed entries and everything below them.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ OF_ENTRIES = ("file_id", "folder_id", "entry_id")  # path parameters of endpoint
 
 
 def check(scope: Scope | None) -> None:
-    """Raise ApiError 400 for a scope with an unknown permission or limitation.
+    """Raise ApiError 400 for a scope with an unknown permission or an invalid limitation.
 
-    A limit that the sandbox does not know must not be accepted as if it were enforced.  A scope
-    that is nested too deeply is rejected, because it could be parsed but not serialized.
+    A limit that the sandbox does not know must not be accepted as if it were enforced. A scope that
+    is nested too deeply is rejected, because it could be parsed but not serialized.
     """
     if scope is None:
         return
@@ -54,14 +54,18 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def zones(scope: Scope | None) -> list[str] | None:
-    """Return the zones that a scope allows; None means all."""
+    """Return the ids of the zones that a scope allows; None means all zones."""
     return None if scope is None else scope.limitations.get("zones")
 
 
 def refuse_beyond(
     scope: Scope, resource: str, action: str, place: Mapping[str, Any], entries: Entries
 ) -> None:
-    """Raise ApiError 403 if the scope forbids an endpoint; `place` contains its path parameters."""
+    """Raise ApiError 403 if the scope forbids a request.
+
+    `resource` and `action` are the permission that the endpoint needs. `place` contains the path
+    parameters of the request.
+    """
     refusal = ApiError(403, "NOT_ALLOWED", "The scope of this session or token forbids this")
     if not scope.allows(resource, action):
         raise refusal

@@ -1,7 +1,7 @@
 """Listening socket that reuses its port after a restart if possible and can refuse connections.
 
-Knows nothing about HTTP.  INVARIANT: while connections are refused, this process keeps the port
-bound, so that no other process can answer there.
+This module knows nothing about HTTP. INVARIANT: while connections are refused, this process keeps
+the port bound, so that no other process can answer there.
 """
 
 import asyncio
@@ -17,12 +17,13 @@ BACKLOG = 1024
 
 
 class Listener:
-    """Socket that accepts or refuses connections."""
+    """Listening socket that can refuse connections and accept them again later."""
 
     def __init__(self, host: str, port: int, memory: Path) -> None:
         """Bind the socket, and record its port in the file `memory`.
 
-        Port 0 means the recorded port, or a free one.  Raises SandboxError.
+        Port 0 means the recorded port, or a free port. Raises SandboxError if the socket cannot be
+        bound.
         """
         self._socket = _bind(host, port, memory)
         self.port: int = self._socket.getsockname()[1]
@@ -79,9 +80,9 @@ def _bind(host: str, port: int, memory: Path) -> socket.socket:
             try:
                 return _bound(family, where, last)
             except OSError:
-                pass  # taken meanwhile; any other port will do
+                pass  # another process uses the port now; use any free port
         first = _bound(family, where, 0)
-        # Bound again with an explicit port: only such a binding survives `shutdown`.
+        # Bind again with an explicit port, because only such a binding survives `shutdown`.
         with first:
             return _bound(family, where, first.getsockname()[1])
     except OSError as wrong:

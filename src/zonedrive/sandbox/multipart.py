@@ -1,7 +1,7 @@
 """Incremental parser for the multipart form of an upload.
 
-Knows nothing about the storage of the file's bytes.  The parts `file` and `fileName` may come in
-any order; other parts are ignored.
+This module knows nothing about the storage of the file's bytes. The parts `file` and `fileName` may
+come in any order; other parts are ignored.
 """
 
 from python_multipart.exceptions import FormParserError
@@ -48,7 +48,7 @@ class UploadForm:
             raise _broken(str(wrong)) from wrong
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Parse a chunk of the body; return the file's bytes in it.  Raises ApiError 400."""
+        """Parse a chunk of the body; return the file's bytes in the chunk. Raises ApiError 400."""
         try:
             self._parser.write(data)
         except FormParserError as wrong:

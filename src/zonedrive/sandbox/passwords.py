@@ -1,7 +1,7 @@
 """Passwords: stored as salted scrypt digests, compared in constant time.
 
-Knows nothing about users.  The cost (about 5 ms) is deliberately low compared to a real service,
-because tests log on hundreds of times.
+This module knows nothing about users. The cost (about 5 ms) is deliberately low compared to a real
+service, because tests log on hundreds of times.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Creation and protection of entries without the API, for tests of names and rejected requests.
 
-Knows nothing about the control socket.  Any name is accepted, even one that is taken.
+This module knows nothing about the control socket. Any name is accepted, even one that is taken.
 """
 
 from typing import Any
@@ -13,7 +13,11 @@ from zonedrive.sandbox.deployment import Deployment
 
 
 class Plant(msgspec.Struct, eq=False, forbid_unknown_fields=True):
-    """Entry to create; `parent` is a path from the zone's root, '' is the root itself."""
+    """Entry to create in the zone named `zone`.
+
+    `parent` is a path from the zone's root folder; '' is the root folder itself. `by` is a user id;
+    '' means the creator of the zone.
+    """
 
     zone: str
     name: str
@@ -26,7 +30,7 @@ class Plant(msgspec.Struct, eq=False, forbid_unknown_fields=True):
 class Protection(
     msgspec.Struct, eq=False, forbid_unknown_fields=True, rename="camel", omit_defaults=True
 ):
-    """Attributes to set on the entry at a path."""
+    """Attributes to set on the entry at `path`; None leaves an attribute unchanged."""
 
     zone: str
     path: str
@@ -37,7 +41,10 @@ class Protection(
 
 
 def plant(deployment: Deployment, order: Plant) -> dict[str, Any]:
-    """Create and return an entry.  Raises LookupError for an unknown zone or parent."""
+    """Create an entry; return the entry as a JSON object.
+
+    Raises LookupError for an unknown zone or parent.
+    """
     zone = _zone(deployment, order.zone)
     parent = _walk(deployment, zone, order.parent)
     user = order.by or zone["created_by"]
@@ -52,7 +59,10 @@ def plant(deployment: Deployment, order: Plant) -> dict[str, Any]:
 
 
 def protect(deployment: Deployment, order: Protection) -> dict[str, Any]:
-    """Set attributes; return the entry.  Raises LookupError for an unknown zone or path."""
+    """Set attributes of an entry; return the entry as a JSON object.
+
+    Raises LookupError for an unknown zone or path.
+    """
     zone = _zone(deployment, order.zone)
     row = _walk(deployment, zone, order.path)
     chosen = {

@@ -1,7 +1,7 @@
 """Initial data of a sandbox, from its world file: users, groups, zones and copied content.
 
-Knows nothing about TOML.  INVARIANT: all or nothing; after a first start that was killed, the next
-start begins again.
+This module knows nothing about TOML. INVARIANT: the database contains all of the data or nothing.
+If the first start was killed, the next start loads the data again.
 """
 
 import os
@@ -23,9 +23,9 @@ PACKAGED_WORLD = Path(__file__).parent / "world" / "world.toml"
 
 
 def with_passwords(world: World, file: Path) -> World:
-    """Return the world with a random password for each user without one.
+    """Return a copy of the world with a random password for each user without a password.
 
-    Writes the new passwords to `file`, mode 0600.  Raises SandboxError if that fails.
+    Writes the new passwords to `file` with mode 0600. Raises SandboxError if that fails.
     """
     made = {user.id: secrets.token_hex(12) for user in world.users if user.password is None}
     if not made:
@@ -47,7 +47,7 @@ def with_passwords(world: World, file: Path) -> World:
 def fill(deployment: Deployment, world: World) -> None:
     """Load a validated world, whose users all have passwords, into an empty deployment.
 
-    Raises SandboxError if the content cannot be used.
+    Raises SandboxError if the content of a zone cannot be copied.
     """
     with deployment.database.transaction():
         settings.save(deployment.database, deployment.organization)
@@ -134,9 +134,10 @@ class _Copy:
         self._user_id = user_id
 
     def folder(self, source: Path, folder_id: str) -> None:
-        """Copy the contents of `source`, ordered by name.
+        """Copy the content of the local folder `source` into a folder of the zone, ordered by name.
 
-        Raises SandboxError for a link to a folder, a special file, and a name that is not UTF-8.
+        Raises SandboxError for a link to a folder, a special file, and a name that is not UTF-8,
+        and OSError if a file cannot be copied.
         """
         for item in sorted(os.scandir(source), key=lambda item: item.name):
             path = Path(item.path)

@@ -1,7 +1,7 @@
 """Process of the sandbox: creates its parts, runs the server and writes the ready file.
 
-The only module that knows all the others.  INVARIANT: the ready file appears only after the service
-can answer, and is always complete.
+This is the only module that knows all the others. INVARIANT: the ready file appears only after the
+service can answer, and is always complete.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 names, not a binding
 
 
 def run(data: Path, world_file: Path | None, host: str, port: int, ready_file: Path | None) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Run the sandbox in the folder `data` until SIGTERM or SIGINT.
 
-    `world_file` (None: the packaged one) fills `data` at the first start only.  Port 0 means the
-    port of the last run, or a free one.  Raises SandboxError if the sandbox cannot start.
+    `world_file` (None: the packaged one) fills `data` at the first start only. Port 0 means the
+    port of the last run, or a free port. Raises SandboxError if the sandbox cannot start.
     """
     data = data.absolute()
     if not 0 <= port <= 65535:
@@ -129,7 +129,7 @@ async def _serve(
 
 
 def _announce(ready_file: Path | None, ready: dict[str, Any], passwords: Path) -> None:
-    """Print the base URL if stdout is a terminal, and write the ready file for programs."""
+    """Print the logon command if stdout is a terminal, and write the ready file if requested."""
     if sys.stdout.isatty():
         known = f"; passwords are in {passwords}" if passwords.exists() else ""
         print(

@@ -1,7 +1,7 @@
-"""uvicorn server with its own listener, signal handling and readiness file.
+"""uvicorn server with its own listener and signal handling, which reports when it is ready.
 
-Knows nothing about the application.  SIGTERM and SIGINT end `serve` cleanly; running requests get a
-few seconds.
+This module knows nothing about the application. SIGTERM and SIGINT end `serve` without an error.
+Running requests then get STOP_SECONDS to finish.
 """
 
 import asyncio
@@ -51,16 +51,17 @@ class Server(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections, then report readiness."""
+        """Start to accept connections, then call `on_ready`."""
         self.servers = []
         await self._listener.open(self._protocol, self._context)
         self.started = True
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting connections, and wait for running requests for a limited time.
+        """Stop accepting connections; let running requests finish, then abort all connections.
 
-        uvicorn's own shutdown would wait for the TLS close_notify of each idle client.
+        Requests have at most STOP_SECONDS to finish. uvicorn's own shutdown would wait for the TLS
+        close_notify of each idle client.
         """
         self._listener.close()
         state = self.server_state
@@ -72,12 +73,15 @@ class Server(uvicorn.Server):
         await self._tasks_end(STOP_SECONDS)
 
     async def _tasks_end(self, seconds: float) -> None:
-        """Wait until no request is running, up to the given time."""
+        """Wait until no request is running, at most for `seconds`."""
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=seconds)
 
     async def set_down(self, down: bool) -> None:
-        """Refuse new connections and reset open ones, or accept connections again."""
+        """Refuse new connections and reset open ones if `down` is true.
+
+        Otherwise, accept connections again.
+        """
         if not down:
             await self._listener.resume()
             return

@@ -1,7 +1,7 @@
 """Sessions and tokens: the secrets that callers send, and the scopes that limit them.
 
-Knows nothing about logging on.  Only SHA-256 of a secret is stored.  Sessions and tokens survive a
-restart.
+This module knows nothing about logging on. Only the SHA-256 hash of a secret is stored. Sessions
+and tokens survive a restart.
 """
 
 import hashlib
@@ -43,9 +43,9 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     def allows(self, resource: str, action: str) -> bool:
         """Return True if the scope allows `action` (create, list, get, …) on a resource.
 
-        All fields must allow it.  `clients`, if not empty, must contain this API.  A scope named
-        SCIM allows only users and groups.  `permissions`, if not empty, denies all resources that
-        it does not contain.
+        All fields must allow the action. `clients`, if not empty, must contain this API. A scope
+        named SCIM allows only users and groups. `permissions`, if not empty, denies all resources
+        that it does not contain.
         """
         if self.clients and CLIENT not in self.clients:
             return False
@@ -58,7 +58,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Grant(NamedTuple):
-    """User and scope of a secret."""
+    """User and scope of a session or token; the scope None means unlimited."""
 
     user_id: str
     scope: Scope | None
@@ -97,7 +97,7 @@ class Sessions:
         self._database.run("DELETE FROM sessions")
 
     def end_scoped(self, user_id: str, scope: Scope) -> None:
-        """End a user's sessions with exactly that scope."""
+        """End a user's sessions whose scope is equal to `scope`."""
         self._database.run(
             "DELETE FROM sessions WHERE user_id = ? AND scope = ?", user_id, _text(scope)
         )
@@ -105,7 +105,10 @@ class Sessions:
     def create_token(
         self, user_id: str, name: str, life_seconds: int, scope: Scope | None
     ) -> dict[str, Any]:
-        """Create a token; only the returned value contains its secret."""
+        """Create a token; return its id, its secret and its expiry (milliseconds since the epoch).
+
+        The secret cannot be read again, because only its hash is stored.
+        """
         token_id, secret = str(uuid.uuid4()), secrets.token_urlsafe(40)
         created = now_us()
         expires = created + life_seconds * 1_000_000
@@ -123,7 +126,10 @@ class Sessions:
         return {"id": token_id, "token": secret, "expiry": expires // 1000}
 
     def revoke(self, user_id: str, token_id: str) -> bool:
-        """Expire one of the user's tokens, which stays in the list; return False if not found."""
+        """Let a token of the user expire now; return False if the user has no such token.
+
+        The token remains in the list of tokens.
+        """
         now = now_us()
         return (
             self._database.run(
@@ -145,7 +151,10 @@ class Sessions:
         return [_token(row) for row in rows]
 
     def resolve(self, secret: str) -> Grant | None:
-        """Return the user and scope of a session id or token; None if unknown or expired."""
+        """Return the user and scope of a session id or token, or None if the secret is not valid.
+
+        A token is no longer valid after its user has changed the password.
+        """
         row = self._database.one(
             "SELECT user_id, scope FROM sessions WHERE secret = ?1 AND expires_us > ?2"
             " UNION ALL SELECT user_id, scope FROM tokens JOIN users ON users.id = user_id"

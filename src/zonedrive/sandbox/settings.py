@@ -1,6 +1,6 @@
-"""Settings of the organization, from the world file and stored in the database.
+"""Settings of the organization, which come from the world file and are kept in the database.
 
-Knows nothing about TOML.
+This module knows nothing about TOML.
 """
 
 import msgspec
@@ -43,6 +43,6 @@ def save(database: Database, organization: Organization) -> None:
 
 
 def load(database: Database) -> Organization | None:
-    """Return the stored settings, or None if the database was never filled."""
+    """Return the stored settings, or None if no world was loaded into the database yet."""
     text = database.scalar("SELECT value FROM settings WHERE key = 'organization'")
     return None if text is None else msgspec.json.decode(text, type=Organization)

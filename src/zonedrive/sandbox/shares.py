@@ -1,7 +1,8 @@
 """Shares: keys that let an external party read one file or folder.
 
-Knows nothing about HTTP.  Only SHA-256 of a key is stored.  INVARIANT: the holder of a key has at
-most the current permissions of the user who shared; a share ends with its entry.
+This module knows nothing about HTTP. Only the SHA-256 hash of a key is stored. INVARIANT: the
+holder of a key has at most the current permissions of the user who created the share; a share ends
+with its entry.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ class Shares:
         return key
 
     def find(self, key: str) -> Row | None:
-        """Return the share with that key, if its entry is not deleted."""
+        """Return the share with that key; None if it has ended or its entry is deleted."""
         return self._database.one(
             "SELECT shares.* FROM shares JOIN entries ON entries.id = entry_id"
             " WHERE secret = ? AND trash_id IS NULL",

@@ -1,7 +1,7 @@
 """Pages of the provider: the sign-on form, the redirect to the client, and the final page.
 
-Knows nothing about users' permissions.  INVARIANT: a page loads no external resource, and runs no
-script except the one line below, which the content security policy names by its digest.
+This module knows nothing about users' permissions. INVARIANT: a page loads no external resource,
+and runs no script except the one line below, which the content security policy names by its digest.
 """
 
 import base64
@@ -43,7 +43,10 @@ def _digest(text: str) -> str:
 def form(
     *, organization: str, title: str, hint: str, username: str, wrong: str, back: str
 ) -> HTMLResponse:
-    """Return the sign-on form; `wrong` explains the last failure, `back` is the client's origin."""
+    """Return the page with the sign-on form.
+
+    `wrong` explains the last failure, or is "" without a failure. `back` is the client's origin.
+    """
     complaint = f'<p class="wrong" role="alert">{escape(wrong)}</p>' if wrong else ""
     focus = ("", " autofocus") if username else (" autofocus", "")
     body = f"""<small>{escape(organization)} · sandbox</small><h1>{escape(title)}</h1>{complaint}
@@ -57,7 +60,11 @@ autocomplete="username" autocapitalize="none" spellcheck="false"{focus[0]}></lab
 
 
 def forward(target: str, fields: Mapping[str, str], back: str) -> HTMLResponse:
-    """Return a form that submits itself to a client that did not request a URL fragment."""
+    """Return a page with a form that sends `fields` to `target`, a URL of the client, by itself.
+
+    The page is for a client that did not request the result in a URL fragment. `back` is the
+    client's origin.
+    """
     hidden = "".join(
         f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
         for name, value in fields.items()

@@ -1,8 +1,8 @@
 """Sign-on in a browser: visits to the provider's page, and the tokens that they produce.
 
-Knows nothing about pages or passwords.  A visit is one address for one sign-on.  It lasts ten
-minutes, and ends with the sign-on, a cancellation, or too many wrong passwords.  A token works
-once, for two minutes.  A restart ends all visits and tokens.
+This module knows nothing about pages or passwords. A visit is one address for one sign-on. It lasts
+ten minutes, and ends with the sign-on, a cancellation, or too many wrong passwords. A token is
+valid for one logon within two minutes. A restart ends all visits and tokens.
 
 INVARIANT: the return address of a visit is checked before it is stored, and never changes.
 """
@@ -22,7 +22,7 @@ MOST_FAILURES = 5
 
 @dataclass(eq=False)
 class Visit:
-    """Unfinished sign-on."""
+    """Visit to the provider's page, with an unfinished sign-on."""
 
     kind: Literal["idp", "personal-id"]
     name: str
@@ -57,13 +57,13 @@ class SignOns:
         self._visits.pop(visit_id, None)
 
     def issue(self, user_id: str) -> str:
-        """Return a token with which the user can log on once."""
+        """Return a token with which the user can log on once within LIFE_SECONDS."""
         token = secrets.token_urlsafe(24)
         self._waiting[token] = (user_id, time.monotonic() + LIFE_SECONDS)
         return token
 
     def redeem(self, token: str) -> str | None:
-        """Consume a token; return its user, or None if the token is not valid."""
+        """Consume a token; return the id of its user, or None if the token is not valid."""
         user_id, until = self._waiting.pop(token, ("", 0.0))
         return user_id if until > time.monotonic() else None
 
@@ -79,7 +79,11 @@ class SignOns:
 
 
 def may_return_to(address: str) -> bool:
-    """Return True if a browser may be redirected to a URL: any https, http only to loopback."""
+    """Return True if a browser may be redirected to the URL `address`.
+
+    An https URL may have any host, an http URL must lead to this machine (loopback). Neither may
+    contain a fragment or a user name.
+    """
     try:
         parts = urlsplit(address)
         host, _port = parts.hostname or "", parts.port
@@ -91,7 +95,7 @@ def may_return_to(address: str) -> bool:
 
 
 def origin(address: str) -> str:
-    """Return scheme, host and port of an address."""
+    """Return the scheme, host and port of a URL."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc}"
 

@@ -1,7 +1,7 @@
 """Certificates: the sandbox's certificate authority below --data, and a server certificate.
 
-The authority survives restarts, so that clients can keep trusting it.  Each start creates a new
-server certificate.  TLS 1.2 or later only.
+The authority survives restarts, so that clients can keep trusting it. Each start creates a new
+server certificate. The server accepts only TLS 1.2 or later.
 """
 
 import os
@@ -23,9 +23,10 @@ class Certificates:
 
 
 def prepare(data: Path, host: str) -> Certificates:
-    """Return the authority (created at the first start) and a context for `host`.
+    """Create a server certificate for `host`; return its TLS context and the authority's file.
 
-    The certificate is valid for `host`, localhost and the loopback addresses.  Raises SandboxError.
+    The first start creates the authority. The certificate is valid for `host`, localhost and the
+    loopback addresses. Raises SandboxError if a certificate cannot be created.
     """
     ca_file, key_file = data / "ca.pem", data / "ca.key"
     try:

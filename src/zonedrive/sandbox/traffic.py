@@ -1,8 +1,11 @@
-"""Outermost layer of request handling: counts requests and applies the active faults.
+"""ASGI middleware that counts requests and applies the active faults.
 
-Knows nothing about endpoints.  Faults apply in this order: latency before the request is handled;
-a status instead of handling it; drop and stall after handling it, before the first byte of the
-response; a cut during the transfer.
+This module knows nothing about endpoints. Faults apply in this order:
+
+1. A latency delays the request before it is handled.
+2. A status is sent as the response, and the request is not handled.
+3. Drop and stall apply after the request was handled, before the first byte of the response.
+4. A cut interrupts the transfer of a body.
 """
 
 import asyncio
@@ -21,7 +24,7 @@ from zonedrive.sandbox.faults import Fault, Faults
 
 
 class Stats:
-    """Number of requests by method and route, and of body bytes."""
+    """Counters of requests by method and route, and of received and sent body bytes."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -92,7 +95,7 @@ def connection_of(scope: Scope) -> Connection:
 
 
 class Passage:
-    """Single request, with its byte counters and its faults."""
+    """One request, with its byte counters and the faults that apply to it."""
 
     def __init__(
         self,
@@ -120,7 +123,7 @@ class Passage:
         self._stall = sum(f.amount for f in self._met if f.kind == "stall" and f.use())
 
     async def receive(self) -> Message:
-        """Return the next part of the request body, or a disconnect."""
+        """Return the next ASGI message of the request: a part of its body, or a disconnect."""
         message = await self._receive()
         if message["type"] != "http.request":
             return message
@@ -151,12 +154,15 @@ class Passage:
         await self._send(message)
 
     async def finish(self) -> None:
-        """Reset the connection if the response is dropped."""
+        """Reset the connection if a drop fault suppressed the response."""
         if self._drop:
             await self._connection.reset(flush=False)
 
     async def _cut(self, passed: int) -> bool:
-        """Reset the connection if more bytes passed than a cut allows; return True in that case."""
+        """Reset the connection if a cut fault allows fewer than `passed` bytes of a body.
+
+        Return True if a cut has reset the connection, now or earlier.
+        """
         for fault in self._cuts:
             if not self._over and passed > fault.amount and fault.use():
                 self._over = True

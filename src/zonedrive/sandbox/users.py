@@ -1,6 +1,6 @@
 """Users: their records and passwords, and their JSON objects in the API.
 
-Knows nothing about sessions, groups or zones.
+This module knows nothing about sessions, groups or zones.
 """
 
 from dataclasses import dataclass
@@ -75,7 +75,10 @@ class Users:
         return [_user(row) for row in self._database.all("SELECT * FROM users ORDER BY id")]
 
     def change_password(self, user_id: str, password: str) -> None:
-        """Set a password; tokens created under the old one stop working."""
+        """Set a new password, after which `change_required` is false.
+
+        Tokens that were created before become invalid.
+        """
         self._database.run(
             "UPDATE users SET password = ?, password_version = password_version + 1,"
             " change_required = 0 WHERE id = ?",

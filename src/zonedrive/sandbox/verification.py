@@ -1,7 +1,7 @@
-"""Verification of passwords and codes; counts failures and rejects blocked names.
+"""Verification of passwords and one-time codes, with temporary blocks after failures.
 
-Knows nothing about the use of the credentials.  INVARIANT: while a name is blocked, no credential
-is accepted for it, even if its check began before the block.
+This module knows nothing about the use of the credentials. INVARIANT: while a name is blocked, no
+credential is accepted for it, even if its check began before the block.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _NOBODY = passwords.digest("")
 
 
 class Blocked(Exception):
-    """Error after too many recent failures for this name."""
+    """Error for a name that is blocked because of too many recent failures."""
 
 
 class Verification:
@@ -35,7 +35,10 @@ class Verification:
             raise Blocked
 
     async def password(self, name: str, password: str) -> User | None:
-        """Return the user if the password is right, else None.  Raises Blocked."""
+        """Return the user if the password is right; otherwise count a failure and return None.
+
+        Raises Blocked.
+        """
         self.refuse_blocked(name)
         user = self._users.find(name)
         stored = _NOBODY if user is None else user.password
@@ -50,10 +53,10 @@ class Verification:
         return user
 
     async def anybodys_password(self, password: str, asker: str) -> User | None:
-        """Return the one user with this password; None if no user or several users have it.
+        """Return the only user with this password; None if no user or several users have it.
 
-        Failures are counted for `asker`, because the request names no user.  A blocked user is not
-        returned.  Raises Blocked.
+        Failures are counted for `asker`, because the request names no user. A blocked user is not
+        returned. Raises Blocked.
         """
         self.refuse_blocked(asker)
         fitting = await self._fitting(password, self._users.all())
@@ -65,7 +68,10 @@ class Verification:
         return fitting[0]
 
     def code(self, name: str, code: str) -> bool:
-        """Check and consume a one-time code; return True if it is valid.  Raises Blocked."""
+        """Return True if a one-time code is valid, and mark the code as used.
+
+        Otherwise count a failure. Raises Blocked.
+        """
         self.refuse_blocked(name)
         if self._users.find(name) is not None and self._codes.accept(name, code):
             self._attempts.succeeded(name)

@@ -1,7 +1,7 @@
 """World file: the initial users, groups, zones and content of a sandbox, read and checked.
 
-Knows nothing about the database.  Every mistake is a WorldError of one line that names the file
-and the place in it.
+This module knows nothing about the database. For every mistake, it raises a WorldError whose
+message is one line with the file and the place in it.
 """
 
 import re
@@ -42,7 +42,7 @@ class WorldUser(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     id: str
     name: str
-    password: str | None = None  # None: a random one is made, see seed
+    password: str | None = None  # None: a random password is created, see seed
     administrator: bool = False
     otp_secret: str | None = None
     password_change_required: bool = False
@@ -131,7 +131,7 @@ def load(path: Path) -> World:
 
 
 def _check_tables(path: Path, text: str, tables: dict[str, Any]) -> None:
-    """Check the top level of the file; raise WorldError."""
+    """Raise WorldError if a top-level table is unknown or a required table is missing."""
     for name in tables:
         if name not in TABLES:
             known = ", ".join(TABLES.values())
@@ -166,7 +166,7 @@ def _line(text: str, place: str) -> str:
 
 
 class _Check:
-    """Checks that the types alone do not cover."""
+    """Checks of a world file that its types do not cover."""
 
     def __init__(self, path: Path, text: str, world: World) -> None:
         self._path, self._text, self._world = path, text, world

@@ -1,8 +1,8 @@
 """Log of each zone, with a message for every event in it.
 
-Knows nothing about readers' permissions.  INVARIANT: a message is written in the transaction of the
-change that it describes, so that neither exists without the other.  The event kinds and message
-fields are specific to the sandbox.
+This module knows nothing about readers' permissions. INVARIANT: a message is written in the
+transaction of the change that it describes, so that neither exists without the other. The event
+kinds and message fields are specific to the sandbox.
 """
 
 import uuid
@@ -29,7 +29,7 @@ Event = Literal[
 
 
 class ZoneLog:
-    """Table zone_log."""
+    """Messages of all zones, in the table zone_log."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -63,7 +63,7 @@ class ZoneLog:
     def messages(
         self, zone_id: str, limit: int, offset: int, since_us: int = 0
     ) -> list[dict[str, Any]]:
-        """Return a page of a zone's messages since a time, newest first."""
+        """Return a page of a zone's messages since a time as JSON objects, newest first."""
         rows = self._database.all(
             "SELECT * FROM zone_log WHERE zone_id = ? AND at_us >= ?"
             " ORDER BY serial DESC LIMIT ? OFFSET ?",

@@ -1,8 +1,8 @@
 """Zones, and the permissions of their members.
 
-Knows nothing about entries' names or content.  Levels: None < Add < Modify < Manage.  A user's own
-level takes precedence over the levels of groups, of which the highest counts.  A group never has
-Manage.
+This module knows nothing about entries' names or content. Levels: None < Add < Modify < Manage. A
+user's own level takes precedence over the levels of groups, of which the highest counts. A group
+never has Manage.
 """
 
 import uuid
@@ -20,7 +20,7 @@ ZONE_TYPE_NAME = "Project zone"
 
 
 class Level(IntEnum):
-    """Permission of a member: each level includes the lower ones."""
+    """Permission of a member; each level includes the lower levels."""
 
     NONE = 0
     ADD = 1  # list, read, add new names
@@ -29,7 +29,7 @@ class Level(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> "Level | None":
-        """Return the level with that wire name, or None."""
+        """Return the level with the API's name `text`, or None."""
         return {"None": cls.NONE, "Add": cls.ADD, "Modify": cls.MODIFY, "Manage": cls.MANAGE}.get(
             text
         )
@@ -51,7 +51,10 @@ class Zones:
         allow_external_sharing: bool,
         accessible: bool,
     ) -> str:
-        """Create a zone with its manager as the only member; return its id."""
+        """Create a zone with its manager as the only member; return the zone's id.
+
+        The caller creates the root folder, with the id `root_id`.
+        """
         zone_id = str(uuid.uuid4())
         self._database.run(
             "INSERT INTO zones VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -105,7 +108,7 @@ class Zones:
         return self._database.one("SELECT * FROM zones WHERE name = ?", name)
 
     def level(self, zone_id: str, user_id: str) -> Level:
-        """Return the user's level in the zone."""
+        """Return the user's own level in the zone, or else the highest level through groups."""
         own = self._database.scalar(
             "SELECT level FROM zone_members WHERE zone_id = ? AND member_id = ?", zone_id, user_id
         )
@@ -190,7 +193,7 @@ class Zones:
         return {row["member_id"] for row in rows}
 
     def _people(self, zone_id: str) -> set[str]:
-        """Return all users with access, including access through groups."""
+        """Return the ids of all users with access, including access through groups."""
         people: set[str] = set()
         for row in self._database.all(
             "SELECT member_id, is_group FROM zone_members WHERE zone_id = ?", zone_id

@@ -25,13 +25,13 @@ FORGET_COOKIE = f"{COOKIE}=; Path=/; HttpOnly; Secure; Max-Age=0"
 
 
 class UserId(msgspec.Struct, eq=False):
-    """Request body of newcredentials: the name of the user."""
+    """Request body of newcredentials, with the name of the user."""
 
     name: str
 
 
 async def requirements(request: Request) -> Response:
-    """GET /api/access/authorizationrequirements: how users of the organization log on."""
+    """Handle GET /api/access/authorizationrequirements: describe how users log on."""
     organization = deployment(request).organization
     answer: dict[str, Any] = {
         "passwordRequired": not (organization.idp_required or organization.idp_users),
@@ -56,7 +56,7 @@ async def requirements(request: Request) -> Response:
 
 
 async def idp_sign_on(request: Request) -> Response:
-    """GET /api/access/idpsignonuri: the URL of an identity provider's sign-on page."""
+    """Handle GET /api/access/idpsignonuri: return the URL of an identity provider's page."""
     fragment = intake.boolean(request, "fragmentResponse")
     name = intake.text(request, "idpName")
     known = deployment(request).organization.identity_providers
@@ -64,7 +64,7 @@ async def idp_sign_on(request: Request) -> Response:
 
 
 async def personal_id_sign_on(request: Request) -> Response:
-    """GET /api/access/personalid-signonuri: the URL of a page for personal identification."""
+    """Handle GET /api/access/personalid-signonuri: return the URL of an identification page."""
     name = intake.text(request, "authentication-type")
     known = deployment(request).organization.personal_id
     return _sign_on(request, Visit("personal-id", name, _way_back(request), True), known)
@@ -87,7 +87,7 @@ def _sign_on(request: Request, visit: Visit, known: list[Named]) -> Response:
 
 
 def sign_on_address(request: Request, visit: Visit) -> str:
-    """Start a visit and return the URL of the provider's page for it."""
+    """Start a visit; return the URL of the provider's page for the visit."""
     query = urlencode({"id": deployment(request).signons.begin(visit)})
     return f"{request.url.scheme}://{request.url.netloc}/api/sandbox/signon?{query}"
 
@@ -98,7 +98,7 @@ def belongs(given: str, name: str, domain: str) -> bool:
 
 
 async def logoff(request: Request) -> Response:
-    """GET /api/access/logoff: 204, or 404 if no session exists.
+    """Handle GET /api/access/logoff: end the session and respond 204, or 404 without a session.
 
     Raises ApiError 403 if the caller must change the password first.
     """
@@ -116,7 +116,7 @@ async def logoff(request: Request) -> Response:
 
 
 async def new_credentials(request: Request) -> Response:
-    """POST /api/access/newcredentials: 200 with a message, 400 for an unknown user."""
+    """Handle POST /api/access/newcredentials: return a message, or 400 for an unknown user."""
     wanted = await intake.json_body(request, UserId)
     user = deployment(request).users.find(wanted.name)
     if user is None:
@@ -125,13 +125,19 @@ async def new_credentials(request: Request) -> Response:
 
 
 async def revalidate(request: Request) -> Response:
-    """POST /api/access/revalidate: always 400, because its body and response are undocumented."""
+    """Handle POST /api/access/revalidate: always respond 400.
+
+    The API documentation does not describe its request and response bodies.
+    """
     await intake.no_body(request)
     raise ApiError(400, "NOT_SUPPORTED", "The sandbox does not offer revalidation")
 
 
 async def own_password(request: Request, caller: Caller, password: str) -> None:
-    """Raise ApiError 403 if the password is not the caller's, or after too many recent failures."""
+    """Raise ApiError 403 if the password is not the password of the caller.
+
+    Also raise ApiError 403 if the caller is blocked after too many recent failures.
+    """
     try:
         user = await deployment(request).verification.password(caller.id, password)
     except Blocked:

@@ -34,7 +34,7 @@ class Members(msgspec.Struct, eq=False):
 
 
 async def create(request: Request, caller: Caller) -> Response:
-    """POST /api/groups: 201 with the group."""
+    """Handle POST /api/groups: create a group; respond 201 with the group."""
     body = await intake.json_body(request, NewGroup)
     if not body.name.strip():
         raise bad_argument("name is empty")
@@ -50,7 +50,10 @@ async def create(request: Request, caller: Caller) -> Response:
 
 
 async def change(request: Request, caller: Caller) -> Response:
-    """PUT /api/groups/<group_id>: change members or replace all of them; 200 with the group."""
+    """Handle PUT /api/groups/<group_id>: change or replace the members; return the group.
+
+    With `relative=false`, users and groups that are not in the request cease to be members.
+    """
     _managed(request, caller)
     relative = intake.boolean(request, "relative", default=True)
     body = await intake.json_body(request, Members)
@@ -61,7 +64,10 @@ async def change(request: Request, caller: Caller) -> Response:
 
 
 async def change_member(request: Request, caller: Caller) -> Response:
-    """PUT /api/groups/<group_id>/members/<member_id>?accesslevel=…: 200 with the group."""
+    """Handle PUT /api/groups/<group_id>/members/<member_id>?accesslevel=…: set a member's level.
+
+    Returns the group.
+    """
     await intake.no_body(request)
     group_id = _managed(request, caller)
     level = intake.choice(request.query_params.get("accesslevel"), "accesslevel", LEVELS)
@@ -75,7 +81,7 @@ async def change_member(request: Request, caller: Caller) -> Response:
 
 
 async def delete(request: Request, caller: Caller) -> Response:
-    """DELETE /api/groups/<group_id>: 204."""
+    """Handle DELETE /api/groups/<group_id>: delete the group; respond 204."""
     deployment(request).groups.delete(_managed(request, caller))
     return Response(status_code=204)
 

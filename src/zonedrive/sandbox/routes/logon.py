@@ -1,8 +1,9 @@
-"""Logon: password and one-time code, in one request or in a flow of several.
+"""Logon: password and one-time code, in one request or in a flow of several requests.
 
-States of a flow: PASSWORDPENDING until a password is received, VERIFICATIONCODEPENDING until a code
-is received. INVARIANT: a failed request ends its flow.  The first request's properties of the
-session (scope, lifetime, cookie) apply to the whole flow; later requests can only add to them.
+A flow has the state PASSWORDPENDING until a password is received, then VERIFICATIONCODEPENDING
+until a code is received. INVARIANT: a failed request ends its flow. The properties of the session
+(scope, lifetime, cookie) in the first request apply to the whole flow; later requests can only add
+to them.
 """
 
 import msgspec
@@ -45,7 +46,10 @@ class LogonRequest(msgspec.Struct, eq=False, rename="camel"):
 
 
 async def logon(request: Request) -> Response:
-    """POST /api/access/logon: 200 with a session or a provider's URL, 202 with a pending state."""
+    """Handle POST /api/access/logon: log on, or continue a logon flow.
+
+    Responds 200 with a session or with a provider's URL, or 202 with the state of the flow.
+    """
     body = await intake.json_body(request, LogonRequest, code="INVALID_DATA")
     if not body.token and (provider := _provider(request, body)):
         return provider
@@ -64,7 +68,7 @@ async def logon(request: Request) -> Response:
 
 
 def _provider(request: Request, body: LogonRequest) -> Response | None:
-    """Return a response with the provider's URL if the user must sign on there, else None."""
+    """Return a response with a provider's URL if the user must sign on at a provider, else None."""
     organization = deployment(request).organization
     username = body.username or ""
     if not organization.signs_on_elsewhere(username):
@@ -78,7 +82,7 @@ class Attempt:
     """Single logon request."""
 
     def __init__(self, service: Deployment, body: LogonRequest) -> None:
-        """Check the request; raise ApiError 400 for contradictory fields before any lookup."""
+        """Check the request; raise ApiError 400 for invalid or contradictory fields."""
         self._service = service
         self._body = body
         self._options = SessionOptions(
@@ -102,11 +106,11 @@ class Attempt:
             raise bad_argument("sameSitePolicy must be Strict, Lax or None")
 
     def keep(self, address: str, outcome: str) -> None:
-        """Record the outcome, which the control socket can report."""
+        """Record the outcome of the request, which the control command `attempts` returns."""
         self._service.attempts.keep(self._user, address, outcome)
 
     async def answer(self) -> Response:
-        """Return 200 with a session, or 202 with a pending state.
+        """Return the response: 200 with a session, or 202 with the state of the flow.
 
         Raises ApiError 400, 401 or 403, and Blocked.
         """
@@ -188,7 +192,10 @@ class Attempt:
             raise ApiError(401, "AUTHORIZATION_FAILED", "This is another organization")
 
     def _life(self) -> int:
-        """Return the shortest of the requested and the allowed lifetimes, in milliseconds."""
+        """Return the shortest of the requested and the allowed lifetimes, in milliseconds.
+
+        Raises ApiError 400 if a requested lifetime is not positive.
+        """
         options, lives = self._options, [self._service.organization.session_seconds * 1000]
         if options.timeout is not None:
             lives.append(options.timeout)
@@ -223,7 +230,7 @@ class Attempt:
         return json_response(answer, headers=headers)
 
     def _pending(self, state: State, username: str, code: str | None = None) -> Response:
-        """Start or continue the flow; return a 202 response whose `state` names the next input."""
+        """Start or continue the flow; return a 202 response with the new `state` of the flow."""
         flow_id = self._service.flows.begin(username, state, self._options, code, self._flow_id)
         answer = {"state": state, "sessionId": flow_id, "userId": {"name": username}}
         return json_response(answer, 202)

@@ -1,7 +1,9 @@
 """Endpoints below /api/sandbox, for operations whose real paths are not published.
 
-Folders, renaming and moving, deleting, restoring, permanent deletion, attributes, versions, deleted
-entries, members of zones and their log, changing a password, revoking a token.
+The operations are creating, renaming, moving, deleting, restoring and permanently deleting entries,
+setting attributes, listing versions and deleted entries, managing the members of zones, reading the
+zone log, changing a password, and revoking a token. In the docstrings, `…` at the start of a path
+means /api/sandbox/zones/<zone_id>.
 """
 
 import msgspec
@@ -52,7 +54,7 @@ class NewPassword(msgspec.Struct, eq=False, rename="camel"):
 
 
 async def make_folder(request: Request, caller: Caller) -> Response:
-    """POST …/folders: 201 with the entry; 409 if the name is taken."""
+    """Handle POST …/folders: create a folder; respond 201, or 409 if the name is taken."""
     body = await intake.json_body(request, NewFolder)
     zone_id = enter(request, caller, Level.ADD)
     store = deployment(request).entries
@@ -65,7 +67,10 @@ async def make_folder(request: Request, caller: Caller) -> Response:
 
 
 async def move(request: Request, caller: Caller) -> Response:
-    """PUT …/entries/<id>: rename, move inside the zone, or both; 409 if the name is taken."""
+    """Handle PUT …/entries/<id>: rename an entry, move it inside the zone, or both.
+
+    Returns the entry, or 409 if the name is taken.
+    """
     body = await intake.json_body(request, Place)
     zone_id = enter(request, caller, Level.MODIFY)
     store = deployment(request).entries
@@ -85,7 +90,7 @@ async def move(request: Request, caller: Caller) -> Response:
 
 
 async def delete(request: Request, caller: Caller) -> Response:
-    """DELETE …/entries/<id>: move the entry to the trash, 204."""
+    """Handle DELETE …/entries/<id>: move the entry to the trash; respond 204."""
     zone_id = enter(request, caller, Level.MODIFY)
     store = deployment(request).entries
     row = store.find(zone_id, request.path_params["entry_id"])
@@ -97,7 +102,7 @@ async def delete(request: Request, caller: Caller) -> Response:
 
 
 async def restore(request: Request, caller: Caller) -> Response:
-    """POST …/entries/<id>/restore: 200 with the entry; 409 if the entry cannot be restored."""
+    """Handle POST …/entries/<id>/restore: return the restored entry, or 409 if that fails."""
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
     store = deployment(request).entries
@@ -108,7 +113,7 @@ async def restore(request: Request, caller: Caller) -> Response:
 
 
 async def purge(request: Request, caller: Caller) -> Response:
-    """DELETE …/entries/<id>/purge: delete an entry in the trash permanently, 204."""
+    """Handle DELETE …/entries/<id>/purge: permanently delete an entry in the trash; respond 204."""
     zone_id = enter(request, caller, Level.MANAGE)
     store = deployment(request).entries
     entry_id = request.path_params["entry_id"]
@@ -117,7 +122,10 @@ async def purge(request: Request, caller: Caller) -> Response:
 
 
 async def set_attributes(request: Request, caller: Caller) -> Response:
-    """PUT …/entries/<id>/attributes: 200 with the entry; protections need the level Manage."""
+    """Handle PUT …/entries/<id>/attributes: set attributes; return the entry.
+
+    Setting a protection needs the level Manage, other attributes need the level Modify.
+    """
     body = await intake.json_body(request, Attributes)
     chosen = {name: value for name, value in msgspec.to_builtins(body).items() if value is not None}
     guarding = "readProtected" in chosen or "writeProtected" in chosen
@@ -132,7 +140,7 @@ async def set_attributes(request: Request, caller: Caller) -> Response:
 
 
 async def zone_log(request: Request, caller: Caller) -> Response:
-    """GET …/log: events in the zone since a time, newest first, in pages."""
+    """Handle GET …/log: return a page of the zone's messages since a time, newest first."""
     zone_id = enter(request, caller, Level.ADD)
     limit, offset = intake.page(request)
     return json_response(
@@ -141,7 +149,10 @@ async def zone_log(request: Request, caller: Caller) -> Response:
 
 
 async def levels(request: Request, caller: Caller) -> Response:
-    """GET /api/sandbox/levels: the caller's level in each zone, including levels through groups."""
+    """Handle GET /api/sandbox/levels: return the caller's level in each zone.
+
+    Levels through groups count, too.
+    """
     zones, only = deployment(request).zones, limits.zones(caller.scope)
     return json_response(
         [
@@ -153,7 +164,7 @@ async def levels(request: Request, caller: Caller) -> Response:
 
 
 async def versions(request: Request, caller: Caller) -> Response:
-    """GET …/files/<id>/versions: the versions of a file, newest first."""
+    """Handle GET …/files/<id>/versions: return the versions of a file, newest first."""
     zone_id = enter(request, caller, Level.ADD)
     store = deployment(request).entries
     row = store.file(zone_id, request.path_params["file_id"])
@@ -161,7 +172,7 @@ async def versions(request: Request, caller: Caller) -> Response:
 
 
 async def version_content(request: Request, caller: Caller) -> Response:
-    """GET …/files/<id>/versions/<number or id>/content: the content of one version."""
+    """Handle GET …/files/<id>/versions/<number or id>/content: return a version's content."""
     zone_id = enter(request, caller, Level.ADD)
     store = deployment(request).entries
     row = store.file(zone_id, request.path_params["file_id"])
@@ -170,7 +181,10 @@ async def version_content(request: Request, caller: Caller) -> Response:
 
 
 async def deleted(request: Request, caller: Caller) -> Response:
-    """GET …/deleted: deleted entries, without those that were deleted as part of a folder."""
+    """Handle GET …/deleted: return the deleted entries of the zone.
+
+    Entries that were deleted as part of a folder are not in the list.
+    """
     zone_id = enter(request, caller, Level.ADD)
     rows = deployment(request).entries.trash(zone_id)
     return json_response(
@@ -182,7 +196,7 @@ async def deleted(request: Request, caller: Caller) -> Response:
 
 
 async def members(request: Request, caller: Caller) -> Response:
-    """GET …/members: the users and groups that are members, each with its own level."""
+    """Handle GET …/members: return the zone's users and groups, each with its own level."""
     zone_id = enter(request, caller, Level.ADD)
     service = deployment(request)
     return json_response(
@@ -198,7 +212,7 @@ async def members(request: Request, caller: Caller) -> Response:
 
 
 async def set_member(request: Request, caller: Caller) -> Response:
-    """PUT …/members/<id>?accesslevel=…: set a member's own level in the zone, 204."""
+    """Handle PUT …/members/<id>?accesslevel=…: set a member's own level; respond 204."""
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MANAGE)
     service, member_id = deployment(request), request.path_params["member_id"]
@@ -217,13 +231,16 @@ async def set_member(request: Request, caller: Caller) -> Response:
 
 
 def refuse_change(store: Entries, row: Row) -> None:
-    """Raise ApiError 403 if an entry or its folder is write-protected."""
+    """Raise ApiError 403 if an entry or the folder that contains it is write-protected."""
     refuse_write(row["write_protected"], row["id"])
     refuse_write(store.write_protected(row["parent_id"]), row["parent_id"])
 
 
 async def change_password(request: Request, caller: Caller) -> Response:
-    """POST /api/sandbox/password: 204; tokens created under the old password stop working."""
+    """Handle POST /api/sandbox/password: change the caller's password; respond 204.
+
+    Tokens that were created with the old password become invalid.
+    """
     body = await intake.json_body(request, NewPassword)
     old, new = intake.characters(body.password), intake.characters(body.new_password)
     await own_password(request, caller, old or "")
@@ -234,7 +251,10 @@ async def change_password(request: Request, caller: Caller) -> Response:
 
 
 async def revoke_token(request: Request, caller: Caller) -> Response:
-    """DELETE /api/sandbox/tokens/<id>: 204; the token expires now and stays in the list."""
+    """Handle DELETE /api/sandbox/tokens/<id>: let a token expire now; respond 204.
+
+    The token remains in the list of tokens.
+    """
     if not deployment(request).sessions.revoke(caller.id, request.path_params["token_id"]):
         raise ApiError(404, "ID_NOT_FOUND", "There is no such token")
     return Response(status_code=204)

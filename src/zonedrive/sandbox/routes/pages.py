@@ -1,6 +1,6 @@
 """Web pages of entries for the members of a zone, at paths specific to the sandbox.
 
-The pages accept the same credentials as the API, including HTTP Basic.  A browser therefore asks
+The pages accept the same credentials as the API, including HTTP Basic. A browser therefore asks
 for the user's password.
 """
 
@@ -18,7 +18,7 @@ from zonedrive.sandbox.zones import Level
 
 
 async def page(request: Request, caller: Caller) -> Response:
-    """GET /api/sandbox/pages/<zone_id>/<entry_id>: a folder with its entries, or a file."""
+    """Handle GET /api/sandbox/pages/<zone_id>/<entry_id>: return the page of a file or folder."""
     service = deployment(request)
     zone = service.zones.enter(request.path_params["zone_id"], caller.id, Level.ADD)
     row = service.entries.find(zone["id"], request.path_params["entry_id"])
@@ -33,7 +33,10 @@ async def page(request: Request, caller: Caller) -> Response:
 
 
 async def content(request: Request, caller: Caller) -> Response:
-    """GET /api/sandbox/pages/<zone_id>/content/<file_id>: the content of a file, as a download."""
+    """Handle GET /api/sandbox/pages/<zone_id>/content/<file_id>: return a file's content.
+
+    A browser downloads the content as a file.
+    """
     zone_id = enter(request, caller, Level.ADD)
     row = deployment(request).entries.file(zone_id, request.path_params["entry_id"])
     refuse_read(row)

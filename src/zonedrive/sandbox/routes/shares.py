@@ -1,8 +1,8 @@
 """Sharing with external parties: creating and revoking shares, and access with a share key.
 
-The API documentation gives only a path for the token, without method or body.  GET and POST
-therefore get the same response here, whose fields are specific to the sandbox, as are the other
-paths.  A share's link leads to a page with the shared file, or the files of the shared folder.
+The API documentation describes only a path for the token, without method or body. GET and POST
+therefore get the same response here. Its fields and all other paths are specific to the sandbox. A
+share's link leads to a page with the shared file, or with the entries of the shared folder.
 """
 
 from urllib.parse import quote
@@ -21,7 +21,10 @@ from zonedrive.sandbox.zones import Level
 
 
 async def share(request: Request, caller: Caller) -> Response:
-    """POST …/entries/<id>/share: 201 with the share key, if the zone allows sharing."""
+    """Handle POST …/entries/<id>/share: share an entry; respond 201 with the share key.
+
+    The zone must allow sharing.
+    """
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
     service = deployment(request)
@@ -38,7 +41,10 @@ async def share(request: Request, caller: Caller) -> Response:
 
 
 async def unshare(request: Request, caller: Caller) -> Response:
-    """DELETE …/entries/<id>/share: revoke all share keys of the entry, 204; 404 without one."""
+    """Handle DELETE …/entries/<id>/share: end all shares of an entry; respond 204.
+
+    The response is 404 if the entry is not shared.
+    """
     await intake.no_body(request)
     zone_id = enter(request, caller, Level.MODIFY)
     service = deployment(request)
@@ -56,7 +62,10 @@ async def unshare(request: Request, caller: Caller) -> Response:
 
 
 async def token(request: Request) -> Response:
-    """GET or POST /share/<sharekey>/token: a token for five minutes; 404 for an unknown key."""
+    """Handle GET or POST /share/<sharekey>/token: return a token that expires after LIFE_MS.
+
+    The response is 404 for an unknown key.
+    """
     await intake.no_body(request)
     found = _share(request)
     service = deployment(request)
@@ -65,13 +74,16 @@ async def token(request: Request) -> Response:
 
 
 async def page(request: Request) -> Response:
-    """GET /api/sandbox/shares/<sharekey>: the page that a share's link opens."""
+    """Handle GET /api/sandbox/shares/<sharekey>: return the page that a share's link opens."""
     found = _share(request)
     return _folder_page(request, found, _entry(request, found, found["entry_id"]))
 
 
 async def content(request: Request) -> Response:
-    """GET /api/sandbox/shares/<sharekey>/<id>: a file's content, or the page of a folder."""
+    """Handle GET /api/sandbox/shares/<sharekey>/<id>: return an entry of a share.
+
+    The response is the content of a file, or the page of a folder.
+    """
     found = _share(request)
     row = _entry(request, found, request.path_params["entry_id"])
     if row["folder"]:
@@ -88,7 +100,7 @@ def _folder_page(request: Request, found: Row, row: Row) -> Response:
 
 
 def _share(request: Request) -> Row:
-    """Return the share of the key in the path; raise ApiError 404 if there is none."""
+    """Return the share for the key in the path; raise ApiError 404 if there is none."""
     found = deployment(request).shares.find(request.path_params["sharekey"])
     if found is None:
         raise ApiError(404, "NOT_FOUND", "There is no such share")
@@ -98,7 +110,7 @@ def _share(request: Request) -> Row:
 def _entry(request: Request, found: Row, entry_id: str) -> Row:
     """Return the shared entry or an entry below it; raise ApiError for any other entry.
 
-    The holder of a key has at most the current rights of the user who shared.
+    The user who created the share must still be able to read the entry.
     """
     service = deployment(request)
     service.zones.enter(found["zone_id"], found["user_id"], Level.ADD)

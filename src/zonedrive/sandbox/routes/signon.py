@@ -1,9 +1,9 @@
 """Sign-on page of a provider; simulates identity providers and electronic identification.
 
-A sign-on URL is valid for one visit.  A visitor who enters a user's password is redirected to the
-client with `token`, which is valid for one logon.  A visitor who cancels or fails is redirected
-with `error`, an error name of the API.  These parameters and the page are specific to the sandbox,
-because the API documentation does not describe them.
+A sign-on URL is valid for one visit. A visitor who enters a user's password is redirected to the
+client with `token`, which is valid for one logon. A visitor who cancels, or fails too often, is
+redirected with `error`, an error name of the API. These parameters and the page are specific to the
+sandbox, because the API documentation does not describe them.
 """
 
 from typing import Literal
@@ -24,9 +24,10 @@ WRONG = "Unknown user or wrong password."
 
 
 async def page(request: Request) -> Response:
-    """GET /api/sandbox/signon: the form.
+    """Handle GET /api/sandbox/signon: return the sign-on form.
 
-    The URL in a logon response has no return address yet; the parameter `redirect` sets it once.
+    The URL in a logon response has no return address. The query parameter `redirect` sets the
+    return address once.
     """
     visit = deployment(request).signons.find(intake.text(request, "id"))
     if visit is None:
@@ -40,7 +41,10 @@ async def page(request: Request) -> Response:
 
 
 async def sign_on(request: Request) -> Response:
-    """POST /api/sandbox/signon: redirect to the client, or the form again."""
+    """Handle POST /api/sandbox/signon: check the password, and redirect to the client.
+
+    The response is the form again if the password is wrong.
+    """
     visit_id = intake.text(request, "id")
     service = deployment(request)
     visit = service.signons.find(visit_id)
@@ -85,7 +89,7 @@ def _form(service: Deployment, visit: Visit, username: str, wrong: str) -> Respo
 
 
 def _back(visit: Visit, fields: dict[str, str]) -> Response:
-    """Return a response that sends `fields` to the client, by URL fragment or form post."""
+    """Return a response that sends `fields` to the client in the URL fragment or by form post."""
     if not visit.redirect:
         return signon_page.end(
             "Nobody waits for this sign-on", "The program named no way back.", 200

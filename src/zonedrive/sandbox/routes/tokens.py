@@ -24,7 +24,10 @@ class TokenRequest(msgspec.Struct, eq=False, rename="camel"):
 
 
 async def create(request: Request, caller: Caller) -> Response:
-    """POST /api/tokens: 201 with id, token and expiry (milliseconds since the epoch)."""
+    """Handle POST /api/tokens: create a token; respond 201 with its id, secret and expiry.
+
+    The expiry is in milliseconds since the epoch.
+    """
     body = await intake.json_body(request, TokenRequest)
     if not body.token_name:
         raise bad_argument("tokenName is empty")
@@ -46,5 +49,5 @@ async def create(request: Request, caller: Caller) -> Response:
 
 
 async def listed(request: Request, caller: Caller) -> Response:
-    """GET /api/tokens: the caller's tokens, expired ones included."""
+    """Handle GET /api/tokens: return the caller's tokens, including expired tokens."""
     return json_response(deployment(request).sessions.tokens(caller.id))

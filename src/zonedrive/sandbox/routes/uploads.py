@@ -1,7 +1,7 @@
-"""Uploading of a new file, or of a new version if the folder has a file with that name.
+"""Upload of a new file, or of a new version if the folder has a file with that name.
 
-INVARIANT: listings show only complete files: bytes go to `incoming/` first, and one transaction
-makes them a version.
+INVARIANT: listings show only complete files. Received bytes are first written to `incoming/`, and
+one transaction makes them a version.
 """
 
 from starlette.requests import Request
@@ -20,7 +20,7 @@ from zonedrive.sandbox.zones import Level
 
 
 async def upload(request: Request, caller: Caller) -> Response:
-    """POST /api/zones/<zone_id>/files/<folder_id>: 200 with the entry.
+    """Handle POST /api/zones/<zone_id>/files/<folder_id>: store a file; return its entry.
 
     The body is a form (parts `file` and `fileName`), or the raw content with the query parameter
     `fileName`, which is specific to the sandbox.
@@ -90,6 +90,6 @@ def _publish(
 
 
 def refuse_write(protected: int, entry_id: str) -> None:
-    """Raise ApiError 403 for a write-protected entry."""
+    """Raise ApiError 403 if `protected`, the write protection of an entry, is set."""
     if protected:
         raise ApiError(403, "NOT_ALLOWED", "This is write-protected", entry_id)

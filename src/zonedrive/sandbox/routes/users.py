@@ -1,4 +1,4 @@
-"""Endpoint that lists all users of the organization, for every user."""
+"""Endpoint that lists all users of the organization; every user may use it."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,5 +9,5 @@ from zonedrive.sandbox.routes.access import deployment
 
 
 async def listed(request: Request, _caller: Caller) -> Response:
-    """GET /api/users: all users, ordered by id."""
+    """Handle GET /api/users: return all users, ordered by id."""
     return json_response([user.wire() for user in deployment(request).users.all()])

@@ -23,13 +23,13 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def enter(request: Request, caller: Caller, needed: Level) -> str:
-    """Return the id of the zone in the path; raise ApiError if the caller's level is too low."""
+    """Return the id of the zone in the path; raise ApiError unless the caller has this level."""
     zone_id = request.path_params["zone_id"]
     return str(deployment(request).zones.enter(zone_id, caller.id, needed)["id"])
 
 
 async def listed(request: Request, caller: Caller) -> Response:
-    """GET /api/zones: the zones of which the caller is a member."""
+    """Handle GET /api/zones: return the zones of which the caller is a member."""
     service = deployment(request)
     zones = service.zones.visible(caller.id)
     only = limits.zones(caller.scope)
@@ -42,7 +42,7 @@ async def listed(request: Request, caller: Caller) -> Response:
 
 
 async def folder(request: Request, caller: Caller) -> Response:
-    """GET /api/zones/<zone_id>/folder/<folder_id>: the folder's entries."""
+    """Handle GET /api/zones/<zone_id>/folder/<folder_id>: return the folder's entries."""
     service, zone_id = deployment(request), enter(request, caller, Level.ADD)
     row = service.entries.folder(zone_id, request.path_params["folder_id"])
     refuse_read(row)
@@ -54,7 +54,7 @@ async def folder(request: Request, caller: Caller) -> Response:
 
 
 async def entry(request: Request, caller: Caller) -> Response:
-    """GET /api/zones/<zone_id>/files/<file_id>: one file or folder."""
+    """Handle GET /api/zones/<zone_id>/files/<file_id>: return the entry of a file or folder."""
     zone_id = enter(request, caller, Level.ADD)
     return json_response(
         entries.wire(deployment(request).entries.find(zone_id, request.path_params["file_id"]))
@@ -62,7 +62,7 @@ async def entry(request: Request, caller: Caller) -> Response:
 
 
 async def content(request: Request, caller: Caller) -> Response:
-    """GET /api/zones/<zone_id>/files/<file_id>/content: the newest version's bytes."""
+    """Handle GET /api/zones/<zone_id>/files/<file_id>/content: return the newest content."""
     service, zone_id = deployment(request), enter(request, caller, Level.ADD)
     row = service.entries.file(zone_id, request.path_params["file_id"])
     refuse_read(row)
@@ -70,7 +70,7 @@ async def content(request: Request, caller: Caller) -> Response:
 
 
 def refuse_read(row: Row) -> None:
-    """Raise ApiError 403 for a read-protected entry."""
+    """Raise ApiError 403 if an entry is read-protected."""
     if row["read_protected"]:
         raise ApiError(403, "NOT_ALLOWED", "This is read-protected", row["id"])
 
@@ -114,8 +114,8 @@ def _range(
 ) -> tuple[int, int] | None:
     """Return (first, length) of the requested range; None means the complete content.
 
-    Length 0 means that the range is outside the content.  Multiple ranges, other units and
-    malformed ranges are ignored, as is a range whose If-Range names another version.
+    Length 0 means that the range is outside the content. Multiple ranges, other units and malformed
+    ranges are ignored. A range is also ignored if its If-Range header names another version.
     """
     wanted = RANGE.fullmatch(request.headers.get("range", "").strip().lower().replace(" ", ""))
     if wanted is None:

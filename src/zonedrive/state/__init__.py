@@ -1,38 +1,40 @@
 """Local state: inodes, intents, pending requests, open files, and recovery.
 
-Knows nothing about the network.  Nothing here is `async`.
+This package does not use the network, and none of its functions is `async`.
 
-The crash protocol.  A daemon may die between any two lines; `failpoint.Place` names every step and
-states which data is durable there.  Three stores change: rows (inodes, intents and pending
-requests, in one SQLite file, so one transaction), bytes (one spool file for each generation), and
-the service.
+Crash protocol: a daemon may be killed between any two statements. `failpoint.Place` lists every
+step and states which data is durable at that step. Three stores change. The first holds the rows:
+inodes, intents and pending requests are in one SQLite file, so that one transaction covers all of
+them. The second is the spool, with one file for each generation of a file's bytes. The third is the
+service.
 
-1. Bytes are stored before the row that names them, and deleted after the commit that removes the
-   name (`Database.after_commit`).  So a row never names missing bytes, and bytes that no row names
-   are not needed: they were never closed, or are already replaced.
-   The same transaction records the manifest of the bytes (`content.manifest`), which
-   distinguishes them from former ones.  Later writes are accepted by their nonces, so that the
-   state left by a killed process never looks like an attack.
-2. A generation that was closed never changes.  The next writer works on a copy.
+1. Bytes are stored before the row that refers to them, and deleted after the commit that removes
+   the reference (`Database.after_commit`). So a row never refers to missing bytes. Bytes without a
+   row are not needed: their file was never closed, or newer bytes have replaced them.
+   The transaction that records the bytes also records their manifest (`content.manifest`), which
+   distinguishes these bytes from older ones. Bytes that a killed process wrote after this record
+   are recognised by their nonces, so that they are not mistaken for an attack.
+2. A generation that was closed never changes. The next writer works on a copy.
 3. Every local change is one transaction of inodes and intents: it takes effect completely or not at
    all.
-   A new file has no row before its first close: until then the next start does not find it.
-4. Before content, a new folder or another name is sent, a pending request is recorded; when the
-   answer arrives, request and intent are deleted in one transaction.  A remaining pending request
-   is resolved by looking at the service before any other request for the inode.  Deletions are
-   simply repeated.
+   A new file has no row before its first close, so the next start of the daemon does not know a
+   file that was never closed.
+4. Before content, a new folder or a new name is sent to the service, a pending request is recorded.
+   When the service answers, the request and the intent are deleted in one transaction. If a pending
+   request remains, the daemon first queries the service for its outcome, before it sends any other
+   request for the inode. Deletions have no pending request, because they can be repeated safely.
 
 | step                        | data in the kernel             | data on the disk for sure         |
 |-----------------------------|--------------------------------|-----------------------------------|
 | write                       | at the latest at close         | -                                 |
 | close                       | bytes, then their record       | -                                 |
-| fsync                       | the same                       | bytes, their name, the record     |
+| fsync                       | bytes, then their record       | bytes, their name, the record     |
 | create                      | at the latest at close         | -                                 |
 | mkdir, unlink, rename, ...  | the record                     | -, or with fsync of the folder    |
-| an answer of the service    | the record                     | -                                 |
+| a response of the service   | the record                     | -                                 |
 
 Data in the kernel survives the death of the process; data on the disk also survives a power cut.
-After a power cut, rows may be older but are never torn (write-ahead log), and bytes may be torn:
-therefore bytes written before it are checked before they are sent, and damaged bytes are never
-sent.  The actions of the next start for each state are in `recovery`.
+After a power cut, rows may be older but are never torn (write-ahead log). Bytes may be torn, so
+bytes that were written before the power cut are checked before they are sent, and damaged bytes are
+never sent. The table in `recovery` lists what the next start does with each state.
 """

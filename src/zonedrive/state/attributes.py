@@ -1,4 +1,4 @@
-"""Fields of stat(2) for an inode, computed from the tree."""
+"""Attributes that stat(2) reports for an inode, computed from the tree."""
 
 import stat
 
@@ -13,7 +13,10 @@ MODE_BITS = 0o7777  # the bits that chmod(2) sets
 
 
 class Attr(msgspec.Struct, eq=False, gc=False):
-    """Fields of stat(2); times in nanoseconds, timeouts in seconds."""
+    """Fields of stat(2), and timeouts of the kernel's cache.
+
+    Times are in nanoseconds, timeouts in seconds, `size` in bytes.
+    """
 
     ino: int
     mode: int  # type and permission bits
@@ -36,19 +39,19 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """Limits on permission bits in addition to the inode's own attributes."""
+    """Account-wide settings that affect permission bits, in addition to the inode's attributes."""
 
     keep_executable: bool = False  # the service's attribute makes files runnable
     add_only: frozenset[str] = frozenset()  # ids of the zones where the user may only add
 
     def are_against(self, inode: Inode) -> bool:
-        """Return True if the user may not change or remove the remote entry."""
+        """Return True if the rules forbid changing or removing the inode's entry on the service."""
         entry = inode.kind in (Kind.FILE, Kind.FOLDER) and not inode.is_new and not inode.local
         return entry and inode.zone in self.add_only
 
 
 def permissions(inode: Inode, rules: Rules) -> int:
-    """Return the permission bits: those of chmod, or private defaults, limited by `allowed`."""
+    """Return the permission bits: those set by chmod or private defaults, limited by `allowed`."""
     if inode.kind is Kind.ROOT:
         return 0o500
     bits = inode.mode
@@ -59,9 +62,9 @@ def permissions(inode: Inode, rules: Rules) -> int:
 
 
 def allowed(inode: Inode, rules: Rules) -> int:
-    """Return the permission bits that the service's attributes and the user's level allow.
+    """Return the permission bits that the service's attributes and the user's rights allow.
 
-    In zones where the user may only add, folders stay writable.
+    In zones where the user may only add entries, folders stay writable.
     """
     bits = MODE_BITS
     if inode.attributes.write_protected or (not inode.is_folder and rules.are_against(inode)):
@@ -72,10 +75,11 @@ def allowed(inode: Inode, rules: Rules) -> int:
 
 
 def attr_of(inode: Inode, owner: Owner, rules: Rules, timeout: float, entry_timeout: float) -> Attr:
-    """Return the stat fields; the kernel may cache them for `timeout` seconds.
+    """Return the stat fields of an inode, which the kernel may cache for `timeout` seconds.
 
-    The kernel caches no name with a second spelling, because a change through the other spelling
-    would not reach the cache.
+    The kernel may cache the inode's name for `entry_timeout` seconds. If the name has a second
+    spelling, the kernel does not cache the name, because a change through the other spelling would
+    not update the cache.
     """
     folder = inode.is_folder
     return Attr(

@@ -1,6 +1,7 @@
 """Conflicts between two versions of one file, or two entries with one name: both are kept.
 
-Each function is one transaction.  Knows nothing about the service; the caller has queried it.
+Each function makes its changes in one transaction. This module sends no requests: the caller has
+queried the service.
 """
 
 import logging
@@ -21,13 +22,16 @@ log = logging.getLogger(__name__)
 
 
 def record_conflict(state: LocalState, copy: int, original: int, by: str) -> None:
-    """Record a conflict copy of an inode; `by` is the author of the other version."""
+    """Record that the inode `copy` is a conflict copy of the inode `original`.
+
+    `by` is the user id of the other version's author, or "" if there is no other version.
+    """
     with state.transaction():
         state.intents.conflicts.add(Conflict(copy, original, by, time.time_ns()))
 
 
 def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = None) -> None:
-    """Turn an edit of a file that was deleted on the service into a new file.
+    """Turn an edit of a file that was deleted on the service into a new file; record a conflict.
 
     `request` is the upload that has already created the new file on the service, or None.
     """
@@ -43,9 +47,10 @@ def recreate(state: LocalState, inode: Inode, request: PendingRequest | None = N
 def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
     """Handle the deletion of an entry on the service: keep only a local edit, as a new file.
 
-    A folder stays until the next listing, which removes it or keeps its local changes.
+    A folder stays until the next listing, which removes the folder or keeps the local changes in
+    it.
 
-    Raises Changed if a program writes to the file, because its edit is not complete.
+    Raises Changed if a program writes to the file, because the program's edit is not complete.
     """
     writing = state.local(inode.ino) & (Local.CONTENT | Local.OPENING)
     if writing and not intent.generation and inode.parent != NOWHERE:
@@ -74,7 +79,7 @@ def accept_deletion(state: LocalState, intent: Intent, inode: Inode) -> None:
 
 
 def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
-    """Leave the name to the coworker's version, and turn the local version into a conflict copy."""
+    """Give the name to `found`, the coworker's version, and make the local one a conflict copy."""
     log.warning("inode %d: a coworker saved a version: ours becomes a conflict copy", inode.ino)
     name, now = copy_name(state, inode), time.time_ns()
     with state.transaction():
@@ -102,7 +107,10 @@ def keep_both_versions(state: LocalState, intent: Intent, inode: Inode, found: E
 
 
 def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
-    """Rename the local entry to a conflict-copy name, because a coworker took its name."""
+    """Rename the local inode to a conflict-copy name, because a coworker's entry has its name.
+
+    `found` is the coworker's entry.
+    """
     log.warning("inode %d: a coworker uses the name: ours becomes a conflict copy", inode.ino)
     parent, old, name = inode.parent, inode.name, copy_name(state, inode)
     now = time.time_ns()
@@ -122,12 +130,15 @@ def rename_local_aside(state: LocalState, inode: Inode, found: Entry) -> None:
 
 
 def _show(state: LocalState, found: Entry, parent: int, name: str) -> Inode:
-    """Make the name refer to the service's entry.  Call within a transaction."""
+    """Make a name refer to the service's entry, and return the entry's inode.
+
+    Call within a transaction.
+    """
     folder = state.inodes.get(parent)
     theirs = state.inodes.by_remote(folder.zone, found.id)
     if theirs is None:
         return state.inodes.add(parent, name, **fields_of(found, folder))
-    if theirs.parent == parent:  # so far it was shown under a name with a mark
+    if theirs.parent == parent:  # the entry was shown under a name with a mark
         state.invalidations.put(EntryGone(parent, theirs.name.encode(), theirs.ino))
         state.inodes.move(theirs, parent, name)
     return theirs

@@ -20,7 +20,7 @@ IDENTITY = (
 
 
 class Kind(IntEnum):
-    """Kind of an inode.  The numbers are stored, so they never change."""
+    """Kind of an inode. The numbers are stored in the database, so they never change."""
 
     ROOT = 0
     ZONE = 1
@@ -32,24 +32,25 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     """One file or folder, changed only through `Inodes` in a transaction.
 
     `remote_id`, `remote_parent`, `remote_name` and `revision` are the service's last known values.
-    They differ from `parent` and `name` while a local change waits in the outbox.
+    While a local rename or move waits in the outbox, `remote_parent` and `remote_name` still
+    describe the old place.
 
-    INVARIANT: `ino` is never used for another entry, also after a restart.
+    INVARIANT: `ino` is never used for another entry, even after a restart.
     """
 
     ino: int
     parent: int  # NOWHERE once unlinked
     name: str
     kind: Kind
-    zone: str = ""  # id of the zone it is in
-    remote_id: str | None = None  # None: the service does not have it
-    remote_parent: str | None = None  # id of the folder the service has it in
+    zone: str = ""  # id of the zone that contains the inode
+    remote_id: str | None = None  # None: the service has no entry for the inode
+    remote_parent: str | None = None  # id of the folder on the service
     remote_name: str | None = None
     revision: Revision = Revision("")
     size: int = 0  # bytes, as a program sees it
     mtime_ns: int = 0  # as a program sees it; survives an upload
     ctime_ns: int = 0
-    mode: int | None = None  # permission bits given by chmod; None: from the attributes
+    mode: int | None = None  # permission bits set by chmod; None: from the attributes
     generation: int = 0  # of the local bytes; 0: the bytes are the service's
     local: bool = False  # never leaves this machine
     listed: bool = False  # a folder whose listing is known
@@ -68,7 +69,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
     def entry_id(self) -> str:
         """Remote id of the entry.
 
-        Raises Changed if the service no longer has an entry for the inode.
+        Raises Changed if the service has no entry for the inode.
         """
         if self.remote_id is None:
             raise Changed("the service has no entry for the local file any more")
@@ -76,7 +77,7 @@ class Inode(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def identity(self) -> dict[str, object]:
-        """Fields that another inode gets when it takes over the entry, by name."""
+        """Fields named in IDENTITY and their values, for an inode that takes over the entry."""
         return {name: getattr(self, name) for name in IDENTITY}
 
     @property

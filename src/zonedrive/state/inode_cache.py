@@ -1,14 +1,15 @@
 """Caches of the tree: inodes, the names in folders, and new files that have no row yet.
 
-Knows nothing about the table.
+This module does not read or write the table.
 
-INVARIANT: while any code references an `Inode`, every lookup of its number returns that object.
-All users therefore see a change at once.
+INVARIANT: while any code references an `Inode`, every lookup of its number returns that object. All
+users therefore see a change at once.
 
 INVARIANT: an inode without a row stays in memory until it is released, because no other copy
 exists.
 
-INVARIANT: a change of a folder's names is applied to its map, also while that map is being loaded.
+INVARIANT: a change of the names in a folder is applied to the folder's map of names, even while
+that map is being loaded.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,12 +27,12 @@ _NONE: Mapping[str, int] = {}
 
 
 class InodeCache:
-    """Cached inodes by number."""
+    """Cache of inodes by number."""
 
     def __init__(self, recent: int = RECENT) -> None:
         self._recent = recent
         # Two generations make an LRU cache without bookkeeping at each use: a used inode moves to
-        # the young one.  When that is full, it becomes the old one, and the old one is dropped.
+        # the young one. When that is full, it becomes the old one, and the old one is dropped.
         self._young: dict[int, Inode] = {}
         self._old: dict[int, Inode] = {}
         self._alive: WeakValueDictionary[int, Inode] = WeakValueDictionary()
@@ -48,7 +49,10 @@ class InodeCache:
         return inode
 
     def adopt(self, stored: Inode) -> Inode:
-        """Return the cached object of an inode that was just read, or cache the new object."""
+        """Return the cached inode with the number of `stored`, or cache `stored` and return it.
+
+        The inode `stored` was just read from the table.
+        """
         known = self.get(stored.ino)
         if known is not None:
             return known
@@ -66,7 +70,7 @@ class InodeCache:
             known.pop(ino, None)
 
     def everyone(self) -> list[Inode]:
-        """Return all cached inodes."""
+        """Return all inodes that are in memory."""
         return list(self._alive.values())
 
     # ---- inodes without a row ----
@@ -76,7 +80,7 @@ class InodeCache:
         return ino in self._rowless
 
     def set_rowless(self, inode: Inode, rowless: bool) -> None:
-        """Record whether the inode has no row in the table."""
+        """Record whether the inode has no row; an inode without a row stays in memory."""
         if rowless:
             self._rowless[inode.ino] = inode
         else:
@@ -106,7 +110,7 @@ class Dirents:
         self._loading: dict[int, Loading] = {}
 
     def get(self, parent: int) -> Names | None:
-        """Return the names in a folder, or None if they are not cached."""
+        """Return the inode numbers in a folder by name, or None if they are not cached."""
         names = self._maps.get(parent)
         if names is not None and len(self._maps) > 1:
             del self._maps[parent]
@@ -114,16 +118,19 @@ class Dirents:
         return names
 
     def loading(self, parent: int) -> Loading | None:
-        """Return the running load of a folder's names, or None."""
+        """Return the unfinished load of a folder's names, or None."""
         return self._loading.get(parent)
 
     def begin(self, parent: int, inos: list[int]) -> Loading:
-        """Begin to load the names of a folder from the numbers `inos`."""
+        """Begin to load the names of a folder; `inos` are the numbers of the inodes to read."""
         load = self._loading[parent] = Loading(inos)
         return load
 
     def finish(self, parent: int) -> Names:
-        """End a load and cache its names; evict the least recently used folders if necessary."""
+        """End the load of a folder; cache and return the inode numbers by name.
+
+        If too many names are cached now, the least recently used folders are evicted.
+        """
         names = self._maps[parent] = self._loading.pop(parent).names
         self._sum += len(names)
         while self._sum > self._limit and len(self._maps) > 1:
@@ -148,12 +155,12 @@ class Dirents:
             load.names.pop(name, None)
 
     def forget(self, parent: int) -> None:
-        """Drop the cached names of a folder."""
+        """Drop the cached names of a folder, and cancel an unfinished load."""
         self._sum -= len(self._maps.pop(parent, ()))
         self._loading.pop(parent, None)
 
     def clear(self) -> None:
-        """Drop all cached names."""
+        """Drop all cached names, and cancel all unfinished loads."""
         self._maps.clear()
         self._loading.clear()
         self._sum = 0
@@ -162,7 +169,7 @@ class Dirents:
 class Drafts:
     """Drafts by number and by place: new files that no program has closed yet.
 
-    They have a name but no row.  A file is not durable before its first close, so drafts are lost
+    A draft has a name but no row. A file is not durable before its first close, so drafts are lost
     when the daemon ends.
     """
 
@@ -178,11 +185,11 @@ class Drafts:
         return list(self._known)
 
     def names_in(self, parent: int) -> Mapping[str, int]:
-        """Return the numbers of the drafts in a folder by name."""
+        """Return the inode numbers of the drafts in a folder, by name."""
         return self._names.get(parent, _NONE)
 
     def add(self, inode: Inode, place: Place) -> None:
-        """Add a draft with its place."""
+        """Add a draft with its place (folder and name)."""
         self._known[inode.ino] = inode, place
         self._names.setdefault(place[0], {})[place[1]] = inode.ino
 

@@ -1,11 +1,12 @@
 """Table of inodes.
 
-Rows are written immediately; the caller holds the transaction.  Names, authors and other metadata
-are encrypted with the account's box, so that the file reveals neither document names nor people.
-Lookups by name use a hash of the name, see `Box.mark`.
+Rows are written immediately; the caller holds the transaction. Names, authors and other metadata
+are encrypted with the account's box (`cipher.Box`), so that the file reveals neither document names
+nor people. Lookups by name use a hash of the name, see `Box.mark`.
 
-INVARIANT: a row that cannot be read, and only mirrors the service's entry, gives an inode with an
-impossible name.  The next listing of its folder restores the real name.
+INVARIANT: a damaged row can be read if it only mirrors an entry of the service. The resulting inode
+has a name that begins with `/`, which no real name does. The next listing of the folder restores
+the real name.
 """
 
 import itertools
@@ -39,7 +40,11 @@ _UPSERT = (
 )
 _SEALED = "UPDATE inodes SET revision = '', listed = ?, sealed = ?, seen = ? WHERE ino = ?"
 INDEXED = frozenset(("parent", "name", "kind", "zone", "remote_id", "generation", "local"))
-"""Fields in columns that are not encrypted; writing them costs one page for each index."""
+"""Fields whose change needs `write`; for the other fields `write_sealed` is enough.
+
+These fields are stored outside the encrypted part (`name` as a hash), and most of them in indexes.
+Each changed index costs one more written page.
+"""
 
 BATCH = 500  # rows per query; SQLite allows 32,766 parameters
 
@@ -65,7 +70,7 @@ class _Sealed(msgspec.Struct, eq=False, array_like=True):
 
 
 class _Name(msgspec.Struct, eq=False, array_like=True):
-    """First field of a `_Sealed`, for reading the name only."""
+    """First field of a `_Sealed`, for decoding only the name."""
 
     name: str
 
@@ -74,7 +79,10 @@ _decode_name = msgspec.msgpack.Decoder(_Name).decode
 
 
 def decoded_name(box: Box, ino: int, sealed: bytes) -> str:
-    """Return the name in the encrypted part of a row.  Raises Damaged and MsgspecError."""
+    """Return the name in the encrypted part of a row.
+
+    Raises Damaged or MsgspecError if the row is damaged.
+    """
     return _decode_name(box.open(sealed, b"inode %d" % ino)).name
 
 
@@ -85,11 +93,11 @@ ONLY_HERE = (
     "ino IN (SELECT ino FROM intents)",
     "ino IN (SELECT ino FROM doubts)",
 )
-"""Conditions for the rows that no listing could restore; each condition uses an index."""
+"""SQL conditions for the rows that no listing could restore; each condition uses an index."""
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table of the fourth schema."""
+    """Create the table `inodes` of the fourth schema."""
     connection.execute(
         """
         CREATE TABLE inodes (
@@ -136,7 +144,7 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
 
 
 def unreadable(inode: Inode) -> bool:
-    """Return True if the row of the inode could not be read; see the module's docstring."""
+    """Return True if the row of the inode is damaged; see the module's docstring."""
     return inode.name.startswith("/")
 
 
@@ -150,7 +158,7 @@ class InodeTable:
         self._decode = msgspec.msgpack.Decoder(_Sealed).decode
 
     def next_ino(self) -> int:
-        """Return the first inode number that was never used."""
+        """Return the number for the next new inode, greater than all numbers ever used."""
         row = self._database.execute(
             "SELECT seq FROM sqlite_sequence WHERE name = 'inodes'"
         ).fetchone()
@@ -172,15 +180,15 @@ class InodeTable:
         self._database.execute_many(_INSERT, map(self._row, inodes))
 
     def delete(self, ino: int) -> None:
-        """Delete the row; its number is never used again."""
+        """Delete the row of an inode; its number is never used again."""
         self._database.execute("DELETE FROM inodes WHERE ino = ?", (ino,))
 
     def distrust(self, ino: int) -> None:
-        """Reset `Inode.seen` of an inode, so that the next listing updates the inode."""
+        """Reset `seen` in the row of an inode, so that the next listing updates the inode."""
         self._database.execute("UPDATE inodes SET seen = 0 WHERE ino = ?", (ino,))
 
     def distrust_listings(self) -> None:
-        """Mark all listings as incomplete, and reset `Inode.seen` of their entries."""
+        """Mark all listings as incomplete, and reset `seen` in the rows of their entries."""
         self._database.execute(
             "UPDATE inodes SET listed = 0, seen = 0"
             " WHERE local = 0 AND (remote_id IS NOT NULL OR kind = 0)"
@@ -189,15 +197,24 @@ class InodeTable:
     # ---- single inodes ----
 
     def get(self, ino: int) -> Inode | None:
-        """Return the inode with the given number, or None."""
+        """Return the inode with the given number, or None.
+
+        Raises Damaged or MsgspecError if the row is damaged and no listing could restore the row.
+        """
         return next(self._select("ino = ?", (ino,)), None)
 
     def get_all(self, inos: Sequence[int]) -> Iterator[Inode]:
-        """Yield the inodes of at most BATCH numbers, in any order."""
+        """Yield the inodes with the given numbers, in any order; skip missing ones.
+
+        The caller passes at most BATCH numbers.
+        """
         return self._select(f"ino IN ({_marks(inos)})", inos)
 
     def named(self, parent: int, name: str) -> Iterator[Inode]:
-        """Yield the inodes in a folder that match the hash of `name`; other names may match too."""
+        """Yield the inodes in a folder whose name has the same hash as `name`.
+
+        Different names may have the same hash, so the caller compares the names.
+        """
         return self._select("parent = ? AND mark = ?", (parent, self._mark(parent, name)))
 
     def by_remote(self, zone: str, remote_id: str) -> int | None:
@@ -210,7 +227,10 @@ class InodeTable:
     # ---- folders ----
 
     def by_remotes(self, zone: str, ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
-        """Return (id, ino, parent, seen) of each entry that has a row; takes at most BATCH ids."""
+        """Return (remote id, ino, parent, seen) of each entry that has a row.
+
+        The caller passes at most BATCH remote ids.
+        """
         return self._database.execute(
             "SELECT remote_id, ino, parent, seen FROM inodes"  # noqa: S608 - question marks only
             f" WHERE zone = ? AND remote_id IN ({_marks(ids)})",
@@ -218,15 +238,15 @@ class InodeTable:
         ).fetchall()
 
     def numbers_in(self, parent: int) -> list[int]:
-        """Return the inode numbers in a folder, in order of creation.
+        """Return the numbers of the inodes in a folder, in order of creation.
 
-        For NOWHERE these are the unlinked inodes.
+        With NOWHERE as the folder, return the numbers of the unlinked inodes.
         """
         rows = self._database.execute("SELECT ino FROM inodes WHERE parent = ?", (parent,))
         return sorted(ino for (ino,) in rows)
 
     def folders_in(self, parent: int) -> list[int]:
-        """Return the numbers of remote folders in a folder, in order of creation."""
+        """Return the numbers of the subfolders that exist on the service, in order of creation."""
         rows = self._database.execute(
             "SELECT ino FROM inodes"
             " WHERE parent = ? AND kind < 3 AND remote_id IS NOT NULL ORDER BY ino",
@@ -235,16 +255,16 @@ class InodeTable:
         return [ino for (ino,) in rows]
 
     def new_in(self, parent: int) -> list[int]:
-        """Return the inode numbers in a folder that the service does not have."""
+        """Return the numbers of the inodes in a folder that have no entry on the service."""
         rows = self._database.execute(
             "SELECT ino FROM inodes WHERE parent = ? AND remote_id IS NULL", (parent,)
         )
         return [ino for (ino,) in rows]
 
     def names(self, inos: Sequence[int]) -> Iterator[tuple[int, int, str]]:
-        """Yield (ino, parent, name) of at most BATCH numbers.
+        """Yield (ino, parent, name) for each of at most BATCH numbers that has a row.
 
-        The name of a row that cannot be decrypted is `/` and its number.
+        For a damaged row, the name is `/` followed by the inode number.
         """
         rows = self._database.execute(
             f"SELECT ino, parent, sealed FROM inodes WHERE ino IN ({_marks(inos)})",  # noqa: S608
@@ -264,32 +284,38 @@ class InodeTable:
         return found.fetchone() is None
 
     def wanted(self) -> list[int]:
-        """Return the inodes that have local bytes and are marked WANTED; see `names.stays`."""
+        """Return the numbers of the inodes that have local bytes and are marked WANTED.
+
+        See `names.stays`.
+        """
         found = "SELECT ino FROM inodes WHERE generation > 0 AND local = ?"
         return [ino for (ino,) in self._database.execute(found, (WANTED,))]
 
     # ---- the whole table ----
 
     def numbers(self, after: int) -> list[int]:
-        """Return the next BATCH inode numbers greater than `after`."""
+        """Return the next inode numbers greater than `after`, in ascending order, at most BATCH."""
         rows = self._database.execute(
             "SELECT ino FROM inodes WHERE ino > ? ORDER BY ino LIMIT ?", (after, BATCH)
         )
         return [ino for (ino,) in rows]
 
     def with_bytes(self) -> dict[int, int]:
-        """Return the generation of the local bytes by inode number."""
+        """Return the generation of the local bytes by inode number, for inodes with local bytes."""
         return dict(
             self._database.execute("SELECT ino, generation FROM inodes WHERE generation > 0")
         )
 
     def without_origin(self) -> list[int]:
-        """Return the numbers of the inodes that the service does not have."""
+        """Return the numbers of the files and folders that have no entry on the service."""
         rows = self._database.execute("SELECT ino FROM inodes WHERE remote_id IS NULL AND kind > 1")
         return [int(ino) for (ino,) in rows]
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of entries, and the number of folders among them."""
+        """Return the number of inodes that are not unlinked, and the number of folders among them.
+
+        Both numbers include the zones and the root.
+        """
         (entries,), (folders,) = (
             self._database.execute(f"SELECT count(*) FROM inodes WHERE parent > 0{more}").fetchone()  # noqa: S608
             for more in ("", " AND kind < 3")
@@ -297,7 +323,10 @@ class InodeTable:
         return int(entries), int(folders)
 
     def has_homeless(self) -> bool:
-        """Return True if the parent folder of some inode has no row; checks each folder once."""
+        """Return True if the parent folder of any inode has no row.
+
+        This is faster than `homeless`, but does not detect folders that contain each other.
+        """
         found = self._database.execute(
             "WITH RECURSIVE folders (ino) AS (SELECT min(parent) FROM inodes WHERE parent > 0"
             " UNION ALL SELECT (SELECT min(parent) FROM inodes WHERE parent > folders.ino)"
@@ -308,7 +337,10 @@ class InodeTable:
         return found.fetchone() is not None
 
     def homeless(self) -> list[int]:
-        """Return the inodes whose chain of parents does not reach the root, including cycles."""
+        """Return the numbers of the inodes that are not below the root or an unlinked inode.
+
+        The chain of parents of such an inode ends at a missing row, or is a cycle.
+        """
         rows = self._database.execute(
             "WITH RECURSIVE home (ino) AS (SELECT ino FROM inodes WHERE ino = 1 OR parent = 0"
             " UNION SELECT inodes.ino FROM home JOIN inodes ON inodes.parent = home.ino)"
@@ -317,7 +349,7 @@ class InodeTable:
         return [ino for (ino,) in rows]
 
     def known(self, inos: Iterable[int]) -> set[int]:
-        """Return the subset of the numbers that have a row."""
+        """Return those of the given inode numbers that have a row."""
         rest, found = iter(inos), set[int]()
         while batch := list(islice(rest, BATCH)):
             sql = f"SELECT ino FROM inodes WHERE ino IN ({_marks(batch)})"  # noqa: S608
@@ -327,7 +359,7 @@ class InodeTable:
     # ---- rows ----
 
     def mark(self, said: bytes) -> int:
-        """Return the lookup hash of a text, which does not reveal it; see `Box.mark`."""
+        """Return a hash of `said` that does not reveal the bytes; see `Box.mark`."""
         return self._box.mark(said)
 
     def _mark(self, parent: int, name: str) -> int:
@@ -420,7 +452,7 @@ class InodeTable:
 
 
 def _marks(values: Sequence[object]) -> str:
-    """Return one question mark for each value, for an SQL statement."""
+    """Return question marks for an SQL statement, one for each value, separated by commas."""
     return ",".join("?" * len(values))
 
 

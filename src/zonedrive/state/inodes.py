@@ -1,8 +1,9 @@
 """Tree of inodes, stored in a table; inodes in use are cached, others are read on demand.
 
-Knows nothing about the service, the outbox or the kernel; they report their changes to the tree.
+This module does not depend on the service, the outbox or the kernel interface. The modules for
+these call methods of the tree to change it.
 
-INVARIANT: every change is made inside `transaction()`.  If the transaction fails (a full disk, an
+INVARIANT: every change is made inside `transaction()`. If the transaction fails (a full disk, an
 exception), memory and table are restored.
 
 INVARIANT: the names in a folder are unique, and every inode but the root has at most one name.
@@ -28,7 +29,7 @@ from zonedrive.state.inode_table import BATCH, INDEXED, InodeTable, unreadable
 SAID = frozenset(("zone", *IDENTITY))
 """Fields that mirror the service's reply; a change of one of them resets `Inode.seen`."""
 
-STALE_LISTING_S = 120  # the longest time that a listing takes; a slower one might miss our change
+STALE_LISTING_S = 120  # longest time that a listing takes; a slower listing may undo a change
 RECENT = 100_000  # number of remembered changes
 
 
@@ -41,11 +42,14 @@ class RecentWrites:
         self._latest = -1
 
     def add(self, zone: str, remote_id: str) -> None:
-        """Record that this client changed the entry now."""
+        """Record that this client has just changed the entry on the service."""
         self._latest = self._moments[zone, remote_id] = time.monotonic_ns()
 
     def since(self, zone: str, remote_id: str, asked_ns: int) -> bool:
-        """Return True if this client changed the entry after `asked_ns` (monotonic)."""
+        """Return True if this client changed the entry at or after `asked_ns` (monotonic clock).
+
+        Changes that are older than STALE_LISTING_S seconds are forgotten.
+        """
         if self._latest < asked_ns:  # true for nearly every entry of a listing
             return False
         return self._moments.get((zone, remote_id), -1) >= asked_ns
@@ -88,14 +92,17 @@ class Inodes:
         return inode
 
     def get(self, ino: int) -> Inode:
-        """Return the inode with the given number.  Raises FileNotFoundError."""
+        """Return the inode with the given number.
+
+        Raises FileNotFoundError if the inode does not exist.
+        """
         inode = self.find(ino)
         if inode is None:
             raise FileNotFoundError(f"inode {ino}")
         return inode
 
     def get_all(self, inos: Iterable[int]) -> Iterator[Inode]:
-        """Yield the inodes with the given numbers, in that order; skip missing ones.
+        """Yield the inodes with the given numbers, in the given order; skip missing ones.
 
         Rows are read in batches, and only one batch of inodes is held at a time.
         """
@@ -108,7 +115,10 @@ class Inodes:
             yield from (inode for inode in known.values() if inode is not None)
 
     def children(self, parent: int) -> Mapping[str, int]:
-        """Return the inode numbers in a folder by name."""
+        """Return the inode numbers in a folder, by name.
+
+        The result is the cached map: later changes of the folder also change the map.
+        """
         names = self._dirents.get(parent)
         while names is None:
             for _ in self.loading(parent):
@@ -117,9 +127,10 @@ class Inodes:
         return names
 
     def loading(self, parent: int) -> Iterator[None]:
-        """Load the names in a folder in steps of some milliseconds, if they are not loaded.
+        """Load the names in a folder, if they are not cached, and yield between two steps.
 
-        Other operations may run between the steps.  After the last step `children` returns at once.
+        A step takes some milliseconds; other operations may run between two steps. After the last
+        step, `children` returns at once.
         """
         while self._dirents.get(parent) is None:
             load = self._dirents.loading(parent)
@@ -161,12 +172,12 @@ class Inodes:
         return list(self.get_all(self.children(parent).values()))
 
     def new_in(self, parent: int) -> list[Inode]:
-        """Return the inodes in a folder that the service does not have."""
+        """Return the inodes in a folder that have no entry on the service."""
         numbers = [*self.rows.new_in(parent), *self._drafts.names_in(parent).values()]
         return [each for each in self.get_all(numbers) if each.ino != ROOT]
 
     def numbers_in(self, parent: int) -> list[int]:
-        """Return the inode numbers in a folder, in order of creation."""
+        """Return the numbers of the inodes in a folder, in order of creation; drafts come last."""
         numbers = [*self.rows.numbers_in(parent), *self._drafts.names_in(parent).values()]
         return [ino for ino in numbers if ino != ROOT]
 
@@ -176,14 +187,14 @@ class Inodes:
         return None if ino is None else self.find(ino)
 
     def by_remotes(self, zone: str, ids: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-        """Return (number, parent, `Inode.seen`) by remote id, for the known entries only."""
+        """Return (ino, parent, seen) by remote id, for the entries that have an inode."""
         rest = iter(ids)
         batches = iter(lambda: list(islice(rest, BATCH)), [])
         rows = (row for batch in batches for row in self.rows.by_remotes(zone, batch))
         return {remote_id: (ino, parent, seen) for remote_id, ino, parent, seen in rows}
 
     def unlinked(self) -> list[Inode]:
-        """Return the tombstones: inodes that have no local name, but that the service still has."""
+        """Return the unlinked inodes that have a row, mostly tombstones of unsent deletions."""
         return list(self.get_all(self.rows.numbers_in(NOWHERE)))
 
     def path(self, ino: int) -> str:
@@ -195,7 +206,10 @@ class Inodes:
         return "/".join(reversed(parts))
 
     def and_above(self, inode: Inode | None) -> Iterator[Inode]:
-        """Yield an inode and the folders above it; for an unlinked one, its remote folders."""
+        """Yield the inode, if not None, and then the folders above it up to the root.
+
+        For an unlinked inode, follow the folders that contain its entry on the service.
+        """
         while inode is not None:
             yield inode
             if inode.ino == ROOT:
@@ -214,19 +228,19 @@ class Inodes:
                 yield from self.below(child)
 
     def is_below(self, inode: Inode | None, folder: Inode) -> bool:
-        """Return True if the inode is the folder itself or below it."""
+        """Return True if `inode` is `folder` itself or below `folder`."""
         while inode is not None and inode is not folder:
             inode = None if inode.parent in (NOWHERE, ROOT) else self.find(inode.parent)
         return inode is folder
 
     def folders_below(self, folder: Inode) -> Iterator[Inode]:
-        """Yield the subfolders, at any depth, that are on the service."""
+        """Yield the subfolders, at any depth, that exist on the service."""
         for child in self.get_all(self.rows.folders_in(folder.ino)):
             yield child
             yield from self.folders_below(child)
 
     def innermost_first(self, folder: Inode) -> Iterator[Inode]:
-        """Yield everything below a folder, innermost entries first."""
+        """Yield all inodes below a folder; the inodes in a subfolder come before the subfolder."""
         for child in self.get_all(self.numbers_in(folder.ino)):
             if child.is_folder:
                 yield from self.innermost_first(child)
@@ -241,7 +255,7 @@ class Inodes:
             yield from self.get_all(numbers)
 
     def without_origin(self) -> list[int]:
-        """Return the numbers of inodes that the service does not have."""
+        """Return the numbers of the files and folders that have no entry on the service."""
         return [*self.rows.without_origin(), *self._drafts.numbers()]
 
     def changes(self, parent: int) -> int:
@@ -259,7 +273,11 @@ class Inodes:
         return self._database.transaction()
 
     def add(self, parent: int, name: str, kind: Kind, **fields: object) -> Inode:
-        """Create an inode under a free name and write its row."""
+        """Create an inode under a free name, write its row and return the inode.
+
+        `fields` gives values for other fields of the inode. Raises FileNotFoundError if the parent
+        folder is unlinked.
+        """
         inode = self._new(parent, name, kind, fields)
         if parent != NOWHERE:
             self._link(inode)
@@ -270,9 +288,10 @@ class Inodes:
         return inode
 
     def draft(self, parent: int, name: str, **fields: object) -> Inode:
-        """Create a new file that has no row yet; it is lost if the daemon ends.
+        """Create and return a new file that has no row yet, and is lost if the daemon ends.
 
-        The row is written with the file's first bytes, or when it is moved.
+        The row is written when the file's first bytes are recorded, or when the file is moved.
+        Raises FileNotFoundError if the parent folder is unlinked.
         """
         inode = self._new(parent, name, Kind.FILE, fields)
         self._link(inode)
@@ -283,7 +302,10 @@ class Inodes:
         return inode
 
     def note_times(self, inode: Inode, **times: int) -> None:
-        """Set times of a folder in memory; they are written when a draft in it gets a row."""
+        """Set times of a folder in memory.
+
+        The times are written when a draft in the folder gets a row.
+        """
         before = {name: getattr(inode, name) for name in times}
         self._database.on_rollback(lambda: self._set(inode, before))
         self._changed(inode.parent)
@@ -306,13 +328,17 @@ class Inodes:
         self.rows.write_new(inodes)
 
     def note_empty(self, parent: int) -> None:
-        """Record in the cache that a folder has no names, as the caller has determined."""
+        """Cache the fact, which the caller has checked, that a folder contains no names."""
         if self._dirents.get(parent) is None:
             self._dirents.begin(parent, [])
             self._dirents.finish(parent)
 
     def update(self, inode: Inode, **changes: object) -> None:
-        """Set fields other than the place, which only `move` and `unlink` change."""
+        """Set fields of an inode, and write its row if the inode has one.
+
+        A draft gets a row if a field of INDEXED changes. Only `move` and `unlink` change `parent`
+        and `name`.
+        """
         before = {name: getattr(inode, name) for name in changes}
         if before == changes:
             return
@@ -329,7 +355,10 @@ class Inodes:
             self._write(inode, changes)
 
     def move(self, inode: Inode, parent: int, name: str, **changes: object) -> None:
-        """Move an inode to a place whose name is free, and set other fields as `update` does."""
+        """Move an inode to a free name in a folder, and set the other fields in `changes`.
+
+        Raises FileNotFoundError if the folder is unlinked.
+        """
         self._drop_link(inode)
         changes |= {"parent": parent, "name": name, "seen": 0}
         before = {name: getattr(inode, name) for name in changes}
@@ -341,8 +370,9 @@ class Inodes:
     def unlink(self, inode: Inode, *, tombstone: bool = False) -> None:
         """Remove the name of an inode.
 
-        A tombstone keeps its row until the deletion reaches the service.  Without `tombstone` the
-        row is deleted, and only open handles and the kernel still refer to the inode.
+        With `tombstone`, the row of the inode is kept until the deletion reaches the service.
+        Without `tombstone`, the row is deleted, and only open handles and the kernel still refer to
+        the inode.
         """
         self._drop_link(inode)
         self._drop_draft(inode)
@@ -358,9 +388,9 @@ class Inodes:
         self._forget_names(inode.ino)
 
     def forget_homeless(self) -> None:
-        """Delete inodes whose parent folder has no row, and mark all listings as incomplete.
+        """Delete the inodes of `InodeTable.homeless`, and mark all listings as incomplete.
 
-        Call this before other operations use the tree.
+        Call this method before other operations use the tree.
         """
         for ino in self.rows.homeless():
             self.rows.delete(ino)
@@ -382,9 +412,9 @@ class Inodes:
         self._lookups.update(inos)
 
     def forget(self, ino: int, count: int) -> bool:
-        """Decrement the kernel's lookup count of an inode.
+        """Subtract `count` from the kernel's lookup count of an inode.
 
-        Returns True if the count is now 0 and the inode has no name.
+        Returns True if the lookup count is now 0 and the inode has no name.
         """
         if self._lookups[ino] > count:
             self._lookups[ino] -= count
@@ -398,7 +428,10 @@ class Inodes:
         return ino in self._lookups
 
     def release(self, ino: int) -> None:
-        """Drop an unlinked inode from memory when it is no longer in use."""
+        """Drop an inode from memory if it is unlinked and has no entry on the service.
+
+        The caller has checked that neither a program nor the kernel uses the inode.
+        """
         inode = self._held.get(ino)
         if inode is not None and inode.parent == NOWHERE and inode.remote_id is None:
             self._held.drop(ino)
@@ -422,10 +455,10 @@ class Inodes:
         return inode
 
     def _adopt(self, stored: Inode) -> Inode:
-        """Return the cached object of an inode just read.
+        """Return the cached object of an inode that was just read from the table.
 
-        If the row is damaged, its folder becomes unlisted.  Raises Damaged if that folder is not on
-        the service.
+        If the row is damaged, the folder of the inode becomes unlisted, so that the next listing
+        restores the row. Raises Damaged if the folder does not exist on the service.
         """
         inode = self._held.adopt(stored)
         if inode is stored and unreadable(inode) and inode.parent != NOWHERE:
@@ -458,7 +491,7 @@ class Inodes:
             self.rows.write(inode)
 
     def _drop_draft(self, inode: Inode) -> bool:
-        """End the draft state of an inode; return False if it was not a draft."""
+        """End the draft state of an inode; return False if the inode was not a draft."""
         if inode.ino not in self._drafts:
             return False
         place = self._drafts.drop(inode.ino)
@@ -471,7 +504,7 @@ class Inodes:
         self._held.set_rowless(inode, rowless)
 
     def _changed(self, parent: int) -> None:
-        """Count a change in a folder, and another one if the transaction is rolled back."""
+        """Increment the change counter of a folder, and again if the transaction is rolled back."""
         self._database.on_rollback(lambda: self._changes.update([parent]))
         self._changes[parent] += 1
 
@@ -492,7 +525,7 @@ class Inodes:
             self._dirents.unlink(inode.parent, inode.name)
 
     def _forget_names(self, parent: int, *, only_back: bool = False) -> None:
-        """Drop a folder's cached names now and on a rollback; `only_back`: only on a rollback."""
+        """Drop a folder's cached names now and on a rollback, or with `only_back` on a rollback."""
         self._database.on_rollback(lambda: self._dirents.forget(parent))
         if not only_back:
             self._dirents.forget(parent)

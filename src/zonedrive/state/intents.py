@@ -1,16 +1,18 @@
 """Journal of intents: for each inode, the local changes that the service does not have yet.
 
-The table has one row for each inode.  It is not a log of operations: a row states how the service's
-state differs from the local state, and a newer change overwrites the row.  A row holds the inode,
-the content generation and the base revision, but no path, so that a rename changes no other row.
+The table has one row for each inode. It is not a log of operations: a row states how the service's
+state differs from the local state, and a newer change overwrites the row. A row holds the inode
+number, the content generation and the base revision, but no path. So a rename of a folder changes
+no rows of the entries below the folder.
 
-Knows nothing about inodes.  Nothing here is `async`; the caller holds the transaction.
+This module does not use the tree of inodes, and none of its functions is `async`. The caller holds
+the transaction, except where a docstring says otherwise.
 
 INVARIANT: the bytes of `generation` are complete in the spool before the row that names them is
 written.
 
-INVARIANT: `seq` grows with every local change of the inode.  A delivery that ends with another
-`seq` than it began with leaves the row to the next delivery.
+INVARIANT: `seq` grows with every local change of the inode. If `seq` has grown during a delivery,
+the newer change stays in the row for the next delivery.
 """
 
 import heapq
@@ -34,7 +36,7 @@ from zonedrive.state.outbox_states import Change, Event
 _COLUMNS = (
     "ino, seq, generation, size, base, place, gone, held, due_ns, attempts, failed, error, parked"
 )
-_BASE, _ERROR = 4, 11  # columns that are sealed
+_BASE, _ERROR = 4, 11  # encrypted columns
 _FLAGS = (5, 6, 12)  # columns that are true or false
 _HELD = 7
 _CAUSE = 10
@@ -45,20 +47,20 @@ FAR_NS = 86_400_000_000_000  # due in more than a day: the clock was set back; t
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """Changes of one inode that the service does not have yet."""
+    """Local changes of one inode that the service does not have yet."""
 
     ino: int
     seq: int
     generation: int = 0  # content to send, 0: none
     size: int = 0  # bytes of that content, as last flushed
     base: Revision | None = None  # version that was edited; None: a new file, or already sent
-    place: bool = False  # folder or name differs; for a folder without an id: create it
-    gone: bool = False  # delete the entry; with `place`: no new file takes over its identity
-    held: bool = False  # a program still has it open; never after a restart
+    place: bool = False  # send the new folder or name; for a new folder: create it
+    gone: bool = False  # delete the entry; with `place`: no new file takes over the entry
+    held: bool = False  # a program still has the file open; never True after a restart
     due_ns: int = 0  # earliest time to send (wall clock)
     attempts: int = 0  # failed attempts
     cause: Cause = Cause.NONE  # why the last attempt failed
-    error: str = ""  # why, in one line
+    error: str = ""  # why the last attempt failed, in one line
     parked: bool = False  # the name is local-only: no request is sent for now
 
     @property
@@ -68,7 +70,7 @@ class Intent(msgspec.Struct, frozen=True):
 
     @property
     def final(self) -> bool:
-        """Return True if no new file may take over the identity of the deleted entry."""
+        """Return True if the entry is to be deleted, and no new file may continue its history."""
         return self.gone and self.place
 
     @property
@@ -99,16 +101,16 @@ class Intent(msgspec.Struct, frozen=True):
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """Conflict copy: a local version that was kept next to a coworker's version."""
+    """Record of a conflict copy: a local version that was kept next to a coworker's version."""
 
-    ino: int  # of the copy
-    original: int  # ino of the file it is a copy of
+    ino: int  # inode number of the copy
+    original: int  # inode number of the file whose content conflicts
     by: str  # user id of the other version's author
     at_ns: int
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of the fourth schema."""
+    """Create the tables `intents` and `conflicts` of the fourth schema."""
     connection.execute(
         """
         CREATE TABLE intents (
@@ -160,9 +162,10 @@ def end_with_inodes(connection: sqlite3.Connection) -> None:
 def keep_moved(connection: sqlite3.Connection) -> None:
     """Migrate to the ninth schema: keep a conflict while its files have no inode.
 
-    A coworker may move a folder that contains a copy or its original.  The old parent folder is
-    often listed first: the inodes are deleted, and created again for the same entries.  Meanwhile
-    the conflict refers to a negative number, that of a row in `moved_conflicts`.
+    A coworker may move a folder that contains a conflict copy or its original. The old parent
+    folder is often listed before the new one: the inodes are first deleted, and later created again
+    for the same entries. In the meantime, the conflict refers to a negative number instead of an
+    inode: the negated `number` of a row in `moved_conflicts`.
     """
     connection.execute(
         """
@@ -224,9 +227,10 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
 class DueQueue:
     """Inode numbers of the intents, by kind and by due time.
 
-    Thousands of files may be waiting, and every change, request and reply asks for the next step:
-    a lookup must not scan all of them.  Intents that concern names depend on each other and are
-    always folded together; the others are sorted by due time.
+    Thousands of files may be waiting, and the next step is looked up after every change, request
+    and response, so a lookup must not scan all intents. Intents that concern names depend on each
+    other, so they are always planned together. The other intents, which concern only content, are
+    sorted by due time.
     """
 
     def __init__(self) -> None:
@@ -235,11 +239,11 @@ class DueQueue:
         self.epoch = 0  # grows with every change about names
         self._due: dict[int, int] = {}  # by inode, of contents that no writer has open
         self._heap: list[tuple[int, int]] = []  # (due, ino); some items are stale
-        self._ripe: dict[int, None] = {}  # due contents, in the order in which they fell due
+        self._ripe: dict[int, None] = {}  # inodes of due contents, earliest due time first
         self._looked = 0  # time of the last call of `due_items`
 
     def note(self, ino: int, intent: Intent | None) -> None:
-        """Replace the intent of an inode; None means that the intent was deleted."""
+        """Update the queue for an inode whose intent is now `intent`; None means no intent."""
         named = intent is not None and (intent.place or intent.gone or intent.parked)
         if named or ino in self.names:
             self.epoch += 1
@@ -255,7 +259,10 @@ class DueQueue:
             heapq.heappush(self._heap, (intent.due_ns, ino))
 
     def due_items(self, now_ns: int) -> Mapping[int, None]:
-        """Return the due content intents; the one that has waited longest comes first."""
+        """Return the inode numbers of the due content intents as keys, earliest due time first.
+
+        `now_ns` is the current wall clock time. The result changes with the queue.
+        """
         if now_ns < self._looked:  # the clock was set back
             self._heap = [(due, ino) for ino, due in self._due.items() if ino not in self._ripe]
             far = [ino for due, ino in self._heap if due >= now_ns + FAR_NS]
@@ -271,7 +278,7 @@ class DueQueue:
     def next_due(self) -> int | None:
         """Return the time at which the next content intent becomes due (wall clock, ns), or None.
 
-        Call `due_items` first.
+        Call `due_items` first, because intents that are already due are not considered.
         """
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
@@ -279,14 +286,14 @@ class DueQueue:
 
 
 class ConflictLog:
-    """Table of conflict copies, with a mark for those that the user has been told about."""
+    """Table of conflict copies, which also records whether the user has been told about each."""
 
     def __init__(self, database: Database, box: Box) -> None:
         self._database = database
         self._box = box
 
     def add(self, conflict: Conflict) -> None:
-        """Record a conflict copy."""
+        """Record a conflict copy that the user has not been told about."""
         self._database.execute(
             "INSERT OR REPLACE INTO conflicts (ino, original, by, at_ns, told)"
             " VALUES (?, ?, ?, ?, 0)",
@@ -304,19 +311,19 @@ class ConflictLog:
         ]
 
     def unacknowledged(self) -> set[int]:
-        """Return the inodes of copies that the user has not been told about."""
+        """Return the inode numbers of the copies that the user has not been told about."""
         rows = self._database.execute("SELECT ino FROM conflicts WHERE NOT told AND ino > 0")
         return {ino for (ino,) in rows}
 
     def tell(self, copies: Iterable[int]) -> None:
-        """Record that the user has been told about these copies."""
+        """Record that the user has been told about the copies with the given inode numbers."""
         for ino in copies:
             self._database.execute("UPDATE conflicts SET told = 1 WHERE ino = ?", (ino,))
 
     def pass_on(self, ino: int, new_ino: int) -> None:
-        """Reassign the conflicts of an inode to the inode `new_ino`, which takes over its identity.
+        """Reassign the conflicts of `ino` to `new_ino`, the inode that takes over the entry.
 
-        The inode `new_ino` may have been a conflict copy itself; its former row is replaced.
+        If `new_ino` was a conflict copy itself, its former row is replaced.
         """
         self._database.execute(
             "UPDATE OR REPLACE conflicts SET ino = ? WHERE ino = ?", (new_ino, ino)
@@ -326,7 +333,7 @@ class ConflictLog:
         )
 
     def drop_dangling(self) -> None:
-        """Delete dangling rows, which a repaired database may contain."""
+        """Delete rows that refer to missing inodes or rows, as a repaired database may contain."""
         self._database.execute(
             "DELETE FROM conflicts WHERE ino NOT IN (SELECT ino FROM inodes)"
             " AND ino NOT IN (SELECT -number FROM moved_conflicts)"
@@ -337,7 +344,7 @@ class ConflictLog:
         )
 
     def drop(self, ino: int) -> None:
-        """Delete the record of a conflict copy."""
+        """Delete the record of a conflict copy, if there is one."""
         self._database.execute("DELETE FROM conflicts WHERE ino = ?", (ino,))
 
 
@@ -345,7 +352,10 @@ class IntentTable:
     """Intents, held in memory and in a SQLite table."""
 
     def __init__(self, database: Database, box: Box | None = None) -> None:
-        """Load the rows of an earlier daemon; `box` encrypts texts that may identify people."""
+        """Load the intents that an earlier daemon stored.
+
+        `box` encrypts texts that may identify people. Raises Damaged if a text cannot be decrypted.
+        """
         self._database = database
         self._box = box or Clear()
         self._intents: dict[int, Intent] = {}
@@ -401,26 +411,29 @@ class IntentTable:
         return [intent for intent in self.all() if not intent.parked]
 
     def parked(self) -> list[Intent]:
-        """Return the intents of parked files."""
+        """Return the parked intents, in any order."""
         return [self._intents[ino] for ino in self.agenda.parked]
 
     def leaving(self) -> list[Intent]:
-        """Return the intents that move or delete an entry of the service, oldest change first."""
+        """Return the intents with a new place or a deletion, oldest change first.
+
+        These include the intents of new folders and of parked files.
+        """
         return [intent for intent in self.names() if intent.place or intent.gone]
 
     def edited(self) -> list[int]:
-        """Return the inodes of files that the service has and whose content changed locally."""
+        """Return the inode numbers of the files on the service whose content was edited locally."""
         every = self._intents.values()
         return [each.ino for each in every if each.generation and each.base is not None]
 
     def names(self) -> list[Intent]:
-        """Return the intents that concern names, oldest change first."""
+        """Return the intents that concern a name, a deletion or a parked file, oldest first."""
         found = [self._intents[ino] for ino in self.agenda.names]
         return sorted(found, key=lambda intent: intent.seq)
 
     @property
     def newest(self) -> int:
-        """Number of the newest change; grows with every local change."""
+        """`seq` of the newest local change; grows with every local change."""
         return self._seq
 
     def __len__(self) -> int:
@@ -438,9 +451,12 @@ class IntentTable:
         held: bool,
         due_ns: int,
     ) -> Intent:
-        """Record new content of a file, to be sent as its next version or as a new file.
+        """Record new content of a file, to be sent as the next version or as a new file.
 
-        The base of an earlier intent is kept, because the edit began from that version.
+        `base` is the version that was edited, or None for a new file. If an earlier intent has
+        unsent content, its base is kept, because the edit began from that version. `held`: a
+        program still has the file open. `due_ns` is the earliest time to send the content (wall
+        clock). Return the new intent.
         """
         old = self._intents.get(ino)
         if old is not None and (old.generation or old.parked):
@@ -456,26 +472,32 @@ class IntentTable:
         )
 
     def hold(self, ino: int) -> None:
-        """Hold back an intent: nothing of it is sent before `let_go` is called.
+        """Mark the intent of an inode, if there is one, as held: a program has the file open.
 
-        Changes memory only, not the row: after a restart no program has the file open.
+        Content, or the deletion of a removed file, is not sent before `let_go` is called; a rename
+        or move may be sent. The row is not changed, because after a restart no program has the file
+        open.
         """
         old = self._intents.get(ino)
         if old is not None:
             self._set(ino, msgspec.structs.replace(old, held=True), Event.OPEN)
 
     def let_go(self, ino: int, due_ns: int) -> None:
-        """Allow an intent to be sent, because no program has the file open any more."""
+        """End the hold on the intent of an inode, if there is one; `due_ns` is the new due time.
+
+        No program has the file open any more. The row is not changed, as in `hold`.
+        """
         old = self._intents.get(ino)
         if old is not None:
             self._set(ino, msgspec.structs.replace(old, held=False, due_ns=due_ns), Event.CLOSE)
             self.changes.notify()
 
     def place(self, ino: int, due_ns: int, base: Revision | None = None) -> Intent:
-        """Record that the folder or name of an inode changed, or that a folder is to be created.
+        """Record a new folder or name of an inode, or the creation of a folder.
 
-        `base` is the version that the file had before the change.  If another file takes over the
-        identity, its content becomes the version after `base`.
+        `base` is the version that the file had before the change. If another file takes over the
+        entry, the other file's content becomes the version after `base`. `due_ns` is the earliest
+        time to send the change (wall clock). Return the new intent.
         """
         old = self._intents.get(ino)
         if old is not None and old.base is not None:
@@ -483,9 +505,9 @@ class IntentTable:
         return self._change(ino, Event.MOVE, place=True, parked=False, base=base, due_ns=due_ns)
 
     def park(self, ino: int, base: Revision) -> None:
-        """Record that a file was renamed to a name that is not sent to the service.
+        """Record that a file was renamed to a local-only name.
 
-        The entry on the service does not change.  From now on the content is stored only locally.
+        The entry on the service does not change. From now on, the content is stored only locally.
         `base` is the version that the local content is based on.
         """
         old = self._intents.get(ino)
@@ -497,9 +519,10 @@ class IntentTable:
         )  # fmt: skip
 
     def gone(self, ino: int, due_ns: int, *, final: bool = False) -> Intent:
-        """Record that an inode was deleted locally.
+        """Record that an inode was deleted locally, and return the new intent.
 
-        `final`: no new file at the same place takes over the entry's identity.
+        `due_ns` is the earliest time to send the deletion (wall clock). With `final`, no new file
+        at the same place takes over the entry.
         """
         return self._change(
             ino, Event.DELETE if final else Event.REMOVE, generation=0, size=0, place=final,
@@ -507,13 +530,13 @@ class IntentTable:
         )  # fmt: skip
 
     def set_base(self, ino: int, base: Revision | None) -> None:
-        """Replace the version that the content is based on."""
+        """Replace the base version in the intent of an inode, if there is one."""
         old = self._intents.get(ino)
         if old is not None and old.base != base:
             self._put(msgspec.structs.replace(old, base=base))
 
     def drop(self, ino: int) -> None:
-        """Delete the intent of an inode, if there is one, and notify the observers."""
+        """Delete the intent of an inode, if there is one, and notify the observers in any case."""
         if ino in self._intents:
             self._delete(ino, Event.END)
         else:
@@ -527,7 +550,11 @@ class IntentTable:
     # ---- delivery ----
 
     def done(self, intent: Intent, *, content: bool = False, place: bool = False) -> None:
-        """Clear the parts of an intent that were sent, unless they have changed in the meantime."""
+        """Clear the sent parts of an intent, and delete the intent if nothing is left to send.
+
+        `content` and `place` tell which parts were sent. A part that was changed since `intent` was
+        read is not cleared. The record of failed attempts is reset.
+        """
         now = self._intents.get(intent.ino)
         if now is None:
             return
@@ -546,7 +573,10 @@ class IntentTable:
             self._delete(intent.ino, event or Event.END)
 
     def postpone(self, intent: Intent, due_ns: int, error: str, cause: Cause) -> None:
-        """Record a failed delivery and when to try again, in a transaction of its own."""
+        """Record a failed delivery and the time of the next attempt, in a transaction of its own.
+
+        Does nothing if the inode has been changed locally since `intent` was read.
+        """
         now = self._intents.get(intent.ino)
         if now is None or now.seq != intent.seq:
             return  # the newer change sets the due time
@@ -557,10 +587,10 @@ class IntentTable:
             self._put(failed, Event.FAIL)
 
     def expedite(self, ino: int, now_ns: int) -> None:
-        """Make an intent due at once, also after a failure, because a caller is waiting for it.
+        """Make the intent of an inode due at once, because a caller is waiting for its delivery.
 
-        Changes memory only, not the row, so that a full disk does not block the caller.  A restart
-        does not need the new time.
+        This also ends the delay after a failure. Only memory changes, not the row, so that a full
+        disk does not block the caller; after a restart the new time is not needed.
         """
         old = self._intents.get(ino)
         if old is not None and old.due_ns > now_ns:
@@ -570,7 +600,7 @@ class IntentTable:
     # ---- internal ----
 
     def _change(self, ino: int, event: Event, **fields: object) -> Intent:
-        """Write a local change with the next `seq` and reset the count of attempts."""
+        """Write a local change with the next `seq` and without past failures; return the intent."""
         self._seq += 1
         self.changed_at = time.monotonic()
         old = self._intents.get(ino, Intent(ino, 0))
@@ -581,7 +611,7 @@ class IntentTable:
         return new
 
     def _put(self, intent: Intent, event: Event | None = None) -> None:
-        """Write a row; without an event, the state is the same as before."""
+        """Write the row of an intent; without an event, the state is the same as before."""
         self._remember(intent.ino)
         values = list(msgspec.structs.astuple(intent))
         values[_BASE] = sealed(self._box, intent.base, _USES["base"])
@@ -613,20 +643,21 @@ class IntentTable:
         self.agenda.note(ino, intent)
 
     def _remember(self, ino: int) -> None:
-        """Restore the intent in memory if the transaction is rolled back."""
+        """Arrange that a rollback of the transaction restores the inode's intent in memory."""
         before = self._intents.get(ino)
         self._database.on_rollback(lambda: self._set(ino, before))
 
 
 def due_in(seconds: float) -> int:
-    """Return the wall clock time in `seconds` from now, in nanoseconds."""
+    """Return the wall clock time, in nanoseconds since the epoch, that is `seconds` from now."""
     return time.time_ns() + int(seconds * 1e9)
 
 
 def waiting(database: Database) -> tuple[int, int, int]:
-    """Return the number of intents, of bytes in their content, and of intents without content.
+    """Return the numbers of intents, of bytes in their content, and of intents without content.
 
-    Needs neither the daemon nor a key.  Raises OSError and StoreError.
+    Parked intents do not count. The caller needs neither the daemon nor a key. Raises OSError or
+    StoreError if the database cannot be read.
     """
     sums = (
         "SELECT count(*), coalesce(sum(CASE WHEN generation THEN size END), 0),"
@@ -642,7 +673,10 @@ def sealed(box: Box, text: str | None, use: bytes) -> bytes | str | None:
 
 
 def opened(box: Box, kept: object, use: bytes) -> object:
-    """Return the decrypted text; rows of earlier versions are not encrypted.  Raises Damaged."""
+    """Return the text of a stored value; values of earlier versions are not encrypted.
+
+    Raises Damaged if the value cannot be decrypted.
+    """
     if not isinstance(kept, bytes):
         return kept
     try:

@@ -1,4 +1,4 @@
-"""Queue of cache invalidations from the vfs for the kernel; `fuse` sends them."""
+"""Queue of invalidations for the kernel's caches; `fuse` sends them to the kernel."""
 
 import math
 
@@ -16,14 +16,14 @@ class InodeChanged(msgspec.Struct, frozen=True):
 
 
 class EntryChanged(msgspec.Struct, frozen=True):
-    """Change of a name: it exists now, or refers to another inode."""
+    """Change of a name in the folder `parent`: the name is new or refers to another inode now."""
 
     parent: int
     name: bytes
 
 
 class EntryGone(msgspec.Struct, frozen=True):
-    """Removal of a name that referred to `ino`."""
+    """Removal of a name that referred to `ino` from the folder `parent`."""
 
     parent: int
     name: bytes
@@ -34,19 +34,19 @@ Invalidation = InodeChanged | EntryChanged | EntryGone
 
 
 class Invalidations:
-    """Unbounded queue, so that a change of the tree never waits for the kernel."""
+    """Unbounded queue of invalidations, so that a change of the tree never waits for the kernel."""
 
     def __init__(self, kernel: KernelInodes) -> None:
-        """Create the queue; it translates inodes of the tree to those of `kernel`."""
+        """Create the queue; `kernel` maps inode numbers of the tree to kernel inode numbers."""
         self._kernel = kernel
         self._send, self.receive = trio.open_memory_channel[Invalidation](math.inf)
 
     def put(self, item: Invalidation) -> None:
-        """Queue an invalidation."""
+        """Queue an invalidation, without waiting."""
         if not isinstance(item, EntryChanged) and (number := self._kernel.number(item.ino)):
             item = msgspec.structs.replace(item, ino=number)
         self._send.send_nowait(item)
 
     def close(self) -> None:
-        """Close the queue: no more items follow."""
+        """Close the queue: the receiver gets the remaining items and then the channel's end."""
         self._send.close()

@@ -1,13 +1,18 @@
 """Operations of programs on this machine: each is one transaction of inodes and intents.
 
-A change takes effect locally at once, and its intent says what the service must be told.  The
-caller has checked that the change is permitted, and that nothing has changed since the check.
+A change takes effect locally at once, and its intent records what has to be sent to the service.
+The caller has checked that the change is permitted, and that the state has not changed since the
+check.
 
-A file that takes the place of another one continues its history if its bytes are local: this is how
-programs save.  A new file does so at its upload (`sync.planner`).  A temporary file that was
-uploaded before its program renamed it becomes new again: its own entry is deleted, and its bytes
-become the former file's next version.  This is done if the former file was removed, or is a backup
-that coworkers do not see; after a plain rename both files continue with their own histories.
+If a file takes the name of another file, its content becomes the next version of the other file's
+entry, because many programs save in this way. The new file must have local bytes. A rename over an
+existing file transfers the entry at once; if the other file was removed or renamed before, the
+entry is transferred at the upload (`sync.planner`).
+
+A temporary file may already have been uploaded before its program renames it. It then becomes a new
+file again: its own entry is deleted, and its bytes become the next version of the other file's
+entry. This is done only if the other file was removed, replaced, or renamed to a local-only name
+such as that of a backup. After a plain rename, both files keep their own entries.
 """
 
 import errno
@@ -28,7 +33,7 @@ from zonedrive.state.remote_binding import detach_and_delete_remote, orphan_pend
 
 
 def create_file(state: LocalState, folder: Inode, name: str, mode: int) -> Inode:
-    """Create an empty file, which is lost if the daemon ends before the file is closed."""
+    """Create and return an empty file, which is lost if the daemon ends before its first close."""
     with state.transaction():
         inode = state.inodes.draft(
             folder.ino,
@@ -44,7 +49,7 @@ def create_file(state: LocalState, folder: Inode, name: str, mode: int) -> Inode
 
 
 def make_folder(state: LocalState, folder: Inode, name: str, mode: int) -> Inode:
-    """Create a folder."""
+    """Create and return a folder, and schedule its creation on the service unless it is local."""
     local = state.stays_local(folder, name)
     with state.transaction():
         inode = state.inodes.add(
@@ -64,7 +69,10 @@ def make_folder(state: LocalState, folder: Inode, name: str, mode: int) -> Inode
 
 
 def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str) -> None:
-    """Create an empty file in the place of an open one that was just deleted on the service."""
+    """Turn an open file that was just deleted on the service into a new, empty file.
+
+    The new file gets the name `name` in `folder`.
+    """
     inode = state.inodes.get(opened.ino)
     with state.transaction():
         state.inodes.move(inode, folder.ino, name)
@@ -80,7 +88,10 @@ def recreate_empty(state: LocalState, opened: OpenFile, folder: Inode, name: str
 
 
 def commit_content(state: LocalState, inode: Inode, session: Session) -> None:
-    """Record the bytes of a session, which are complete in the spool, as the file's content."""
+    """Record the bytes of a session, which are complete in the spool, as the file's content.
+
+    The upload has to wait until no program has the file open.
+    """
     former = inode.generation
     with state.transaction():
         state.inodes.update(
@@ -126,13 +137,13 @@ def adopt_copy(state: LocalState, inode: Inode, generation: int, file: ContentFi
 
 
 def acknowledge_conflicts(state: LocalState, copies: Iterable[int]) -> None:
-    """Record that the user has been told about these conflict copies."""
+    """Record that the user has been told about the given conflict copies (inode numbers)."""
     with state.transaction():
         state.intents.conflicts.tell(copies)
 
 
 def set_attributes(state: LocalState, inode: Inode, **changes: int) -> None:
-    """Set permission bits and times of an inode."""
+    """Set permission bits and times of an inode; `changes` maps field names to values."""
     with state.transaction():
         state.inodes.update(inode, **changes)
 
@@ -141,11 +152,10 @@ def set_attributes(state: LocalState, inode: Inode, **changes: int) -> None:
 
 
 def remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
-    """Remove a file or an empty folder; an entry on the service is deleted there later.
+    """Remove a file or an empty folder, and schedule the deletion of its entry on the service.
 
-    A file that was moved to the removed file's place on the service takes over its history, unless
-    `final`.
-    Raises OSError (ENOTEMPTY) if the folder has entries.
+    If another file was moved to the place that the removed file has on the service, the other file
+    takes over the entry, unless `final`. Raises OSError (ENOTEMPTY) if the folder is not empty.
     """
     with state.transaction():
         folder = state.inodes.get(inode.parent)
@@ -204,7 +214,7 @@ def _remove(state: LocalState, inode: Inode, *, final: bool = False) -> None:
 
 
 def _note_removal(opened: OpenFile | None) -> None:
-    """Mark an open file as unlinked; programs that have it open can still use it."""
+    """Record that the name of an open file was removed; its handles can still be used."""
     if opened is not None:
         opened.removed_here = True
 
@@ -213,7 +223,10 @@ def _note_removal(opened: OpenFile | None) -> None:
 
 
 def rename(state: LocalState, inode: Inode, folder: Inode, name: str, target: Inode | None) -> None:
-    """Move an inode to a folder and name; replace `target`, the entry with that name."""
+    """Move an inode to the name `name` in `folder`; replace `target`, the inode with that name.
+
+    `target` is None if the name is free.
+    """
     former = target or removed_at(state, folder, name)
     old_folder = state.inodes.get(inode.parent)
     with state.transaction():
@@ -244,7 +257,7 @@ def exchange(state: LocalState, inode: Inode, target: Inode) -> None:
 
 
 def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
-    """Return the file that has this name on the service, but was removed or parked locally."""
+    """Return the file, removed or parked locally, that has this name on the service, or None."""
     for intent in state.intents.leaving():
         inode = state.inodes.find(intent.ino)
         if inode is None or inode.is_folder or intent.final or not (intent.gone or inode.local):
@@ -255,15 +268,15 @@ def removed_at(state: LocalState, folder: Inode, name: str) -> Inode | None:
 
 
 def _had(inode: Inode, folder: Inode, name: str) -> bool:
-    """Return True if the service has the inode at this place."""
+    """Return True if the inode's last known place on the service is `name` in `folder`."""
     place = inode.zone, inode.remote_parent, inode.remote_name
     return inode.remote_parent is not None and place == (folder.zone, folder.remote_id, name)
 
 
 def _give_up_parked(state: LocalState, successor: Inode) -> None:
-    """Schedule the deletion of service entries of parked files that `successor` replaced.
+    """Schedule the deletion of the entries of parked files whose place `successor` has taken.
 
-    Called when the successor is removed or renamed.  Parked files keep their content and their
+    Called when the successor is removed or renamed. Parked files keep their content and their
     local-only names.
     """
     folder = state.inodes.get(successor.parent)
@@ -273,13 +286,13 @@ def _give_up_parked(state: LocalState, successor: Inode) -> None:
 
 
 def _is_moving(state: LocalState, inode: Inode) -> bool:
-    """Return True if a pending request moves the entry, so that its place is not free yet."""
+    """Return True if a pending request moves the entry: its former place is not free yet."""
     request = state.requests.get(inode.ino)
     return request is not None and request.is_move
 
 
 def successor(state: LocalState, inode: Inode) -> Inode | None:
-    """Return the file that was moved to the place where the service still has the inode."""
+    """Return the file that was moved to the place that `inode` has on the service, or None."""
     folder = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
     moved = state.inodes.child(folder.ino, inode.remote_name or "") if folder else None
     if moved is None or moved is inode or moved.is_folder or moved.is_new:
@@ -289,10 +302,7 @@ def successor(state: LocalState, inode: Inode) -> Inode | None:
 
 
 def _restart_history(state: LocalState, moved: Inode) -> None:
-    """Turn a successor whose bytes are local into a new file.
-
-    It can then take over the identity of the file that it replaces.
-    """
+    """Turn a successor with local bytes into a new file, so that it can take over an entry."""
     if moved.is_new:
         orphan_pending_request(state, moved)
     elif moved.generation:
@@ -301,7 +311,10 @@ def _restart_history(state: LocalState, moved: Inode) -> None:
 
 
 def _replace(state: LocalState, inode: Inode, target: Inode) -> bool:
-    """Free the target's name; return True if a new file becomes the target's next version."""
+    """Remove `target` from its name; return True if `inode` has taken over its entry.
+
+    In this case, the content of `inode` becomes the next version of that entry.
+    """
     files = not inode.is_folder and not target.is_folder
     if files and inode.generation and not inode.is_new and not target.is_new:
         detach_and_delete_remote(state, inode, state.due_for_names())
@@ -343,10 +356,11 @@ def _park(state: LocalState, inode: Inode) -> None:
 def _place(
     state: LocalState, inode: Inode, folder: Inode, name: str, *, is_successor: bool = False
 ) -> None:
-    """Move the inode and record what has to be sent to the service.
+    """Move the inode to the name `name` in `folder`, and record what has to be sent.
 
-    A successor has taken over the entry of the file that it replaces.  If a coworker has moved
-    that entry together with its folder, the upload finds the entry at its new place.
+    With `is_successor`, the inode has taken over the entry of the file that it replaces. If a
+    coworker has moved that entry together with its folder, the upload finds the entry at its new
+    place.
     """
     was_local, local = inode.local, state.stays_local(folder, name)
     is_as_noted = _had(inode, state.inodes.get(inode.parent), state.remote_name(inode))
@@ -392,7 +406,10 @@ def _unpark(state: LocalState, inode: Inode) -> None:
 
 
 def _note_place(state: LocalState, inode: Inode, folder: Inode) -> None:
-    """Schedule sending the inode's new place, unless the service already has the inode there."""
+    """Schedule the move of the inode's entry to `folder`; cancel the move if it is not needed.
+
+    The move is not needed if the service already has the entry at that place.
+    """
     intent = state.intents.get(inode.ino)
     back = _had(inode, folder, state.remote_name(inode))
     asked = inode.ino in state.in_flight or _is_moving(state, inode)
@@ -419,6 +436,6 @@ def _publish(state: LocalState, inode: Inode) -> None:
 
 
 def _touch(state: LocalState, folder: Inode) -> None:
-    """Set the folder's times after a change of its names."""
+    """Set the times of a folder to the current time, because its names have changed."""
     now = time.time_ns()
     state.inodes.update(folder, mtime_ns=now, ctime_ns=now)

@@ -1,6 +1,6 @@
 """Local state of an account: the stores, the settings and the open files.
 
-The operations that change it are in `local_operations` and `remote_operations`.
+The operations that change the state are in `local_operations` and `remote_operations`.
 """
 
 import contextlib
@@ -38,16 +38,17 @@ from zonedrive.state.status import path_of
 from zonedrive.supervisor import Supervisor
 
 NAMES_SETTLE_S = 2.0
-"""Delay in seconds before a local removal or rename is sent to the service.
+"""Minimum delay in seconds before a local removal or rename is sent to the service.
 
-Many programs save a file by removing or renaming it and writing another file under its name.
+Many programs save a file by removing or renaming the old file and writing a new file under the same
+name.
 """
 ATIMES = 100_000
 COPIES = 10_000
 
 
 def _matching(globs: tuple[str, ...], flags: int) -> re.Pattern[str]:
-    """Return a pattern that matches the names of any of the globs."""
+    """Return a regular expression that matches a name if any of the globs matches it."""
     return re.compile("|".join(map(fnmatch.translate, globs)) or "(?!)", flags)
 
 
@@ -74,7 +75,7 @@ class LocalState:
         self.kernel = KernelInodes()
         self.invalidations = Invalidations(self.kernel)
         self.opened: dict[int, OpenFile] = {}  # by ino
-        # Access times that a program has set, by ino; others report their modification time.
+        # Access times that a program has set, by ino; other files report their modification time.
         self.atimes: LRUCache[int, int] = LRUCache(ATIMES)
         # Work on the outbox, by inode.
         self.in_flight: set[int] = set()  # with a step in progress
@@ -137,9 +138,10 @@ class LocalState:
     def send_content(
         self, inode: Inode, base: Revision | None, *, held: bool = False, due_ns: int = 0
     ) -> None:
-        """Record that the inode's local bytes are to be sent.  Call within a transaction.
+        """Record that the inode's local bytes are to be sent. Call within a transaction.
 
-        See `IntentTable.content`; by default, they are due as if they had been saved now.
+        See `IntentTable.content` for `base`, `held` and `due_ns`. Without `due_ns`, the delay after
+        a save applies.
         """
         self.intents.content(
             inode.ino,
@@ -151,16 +153,20 @@ class LocalState:
         )
 
     def send_content_again(self, inode: Inode, base: Revision | None, *, due_ns: int = 0) -> None:
-        """Record that the local bytes are to be sent on top of another version, or as a new file.
+        """Record that the inode's local bytes are to be sent on top of the version `base`.
 
-        Call within a transaction.
+        If `base` is None, they are sent as a new file. The new base replaces that of an earlier
+        intent. Call within a transaction.
         """
         held = self.session(inode.ino) is not None
         self.send_content(inode, base, held=held, due_ns=due_ns)
         self.intents.set_base(inode.ino, base)
 
     def follow(self, inode: Inode, found: Entry) -> None:
-        """Replace local bytes with the service's version.  Call within a transaction."""
+        """Show the service's version `found` instead of the inode's local bytes.
+
+        The caller deletes the local bytes. Call within a transaction.
+        """
         self.inodes.update(
             inode,
             generation=0,
@@ -171,12 +177,16 @@ class LocalState:
         )
 
     def is_copy(self, inode: Inode, base: Revision | None) -> bool:
-        """Return True if the local bytes were copied from revision `base` of the inode's entry."""
+        """Return True if the inode's local bytes were copied from revision `base` of its entry."""
         copied = self.copies.get((inode.ino, inode.generation))
         return copied is not None and copied == (inode.remote_id, base)
 
     def revert_to_remote(self, inode: Inode) -> None:
-        """Delete local bytes that only copy the service's version; readers fetch that version."""
+        """Delete the inode's local bytes if they are only a copy of the service's version.
+
+        Readers then fetch that version. Does nothing if the bytes are to be sent or a program
+        writes.
+        """
         intent, opened = self.intents.get(inode.ino), self.opened.get(inode.ino)
         wanted = intent is not None and intent.generation == inode.generation
         if wanted or not self.is_copy(inode, inode.revision):
@@ -191,22 +201,22 @@ class LocalState:
             self.inodes.update(inode, generation=0)
 
     def same_bytes(self, inode: Inode, content: Content) -> None:
-        """Give the inode's unchanged bytes a new content identity; open readers can continue."""
+        """Change the identity of an open file's bytes to `content`; open readers continue."""
         opened = self.opened.get(inode.ino)
         if opened is not None:
             opened.replaced(content_of(inode), content)
 
     def content_changed(self, inode: Inode) -> None:
-        """Tell the kernel that a file has new bytes, unless open handles keep the old ones."""
+        """Tell the kernel that a file has new bytes, unless open handles keep the old bytes."""
         if not self.supersede(inode):
             self.invalidations.put(InodeChanged(inode.ino, attr_only=False))
 
     def supersede(self, inode: Inode) -> bool:
-        """Give newer bytes their own kernel inode if a program may have read the older ones.
+        """Give the newer bytes of a file another kernel inode if a program may have read the older.
 
-        Return True if the inode got a new kernel inode.  Handles that can only write move to the
-        new content, because they have read nothing.  While a program writes, nothing changes: its
-        edit is the newer content.
+        Return True if the file got another kernel inode. Handles that can only write move to the
+        new content, because they have read nothing. While a program writes, nothing changes,
+        because that program's edit is the newest content.
         """
         opened = self.opened.get(inode.ino)
         if opened is None or not opened.is_settled:
@@ -239,7 +249,7 @@ class LocalState:
         return opened
 
     def _hold(self, inode: Inode, opened: OpenFile) -> None:
-        """Keep the local or cached bytes of an older version readable for its open handles."""
+        """Keep the local or cached bytes of an older version readable for the open handles."""
         content = opened.content
         if isinstance(content, int):
             if opened.local is None or opened.local[0] != content:
@@ -251,15 +261,18 @@ class LocalState:
             opened.reader = content, self.cache.open(inode.ino, content, opened.told.size, source)
 
     def due(self) -> int:
-        """Return the time at which a change made now may be sent."""
+        """Return the earliest time to send a change made now (wall clock, ns)."""
         return due_in(self.settings.settle)
 
     def due_for_names(self) -> int:
-        """Return the time at which a removal or rename of a remote entry may be sent."""
+        """Return the earliest time to send a removal or rename made now (wall clock, ns)."""
         return due_in(max(self.settings.settle, NAMES_SETTLE_S))
 
     def attr(self, inode: Inode, timeout: float) -> Attr:
-        """Return the stat fields; size and times include bytes that are being written."""
+        """Return the stat fields of an inode, which the kernel may cache for `timeout` seconds.
+
+        Size and times include bytes that are being written.
+        """
         if inode.ino in self.opened:
             self.supersede(inode)
         attr = attr_of(inode, self.owner, self.rules, timeout, timeout)
@@ -288,8 +301,8 @@ class LocalState:
     def require_folders(self, inode: Inode) -> None:
         """Check that no folder above the inode was removed together with its content.
 
-        Raises FileNotFoundError otherwise, because anything written there would be deleted together
-        with the folder once the service has processed the removal.
+        Raises FileNotFoundError if such a folder was removed: anything written below that folder
+        would be deleted once the service has processed the removal.
         """
         while inode.ino != ROOT and (above := self.inodes.find(inode.parent)) is not None:
             if above.parent == NOWHERE and above.ino != ROOT:
@@ -299,7 +312,7 @@ class LocalState:
     def checked_name(self, name: bytes) -> str:
         """Return the form in which folders show a name given by a program.
 
-        Raises OSError (ENAMETOOLONG, EILSEQ).
+        Raises OSError if the name is too long (ENAMETOOLONG) or not valid UTF-8 (EILSEQ).
         """
         try:
             shown = typed(name.decode())
@@ -310,11 +323,14 @@ class LocalState:
         return shown
 
     def in_use(self, inode: Inode) -> bool:
-        """Return True if the inode has local bytes or local changes."""
+        """Return True if the inode has local bytes, local changes or a writer."""
         return bool(inode.generation or self.local(inode.ino))
 
     def retry_failed_in(self, folder: int) -> None:
-        """Retry failed changes in a folder at once, after the folder has changed on the service."""
+        """Retry failed changes of the entries in a folder at once.
+
+        The folder, given by its inode number, has changed on the service.
+        """
         for intent in self.intents.pending():
             inode = self.inodes.find(intent.ino) if intent.failed else None
             if inode is not None and inode.parent == folder:
@@ -323,9 +339,9 @@ class LocalState:
     def queue_invalidations(self, merged: Merged) -> None:
         """Report a listing's changes to the kernel, and delete local copies of replaced versions.
 
-        New names are not reported.  The kernel caches no missing names, and when the report
-        arrives, a program may already work in the new entry.  A renamed folder is not reported as
-        gone either, because programs could then no longer work in that folder.
+        New names are not reported: the kernel does not cache missing names, and when the report
+        arrives, a program may already use the new entry. A renamed folder is not reported as
+        removed either, because programs that work in the folder would then get errors.
         """
         for parent, name, ino in merged.gone:
             self.invalidations.put(EntryGone(parent, name.encode(), ino))
@@ -340,20 +356,21 @@ class LocalState:
             self.invalidations.put(InodeChanged(ino, attr_only=True))
 
     def named_bytes(self) -> set[tuple[int, int]]:
-        """Return each (ino, generation) in the spool that a database row refers to."""
+        """Return (ino, generation) of all bytes in the spool that a database row refers to."""
         named = set(self.inodes.rows.with_bytes().items())
         named |= {(each.ino, each.generation) for each in self.intents.all() if each.generation}
         return named | {(each.bytes_ino, each.generation) for each in self.requests.all()}
 
     def discard_bytes(self, inode: Inode, intent: Intent | None = None) -> None:
-        """Delete local bytes that no row refers to any more."""
+        """Delete the local bytes of an inode and of its intent, which no row needs any more."""
         for generation in {inode.generation, intent.generation if intent else 0} - {0}:
             self.drop_bytes(inode.ino, generation)
 
     def drop_bytes(self, ino: int, generation: int) -> None:
-        """Delete a generation of bytes, unless a pending request has sent it.
+        """Delete a generation of an inode's bytes, unless a pending request has sent these bytes.
 
-        In a transaction, the bytes are deleted after the commit: until then the rows refer to them.
+        In a transaction, the bytes are deleted after the commit, because until then rows refer to
+        them.
         """
 
         def drop() -> None:
@@ -364,11 +381,11 @@ class LocalState:
         self.database.after_commit(drop)
 
     def supersede_bytes(self, ino: int, generation: int) -> None:
-        """Delete a generation of bytes that a newer record has replaced.
+        """Delete a generation of an inode's bytes that a newer record has replaced.
 
-        Bytes that a program has synced stay until that record is durable, see `delete_superseded`:
-        after a power cut, the former record may be the current one.  In a transaction, this takes
-        effect after the commit.
+        Bytes that a program has synced are kept until the newer record is durable, because a power
+        cut may restore the older record; `delete_superseded` then deletes them. In a transaction,
+        this takes effect after the commit.
         """
         if (ino, generation) in self.durable:
             self.database.after_commit(lambda: self.superseded.append((ino, generation)))
@@ -376,7 +393,10 @@ class LocalState:
             self.drop_bytes(ino, generation)
 
     def delete_superseded(self, which: list[tuple[int, int]]) -> None:
-        """Delete superseded bytes, after a flush of the database; skip those already deleted."""
+        """Delete superseded bytes, each given as (ino, generation), after a flush of the database.
+
+        Bytes that were already deleted are skipped.
+        """
         for each in which:
             if each in self.superseded:
                 self.superseded.remove(each)
@@ -388,7 +408,10 @@ class LocalState:
             self.requests.note(request)
 
     def resolved(self, request: PendingRequest) -> None:
-        """Delete a pending request whose outcome is known, and the bytes that were kept for it."""
+        """Delete a pending request whose outcome is known.
+
+        Also delete the bytes that were kept for the request, unless a row or a session needs them.
+        """
         with self.transaction():
             self.requests.drop(request.ino)
         ino, generation = request.bytes_ino, request.generation
@@ -397,7 +420,11 @@ class LocalState:
             self.drop_bytes(ino, generation)
 
     def release_if_unreferenced(self, inode: Inode) -> None:
-        """Release an unlinked inode once no program and no kernel reference uses it."""
+        """Delete the local bytes of an unlinked inode, and drop the inode from memory.
+
+        The bytes are kept while a program has the file open or an intent needs them, and the inode
+        also while the kernel refers to it.
+        """
         if inode.parent != NOWHERE or inode.ino in self.opened:
             return
         if inode.generation and self.intents.get(inode.ino) is None:

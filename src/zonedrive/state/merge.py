@@ -1,11 +1,12 @@
 """Merge of a listing from the service into the local inodes.
 
-Local changes that are not on the service yet win over the listing; the outbox uploads them later.
-Knows nothing about the network: the caller has fetched the listing and passes the time of the
-request, so that a reply older than a local change does not undo that change.
+Local changes that are not on the service yet take precedence over the listing; the outbox uploads
+them later. This module does not use the network: the caller has fetched the listing, and passes the
+time of the request, so that a listing that is older than this client's change does not undo the
+change.
 
-A large folder is merged in steps of one transaction each.  Other operations may run between the
-steps, so each step checks again the rows that it is about to change.  A hash of each entry's last
+A large folder is merged in steps of one transaction each. Other operations may run between the
+steps, so each step checks again the rows that it is about to change. A hash of each entry's last
 reply is stored (`Inode.seen`); an entry is decoded only if the hash of the new reply differs.
 """
 
@@ -23,7 +24,7 @@ from zonedrive.state.inode import NOWHERE, ROOT, Inode, Kind
 from zonedrive.state.inodes import Inodes
 from zonedrive.state.names import fits, local_name, safe, shows, zone_name
 
-SORTED = 5000  # entries sorted in one go
+SORTED = 5000  # entries sorted in one step
 STEP = 500  # entries of one transaction: some ten milliseconds
 
 
@@ -39,32 +40,32 @@ class Local(Flag):
 
 
 class RawListing(Protocol):
-    """Raw listing of a folder; its entries are numbered."""
+    """Listing of a folder whose entries are numbered and are decoded on request."""
 
     @property
     def ids(self) -> Sequence[str]:
         """Ids of the entries, in the order of their numbers; each id occurs once."""
 
     def said(self, number: int) -> bytes:
-        """Return the raw bytes of an entry."""
+        """Return the raw bytes of the entry with the given number."""
 
     def entry(self, number: int) -> Entry | None:
-        """Return the decoded entry, or None if it is deleted."""
+        """Return the decoded entry with the given number, or None if the entry is deleted."""
 
     def unsure(self, number: int) -> bool:
         """Return True if the reply does not identify the entry; the known state is then kept."""
 
     @property
     def complete(self) -> bool:
-        """True if the listing contains all entries; otherwise entries missing from it are kept."""
+        """True if the listing is complete; otherwise inodes that it does not contain are kept."""
 
     @property
     def strangers(self) -> Sequence[Entry]:
-        """Entries that have no id; the only known fact is that their names are taken."""
+        """Entries without an id, of which only the names are known."""
 
 
 class Merged(msgspec.Struct, eq=False):
-    """Changes that the merge of a listing made, for the owners of caches."""
+    """Changes that a merge has made, so that the owners of caches can update them."""
 
     gone: list[tuple[int, str, int]] = []  # parent, name, ino
     moved: list[tuple[int, str]] = []  # former parent and name of a renamed or moved folder
@@ -86,33 +87,40 @@ class LocalView(Protocol):
     """Interface to the local changes that the service does not have yet."""
 
     def local(self, ino: int) -> Local:
-        """Return the local changes of an inode."""
+        """Return the local changes of the inode with the given number."""
 
     def with_local_changes(self) -> Iterable[int]:
-        """Return the inodes for which `local` may return a change."""
+        """Return the numbers of all inodes for which `local` may return a change."""
 
     def pending_names(self, remote_id: str) -> Container[str]:
-        """Return names in a folder under which a pending request may have created an entry."""
+        """Return names under which pending requests may have created entries in a remote folder."""
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Handle the listed place of a parked file's entry: the id of its folder, and its name."""
+        """Handle the place of a parked file's entry, as a listing reports it.
+
+        `folder` is the remote id of the folder, and `name` the name of the entry on the service.
+        """
 
     def left(self, folder: Inode) -> None:
-        """Record that the inode no longer represents a remote folder.  Called in a transaction."""
+        """Record that `folder` no longer represents a remote folder. Called in a transaction."""
 
     def orphaned(self, ino: int) -> None:
-        """Record that a folder deleted on the service is kept locally.  Called in a transaction."""
+        """Record that a folder deleted on the service is kept locally. Called in a transaction."""
 
 
 class Merge:
     """Merge of one listing into one folder.
 
-    INVARIANT: an entry that the service does not have is never unlinked, nor is one that the
-    listing names, wherever it is in the local tree: it may have been moved out of a removed folder.
+    INVARIANT: an inode with local changes is not unlinked. An inode whose entry the listing
+    contains is not unlinked either, even if the inode is in another folder: a program may have
+    moved it out of a removed folder.
     """
 
     def __init__(self, inodes: Inodes, folder: Inode, asked_ns: int, ours: LocalView) -> None:
-        """Prepare a merge; `asked_ns` is the time of the request (monotonic)."""
+        """Prepare a merge into `folder`.
+
+        `asked_ns` is the time of the request (monotonic clock), and `ours` gives the local changes.
+        """
         self._inodes = inodes
         self._folder = folder
         self._remote_id = folder.remote_id
@@ -125,9 +133,10 @@ class Merge:
     # ---- the entries of a folder ----
 
     def entries(self, answer: RawListing) -> Iterator[None]:
-        """Apply a listing of the folder, one step at a time.
+        """Apply a listing of the folder in steps, and yield between two steps.
 
-        Does nothing if the folder is removed meanwhile.
+        The changes are collected in `result`. Once the folder is removed, the remaining steps do
+        nothing.
         """
         inodes, folder = self._inodes, self._folder
         known = inodes.numbers_in(folder.ino)
@@ -213,10 +222,11 @@ class Merge:
         last: bool = False,
         empty: bool = False,
     ) -> None:
-        """Merge some entries, and remove some that the listing does not name, in one transaction.
+        """Merge the entries `numbers`, and remove the inodes `left`, in one transaction.
 
-        Old names are freed before new names are given.  With `later`, entries with a new name are
-        only added to that list.  `empty`: the folder has no entries yet.
+        The listing does not contain the inodes `left`. Old names are freed before new names are
+        given. With `later`, entries with a new name are not merged but added to this list. `last`:
+        no step follows. `empty`: the folder has no entries yet.
         """
         inodes, folder = self._inodes, self._folder
         if folder.parent == NOWHERE or folder.remote_id != self._remote_id:
@@ -248,7 +258,7 @@ class Merge:
     def _look(
         self, answer: RawListing, numbers: Sequence[int], *, empty: bool
     ) -> tuple[list["_Met"], list[tuple[int, Entry]]]:
-        """Return the entries that have an inode and the entries that have none."""
+        """Return the entries to merge into an existing inode, and the entries without an inode."""
         inodes, folder = self._inodes, self._folder
         met: list[_Met] = []
         fresh: list[tuple[int, Entry]] = []
@@ -309,7 +319,10 @@ class Merge:
         self.result.appeared += len(added)
 
     def _renamed(self, met: list["_Met"]) -> Iterator["_Met"]:
-        """Yield the entries that the service has renamed or moved to this folder."""
+        """Yield the entries that the service has renamed or moved to this folder.
+
+        Entries that were moved or removed locally are skipped.
+        """
         for number, inode, entry in met:
             if self._ours.local(inode.ino) & (Local.PLACE | Local.GONE):
                 continue
@@ -317,7 +330,10 @@ class Merge:
                 yield number, inode, entry
 
     def _take_names(self, renames: list[tuple[Inode, str, str]]) -> list[tuple[int, str]]:
-        """Move inodes into the folder under impossible names; return their former places."""
+        """Move inodes into the folder under temporary names; return their former places.
+
+        No entry can have such a temporary name, because it begins with `/`.
+        """
         before = [(inode.parent, inode.name) for inode, _, _ in renames]
         for inode, _, _ in renames:
             self._inodes.move(inode, self._folder.ino, f"/{inode.ino}")
@@ -331,7 +347,8 @@ class Merge:
     ) -> None:
         """Give inodes their shown names; each rename is (inode, the service's name, remote id).
 
-        All names are given together, because entries may have exchanged names.
+        `before` contains the former places of the inodes. All names are given together, because
+        entries may have exchanged names.
         """
         inodes, parent = self._inodes, self._folder.ino
         for (inode, name, entry_id), old in zip(renames, before, strict=True):
@@ -345,7 +362,7 @@ class Merge:
                 self.result.appeared += 1
 
     def _unmark(self) -> None:
-        """Remove the mark from names whose duplicate in the folder no longer exists."""
+        """Remove the mark from shown names if the plain name is free in the folder now."""
         inodes, parent = self._inodes, self._folder.ino
         marked = [ino for name, ino in inodes.children(parent).items() if "~" in name]
         alone: list[tuple[Inode, str, str]] = []
@@ -364,10 +381,10 @@ class Merge:
         local = self._ours.local(inode.ino)
         place = {"remote_parent": self._folder.remote_id, "remote_name": entry.name}
         if local & Local.PARKED:
-            # The former place stays known: a new file there takes over the identity.  If a coworker
+            # The former place stays known: a new file there takes over the identity. If a coworker
             # has moved the entry, its upload moves the new file.
             self._ours.parked_at(inode, self._folder.remote_id, entry.name)
-            place, mark = {}, 0  # without a mark the next listing tells the place again
+            place, mark = {}, 0  # without a mark, the next listing calls `parked_at` again
         if local & (Local.CONTENT | Local.GONE) or (inode.local and inode.generation):
             # The base of the edit is kept, so that another version since then is noticed.
             self._inodes.update(inode, **place)
@@ -412,10 +429,10 @@ class Merge:
                 first = list(islice(inside, STEP))
 
     def _is_left(self, child: Inode) -> bool:
-        """Return True if the service no longer lists the entry in this folder.
+        """Return True if the service no longer lists the inode's entry in this folder.
 
-        Return False for entries that were created, moved or changed locally since the listing was
-        requested.
+        Return False for inodes that were created, moved or changed by this client since the listing
+        was requested.
         """
         if self._is_kept(child):
             return child.parent == self._folder.ino
@@ -429,13 +446,16 @@ class Merge:
     def _is_kept(self, inode: Inode) -> bool:
         """Return True for a folder that the service no longer has and that no intent recreates.
 
-        It is kept while it contains local changes, see `_keep_ours`.
+        Such a folder is kept while it contains local changes, see `_keep_ours`.
         """
         is_new_folder = inode.is_folder and inode.is_new and not inode.local
         return is_new_folder and not self._ours.local(inode.ino)
 
     def _remove_unnamed(self, child: Inode) -> None:
-        """Remove an entry that the listing no longer names, unless it contains local changes."""
+        """Remove an inode that the listing does not contain, except for local changes.
+
+        A folder with local changes below it is kept, see `_keep_ours`.
+        """
         if not self._is_left(child):
             return
         if not self._busy(child):
@@ -444,7 +464,11 @@ class Merge:
             self._keep_ours(child)
 
     def _keep_ours(self, folder: Inode) -> None:
-        """Keep a folder that the service no longer has, because it contains local changes."""
+        """Keep a folder that the service no longer has, with only the local changes below it.
+
+        The folder no longer has a remote entry. All inodes below it without local changes are
+        removed.
+        """
         for child in self._inodes.get_all(self._inodes.numbers_in(folder.ino)):
             if not self._busy(child):
                 self._remove(child)
@@ -459,7 +483,7 @@ class Merge:
         self._ours.orphaned(folder.ino)
 
     def _busy(self, inode: Inode) -> bool:
-        """Return True if the inode, or one below it, has changes that the service does not have."""
+        """Return True if the inode, or any inode below it, has local bytes or local changes."""
         if inode.generation or self._ours.local(inode.ino):
             return True
         if not inode.is_folder:
@@ -479,7 +503,8 @@ class Merge:
     def _remove(self, inode: Inode) -> bool:
         """Unlink an inode and its descendants, except inodes that the listing contains.
 
-        Returns False if any of these inodes, or a descendant, was kept.
+        Returns False if the inode was kept, because the listing contains it or one of its
+        descendants.
         """
         if inode.ino in self._seen:
             return False
@@ -503,10 +528,10 @@ class Merge:
         unsure: Container[str] = frozenset(),
         complete: bool = True,
     ) -> Merged:
-        """Update the root to show the accessible `zones`.
+        """Update the root to show the accessible `zones`, and return the changes.
 
-        Zones whose ids are in `unsure` are unchanged.  If the list is not `complete`, zones that it
-        does not name are unchanged, too.
+        Zones whose ids are in `unsure` are left unchanged. If the list is not `complete`, zones
+        that are not in the list are left unchanged, too.
         """
         inodes, root = self._inodes, self._folder
         with inodes.transaction():
@@ -552,7 +577,7 @@ _Met = tuple[int, Inode, Entry]  # number in the answer
 
 
 class _Names(Container[str]):
-    """Set of names: those in a folder, whether loaded or not, and those in `given`."""
+    """Set of names: the names in a folder, loaded or not, and the names in `given`."""
 
     def __init__(self, inodes: Inodes, folder: int) -> None:
         self._inodes = inodes

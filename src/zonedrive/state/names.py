@@ -1,21 +1,22 @@
 """Names on the service, names that programs use, and names that a folder of the mount shows.
 
-A name from the service is data and may be any text.  A name in a folder of the mount must not be
-empty, `.` or `..`; must not contain `/`, a control character (such as NUL) or a bidirectional
-control that changes the text direction; and must not be longer than 255 bytes.  A forbidden
-character is shown as a similar one: `/` as U+FF0F, a control character as its control picture,
-U+202E as `‹RLO›`.  An over-long name, and the second of two names that would look the same, gets a
-mark, which is a hash of the entry's id.
+The service allows any text as a name. A name in a folder of the mount must not be empty, `.` or
+`..`; must not contain `/`, a control character (such as NUL) or a bidirectional control that
+changes the text direction; and must not be longer than 255 bytes. The shown form of a name replaces
+each forbidden character by a similar one: `/` by U+FF0F, a control character by its control
+picture, U+202E by `‹RLO›`. If a name is too long, or an earlier entry of the folder has the same
+shown name, the shown name also gets a mark: `~` and a hash of the entry's id.
 
-The same rule applies to names that local programs use.  A name and its shown form are two spellings
-of one name (`typed`), as upper and lower case are on some other file systems.  A program that
-creates `a<tab>b` finds `a<tab>b` again, while listings, and the service, have `a␉b`.
+Names that local programs use get a shown form, too, see `typed`. The original name and its shown
+form are two spellings of one name, as upper and lower case are on some other file systems. A
+program that creates `a<tab>b` can open `a<tab>b` again, but listings and the service show `a␉b`.
 
-Programs trust some names at the top of a mount: the desktop's trash, folders of version control and
-build tools, and files that are started automatically.  No zone gets such a name (`zone_name`).
+Programs treat some names in the root folder of a mount specially: the desktop's trash, folders of
+version control and build tools, and files that are started automatically. No zone is shown under
+such a name, see `zone_name`.
 
-The tree keeps the service's name of every entry as well as the shown name.  A new version or a move
-of `a/b` therefore never changes the service's name.
+The tree stores both the service's name and the shown name of every entry. So a new version or a
+move of an entry that the service calls `a/b` never changes the name on the service.
 """
 
 import fnmatch
@@ -42,13 +43,13 @@ _SPELLED = re.compile(f"[\u2400-\u241f\u2421]|\u2039(?:{'|'.join(_BIDI.values())
 
 _FORMER = {code: shown for code, shown in _FOREIGN.items() if code not in _BIDI}
 _FORMER |= dict.fromkeys(range(0x80, 0xA0), "\u241b")
-"""Character replacements of 0.1.0, which did not replace text direction marks."""
+"""Character replacements of version 0.1.0, which did not replace bidirectional controls."""
 
-_FULL_WIDTH = 0xFEE0  # from an ASCII character to the full-width form of it
+_FULL_WIDTH = 0xFEE0  # offset from an ASCII character to its full-width form
 _SPECIAL = frozenset(
     (
         "autoopen",  # media that open a file, by the specification of freedesktop.org
-        "autorun",  # and that start a program; with any extension, see `zone_name`
+        "autorun",  # media that start a program; with any extension, see `zone_name`
         "autostart",
         "lost+found",
         "desktop.ini",
@@ -67,37 +68,38 @@ WANTED, BESIDE = 1, 2
 
 
 def stays(name: str) -> int:
-    """Return the value that marks a local-only name in a row.
+    """Return WANTED or BESIDE, the reason why a file with this local-only name is not uploaded.
 
-    WANTED: a user's own file, because of a name in `local_only` or because of its folder.  BESIDE:
-    a temporary file of a program, because its name matches a default pattern.
+    BESIDE is for a program's temporary file, whose name matches a default pattern. WANTED is for a
+    file of the user, which is local-only because of another pattern of `local_only` or because of
+    its folder. The inode table stores this value.
     """
     return BESIDE if _BESIDE.match(name) else WANTED
 
 
 def safe(name: str) -> str:
-    """Return the name that a folder shows for the service's `name`; it may be too long."""
+    """Return the shown form of the service's `name`; the result may exceed MAX_BYTES."""
     if name in _WHOLE:
         return _WHOLE[name]
     return name.translate(_FOREIGN) if "/" in name or not name.isprintable() else name
 
 
 def typed(name: str) -> str:
-    """Return the canonical spelling of a name that a program uses; it may be too long."""
+    """Return the shown form of a name that a program uses; the result may exceed MAX_BYTES."""
     return name if name.isprintable() else name.translate(_SHOWN)
 
 
 def is_respelled(name: str) -> bool:
-    """Return True if a shown name has another spelling that programs can use for it."""
+    """Return True if programs can also use another spelling of the shown name."""
     return _SPELLED.search(name) is not None
 
 
 def zone_name(name: str) -> str:
     """Return the name that the mount's root folder shows for the zone `name`.
 
-    Names that programs treat specially get a full-width first character.  These are names with a
+    Names that programs treat specially get a full-width first character. These are names with a
     leading dot (zones are never hidden), names with a leading `-` or `~` (a shell's `*` would pass
-    them as an option or a home folder) and some others.
+    them as an option or a home folder) and names such as `lost+found`.
     """
     shown = safe(name)
     lower = shown.lower()
@@ -107,9 +109,10 @@ def zone_name(name: str) -> str:
 
 
 def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
-    """Return the current form of a name that 0.1.0 showed as `name`; possibly `name` itself.
+    """Return the name that is shown now for an entry that version 0.1.0 showed as `name`.
 
-    The caller checks that the result is free and short enough.
+    The result may be equal to `name`. The caller checks that no other entry of the folder has the
+    resulting name, and that it is short enough. `zone`: the entry is a zone.
     """
     show = zone_name if zone else safe
     if remote_name is not None and name == remote_name.translate(_FORMER):
@@ -118,17 +121,20 @@ def renewed(name: str, remote_name: str | None, *, zone: bool) -> str:
 
 
 def may_be_renewed(name: str) -> bool:
-    """Return True if `renewed` could change the shown name `name`.  This is a fast test."""
+    """Return False only if `renewed` does not change the shown name `name` of a file or folder.
+
+    This test is fast. It may also return True for a name that `renewed` does not change.
+    """
     return not name.isprintable() or "\u241b" in name
 
 
 def fits(name: str) -> bool:
-    """Return True if a local name is short enough for the kernel."""
+    """Return True if the local name is at most MAX_BYTES bytes long, the limit of the kernel."""
     return len(name) * 4 <= MAX_BYTES or len(name.encode()) <= MAX_BYTES
 
 
 def shows(local: str, name: str, entry_id: str) -> bool:
-    """Return True if `local` is a shown form of the service's `name`, now or in 0.1.0."""
+    """Return True if `local` is a shown form of the service's `name`, now or in version 0.1.0."""
     shown = safe(name)
     return (
         local == shown
@@ -140,7 +146,7 @@ def shows(local: str, name: str, entry_id: str) -> bool:
 def may_show(name: str) -> Callable[[str], bool]:
     """Return a predicate that quickly tells whether a local name may be a shown form of `name`.
 
-    `name` is the service's name.  The predicate has false positives, but no false negatives.
+    `name` is the service's name. The predicate has false positives, but no false negatives.
     """
     shown = safe(name)
     beginning = (shown.rpartition(".")[0] or shown)[: MAX_BYTES // 8]  # of what a mark leaves
@@ -150,9 +156,10 @@ def may_show(name: str) -> Callable[[str], bool]:
 def local_name(
     name: str, entry_id: str, taken: Container[str], *, show: Callable[[str], str] = safe
 ) -> str:
-    """Return the name that a folder with the names `taken` shows for the entry.
+    """Return the name that a folder shows for an entry with the service's `name`.
 
-    `show` is `zone_name` for a zone at the top of the mount.
+    The folder's other entries have the names `taken`. `show` returns the shown form of a name;
+    `zone_name` is for zones in the root folder.
     """
     shown = show(name)
     if fits(shown) and shown not in taken:
@@ -164,13 +171,13 @@ def local_name(
 
 
 def _marked(shown: str, entry_id: str) -> list[str]:
-    """Return the shown name with marks for this entry, shortest first."""
+    """Return the three marked forms of a shown name for an entry, shortest first."""
     digest = hashlib.sha256(entry_id.encode("utf-8", "surrogatepass")).hexdigest()
     return [with_mark(shown, f"~{digest[:digits]}") for digits in (8, 16, 64)]
 
 
 def with_mark(name: str, mark: str) -> str:
-    """Return `name` with `mark` before its extension, truncated to MAX_BYTES."""
+    """Return `name` with `mark` before the extension; shorten the stem to fit into MAX_BYTES."""
     stem, dot, extension = name.rpartition(".")
     if not stem or len(extension.encode()) > 20:
         stem, dot, extension = name, "", ""
@@ -187,10 +194,10 @@ _ASIDE = re.compile(r"\.zonedrive-\d+-\d+")
 
 
 def aside_name(ino: int, seq: int) -> str:
-    """Return the temporary remote name of an entry while another one takes its place."""
+    """Return the temporary name on the service for an entry whose name another entry needs."""
     return f".zonedrive-{ino}-{seq}"
 
 
 def is_aside(name: str | None) -> bool:
-    """Return True if a remote name is a temporary name that any machine has given."""
+    """Return True if a remote name has the form of `aside_name`, given by any machine."""
     return bool(_ASIDE.fullmatch(name or ""))

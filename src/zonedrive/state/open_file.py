@@ -1,7 +1,7 @@
-"""Open files: the state that all handles of an inode share, and their inodes in the kernel.
+"""Open files: the state that all handles of an inode share, and kernel inode numbers.
 
-INVARIANT: the bytes of a closed generation never change; a new writer works on its own copy until
-its close.
+INVARIANT: the bytes of a closed generation never change; a new writer works on a private copy until
+the file is closed.
 """
 
 import errno
@@ -35,7 +35,7 @@ def content_of(inode: Inode) -> Content:
 
 
 class Session:
-    """Bytes that are being written, from the first write to the last close."""
+    """Write session: the new bytes of an open file, from the first write to the last close."""
 
     def __init__(
         self,
@@ -66,12 +66,15 @@ class Session:
 
     @property
     def age(self) -> float:
-        """Seconds since the first write."""
+        """Seconds since the session began."""
         return time.monotonic() - self._begun
 
     @contextmanager
     def storing(self) -> Iterator[None]:
-        """Wrap the write of a change; record an error, so that the content is not saved."""
+        """Run the block that writes a change; record an error, so that the content is not saved.
+
+        An OSError or StoreError of the block is raised again.
+        """
         try:
             yield
         except (OSError, StoreError) as wrong:
@@ -79,7 +82,7 @@ class Session:
             raise
 
     def changed(self, offset: int) -> None:
-        """Record a change of the bytes from `offset` on."""
+        """Record that the bytes from `offset` on change now; set the times."""
         self.dirty = True
         self.rewritten = self.rewritten or offset < self._floor
         self.mtime_ns = self.ctime_ns = time.time_ns()
@@ -127,28 +130,31 @@ class OpenFile:
         return self.reader is not None and self.reader[1].version_gone
 
     def replaced(self, content: Content, by: Content) -> None:
-        """Change the identity of the unchanged bytes, so that open handles continue to use them."""
+        """Replace the identity `content` of the file's bytes with `by`; the bytes are the same.
+
+        Open handles continue to use the bytes.
+        """
         if self.content == content:
             self.content = by
         if self.session is not None and self.session.former == content:
             self.session.former = by
 
     def close(self) -> None:
-        """Close the reader and the files that are open for reading."""
+        """Close the local generation and the reader of the service's bytes, if they are open."""
         self.close_local()
         if self.reader is not None:
             self.reader[1].close()
             self.reader = None
 
     def close_local(self) -> None:
-        """Close the local generation."""
+        """Close the local generation, if it is open for reading."""
         if self.local is not None:
             self.local[1].close()
             self.local = None
 
 
 class Handle(msgspec.Struct, eq=False):
-    """One open(2) of a file."""
+    """File handle, created by one open(2) of a file."""
 
     file: OpenFile
     number: int  # number of the kernel inode that was opened
@@ -160,7 +166,7 @@ class Handle(msgspec.Struct, eq=False):
     guarded: bool | None = None  # True if the program is in `guard`; None before the check
 
     def move_to(self, file: OpenFile) -> None:
-        """Move the handle to another open file."""
+        """Move the handle to another `OpenFile` of the same inode."""
         for each, number in ((self.file, -1), (file, 1)):
             each.handles += number
             each.writers += number * self.writable
@@ -171,15 +177,16 @@ class Handle(msgspec.Struct, eq=False):
     def is_of_a_mapping(self, offset: int, length: int, size: int) -> bool:
         """Return True if a write by an appending handle comes from pages of an mmap(2).
 
-        The kernel does not mark such writes.  It writes such pages whole, up to the end of the
-        file, and only a readable handle can be mapped.
+        The kernel does not mark such writes, so they are recognised by their range: the kernel
+        writes whole pages, the last one only up to the end of the file. Only a readable handle can
+        be mapped. `size` is the size of the file in bytes.
         """
         end, whole = offset + length, not offset % PAGE
         return self.readable and whole and (end == size or (end < size and not end % PAGE))
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """Result of an open(2) for the kernel."""
+    """Response to an open request of the kernel."""
 
     handle: int
     keep_cache: bool = False
@@ -195,15 +202,15 @@ def _stale() -> OSError:
 
 
 class KernelInodes:
-    """Inode numbers by which the kernel knows files.
+    """Inode numbers that the kernel uses for files.
 
-    The kernel caches pages per inode, shared by all programs that have the file open.  If a program
-    has read a file and a newer version arrives, the newer version gets its own kernel inode, as
-    after a rename over the file: the pages of the two versions never mix.  Handles on the former
-    version keep the former number.
+    The kernel caches pages per inode, and all programs that have the file open share these pages.
+    If a program has read a file and a newer version arrives, the newer version gets another kernel
+    inode, as if a new file had been renamed over the old one. So the pages of the two versions
+    never mix. Handles on the former version keep the former number.
 
-    The number contains the inode of the tree, and is never written to disk: after the next mount
-    every file has its first number again.
+    A kernel inode number contains the inode number of the tree, see `ino_of`. Kernel inode numbers
+    are never written to disk: after the next mount, the two numbers of every file are equal again.
     """
 
     def __init__(self) -> None:
@@ -216,9 +223,9 @@ class KernelInodes:
         return self._numbers.get(ino, ino)
 
     def inode(self, inodes: Inodes, number: int) -> Inode:
-        """Return the inode whose current content has this number.
+        """Return the inode whose current content has the kernel inode number `number`.
 
-        Raises OSError (ESTALE) for other numbers: the kernel then looks the name up again.
+        Raises OSError (ESTALE) if there is none; the kernel then looks the name up again.
         """
         inode = inodes.find(ino_of(number))
         if inode is None or self.number(inode.ino) != number:
@@ -226,7 +233,7 @@ class KernelInodes:
         return inode
 
     def told(self, number: int) -> Attr:
-        """Return the attributes last reported for an open former version.
+        """Return the attributes that were last sent to the kernel for an open former version.
 
         Raises OSError (ESTALE) if the version is no longer open.
         """
@@ -236,7 +243,10 @@ class KernelInodes:
         return former.told
 
     def renew(self, opened: OpenFile) -> int:
-        """Give the current content a new number; `opened` keeps the former one."""
+        """Give the current content a new kernel inode number, and return the number.
+
+        `opened`, which has the former content open, keeps the former number.
+        """
         self.former[opened.number] = opened
         number = self.number(opened.ino) + STEP
         self._numbers[opened.ino] = number if number < LIMIT else opened.ino

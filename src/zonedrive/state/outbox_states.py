@@ -1,11 +1,11 @@
 """Transition tables of the outbox: states of a local change and of its request, and events.
 
 Each inode has one change (its row in `intents`) and at most one request without an answer (its row
-in `pending_requests`).  Both tables check every transition against this module: a transition that
-is missing here is logged as an error, and tests fail on that.
+in `pending_requests`). The code that changes these two tables checks every transition against this
+module. A transition that is missing here is logged as an error, which makes tests fail.
 
-A transition is durable together with everything else that its transaction writes: when the
-transaction has committed, a killed daemon continues from the next state, else from the former one.
+A transition is one part of a transaction. If the transaction was committed, a new daemon continues
+from the new state after a crash, otherwise from the old state.
 """
 
 import logging
@@ -32,7 +32,7 @@ class Change(StrEnum):
 
 
 class Event(StrEnum):
-    """Reason for a transition of a change."""
+    """Event that causes a transition of an inode's local change."""
 
     FLUSH = "flush"  # content is saved while a program has the file open
     SAVE = "save"  # content is saved, or is to be sent again
@@ -42,7 +42,7 @@ class Event(StrEnum):
     PARK = "park"  # the file gets a name of `local_only`
     REMOVE = "remove"  # the entry is removed
     DELETE = "delete permanently"  # the entry is moved into the trash
-    FAIL = "fail"  # an attempt to send it failed, and is repeated later
+    FAIL = "fail"  # an attempt to send the change failed, and is repeated later
     CONTENT_SENT = "content sent"  # the service has the content
     PLACE_SENT = "place sent"  # the service has the name and folder, or a rejected move is undone
     END = "end"  # the service has deleted the entry, or the change is undone or part of another one
@@ -58,7 +58,7 @@ class Request(StrEnum):
 
 
 class Signal(StrEnum):
-    """Reason for a transition of a request."""
+    """Event that causes a transition of an inode's request."""
 
     UPLOAD = "upload"
     MAKE_FOLDER = "make folder"
@@ -68,7 +68,7 @@ class Signal(StrEnum):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Description of a state, for the user documentation."""
+    """Description of a state of a local change, for the user documentation."""
 
     meaning: str
     durable: str  # on this machine, once the transaction has committed
@@ -226,12 +226,12 @@ REQUESTS: dict[Request, dict[Signal, Request]] = {
 
 
 def check(before: Change, event: Event, after: Change) -> None:
-    """Log an error if the transition of a change is not in the table."""
+    """Log an error if this transition of a change is not in TRANSITIONS."""
     if TRANSITIONS[before].get(event) is not after:
         log.error("outbox: unknown transition %r, %r, %r", before.value, event.value, after.value)
 
 
 def check_request(before: Request, signal: Signal, after: Request) -> None:
-    """Log an error if the transition of a request is not in the table."""
+    """Log an error if this transition of a request is not in REQUESTS."""
     if REQUESTS[before].get(signal) is not after:
         log.error("request: unknown transition %r, %r, %r", before.value, signal.value, after.value)

@@ -1,10 +1,10 @@
 """Pause of the uploads, stored in a file of the account's state folder.
 
-Knows nothing about uploads.  The file survives the daemon, and commands can write the file while no
-daemon is running.
+This module does not stop or start uploads. The file stays when the daemon ends, and commands can
+write the file while no daemon is running.
 
-INVARIANT: a file that cannot be read counts as a pause without an end, because the user has asked
-for a pause, and nothing is lost by waiting.
+INVARIANT: a file that cannot be read counts as a pause without an end: the user has asked for a
+pause, and a delayed upload loses no data.
 """
 
 import time
@@ -22,7 +22,7 @@ LONGEST_S = 366 * 86_400.0
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Begin and end of a pause."""
+    """Start and end of a pause."""
 
     since_ns: int  # wall clock; 0: unknown
     until_ns: int = 0  # end (wall clock); 0: only `zonedrive resume` ends it
@@ -48,7 +48,10 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 def load(path: Path) -> Pause | None:
-    """Return the pause stored in a file, or None if there is no pause or it is over."""
+    """Return the pause stored in a file, or None if there is no file or the pause is over.
+
+    A file that cannot be read counts as a pause without an end.
+    """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Pause)
         str(found.line)  # fails for a time that no calendar has
@@ -60,10 +63,10 @@ def load(path: Path) -> Pause | None:
 
 
 class PauseSwitch:
-    """Switch for the pause of one account, which is stored only if a path is given."""
+    """Current pause of one account, stored in a file only if a path is given."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Load the stored pause."""
+        """Load the pause from the file at `path`, if there is one."""
         self._path = path
         self._pause = load(path) if path is not None else None
         self.changes: Observers[[]] = Observers()
@@ -75,9 +78,9 @@ class PauseSwitch:
         return None if self._pause is None or self._pause.is_over else self._pause
 
     def begin(self, seconds: float | None = None) -> None:
-        """Pause the uploads for `seconds`, or without an end; replace the current pause.
+        """Pause the uploads for `seconds` (None: without an end); replace the current pause.
 
-        Raises OSError if the pause cannot be stored; nothing has changed then.
+        Raises OSError if the pause cannot be stored; the current pause is then unchanged.
         """
         now, former = time.time_ns(), self.current
         pause = Pause(

@@ -1,13 +1,13 @@
 """Pending requests: requests with an unknown outcome.
 
-A request is recorded before it is sent and removed when its reply arrives.  If the reply is lost or
-the daemon dies, the request may have created a version, a file or a folder, or moved an entry.  The
-record holds the target place, and keeps the sent bytes from being deleted.  The entry on the
-service can therefore be recognised later, also when the local file has been edited, renamed or
-removed since.
+A request is recorded before it is sent, and its record is removed when the response arrives. If the
+response is lost or the daemon dies, the request may have created a version, a file or a folder, or
+moved an entry. The record holds the target place, and prevents the deletion of the sent bytes. The
+result of the request can therefore be recognised on the service later, even if the local file has
+been edited, renamed or removed since.
 
-Knows nothing about inodes, spool or service.  Nothing here is `async`; the caller holds the
-transaction.
+This module does not use inodes, the spool or the service, and none of its functions is `async`. The
+caller holds the transaction.
 
 INVARIANT: an inode has at most one pending request.
 """
@@ -26,20 +26,20 @@ from zonedrive.state.outbox_states import Request, Signal
 
 
 class PendingRequest(msgspec.Struct, frozen=True):
-    """Request that may have taken effect."""
+    """Request that may have taken effect on the service."""
 
-    ino: int  # inode that the outcome concerns now
+    ino: int  # inode that the outcome concerns
     bytes_ino: int  # the generation that was sent is in the spool under this inode
     generation: int  # 0: the request creates a folder or moves an entry
     size: int  # bytes of that generation
     zone: str
     folder: str  # id of the target folder
     name: str  # name in the request
-    remote_id: str | None  # entry to get a version, or to be moved; None: a new entry
+    remote_id: str | None  # entry that gets a version or is moved; None: a new entry
 
     @property
     def is_move(self) -> bool:
-        """Return True if the request moves an entry to this folder and name."""
+        """Return True if the request moves an existing entry to `folder` and `name`."""
         return self.remote_id is not None and not self.generation
 
     @property
@@ -67,7 +67,7 @@ class _Sealed(msgspec.Struct, eq=False, array_like=True):
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table of schema version 4."""
+    """Create the table of pending requests (`doubts`) of the fourth schema."""
     connection.execute(
         """
         CREATE TABLE doubts (
@@ -96,7 +96,10 @@ class PendingRequests:
     """Requests with an unknown outcome, held in memory and in a SQLite table."""
 
     def __init__(self, database: Database, box: Box) -> None:
-        """Load the rows of an earlier daemon."""
+        """Load the requests that an earlier daemon recorded.
+
+        Raises Damaged or MsgspecError if a row is damaged.
+        """
         self._database = database
         self._box = box
         self._requests: dict[int, PendingRequest] = {}
@@ -113,13 +116,16 @@ class PendingRequests:
         return self._requests.get(ino)
 
     def snapshot(self, request: PendingRequest) -> Snapshot[PendingRequest | None]:
-        """Return a snapshot of a request; stale once the request has ended or was passed on."""
+        """Return a snapshot of a request.
+
+        The snapshot becomes stale when the request has ended or was passed on to another inode.
+        """
         return Snapshot.of(request, lambda: self._requests.get(request.ino))
 
     def present(self, sent: PendingRequest) -> PendingRequest | None:
         """Return the current record of a request, or None if it is no longer pending.
 
-        The record may have been passed on to another inode.  Two requests may have the same
+        The record may have been passed on to another inode. Two requests may have the same
         content: a new file was uploaded, renamed over an existing file, and then uploaded as a
         version of that file.
         """
@@ -133,7 +139,7 @@ class PendingRequests:
         return list(self._requests.values())
 
     def moved_to(self, folder: str, name: str) -> list[PendingRequest]:
-        """Return the pending moves to the given folder and name."""
+        """Return the pending moves to the folder with the id `folder` and to `name`."""
         return [
             each
             for each in self._requests.values()
@@ -141,7 +147,10 @@ class PendingRequests:
         ]
 
     def names_in(self, folder: str) -> set[str]:
-        """Return names under which new entries may have arrived in the folder with the given id."""
+        """Return the names of entries that pending requests may have created in a folder.
+
+        `folder` is the remote id of the folder.
+        """
         return {
             each.name
             for each in self._requests.values()
@@ -149,13 +158,16 @@ class PendingRequests:
         }
 
     def keeps(self, ino: int, generation: int) -> bool:
-        """Return True if these bytes in the spool are still needed for a comparison."""
+        """Return True if a pending request sent these bytes, so that they must not be deleted.
+
+        The bytes are needed later for a comparison with the service's content.
+        """
         sent = (ino, generation)
         requests = self._requests.values()
         return any(sent == (it.bytes_ino, it.generation) for it in requests if it.generation)
 
     def note(self, request: PendingRequest) -> None:
-        """Record a request before it is sent, or one that another inode passes on."""
+        """Record a request of an inode, before it is sent or when another inode passes it on."""
         self._remember(request.ino)
         self._check(request.ino, _SIGNALS[request.state], request.state)
         where = _Sealed(request.zone, request.folder, request.name, request.remote_id)
@@ -170,14 +182,17 @@ class PendingRequests:
         self._requests[request.ino] = request
 
     def pass_on(self, ino: int, new_ino: int) -> None:
-        """Reassign the pending request of an inode to the inode `new_ino`."""
+        """Reassign the pending request of the inode `ino`, if any, to the inode `new_ino`."""
         request = self._requests.get(ino)
         if request is not None:
             self._delete(ino, Signal.HAND_OVER)
             self.note(msgspec.structs.replace(request, ino=new_ino))
 
     def drop(self, ino: int) -> None:
-        """Delete the pending request of an inode, because its outcome is known."""
+        """Delete the pending request of an inode, if there is one.
+
+        The outcome of the request is known, or does not matter any more.
+        """
         if ino in self._requests:
             self._delete(ino, Signal.RESOLVE)
 
@@ -192,7 +207,7 @@ class PendingRequests:
         outbox_states.check_request(before.state if before else Request.NONE, signal, after)
 
     def _remember(self, ino: int) -> None:
-        """Restore the request in memory if the transaction is rolled back."""
+        """Arrange that a rollback of the transaction restores the inode's request in memory."""
         before = self._requests.get(ino)
         if before is None:
             self._database.on_rollback(lambda: self._requests.pop(ino, None))

@@ -1,7 +1,7 @@
 """Table of pins: entries that the user wants to read offline.
 
-Knows nothing about content or downloads.  The table has one row for each pinned path, and
-none for entries below it.  No row holds a name.
+The table has one row for each pinned path, and no rows for the entries below a pinned folder. No
+row contains a name. This module does not depend on content or downloads.
 """
 
 import sqlite3
@@ -13,11 +13,11 @@ from zonedrive.db import Database
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """Pinned entry.
+    """Pinned file or folder.
 
-    The remote id takes precedence, because another inode may come to represent the entry, for
-    example when a program saves by renaming a new file over it.  If the remote id is
-    unknown, the inode identifies the entry.
+    If the remote id is known, the zone and the remote id identify the entry, because another inode
+    may later represent the entry, for example when a program saves by renaming a new file over the
+    old one. Otherwise the inode number identifies the entry.
     """
 
     ino: int
@@ -26,7 +26,7 @@ class Pin(msgspec.Struct, frozen=True):
 
 
 def create_table(connection: sqlite3.Connection) -> None:
-    """Create the table of the fourth schema."""
+    """Create the table `pins` of the fourth schema."""
     connection.execute(
         """
         CREATE TABLE pins (
@@ -52,7 +52,7 @@ class PinStore:
         return list(self._pins.values())
 
     def put(self, pin: Pin, former: Pin | None = None) -> None:
-        """Store a pin; delete `former`, the pin that it replaces, if given."""
+        """Store a pin; if `former` is given, delete this earlier pin of the same entry."""
         with self._database.transaction():
             if former is not None:
                 self.drop([former.ino])
@@ -64,7 +64,7 @@ class PinStore:
             self._pins[pin.ino] = pin
 
     def drop(self, inos: Iterable[int]) -> None:
-        """Delete pins."""
+        """Delete the pins with the given inode numbers, all of which must exist."""
         with self._database.transaction():
             for ino in inos:
                 self._note(ino)
@@ -72,7 +72,7 @@ class PinStore:
                 del self._pins[ino]
 
     def _note(self, ino: int) -> None:
-        """Restore the pin in memory if the transaction is rolled back."""
+        """Arrange that a rollback of the transaction restores the inode's pin in memory."""
         before = self._pins.get(ino)
         if before is None:
             self._database.on_rollback(lambda: self._pins.pop(ino, None))

@@ -1,6 +1,6 @@
 """State of an account, opened read-only while no daemon is running.
 
-INVARIANT: nothing on the disk changes, whatever state a daemon left.  See `Database.read`.
+INVARIANT: nothing on the disk changes, even if the last daemon was killed. See `Database.read`.
 """
 
 import sqlite3
@@ -33,7 +33,10 @@ REPAIR = "run 'zonedrive mount DIR', which repairs it; what waits is kept"
 
 
 class StateReader:
-    """Read-only view of the state, most of which needs no key to be read.  Raises StoreError."""
+    """Read-only view of an account's state; most methods need no key.
+
+    Methods raise StoreError if the database cannot be read.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -41,7 +44,7 @@ class StateReader:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[Self]:
-        """Open the database at `path`; a missing one counts as empty.
+        """Open the database at `path`; a missing database counts as empty.
 
         Raises StoreError, also from inside the block, if the database cannot be read.
         """
@@ -65,16 +68,16 @@ class StateReader:
             raise StoreError(f"{path} cannot be read ({wrong.strerror})", remedy=DOCTOR) from wrong
 
     def require_sound(self) -> None:
-        """Check the structure of the whole database.  Raises Damaged if it has a fault."""
+        """Check the structure of the whole database. Raises Damaged if there is a fault."""
         if why := repair.structure(self._database.execute):
             raise Damaged(why)
 
     def waiting(self) -> tuple[int, int, int]:
-        """Return the numbers of pending changes, of their bytes, and of changes without bytes."""
+        """Return the numbers of unsent changes, of their bytes, and of changes without content."""
         return intents.waiting(self._database)
 
     def failures(self) -> dict[str, int]:
-        """Return the number of failed changes by cause, for all causes that are failures."""
+        """Return the number of failed changes by lowercase cause, for all causes of failure."""
         rows = dict(
             self._database.execute(
                 "SELECT failed, count(*) FROM intents WHERE NOT parked GROUP BY failed"
@@ -83,7 +86,7 @@ class StateReader:
         return {cause.name.lower(): int(rows.get(int(cause), 0)) for cause in causes.PHRASES}
 
     def contents(self) -> list[tuple[int, int]]:
-        """Return inode and generation of each content that waits for its upload."""
+        """Return (ino, generation) of each content that waits for its upload."""
         select = "SELECT ino, generation FROM intents WHERE generation AND NOT parked"
         return [(int(ino), int(generation)) for ino, generation in self._database.execute(select)]
 
@@ -96,15 +99,18 @@ class StateReader:
         return self._count(f"parent IN {_LOST_FOUND}")
 
     def local_files(self) -> int:
-        """Return the number of local-only files with bytes outside lost+found."""
+        """Return the number of local-only files that have bytes, without those in lost+found."""
         return self._count(_LOCAL)
 
     def wanted_files(self) -> int:
-        """Return the number of files of `local_files` that the user wants; see `names.stays`."""
+        """Return the number of files of `local_files` that are WANTED, see `names.stays`."""
         return self._count(_WANTED)
 
     def wanted_path(self, box: Box) -> str:
-        """Return the path of one file of `wanted_files`, or "" if the box cannot decrypt it."""
+        """Return the path of one file counted by `wanted_files`.
+
+        Return "" if there is no such file or `box` cannot decrypt the path.
+        """
         parts: dict[int, str] = {}
         select = "SELECT ino, parent, sealed FROM inodes WHERE"
         with suppress(Damaged, msgspec.MsgspecError):
@@ -112,19 +118,19 @@ class StateReader:
             while row is not None and row[0] != ROOT:
                 ino, parent, sealed = row
                 if ino in parts:
-                    return ""  # a damaged row leads in a cycle
+                    return ""  # damaged rows form a cycle
                 parts[ino] = decoded_name(box, ino, bytes(sealed))
                 row = self._database.execute(f"{select} ino = ?", (parent,)).fetchone()
             return "/".join(reversed(parts.values()))
         return ""
 
     def is_sealed(self) -> bool | None:
-        """Return True if the stored names are encrypted, or None if there are no names."""
+        """Return True if the stored names are encrypted, False if not, or None without names."""
         rows = self._first()
         return not _opens(rows, Clear()) if rows else None
 
     def is_opened_by(self, box: Box) -> bool:
-        """Return True if the box decrypts a row, or if there are no rows."""
+        """Return True if the box decrypts any of the first rows, or if there are no rows."""
         rows = self._first()
         return not rows or _opens(rows, box)
 
@@ -133,17 +139,17 @@ class StateReader:
         return int(self._database.execute(sums).fetchone()[0])
 
     def _first(self) -> list[tuple[int, bytes]]:
-        """Return number and encrypted names of the first inodes, some of which may be damaged."""
+        """Return (ino, encrypted part of the row) of the first 20 inodes; some may be damaged."""
         some = "SELECT ino, sealed FROM inodes ORDER BY ino LIMIT 20"
         return [(int(ino), bytes(sealed)) for ino, sealed in self._database.execute(some)]
 
     def stores(self, box: Box) -> "Stores":
-        """Load the stores, and return them; `box` decrypts their names."""
+        """Load and return the stores; `box` decrypts their names."""
         return Stores(self._database, box)
 
 
 class Stores:
-    """Stores of an account, with decrypted names."""
+    """Inodes, intents and pending requests of an account, with decrypted names."""
 
     def __init__(self, database: Database, box: Box) -> None:
         self.inodes = Inodes(database, box)

@@ -9,11 +9,11 @@
 |                                         | or a power cut undid a commit|                        |
 | missing local bytes without an intent,  | a power cut undid a commit   | the service's version  |
 | of an entry that the service has        |                              | is shown               |
-| a row about an inode that has no row    | a bug, or damage             | deleted; bytes that    |
-|                                         |                              | only it refers to go   |
+| a row that refers to a missing inode    | a bug, or damage             | deleted; bytes that    |
+|                                         |                              | only this row names go |
 |                                         |                              | to `lost+found`        |
 | an unlinked inode without an intent     | was only kept open           | deleted                |
-| bytes from before a restart of the      | perhaps never on the disk    | checked before they    |
+| bytes from before a restart of the      | may not be on the disk       | checked before they    |
 | machine                                 |                              | are sent               |
 
 If a damaged database has lost rows, they are restored first:
@@ -25,12 +25,12 @@ If a damaged database has lost rows, they are restored first:
 | listings                                   | not trusted: fetched again                          |
 | an inode with bytes, without an intent     | the intent is created again from the inode          |
 | a new folder or a move without an intent   | the intent is created again from the inode          |
-| a removal without an intent                | forgotten: the file appears again                   |
+| a removal without an intent                | the removal is lost: the file appears again         |
 | bytes in the spool without a row           | shown in the local folder `lost+found`              |
 | bytes in the spool without a manifest      | accepted without verification                       |
 
-INVARIANT: while rows are restored, no bytes are deleted, except a second hard link of bytes that
-have another name.
+INVARIANT: while rows are restored, no bytes are deleted, except a second hard link to bytes that
+remain under another name.
 """
 
 import logging
@@ -52,7 +52,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def recover(state: LocalState) -> None:
-    """Make inodes, intents and spool consistent.  Runs before any request is served."""
+    """Make inodes, intents and spool consistent. Call before any request is served."""
     _restore_lost_rows(state)
     _drop_dangling_rows(state)
     row_upgrade.names(state.inodes)
@@ -85,9 +85,9 @@ def recover(state: LocalState) -> None:
 
 
 def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> None:
-    """Show the service's version of files whose local bytes are missing and were not to be sent.
+    """Show the service's version of files whose local bytes are missing and not to be uploaded.
 
-    The bytes were deleted after a commit that a power cut has undone.
+    The bytes were deleted after a commit, and a power cut has undone the commit.
     """
     for ino in state.inodes.rows.with_bytes():
         inode, intent = state.inodes.get(ino), state.intents.get(ino)
@@ -98,9 +98,10 @@ def _forget_missing_bytes(state: LocalState, stored: set[tuple[int, int]]) -> No
 
 
 def _suspect_after_power_cut(state: LocalState) -> None:
-    """Mark bytes that a reboot may have damaged, so that they are checked before the upload.
+    """After a restart of the machine, mark all bytes to be checked before their upload.
 
-    The stored boot id is renewed only when no such bytes are waiting.
+    A power cut may have damaged the bytes. The stored boot id is renewed only if no bytes are
+    waiting, so bytes that are not uploaded yet are marked again at the next start.
     """
     note, boot = state.database.path.with_name("boot"), _BOOT.read_text("ascii").strip()
     if note.exists() and note.read_text("ascii") == boot:
@@ -113,7 +114,7 @@ def _suspect_after_power_cut(state: LocalState) -> None:
 def _forget_empty(
     state: LocalState, named: set[tuple[int, int]], stored: set[tuple[int, int]]
 ) -> None:
-    """Remove new files that were never closed, which have neither bytes nor a record."""
+    """Remove new files without bytes: they were never closed, or their bytes are missing."""
     for ino in state.inodes.without_origin():
         inode = state.inodes.get(ino)
         lost = inode.generation and (ino, inode.generation) in named - stored
@@ -130,7 +131,7 @@ def _forget_empty(
 def _restore_lost_rows(state: LocalState) -> None:
     """Restore a consistent state if a repair of the database lost rows.
 
-    After a kill the function can run again.
+    If the daemon is killed meanwhile, the next start repeats the work.
     """
     path = state.database.path
     if not repair.pending(path):
@@ -153,7 +154,8 @@ def _restore_lost_rows(state: LocalState) -> None:
 def _drop_dangling_rows(state: LocalState) -> None:
     """Delete rows that refer to missing inodes, and move the bytes of these rows to lost+found.
 
-    After a kill the function can run again, because the rows are deleted last.
+    If the daemon is killed meanwhile, the next start repeats the work, because the rows are deleted
+    last.
     """
     inodes, intents, requests = state.inodes, state.intents, state.requests
     homeless = set(inodes.rows.homeless()) if inodes.rows.has_homeless() else set()
@@ -179,19 +181,19 @@ def _drop_dangling_rows(state: LocalState) -> None:
 
 
 def _drop_dangling(state: LocalState) -> None:
-    """Drop rows that refer to missing inodes.  Call within a transaction."""
+    """Delete intents, requests and conflicts of missing inodes. Call within a transaction."""
     state.intents.conflicts.drop_dangling()
     for ino in [
         *(each.ino for each in state.intents.all()),
         *(each.ino for each in state.requests.all()),
     ]:
-        if state.inodes.find(ino) is None:  # their bytes are not named by that
+        if state.inodes.find(ino) is None:  # the bytes of these rows become unnamed
             state.intents.drop(ino)
             state.requests.drop(ino)
 
 
 def _tell_again(state: LocalState) -> None:
-    """Create lost intents again, to the extent that the inodes show what was pending."""
+    """Create lost intents again, as far as the inodes still show the pending changes."""
     for inode in state.inodes.everything():
         if inode.parent == NOWHERE or inode.kind in (Kind.ROOT, Kind.ZONE):
             continue
@@ -213,9 +215,9 @@ def _tell_again(state: LocalState) -> None:
 
 
 def _unnamed(state: LocalState) -> list[tuple[int, int]]:
-    """Return the spool files that no row refers to, each file once.
+    """Return (ino, generation) of the spool files that no row refers to, each file once.
 
-    Hard links of bytes that a row refers to are deleted.
+    Other hard links to the same bytes, or to bytes that a row refers to, are deleted.
     """
     named = state.named_bytes()
     files = {_file(state.spool.path(*each)) for each in named}
@@ -236,7 +238,7 @@ def _file(path: Path) -> int:
 
 
 def _show(state: LocalState, ino: int, generation: int) -> None:
-    """Create an entry for a spool file in lost+found."""
+    """Move a spool file to a new inode in lost+found."""
     path = state.spool.path(ino, generation)
     try:
         file = state.spool.open(ino, generation)
@@ -265,7 +267,7 @@ def _show(state: LocalState, ino: int, generation: int) -> None:
 
 
 def _remove_empty_lost_found(state: LocalState) -> None:
-    """Remove the lost+found folder once it is empty.  Call within a transaction."""
+    """Remove the lost+found folder once it is empty. Call within a transaction."""
     folder = state.inodes.child(ROOT, LOST_FOUND)
     if folder is not None and folder.local and not state.inodes.numbers_in(folder.ino):
         state.inodes.unlink(folder)

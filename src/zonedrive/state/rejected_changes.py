@@ -1,44 +1,47 @@
-"""Name changes that the service rejected and that were rolled back.
+"""Name changes that the service rejected and that were rolled back locally.
 
-No retry is pending for these changes, so the user must be told.  `sync` and the end of the mount
-report each change once, `sync` with exit code 1; until then `status` shows it.  The list is only in
-memory, because a rolled-back change is visible anyway.
+The daemon does not retry these changes, so the user must be told. `sync` and the end of the mount
+report each change once, and `sync` then exits with code 1. Until then, `status` shows the change.
+The list is only in memory, because the user can see the restored name anyway.
 
-Knows nothing about how a change is rolled back.
+This module does not roll back any change.
 """
 
 from collections import deque
 
 import msgspec
 
-MOST = 1000  # number of newest refusals to keep
+MOST = 1000  # number of newest rejected changes to keep
 
 
 class RejectedChange(msgspec.Struct, frozen=True):
-    """Name change that the service rejected."""
+    """Name change that the service rejected and that was rolled back."""
 
     number: int
     zone: str
     remote_id: str
-    path: str  # path now, or soon
-    said: str  # what was done, and why
+    path: str  # current path, or the path after the rollback
+    said: str  # what was rolled back, and why
 
 
 class RejectedChanges:
-    """Rejected changes that were not reported yet."""
+    """Rejected changes that were not reported to the user yet."""
 
     def __init__(self) -> None:
         self._untold: deque[RejectedChange] = deque(maxlen=MOST)
         self._number = 0
 
     def add(self, zone: str, remote_id: str, path: str, said: str) -> None:
-        """Add a rejected change; only the last one of each entry is kept."""
+        """Add a rejected change; it replaces an earlier one of the same entry.
+
+        `path` is the path of the entry, and `said` tells what was rejected and why.
+        """
         self.over(zone, remote_id)
         self._number += 1
         self._untold.append(RejectedChange(self._number, zone, remote_id, path, said))
 
     def over(self, zone: str, remote_id: str) -> None:
-        """Remove the rejected changes of an entry after a successful change."""
+        """Remove the rejected changes of an entry, because a later change succeeded."""
         if self._untold:
             self.told(
                 [one for one in self._untold if (one.zone, one.remote_id) == (zone, remote_id)]

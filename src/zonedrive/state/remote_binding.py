@@ -1,7 +1,7 @@
-"""Mapping of remote entries to inodes: binding, handing over, and merging of duplicates.
+"""Binding of remote entries to inodes: transfer between inodes, and merge of duplicates.
 
 A listing may arrive before the response to this client's request, or a coworker may create the same
-folder that this client is about to create.  The entry then has two inodes.
+folder that this client is about to create. The entry then has two inodes.
 
 INVARIANT: local changes stay reachable, whichever of the two inodes is dropped.
 """
@@ -21,9 +21,10 @@ log = logging.getLogger(__name__)
 
 
 def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
-    """Drop any other inode of an entry that belongs to this inode.  Call within a transaction.
+    """Drop the other inode, if any, of an entry that `inode` takes over.
 
-    Raises StoreError if the other inode is in use.
+    The content of another folder is merged into `inode`. Raises StoreError if the other inode is in
+    use, or if only one of the two inodes is a folder. Call within a transaction.
     """
     other = state.inodes.by_remote(inode.zone, remote_id)
     if other is None or other is inode:
@@ -36,7 +37,10 @@ def claim(state: LocalState, inode: Inode, remote_id: str) -> None:
 
 
 def adopt_folder(state: LocalState, intent: Intent, inode: Inode, found: Entry) -> None:
-    """Bind a new local folder to the existing service folder of the same name."""
+    """Bind a new local folder to `found`, the folder with the same name on the service.
+
+    Raises StoreError as `claim` does.
+    """
     with state.transaction():
         claim(state, inode, found.id)
         state.inodes.update(
@@ -53,7 +57,10 @@ def adopt_folder(state: LocalState, intent: Intent, inode: Inode, found: Entry) 
 
 
 def adopt_id(state: LocalState, inode: Inode, remote_id: str) -> None:
-    """Replace a wrong id that the service had reported for an entry."""
+    """Replace a wrong id that the service had reported for the inode's entry.
+
+    Raises StoreError as `claim` does.
+    """
     with state.transaction():
         claim(state, inode, remote_id)
         state.inodes.update(inode, remote_id=remote_id)
@@ -62,7 +69,7 @@ def adopt_id(state: LocalState, inode: Inode, remote_id: str) -> None:
 def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
     """Turn a parked file into a local file, and schedule the deletion of its entry.
 
-    A later version than `base` by a coworker will not be deleted.
+    The entry is not deleted if a coworker has saved a version that is newer than `base`.
     """
     with state.transaction():
         state.inodes.update(parked, revision=base)
@@ -70,7 +77,7 @@ def withdraw(state: LocalState, parked: Inode, base: Revision) -> None:
 
 
 def release(state: LocalState, parked: Inode) -> None:
-    """Make a parked file local only; keep its service entry, which a coworker has moved."""
+    """Turn a parked file into a local file, and keep its entry, which a coworker has moved."""
     with state.transaction():
         state.inodes.update(parked, remote_id=None, remote_parent=None, remote_name=None)
         state.intents.drop(parked.ino)
@@ -82,7 +89,8 @@ def hand_over(
 ) -> None:
     """Give a new file the remote entry of a file that was removed or renamed.
 
-    `base` is the version of the entry that the new content replaces.
+    `old_intent` is the intent of the old file, and `base` the version of the entry that the new
+    content replaces.
     """
     stays, identity = not old_intent.gone, old.identity
     with state.transaction():
@@ -107,7 +115,10 @@ def hand_over(
 
 
 def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
-    """Send a renamed file that has lost its remote entry as a new file, unless it stays local."""
+    """Schedule the upload, as a new file, of a renamed file that has lost its remote entry.
+
+    If the file has a local-only name, it becomes a local file instead.
+    """
     local = state.stays_local(state.inodes.get(inode.parent), inode.name)
     state.inodes.update(inode, local=local)
     if local:
@@ -118,9 +129,10 @@ def _make_new(state: LocalState, inode: Inode, intent: Intent) -> None:
 
 
 def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> None:
-    """Detach the inode as a new file, and schedule the deletion of its former entry.
+    """Turn the inode into a new file, and schedule the deletion of its former entry.
 
-    Call within a transaction.
+    A ghost, an inode without a name, takes over the entry and a pending request. `due_ns` is the
+    earliest time to send the deletion (wall clock). Call within a transaction.
     """
     identity = inode.identity
     state.inodes.update(inode, remote_id=None, remote_parent=None, remote_name=None)
@@ -133,9 +145,9 @@ def detach_and_delete_remote(state: LocalState, inode: Inode, due_ns: int) -> No
 
 
 def orphan_pending_request(state: LocalState, inode: Inode) -> None:
-    """Detach the inode from its pending request, whose result is deleted on the service.
+    """Detach the inode from its pending request, and schedule the deletion of the result.
 
-    Call within a transaction.  A ghost, an inode without a name, takes over the pending request.
+    A ghost, an inode without a name, takes over the pending request. Call within a transaction.
     """
     if state.requests.get(inode.ino) is not None:
         ghost = state.inodes.add(NOWHERE, inode.name, inode.kind, zone=inode.zone)
@@ -144,7 +156,7 @@ def orphan_pending_request(state: LocalState, inode: Inode) -> None:
 
 
 def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
-    """Merge the content of the folder `other` into `folder`."""
+    """Move the content of the folder `other` into `folder`; merge folders with the same name."""
     inodes = state.inodes
     for child in inodes.inodes_in(other.ino):
         twin = inodes.child(folder.ino, child.name)
@@ -162,7 +174,7 @@ def _unite(state: LocalState, folder: Inode, other: Inode) -> None:
 
 
 def _beside(state: LocalState, child: Inode, folder: Inode) -> str:
-    """Return a free name for `child`, because another entry has its name."""
+    """Return a free name in `folder` for `child`, because another inode there has its name."""
     taken = state.inodes.children(folder.ino)
     if child.remote_id is not None and child.remote_name is not None:
         return local_name(child.remote_name, child.remote_id, taken)
@@ -174,12 +186,12 @@ def _beside(state: LocalState, child: Inode, folder: Inode) -> str:
 
 
 def _holds_ours(state: LocalState, inode: Inode) -> bool:
-    """Return True if the inode, or one below it, has local bytes or local changes."""
+    """Return True if the inode, or any inode below it, has local bytes or local changes."""
     return any(state.in_use(each) for each in state.inodes.below(inode.ino))
 
 
 def _drop(state: LocalState, inode: Inode) -> None:
-    """Remove an inode that has no local changes, and everything in it."""
+    """Unlink an inode without local changes and all inodes below it."""
     for child in state.inodes.inodes_in(inode.ino) if inode.is_folder else ():
         _drop(state, child)
     state.invalidations.put(EntryGone(inode.parent, inode.name.encode(), inode.ino))

@@ -1,7 +1,7 @@
 """Operations that record the service's responses, each in one transaction.
 
-A transaction comprises inodes, intents and requests.  Knows nothing about the service: the caller
-has sent the request, and has checked that nothing has changed since.
+A transaction changes inodes, intents and pending requests. This module sends no requests: the
+caller has sent the request, and has checked that the local state has not changed since.
 """
 
 import logging
@@ -29,7 +29,8 @@ STEP = 500  # entries of one transaction: about ten milliseconds
 def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, entry: Entry) -> bool:
     """Record that the service has the content, or the folder, that a request sent.
 
-    Return True if these bytes are the inode's current ones: their spool file can be deleted.
+    Return True if the sent bytes are the file's current content. The inode then refers to the
+    service's version, and the caller moves or deletes the spool file of the sent bytes.
     """
     with state.transaction():
         state.requests.drop(request.ino)
@@ -60,9 +61,10 @@ def record_arrival(state: LocalState, inode: Inode, request: PendingRequest, ent
 def _end_sent(
     state: LocalState, inode: Inode, request: PendingRequest, entry: Entry, intent: Intent | None
 ) -> None:
-    """End the part of the intent that was sent, and base the rest on the new version.
+    """Clear the sent part of the intent, and base the remaining change on the new version.
 
-    The rest may be a removal: the file that takes the place is based on this version, too.
+    If the remaining change is a removal, a file that takes over the entry is based on this version,
+    too.
     """
     if intent is None:
         return
@@ -79,7 +81,10 @@ def _end_sent(
 def _identify(
     state: LocalState, inode: Inode, request: PendingRequest, entry: Entry, **changes: object
 ) -> None:
-    """Bind the inode to the service's entry."""
+    """Bind the inode to the service's entry: store the fields of `entry`, and `changes`.
+
+    Raises StoreError if another inode has the entry and is in use.
+    """
     remote_binding.claim(state, inode, entry.id)
     if request.remote_id is None:
         changes |= {
@@ -88,7 +93,7 @@ def _identify(
             "remote_name": entry.name or request.name,
         }
     elif (request.folder, request.name) != (inode.remote_parent, inode.remote_name):
-        # A coworker renamed or moved the entry: the listings will tell.
+        # A coworker renamed or moved the entry: the next listing shows the new place.
         state.listing_outdated.notify(None)
     state.inodes.update(
         inode,
@@ -103,9 +108,10 @@ def _identify(
 
 
 def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, current: Entry) -> None:
-    """Record that the sent version is not the newest of its file, or is in another file.
+    """Record that the sent version is not the current version of the inode's entry.
 
-    Unless it was edited since, the file shows `current`, the service's version.
+    A newer version exists, or the sent version belongs to another entry. Unless the file was edited
+    since, it now shows `current`, the service's version.
     """
     intent = state.intents.get(inode.ino)
     with state.transaction():
@@ -121,7 +127,7 @@ def discard_sent(state: LocalState, inode: Inode, request: PendingRequest, curre
 
 
 def accept_version(state: LocalState, inode: Inode, entry: Entry) -> None:
-    """Show the service's current version of a file without local bytes."""
+    """Show `entry`, the service's current version of a file without local bytes."""
     with state.transaction():
         state.follow(inode, entry)
     state.content_changed(inode)
@@ -131,14 +137,17 @@ def accept_version(state: LocalState, inode: Inode, entry: Entry) -> None:
 
 
 def is_elsewhere(state: LocalState, inode: Inode) -> bool:
-    """Return True if the local folder or name differs from the service's."""
+    """Return True if the inode's local place (folder and name) differs from the service's."""
     folder = state.inodes.get(inode.parent)
     here = folder.remote_id, state.remote_name(inode)
     return here != (inode.remote_parent, inode.remote_name)
 
 
 def record_place(state: LocalState, inode: Inode) -> None:
-    """Schedule a move if the inode was renamed during a request.  Call within a transaction."""
+    """Schedule a move if the inode's local place now differs from its place on the service.
+
+    Called after a request during which the inode may have been renamed. Call within a transaction.
+    """
     intent = state.intents.get(inode.ino)
     if inode.parent == NOWHERE or (intent is not None and intent.parked):
         return
@@ -150,7 +159,10 @@ def record_place(state: LocalState, inode: Inode) -> None:
 
 
 def record_location(state: LocalState, request: PendingRequest, entry: Entry | None) -> None:
-    """Record where the service has an entry after a move whose response was lost."""
+    """Record the place of an entry on the service after a move whose response was lost.
+
+    If `entry` is None, the service does not have the entry, and only the request is deleted.
+    """
     inode = state.inodes.find(request.ino)
     with state.transaction():
         state.requests.drop(request.ino)
@@ -176,7 +188,7 @@ def record_move(
     request: PendingRequest | None = None,
     done: Intent | None = None,
 ) -> None:
-    """Record that the service has the entry in the folder with the id `above`.
+    """Record that the service has the entry in the folder with the remote id `above`.
 
     `unchanged`: before the move, the entry had the version that a pending edit is based on.
     `request` is the answered request, and `done` the intent that the move completes.
@@ -203,13 +215,16 @@ def record_move(
 
 
 def record_blocking_place(state: LocalState, inode: Inode, above: str, name: str) -> None:
-    """Record that an entry with local changes occupies a name that another entry needs."""
+    """Record that an entry with local changes has, on the service, a name that another entry needs.
+
+    `above` is the remote id of the folder.
+    """
     with state.transaction():
         state.inodes.update(inode, remote_parent=above, remote_name=name)
 
 
 def end_move(state: LocalState, intent: Intent) -> None:
-    """End a pending move, because the service already has the entry at its place."""
+    """End the move in an intent, because the service already has the entry at its new place."""
     with state.transaction():
         state.intents.done(intent, place=True)
 
@@ -217,7 +232,7 @@ def end_move(state: LocalState, intent: Intent) -> None:
 def move_back(state: LocalState, ways: Mapping[int, tuple[Inode, Inode, str]]) -> None:
     """Undo moves that the service has rejected.
 
-    `ways` maps each inode number to the inode, and the folder and name to return to.
+    `ways` maps each inode number to the inode, its former folder and its former name.
     """
     former = [(inode.parent, inode.name) for inode, _, _ in ways.values()]
     with state.transaction():
@@ -236,7 +251,10 @@ def move_back(state: LocalState, ways: Mapping[int, tuple[Inode, Inode, str]]) -
 
 
 def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, found: Entry) -> None:
-    """Move a file, whose name has not changed locally, to the place that the service reports."""
+    """Move a file to the place that the service reports, because a coworker moved its entry.
+
+    The file was not renamed locally. `folder` is the new folder, with the remote id `above`.
+    """
     old, former = inode.parent, inode.name
     others = {name for name, ino in state.inodes.children(folder.ino).items() if ino != inode.ino}
     name = local_name(found.name, found.id, others)
@@ -252,7 +270,7 @@ def follow_move(state: LocalState, inode: Inode, folder: Inode, above: str, foun
 def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inode:
     """Add a chain of nested remote folders to the tree; return the innermost one.
 
-    The first of `entries` is in `top`, and each other one is in the one before.
+    The first of `entries` is in `top`, and each other entry is in the entry before it.
     """
     folder = top
     with state.transaction():
@@ -266,7 +284,10 @@ def add_folders(state: LocalState, top: Inode, entries: Sequence[Entry]) -> Inod
 
 
 def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:
-    """Remove the given descendants of a folder that was deleted on the service."""
+    """Remove the given descendants of a folder that was deleted on the service.
+
+    Their intents, pending requests and local bytes are deleted, too.
+    """
     with state.transaction():
         for inode in inodes:
             state.intents.drop(inode.ino)
@@ -279,7 +300,7 @@ def forget_below(state: LocalState, inodes: Sequence[Inode]) -> None:
 
 
 def merge_listings(state: LocalState, merges: Sequence[tuple[Merge, RawListing]]) -> None:
-    """Merge small listings in one transaction."""
+    """Merge small listings, each with its own `Merge`, in one transaction."""
     with state.transaction():
         for merge, answer in merges:
             for _ in merge.entries(answer):

@@ -1,12 +1,16 @@
 """Repair of a damaged database: the file is set aside and its readable rows are copied.
 
-Knows nothing about the meaning of the rows.  The owner of the tables makes them consistent again
+This module does not interpret the rows. The owner of the tables makes them consistent again
 afterwards, while `pending` returns True.
 
-The damaged file is never changed or deleted.  A process may be killed after each of these steps:
-the new database is filled next to the old one; the mark is written, which names the file to keep;
-the old database is renamed to that name; the new database takes its place; the mark is deleted when
-the tables are consistent.
+The damaged file is never changed or deleted. A repair has these steps, and a process may be killed
+after each of them:
+
+1. The new database is filled next to the old database.
+2. The mark is written: a file that contains the future name of the damaged file.
+3. The old database is renamed to that name.
+4. The new database is renamed to the name of the old database.
+5. The owner of the tables makes them consistent, and the mark is deleted.
 
 INVARIANT: while the mark exists, data that only lost rows may have named is not deleted.
 """
@@ -40,7 +44,7 @@ Accept = Callable[[str, Mapping[str, object]], bool]
 
 
 class WrongKey(StoreError):
-    """No encrypted row can be read: the key is wrong, the disk is not damaged."""
+    """Error: no encrypted row can be read, so the key is wrong and the disk is not damaged."""
 
 
 def open_sound(
@@ -50,11 +54,16 @@ def open_sound(
     used: int = 0,
     sparing: Sparing | None = None,
 ) -> Database:
-    """Open the database, and repair it first if it is damaged.
+    """Open the database; repair a damaged database first.
 
-    Row numbers up to `used` are never given to new rows.  Raises StoreError if the database cannot
-    be opened for another reason, was written by a newer zonedrive, or has no row that `accept`
-    accepts.
+    `used` is the highest inode number in the outbox. After a repair, numbers up to `used` are never
+    given to new rows. If the database is missing although `used` is not 0, `pending` returns True,
+    as after a repair. A large database is only checked in part: the rows that match a condition in
+    `sparing`.
+
+    Raises WrongKey if there are encrypted rows, but `accept` accepts none of them. Raises
+    StoreError if the database cannot be opened for another reason or was written by a newer
+    zonedrive.
     """
     if used and not path.exists() and not pending(path):
         log.error("%s is missing, but the outbox has bytes to upload", path)
@@ -85,24 +94,25 @@ def open_sound(
 
 
 def pending(path: Path) -> bool:
-    """Return True if rows were lost and the data that they referred to was not recovered yet."""
+    """Return True if a repair may have lost rows, and `done` has not been called since."""
     return _mark(path).exists()
 
 
 def kept(path: Path) -> str:
-    """Return the name of the damaged file that was set aside."""
+    """Return the name of the damaged file that was set aside, while `pending` returns True."""
     return _mark(path).read_text("utf-8").strip()
 
 
 def done(path: Path) -> None:
-    """Delete the mark of `pending`, because the tables are now consistent and on the disk."""
+    """Delete the mark of `pending`: the owner's tables are consistent and on the disk."""
     _mark(path).unlink()
 
 
 def inspect(path: Path) -> str:
-    """Check the structure of a large open database; return the fault, or "".
+    """Check the structure of a large open database; return a description of the fault, or "".
 
-    The next start repairs a fault.  The check takes seconds: call it in a thread.
+    The next start of the daemon repairs a fault. The check takes seconds: call it in a thread. A
+    small database is not checked, because `open_sound` checks such a database completely.
     """
     if path.stat().st_size <= SMALL:
         return ""  # it was checked before it was opened
@@ -123,7 +133,7 @@ def has_fault(path: Path) -> bool:
 
 
 def structure(execute: Callable[[str], sqlite3.Cursor]) -> str:
-    """Return the first structural error of a database, or "".  Reads the whole database."""
+    """Return the first structural error of a database, or "". Reads the whole database."""
     (said,) = execute("PRAGMA quick_check(1)").fetchone()
     return "" if said == "ok" else str(said).splitlines()[-1]
 
@@ -142,7 +152,11 @@ def _new(path: Path) -> Path:
 
 
 def _fault(database: Database, accept: Accept, sparing: Sparing | None) -> str:
-    """Return the fault of the database, or "".  Raises StoreError, including WrongKey."""
+    """Return a description of the database's fault, or "".
+
+    With `sparing`, check only the rows that match its conditions, and not the structure. Raises
+    StoreError, including WrongKey.
+    """
     if sparing is None and (said := structure(database.execute)):
         return said
     bad = opened = 0
@@ -199,7 +213,7 @@ def _salvage(
 
 
 def _finish(path: Path) -> None:
-    """Complete a repair that was interrupted after the old file was renamed."""
+    """Complete a repair after the damaged file was renamed; without such a repair, do nothing."""
     if not pending(path) or path.exists():
         return
     for suffix in _SUFFIXES[1:]:  # they belong to the old one
@@ -263,7 +277,7 @@ def _take(new: Database, table: str, columns: list[str], row: Mapping[str, objec
 
 
 def _use_up(new: Database, old: Connection, highest: int) -> None:
-    """Prevent the reuse of inode numbers up to `highest`."""
+    """Prevent the reuse of inode numbers up to `highest` and of those used in `old`."""
     with contextlib.suppress(sqlite3.DatabaseError):
         for (seq,) in old.execute("SELECT seq FROM sqlite_sequence"):
             highest = max(highest, int(seq))
@@ -272,7 +286,10 @@ def _use_up(new: Database, old: Connection, highest: int) -> None:
 
 
 def _rows(old: Connection, table: str) -> Iterator[dict[str, object]]:
-    """Yield the readable rows of a table; ranges that cannot be read are halved."""
+    """Yield the readable rows of a table.
+
+    A range of rows that cannot be read is divided into halves, which are read separately.
+    """
     seen: set[int] = set()
     ranges = [(-1, _last(old, table))]
     vain = 0

@@ -1,4 +1,4 @@
-"""Upgrade of rows that an earlier version wrote, before requests are served."""
+"""Upgrade of rows that an earlier version wrote. Runs before requests are served."""
 
 import sqlite3
 
@@ -19,15 +19,15 @@ from zonedrive.state.names import (
 def mark_names(connection: sqlite3.Connection) -> None:
     """Migrate to the sixth schema: request a check of all names against a new display rule.
 
-    A root row without a mark means that `names` must still check the rows.
+    A NULL mark in the root's row means that `names` must still check all rows.
     """
     connection.execute("UPDATE inodes SET mark = NULL WHERE ino = ?", (ROOT,))
 
 
 def names(inodes: Inodes) -> None:
-    """Rename entries by the current rule of `zonedrive.state.names`, once after an upgrade.
+    """Rename entries according to the current rules of `state.names`, once after an upgrade.
 
-    Takes some seconds for a million entries.
+    This takes some seconds for a million entries.
     """
     if inodes.rows.has_mark(ROOT):
         return
@@ -61,9 +61,10 @@ def _show(inodes: Inodes, inode: Inode) -> None:
 
 
 def local_files(inodes: Inodes) -> None:
-    """Correct the rows of local files.
+    """Mark the local-only temporary files of programs as BESIDE instead of WANTED.
 
-    Earlier versions marked all of them as WANTED, and a logoff refuses to delete those.
+    Earlier versions marked all local-only files as WANTED, and a logoff refuses to delete WANTED
+    files.
     """
     with inodes.transaction():
         for inode in inodes.get_all(inodes.rows.wanted()):

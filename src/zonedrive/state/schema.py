@@ -12,7 +12,7 @@ from zonedrive.state import inode_table, intents, pending_requests, pin_table, r
 
 
 def _unreleased(_connection: Connection) -> None:
-    """Do nothing: schemas 1 to 3 were never released, and `_fourth` refuses their tables."""
+    """Do nothing: schemas 1 to 3 were never released, and `_fourth` fails if their tables exist."""
 
 
 def _fourth(connection: Connection) -> None:
@@ -36,11 +36,14 @@ SCHEMAS = (
 """Upgrade steps: `SCHEMAS[n]` upgrades a database from schema n to n + 1."""
 
 ONLY_HERE = {"inodes": inode_table.ONLY_HERE}
-"""SQL conditions for rows that hold more than a copy of a listing, by table."""
+"""SQL conditions, by table, for the rows that a new listing could not restore."""
 
 
 def whole(box: Box) -> Callable[[str, Mapping[str, object]], bool]:
-    """Return a function that checks if a row (values by column name) is readable with the box."""
+    """Return a function that returns True if `box` can decrypt a row of a table.
+
+    The function takes the name of the table and the row (values by column name).
+    """
     checks = {
         "inodes": inode_table.is_whole,
         "doubts": pending_requests.is_whole,

@@ -1,6 +1,6 @@
-"""Answer to `zonedrive status`, from the state on disk and the daemon's work on it.
+"""Status of an account for `zonedrive status`, from the stored state and the daemon's work.
 
-The answer has the same form with and without a daemon.  This module changes nothing.
+The status has the same form with and without a daemon. This module changes nothing.
 """
 
 import heapq
@@ -26,7 +26,7 @@ URGENCY = ("failed", "uploading", "conflict", "pending")
 
 
 class State(Protocol):
-    """Local state of an account."""
+    """Interface to the local state of an account."""
 
     @property
     def inodes(self) -> Inodes:
@@ -38,12 +38,12 @@ class State(Protocol):
 
     @property
     def requests(self) -> PendingRequests:
-        """Pending requests with an unknown outcome."""
+        """Requests whose outcome is unknown."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Work of a daemon on the outbox; empty if no daemon is running."""
+    """Functions that tell what a daemon does with the outbox; the defaults mean no daemon."""
 
     running: Callable[[], Collection[int]] = frozenset
     failure: Callable[[int], Exception | None] = lambda ino: None
@@ -70,13 +70,15 @@ class Status:
     ) -> dict[str, Any]:
         """Return state, outbox, uploads, cache and tree, as `zonedrive status --json` prints them.
 
-        `paused` is true if the uploads are paused; `paused_since` and `paused_until` are added if
-        they are known.
+        `intents` are the pending changes, and `cache` is its size and its limit in bytes. `paused`
+        is true if the uploads are paused; `paused_since` and `paused_until` are added if they are
+        known.
 
-        The one-line `notice` is added after damage to the database, if a folder cannot be shown
-        completely, or if content could not be fetched recently.
+        The texts in `notices` are joined to one line, which is added as `notice` unless it is
+        empty. They report damage to the database, a folder that cannot be shown completely, or
+        content that could not be fetched recently.
 
-        `most` limits the list to the most urgent uploads, while `outbox` counts all of them.  An
+        `most` limits the list to the most urgent uploads, while `outbox` counts all of them. An
         answer with `most` is for people, and adds: `change` and `cause` to each upload; `files`
         (the number of files with bytes that are only on this machine) and `causes` (failures per
         cause) to the outbox; and `lost`, the number of files in lost+found.
@@ -119,7 +121,7 @@ class Status:
         return [self._upload(one, state_of(one, running, copies)) for one in intents]
 
     def copies(self) -> set[int]:
-        """Return the inodes of all conflict copies."""
+        """Return the inode numbers of all conflict copies."""
         return {conflict.ino for conflict in self._state.intents.conflicts.all()}
 
     def conflicts(self) -> list[dict[str, Any]]:
@@ -160,7 +162,11 @@ class Status:
         return None
 
     def _passing(self, intent: Intent) -> Cause:
-        """Return LOCAL for a local failure, which a full disk may have kept out of the row."""
+        """Return LOCAL if the upload failed for a local reason, else NONE.
+
+        The intent may not contain this cause, because a full disk may have prevented writing its
+        row.
+        """
         failure = self._work.failure(intent.ino)
         local = failure is not None and causes.cause_of(failure) is Cause.LOCAL
         return Cause.LOCAL if local and not intent.held else Cause.NONE
@@ -181,7 +187,10 @@ def _pause(pause: Pause | None) -> dict[str, Any]:
 
 
 def state_of(intent: Intent, running: Container[int], copies: Container[int]) -> str:
-    """Return the state of an upload, in the words of `zonedrive status`."""
+    """Return the state of an upload: "uploading", "failed", "conflict" or "pending".
+
+    `running` are the inode numbers with a running step, and `copies` those of conflict copies.
+    """
     if intent.ino in running:
         return "uploading"
     if intent.failed:
@@ -208,7 +217,7 @@ def path_of(state: State, ino: int) -> str:
 def damage_notice(path: Path, number: int) -> str:
     """Return one line about damage that the user should know about, or "".
 
-    `path` is that of the database, `number` the number of files in lost+found.
+    `path` is the path of the database, and `number` the number of files in lost+found.
     """
     if repair.has_fault(path):
         return "the database of names is damaged: unmount and mount again to repair it"
@@ -223,10 +232,10 @@ def damage_notice(path: Path, number: int) -> str:
 def staying(
     state: State, under: Iterable[int] | None = None, but: Container[int] = ()
 ) -> dict[str, int | str]:
-    """Return the number of local-only `files`, and the `path` of one of them.
+    """Return the number of local-only `files`, and the `path` of one of them ("" if none).
 
-    `under` limits the count to these folders.  Temporary files of programs, files in lost+found
-    (reported separately) and the inodes in `but` are not counted.
+    `under` limits the count to the folders with these inode numbers. Temporary files of programs,
+    files in lost+found (reported separately) and the inodes in `but` are not counted.
     """
     inodes, intents = state.inodes, state.intents
     waiting = {intent.ino for intent in intents.pending()}
@@ -245,7 +254,10 @@ def staying(
 
 
 def _counts(inodes: Inodes, inode: Inode, roots: set[int] | None) -> bool:
-    """Return True if the inode is below one of `roots` and not in lost+found."""
+    """Return True if the inode is below one of the folders `roots` and not in lost+found.
+
+    Without `roots`, every folder counts.
+    """
     below = roots is None
     above: Inode | None = inode
     while above is not None and above.parent not in (NOWHERE, ROOT):

@@ -1,4 +1,4 @@
 """Files and folders that stay available offline.
 
-`pins` keeps the list of pins, `fetch` fetches their content, and `poll` notices remote changes.
+`pins` stores the pins, `fetch` downloads the pinned content, and `poll` detects remote changes.
 """

@@ -1,17 +1,19 @@
-"""Pinned content: fetches missing files and notices new ones.
+"""Background download of pinned files: fetches missing files and new versions into the cache.
 
-Knows nothing about the kernel or about how bytes are fetched; `pins` tells which entries are
+Knows nothing about the kernel or about how bytes are fetched; `pins` decides which entries are
 pinned.
 
-Two callers work on pins: the pinning command, while its user is waiting, and `run`.  `run` acts at
-the start, when the listing of a pinned folder has new entries, and when the service is online
-again. Pinned folders count as folders in use: `poll` lists them even if no program uses them.
+Pinned content is fetched by the pinning command, whose user waits for the result, and by the
+background task `run`. `run` fetches at the start, after the listing of a pinned folder has changed,
+and, if a pass could not be completed, when the service is online again. `poll` lists the pinned
+folders regularly, even if no program uses them.
 
-A file or folder that always fails does not delay the others.  The rest is postponed only if the
-service is unreachable or TROUBLE items failed in a row, and the next pass tries failed items last.
+A file or folder that always fails does not delay the others. A pass stops early only if the service
+is unreachable, or if TROUBLE items failed in a row because of the service. The next pass fetches
+the files that failed because of the service last.
 
-INVARIANT: fetching for pins uses at most half of the connections, because users wait for the
-others.
+INVARIANT: fetching for pins uses at most half of the transfers (but at least one), because programs
+wait for the content that the other transfers fetch.
 """
 
 import errno
@@ -44,44 +46,55 @@ from zonedrive.sync.directory_cache import DirectoryCache
 log = logging.getLogger(__name__)
 
 TRIES = 3  # attempts for a file that changes during the fetch
-YIELD = 100  # names after which other tasks get a turn
+YIELD = 100  # names processed between checkpoints
 
 MOST_REASONS = 10_000
 
 Asked = Literal["all", "unlisted", "none"]
-"""Folders to list from the service: all that are older than `refresh`, unlisted ones, or none."""
+"""Folders to list on the service.
+
+"all": the folders whose listing is older than the setting `refresh`; "unlisted": only folders that
+were never listed; "none": no folder.
+"""
 
 NO_ROOM = "there is no room for it: cache_size or the disk is too small"
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """File or folder that could not be fetched."""
+    """Missing file or folder, with the text of its last error, or "" if there was none."""
 
     path: str
     error: str
 
 
 class PinProgress(msgspec.Struct, eq=False):
-    """Progress of a pass over pins."""
+    """Progress of one pass over pinned entries: number and bytes of the files, and failures."""
 
     files: int = 0
     bytes: int = 0
-    here: int = 0  # number of files that are cached or local
+    here: int = 0  # number of files that can be read offline
     here_bytes: int = 0
     failed: list[Failed] = []
-    away: ZonedriveError | None = None  # why the service cannot be asked for the rest
+    away: ZonedriveError | None = None  # reason why the pass sends no further request
     answered: bool = False  # True if a request succeeded
     # By path: the last failures in a row, perhaps because the service is unreachable.
     unexplained: dict[str, ZonedriveError] = {}
 
     def note_success(self) -> None:
-        """Count a success: the service is reachable, so earlier failures concern single files."""
+        """Record a successful request, and move the unexplained failures to `failed`.
+
+        The success shows that the service is reachable, so each failure concerns a single entry.
+        """
         self.answered = True
         self.failed += [Failed(path, str(wrong)) for path, wrong in self.unexplained.items()]
         self.unexplained.clear()
 
     def end(self) -> None:
-        """Finish the pass and decide if failures come from the service or from single files."""
+        """Finish the pass, and decide whether the service caused its unexplained failures.
+
+        If any request of the pass succeeded, the failures are moved to `failed`. Otherwise, the
+        last one becomes `away`.
+        """
         if self.away is None and self.answered:
             self.note_success()
         elif self.away is None and self.unexplained:
@@ -115,7 +128,7 @@ class PinFetcher:
         state.listing_merged.add(self._listed)
 
     def _listed(self, ino: int) -> None:
-        """Schedule a check of a folder whose listing was merged."""
+        """Schedule a check of a folder after its listing was merged, if it concerns a pin."""
         if not self._pins:
             return
         if self._pins.has_returned():
@@ -128,12 +141,15 @@ class PinFetcher:
             self._wake.set()
 
     def request_check(self) -> None:
-        """Request a check of all pins."""
+        """Wake `run` to check all pins."""
         self._whole = True
         self._wake.set()
 
     def _reconsider(self) -> None:
-        """Recheck all files, because a change of the pins affects what fits into the cache."""
+        """Discard all results of earlier checks.
+
+        A change of the pins affects which files fit into the cache.
+        """
         self._hopeless.clear()
         self._try_last.clear()
         self._reasons.clear()
@@ -152,7 +168,7 @@ class PinFetcher:
         self._again.clear()
 
     async def run(self) -> None:
-        """Keep the pinned content complete until cancelled."""
+        """Poll the pinned folders and fetch missing pinned files until cancelled."""
         async with trio.open_nursery() as nursery:
             keep = self._state.supervisor.keep
             nursery.start_soon(keep, Task.PINNED_FOLDERS, self._poller.run)
@@ -174,9 +190,11 @@ class PinFetcher:
         self._wake = trio.Event()
 
     async def _pass(self) -> bool:
-        """Check all pins or the changed folders; return False if the service cannot be asked now.
+        """Fetch the missing files of all pins, or of the changed folders only.
 
-        A file that fails for another reason is tried again in the next round.
+        Return False if the pass stopped early because of the service; the caller waits before the
+        next pass. A file that failed for another reason is tried again after the poller has listed
+        its folder in the next round.
         """
         whole, self._whole = self._whole, False
         changed, self._changed = self._changed, set()
@@ -200,7 +218,11 @@ class PinFetcher:
         return progress.away is None
 
     def _pinned_in(self, folders: set[int]) -> set[int]:
-        """Return the pinned inodes of changed folders: whole folders or single files."""
+        """Return the inos to check after `folders` have changed.
+
+        These are the pinned folders in `folders`, and the entries that are pinned themselves in the
+        other folders. The latter folders are marked as checked.
+        """
         pinned = {ino for ino in folders if ino in self._pins}
         for inode in self._pins.pinned_themselves_in(folders):
             self._note_checked(inode.parent)
@@ -208,13 +230,18 @@ class PinFetcher:
         return pinned
 
     async def fetch(self, inode: Inode, progress: PinProgress) -> None:
-        """Fetch the content that is pinned with this inode, and count it in `progress`."""
+        """Fetch the missing content of a pinned inode and of everything below it.
+
+        Folders with a listing older than the setting `refresh` are listed first. Results and
+        failures are recorded in `progress`; a failure raises no exception.
+        """
         await self._fetch_all([inode.ino], progress, deep=True, ask="all")
 
     async def count(self, inode: Inode, most: int = 0) -> PinProgress:
-        """Return the amount of pinned content that is local; sends no request to the service.
+        """Count the files at and below an inode, and those that can be read offline.
 
-        `failed` has up to `most` files that are missing, each with its last failure, or "".
+        Sends no request. In the result, `failed` has up to `most` of the missing files, each with
+        its last error, or "" if there was none.
         """
         progress = PinProgress()
 
@@ -253,7 +280,10 @@ class PinFetcher:
         deep: bool,
         ask: Asked,
     ) -> None:
-        """Call `found` for each file under `inos`; without `deep`, skip folders checked before."""
+        """Call `found` with the ino of each file at or below `inos`; list folders as `ask` says.
+
+        Unless `deep`, subfolders that were checked before are skipped.
+        """
         inodes = self._state.inodes
         newer_than = time.monotonic_ns() - int(self._state.settings.refresh * 1e9)
         level: list[int] = []
@@ -284,7 +314,10 @@ class PinFetcher:
                     await trio.lowlevel.checkpoint()
 
     async def _refresh(self, ino: int, newer_than_ns: int, progress: PinProgress) -> None:
-        """List a folder if its listing is older than `newer_than_ns` (monotonic clock)."""
+        """List a folder if its listing is older than `newer_than_ns` (monotonic clock).
+
+        A failure is recorded in `progress`.
+        """
         folder = self._state.inodes.find(ino)
         if folder is None or folder.parent == NOWHERE or folder.is_new or folder.local:
             return
@@ -302,7 +335,10 @@ class PinFetcher:
             self._failed(folder, wrong, progress)
 
     def _is_here(self, ino: int, progress: PinProgress) -> bool:
-        """Count a file and return True if it can be read without the service."""
+        """Count a file in `progress`, and return True if it can be read offline.
+
+        Return True also for a removed file, which is not counted.
+        """
         inode = self._state.inodes.find(ino)
         if inode is None or inode.parent == NOWHERE:
             return True
@@ -320,7 +356,7 @@ class PinFetcher:
         return here
 
     async def _fetch(self, ino: int, progress: PinProgress) -> None:
-        """Fetch the service's current version of one file."""
+        """Fetch the current remote version of a file; record the result in `progress`."""
         state = self._state
         inode = None
         for _ in range(TRIES):
@@ -355,7 +391,7 @@ class PinFetcher:
             self._give_up(inode, "it keeps changing on the service", progress)
 
     def _is_hopeless(self, inode: Inode) -> bool:
-        """Return True if this version did not fit, and the cache is still too small for it."""
+        """Return True if this version did not fit into the cache, which is still too small."""
         revision, needed = self._hopeless.get(inode.ino, ("", 0))
         return revision == inode.revision and self._state.cache.ceiling < needed
 
@@ -381,20 +417,23 @@ class PinFetcher:
         progress.failed.append(Failed(self._state.inodes.path(inode.ino), why))
 
     def _try_again(self, inode: Inode, why: str) -> None:
-        """Schedule a retry for the next round, not for earlier listings of the folder."""
+        """Record the failure of an inode, and allow a retry after PASS_S / 2 seconds.
+
+        The delay prevents a retry before the poller's next round.
+        """
         if len(self._reasons) < MOST_REASONS:
             self._reasons[inode.ino] = why
         self._again[inode.parent] = trio.current_time() + PASS_S / 2
 
     def _away(self) -> ZonedriveError | None:
-        """Return the reason why the service cannot be asked now, or None."""
+        """Return the error to report while the service is not online, or None if it is online."""
         link = self._service.link
         if link.state == "online":
             return None
         return link.last_error or Unreachable("the service is offline")
 
     async def _each(self, work: Callable[[int], Awaitable[None]], inos: Iterable[int]) -> None:
-        """Run `work` for each inode, several at a time."""
+        """Run `work` for each ino in concurrent workers, and wait for all of them."""
         left = iter(inos)
 
         async def worker() -> None:

@@ -1,10 +1,10 @@
-"""Pins: entries that the user keeps on this machine, with everything below them.
+"""Pins: entries that stay available offline, each with everything below it.
 
-Knows nothing about the kernel or about what is fetched for a pin; that is the task of `fetch`.
-Only the pin itself is stored.  What is below it follows from the tree, so a new entry in a pinned
-folder is pinned, too.
+Knows nothing about the kernel, or about the content of pinned entries, which `fetch` fetches. Only
+the pin itself is stored. Everything below a pinned folder is pinned, including entries that are
+created later.
 
-INVARIANT: pinned content is never evicted, from the moment of the pin on.
+INVARIANT: once an entry is pinned, its content is never evicted from the cache.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from zonedrive.state.pin_table import Pin, PinStore
 
 
 class Pins:
-    """Pins of an account."""
+    """Set of the pins of an account."""
 
     def __init__(self, state: LocalState) -> None:
         self._state = state
@@ -30,11 +30,11 @@ class Pins:
         self._is_one_missing = False  # True if a pinned entry is missing
         self._added = trio.Event()
         self.changes: Observers[[]] = Observers()
-        """Notified after a pin was added or removed."""
+        """Observers, notified after a pin was added or removed."""
         self.update_inodes()
 
     def __contains__(self, ino: object) -> bool:
-        """Return True if an inode or a folder above it is pinned."""
+        """Return True if the inode with this number, or a folder above it, is pinned."""
         return isinstance(ino, int) and bool(self._roots) and self.root_of(ino) is not None
 
     def __bool__(self) -> bool:
@@ -42,7 +42,7 @@ class Pins:
         return bool(self._store.all())
 
     def root_of(self, ino: int) -> Inode | None:
-        """Return the pinned inode: the inode itself or the nearest pinned folder above it."""
+        """Return the nearest inode at or above `ino` that is pinned itself, or None."""
         inodes = self._state.inodes
         inode = inodes.find(ino)
         while inode is not None and inode.parent != NOWHERE:
@@ -54,11 +54,11 @@ class Pins:
         return None
 
     def concerns(self, ino: int) -> bool:
-        """Return True if a listing of the folder may show changes of pinned content."""
+        """Return True if the folder is pinned, or a file directly in it is."""
         return ino in self or ino in self._parents_of_files
 
     def has_returned(self) -> bool:
-        """Return True if a missing pinned entry exists again."""
+        """Update the inodes of the pins; return True if a missing pinned entry exists again."""
         if not self._is_one_missing:
             return False
         before = self._roots
@@ -66,7 +66,10 @@ class Pins:
         return not self._roots <= before
 
     def folders_to_list(self) -> list[int]:
-        """Return the topmost pinned folders and the folders of pinned files."""
+        """Return the sorted inos of the folders whose listings show changes of pinned content.
+
+        These are the topmost pinned folders, and the unpinned folders of pinned files.
+        """
         self.update_inodes()
         found = {ino for ino in self._parents_of_files if ino not in self}
         for inode in self._state.inodes.get_all(self._roots):
@@ -84,32 +87,35 @@ class Pins:
         return waited
 
     def roots(self) -> list[Inode]:
-        """Return the pinned inodes that exist now, sorted by path."""
+        """Return the inodes that are pinned themselves and exist now, sorted by path."""
         inodes = self._state.inodes
         self.update_inodes()
         return sorted(map(inodes.get, self._roots), key=lambda inode: inodes.path(inode.ino))
 
     def pinned_themselves_in(self, folders: Container[int]) -> list[Inode]:
-        """Return the inodes in these folders that are pinned themselves."""
+        """Return the inodes in these folders that are pinned themselves.
+
+        Inodes in a folder that is pinned are left out.
+        """
         found = self._state.inodes.get_all(self._roots)
         return [each for each in found if each.parent in folders and each.parent not in self]
 
     def add(self, inode: Inode) -> None:
-        """Pin an inode; the caller then fetches its content."""
+        """Pin an inode and notify `changes`. The caller must fetch the content."""
         self._store.put(Pin(inode.ino, inode.zone, inode.remote_id))
         self.update_inodes()
         self._added.set()
         self.changes.notify()
 
     def remove(self, inode: Inode) -> None:
-        """Remove the pin of an inode that `require` has accepted."""
+        """Remove the pin of an inode and notify `changes`. Call `require` before."""
         pins = [(pin.ino, self._inode_of(pin)) for pin in self._store.all()]
         self._store.drop([ino for ino, meant in pins if meant is inode])
         self.update_inodes()
         self.changes.notify()
 
     def require(self, inode: Inode) -> None:
-        """Raise ZonedriveError if the inode itself is not pinned."""
+        """Raise ZonedriveError unless the inode itself is pinned, not only a folder above it."""
         self.update_inodes()
         if inode.ino in self._roots:
             return
@@ -122,7 +128,7 @@ class Pins:
         )
 
     def _inode_of(self, pin: Pin) -> Inode | None:
-        """Return the inode of a pin, or None if it is not known."""
+        """Return the inode that represents a pin's entry now, or None if there is none."""
         inodes = self._state.inodes
         found = inodes.by_remote(pin.zone, pin.remote_id) if pin.remote_id else None
         return found or inodes.find(pin.ino)
@@ -130,8 +136,8 @@ class Pins:
     def update_inodes(self) -> None:
         """Update the inode of each pin after changes of the tree.
 
-        A pin whose entry is missing is kept, because the entry may be restored.  Without a remote
-        id, that is impossible, and the pin is removed.
+        A pin whose entry is missing is kept, because the entry may be restored on the service. If
+        the pin has no remote id, the entry never was on the service, and the pin is removed.
         """
         roots, missing = set(), False
         for pin in self._store.all():
@@ -149,9 +155,9 @@ class Pins:
         }
 
     def _note(self, pin: Pin, now: Pin | None) -> None:
-        """Replace the stored pin by `now`, or delete it if None.
+        """Replace the stored pin by `now`, or delete the pin if `now` is None.
 
-        A failure, such as a full disk, is ignored: a later call tries again.
+        An OSError, such as a full disk, is ignored; a later call tries again.
         """
         if now == pin:
             return

@@ -1,18 +1,19 @@
-"""Regular listings of pinned folders, so that remote changes are noticed.
+"""Periodic listing of pinned folders, which detects remote changes.
 
-Knows nothing about the use of the changes: the observers of `LocalState.listing_merged` handle
+Knows nothing about the handling of the changes: the observers of `LocalState.listing_merged` handle
 them.
 
-A round begins every PASS_S seconds, and also at the start, when the service is online again, and
-after a suspend.  In these cases the first AT_ONCE folders are listed without pauses.  No folder is
-listed without pins, while the service is unreachable, or without a logon.
+A round begins every PASS_S seconds. A round also begins at the start, when the service is online
+again, and after a suspend; the first AT_ONCE folders of such a round are listed without pauses. No
+folder is listed if there are no pins, if the service is unreachable, or if there is no logon.
 
-A folder that cannot be listed does not delay the others.  The rest waits for the next round only if
-the service is unreachable or TROUBLE folders failed in a row.
+A folder that cannot be listed does not delay the others. A round stops early only if the service is
+unreachable or TROUBLE folders failed in a row; the next round lists the remaining folders.
 
-INVARIANT: a round ends after PASS_S.  If that is too short for all pins, the next round begins with
-the pinned folders themselves and continues below them where the last round stopped.
-INVARIANT: the only state of a round are the folders that are still to be listed.
+INVARIANT: a round ends after PASS_S seconds. If this is too short for all folders, the next round
+lists the pinned folders themselves again, and then continues below them where the previous round
+stopped.
+INVARIANT: the only state of a round is the list of the folders that remain to be listed.
 """
 
 import logging
@@ -31,14 +32,14 @@ log = logging.getLogger(__name__)
 
 PASS_S = 300.0
 PACE_S = 0.2  # pause for each listed folder
-AT_ONCE = 200  # folders
-WIDTH = 4  # listings at the same time
-ROOTS = int(PASS_S / PACE_S / 2)  # pinned folders that are listed again before a round goes on
+AT_ONCE = 200  # folders listed without pauses
+WIDTH = 4  # maximum number of concurrent listings
+ROOTS = int(PASS_S / PACE_S / 2)  # pinned folders listed again before a round continues
 TROUBLE = 5  # failures in a row that show a problem of the service
 
 
 class PinPoller:
-    """Periodic listing of pinned folders."""
+    """Background task that lists the pinned folders periodically."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class PinPoller:
         pins: Pins,
         asking: trio.CapacityLimiter,
     ) -> None:
-        """Create the poller; `asking` is shared with all callers that list folders for pins."""
+        """Create the poller; `asking` limits all concurrent listings for pins."""
         self._state = state
         self._service = service
         self._folders = folders
@@ -79,7 +80,11 @@ class PinPoller:
                 self._unhindered = AT_ONCE
 
     async def _back(self, since_s: float) -> None:
-        """Wait until the service is back, or a suspend that lasted beyond the next round ends."""
+        """Wait until the service is online again, or until the end of a long suspend.
+
+        A suspend is long if the next round was due before its end. `since_s` is the start of the
+        current round, in seconds since boot.
+        """
         link = self._service.link
         while True:
             before = link.state
@@ -118,7 +123,11 @@ class PinPoller:
                 return
 
     async def _list(self, inos: list[int], asked_ns: int) -> bool:
-        """List folders at the same time; return False if the service cannot be asked now."""
+        """List folders concurrently; return False if the round must stop early.
+
+        The reason is an unreachable service, or TROUBLE failures in a row. Otherwise, pause for
+        PACE_S seconds per folder, except after the first AT_ONCE folders.
+        """
         wanted = [ino for ino in inos if self._pins.concerns(ino)]
         async with trio.open_nursery() as nursery:
             for ino in wanted:

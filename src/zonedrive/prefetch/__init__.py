@@ -1,1 +1,1 @@
-"""Content that is fetched before a program asks for it."""
+"""Prefetch of file content before a program opens the file."""

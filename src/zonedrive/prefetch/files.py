@@ -1,20 +1,23 @@
-"""Prefetch of small files for programs that read one file after the other in a folder.
+"""Prefetch of small files for programs that read the files of a folder one after the other.
 
-Knows nothing about file contents, or about how they are fetched and stored; other modules do that.
+Knows nothing about the bytes of a file, or about how bytes are fetched and stored.
 
-After ENOUGH small files of a folder in a row, in the order of the listing or of the names, the
-following ones are fetched: first a few, then more.  One file is enough if the program has just
-listed the folder.  A program that continues in a neighbouring folder in the same way keeps its
-state.  If it reached that folder from the end of the former one, it is assumed to read all folders,
-and files of the following folders are fetched as well.
+After a program has opened ENOUGH small files of a folder in a row, in listing order or in name
+order, the next files are fetched: first FEW files, then more. One file is enough if the folder was
+read just before. If the program continues in a neighbouring folder, the same order is assumed
+there. If the program had also read the former folder to its end, it is assumed to read all folders
+in order, and files of the following folders are prefetched as well.
 
-The files are fetched by the metadata client on the event loop, because a thread per file took twice
-the time of a small file.  With a download limit they use the normal read path, which obeys it.
+The files are fetched by the metadata client on the event loop, because a thread per file doubled
+the time for a small file. With a download limit, the files are fetched through the normal read
+path, which respects the limit.
 
-INVARIANT: a file that is being prefetched is not requested again when it is opened; the open waits.
-INVARIANT: at most MOST files and BYTES bytes are ahead of a program: fetched and not opened yet.
-INVARIANT: nothing is requested after the program has paused for GONE_S, nor for a guarded program,
-and some connections stay free for content that programs wait for.
+INVARIANT: if a file is opened while its prefetch is running, no second request is sent for
+PATIENCE_S seconds; the open waits for the prefetch.
+INVARIANT: at most MOST files and BYTES bytes are ahead of a program, that is, requested or fetched
+but not opened yet.
+INVARIANT: no request is started for a program that has opened no file for GONE_S seconds, or that
+the setting `guard` lists. RESERVED connections stay free for content that programs wait for.
 """
 
 import heapq
@@ -59,13 +62,14 @@ RESERVED = 2  # downloads reserved for content that programs wait for
 
 
 class ReadSequence:
-    """One program that reads the files of a folder one after the other."""
+    """State of one program that reads the files of a folder one after the other."""
 
     def __init__(self, folder: int, grown: int, by_name: bool = False) -> None:
-        """Start a sequence; `grown` is the initial window, 0 if it is not known.
+        """Start a sequence in `folder`.
 
-        `by_name`: the program followed the order of the names in the former folder, not the order
-        of the listing.
+        `grown` is the initial window: the maximum number of files ahead; 0 if the order of the
+        program is unknown. `by_name` is True if the program read the former folder in name order,
+        not in listing order.
         """
         self.folder = folder
         self.goes_on_to_next = False  # the program came from the end of the former folder
@@ -87,21 +91,24 @@ class ReadSequence:
 
     @property
     def all_ahead(self) -> int:
-        """Number of files that are ahead of the program."""
+        """Number of files that are requested or fetched, but not opened by the program yet."""
         return len(self.ahead) + sum(len(each.ahead) for each in self.following)
 
     @property
     def bytes_ahead(self) -> int:
-        """Size in bytes of the files that are ahead of the program."""
+        """Total size in bytes of the files that `all_ahead` counts."""
         return sum(sum(each.ahead.values()) for each in (self, *self.following))
 
     @property
     def is_at_end(self) -> bool:
-        """Return True if the program has opened the last files of its order."""
+        """True if at most GAP files are left to request, and at most GAP files are ahead."""
         return bool(self.order) and self.next + GAP >= len(self.order) and len(self.ahead) <= GAP
 
     def follow(self, order: list[int], *, by_name: bool) -> bool:
-        """Follow this order if the last files were opened in it; return True if so."""
+        """Adopt `order`, a list of inos, if it matches the files opened last; return True if so.
+
+        The program may skip up to GAP - 1 files between two files.
+        """
         try:
             steps = [order.index(ino) for ino in self.seen]
         except ValueError:
@@ -113,12 +120,15 @@ class ReadSequence:
         return True
 
     def take(self, order: list[int], following: int, *, by_name: bool) -> None:
-        """Follow this order from position `following` on."""
+        """Adopt `order`, a list of inos; the next file to request has the index `following`."""
         self.order, self.next, self.by_name = order, following, by_name
         self.places = {ino: place for place, ino in enumerate(order)}
 
     def moved(self, ino: int) -> None:
-        """Record that the program has opened a small file."""
+        """Record that the program has opened a small file.
+
+        If the file follows in the known order, double the window; otherwise, stop the sequence.
+        """
         self.moved_s = time.monotonic()
         expected = self.ahead.pop(ino, None) is not None
         self.seen.append(ino)
@@ -135,7 +145,7 @@ class ReadSequence:
         self.window = min(MOST, self.window * 2)
 
     def stop(self) -> None:
-        """Forget the order and the files ahead."""
+        """Reset the sequence: discard the order, the window and the files ahead."""
         self.order = []
         self.window = 0
         self.seen.clear()
@@ -145,7 +155,7 @@ class ReadSequence:
 
 
 class FilePrefetch:
-    """Prefetcher of small files for all programs that read them one after the other."""
+    """Prefetcher of small files for programs that read the files of a folder one by one."""
 
     def __init__(
         self, state: LocalState, service: Service, folders: DirectoryCache, callers: CallerPolicy
@@ -162,20 +172,23 @@ class FilePrefetch:
             self._bytes = min(BYTES, int(limit * LIMITED_S))
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the prefetches until cancelled."""
+        """Run the prefetch tasks until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
             await trio.sleep_forever()
 
     async def arriving(self, ino: int) -> None:
-        """Wait for a running prefetch of the file, at most PATIENCE_S."""
+        """Wait up to PATIENCE_S seconds for a running prefetch of the file, if there is one."""
         if ino in self._running:
             with trio.move_on_after(PATIENCE_S):
                 await self._running.wait(ino)
 
     def opened(self, inode: Inode, pid: int, flags: int = 0) -> None:
-        """Record that a process opened a file for reading; prefetch if it reads files in order."""
+        """Record that a process opened a file for reading; prefetch if it reads files in order.
+
+        `pid` is the process or thread, `flags` are the flags of open(2).
+        """
         if inode.size > SMALL or inode.generation or inode.is_new or inode.parent == NOWHERE:
             return
         sequence = self._sequences.get(inode.parent)
@@ -205,7 +218,7 @@ class FilePrefetch:
             self._start(self._plan, sequence)
 
     def _has_just_begun(self, sequence: ReadSequence) -> bool:
-        """Return True if the program has listed the folder and then opened one file."""
+        """Return True if a program has just read the folder's names and then opened one file."""
         return len(sequence.seen) == 1 and self._folders.was_read_lately(sequence.folder)
 
     def _start(
@@ -217,7 +230,11 @@ class FilePrefetch:
         )
 
     def _arrived(self, folder: int) -> ReadSequence | None:
-        """Return the sequence of a program that was expected to reach the folder."""
+        """Return the sequence of a program that was expected to reach the folder, or None.
+
+        The sequence was prepared while the program was in a preceding folder; now it becomes the
+        folder's current sequence.
+        """
         for sequence in list(self._sequences.values()):
             for place, each in enumerate(sequence.following):
                 if each.folder == folder:
@@ -229,7 +246,10 @@ class FilePrefetch:
         return None
 
     def _new_sequence(self, folder: int) -> ReadSequence:
-        """Return a new sequence, of a program that may have come from a neighbouring folder."""
+        """Return a new sequence for a folder.
+
+        If a program was just reading in a sibling, parent or child folder, its order is assumed.
+        """
         inodes, now = self._state.inodes, time.monotonic()
         here = inodes.find(folder)
         for sequence in self._sequences.values():
@@ -250,9 +270,9 @@ class FilePrefetch:
         return ReadSequence(folder, 0)
 
     def _next_folder(self, sequence: ReadSequence, ino: int) -> int:
-        """Return the folder after `ino` in the program's order, or 0 after the last one.
+        """Return the ino of the folder after `ino` in the program's order, or 0 after the last one.
 
-        The program is in a folder of the same parent.
+        `ino` is a sibling of the sequence's folder.
         """
         if ino not in sequence.neighbours:
             parent = self._state.inodes.get(ino).parent
@@ -299,7 +319,7 @@ class FilePrefetch:
         return list(self._state.inodes.children(folder).items())
 
     def _is_first(self, sequence: ReadSequence, names: list[tuple[str, int]]) -> bool:
-        """Return True if no small file is listed before the one that the program has opened."""
+        """Return True if the program has opened the first small file in listing order."""
         for _, ino in names[:STEP]:
             inode = self._state.inodes.find(ino)
             if inode is not None and not inode.is_folder and 0 < inode.size <= SMALL:
@@ -307,10 +327,10 @@ class FilePrefetch:
         return False
 
     async def _goes_by_name(self, sequence: ReadSequence, names: list[tuple[str, int]]) -> bool:
-        """Return True if the last files are in name order with few names between them.
+        """Return True if the program opened its last files in name order, with few names between.
 
-        This check avoids an expensive sort.  A program with one file must have opened the first
-        name.
+        The check avoids an expensive sort of all names. If the program has opened only one file,
+        the file must be the first name of the folder.
         """
         found = [inode.name for inode in self._state.inodes.get_all(list(sequence.seen))]
         if len(found) == 1 and not sequence.window:
@@ -326,7 +346,7 @@ class FilePrefetch:
         return all(count < GAP for count in between)
 
     def _go_on(self, sequence: ReadSequence) -> None:
-        """Start to fetch the next files, as far as the limits allow."""
+        """Start to prefetch the next files, as far as the limits allow."""
         if self._nursery is None or time.monotonic() - sequence.moved_s > GONE_S:
             return
         if not all(self._ask_for(each, sequence) for each in (sequence, *sequence.following)):
@@ -337,7 +357,7 @@ class FilePrefetch:
             self._start(self._cross, sequence)
 
     def _ask_for(self, part: ReadSequence, sequence: ReadSequence) -> bool:
-        """Fetch files of one folder of the sequence; return False if some must wait."""
+        """Start to prefetch one folder of the sequence; return False if a limit left files over."""
         state, most = self._state, min(self._bytes, self._state.cache.limit // 8)
         while part.next < len(part.order):
             if sequence.all_ahead >= sequence.window or self._spare() <= 0:
@@ -355,7 +375,7 @@ class FilePrefetch:
         return True
 
     async def _cross(self, sequence: ReadSequence) -> None:
-        """List the folder after the last one of the sequence, and add its files."""
+        """List the folder after the last one of the sequence, and prefetch its files as well."""
         last = sequence.following[-1] if sequence.following else sequence
         folder = self._state.inodes.find(self._next_folder(sequence, last.folder))
         if folder is None or not await self._folders.list_ahead(folder):
@@ -384,7 +404,7 @@ class FilePrefetch:
         )
 
     def _spare(self) -> int:
-        """Return how many files may be requested now."""
+        """Return the number of files that may be requested now; 0 or less if none."""
         state = self._state
         if self._service.link.state != "online":
             return 0
@@ -410,7 +430,7 @@ class FilePrefetch:
             self._go_on(each)
 
     async def _bring(self, inode: Inode) -> None:
-        """Fetch the whole file in one request, and put it into the cache."""
+        """Fetch a whole file in one request, and cache it unless it has changed meanwhile."""
         state, ino, revision, size = self._state, inode.ino, inode.revision, inode.size
         content = Snapshot(lambda: content_of(inode))
         data = await self._service.content(inode.zone, inode.remote_id or "", size)
@@ -440,7 +460,7 @@ def _batched(names: list[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
 
 
 async def _sorted(names: list[tuple[str, int]]) -> list[int]:
-    """Return the inos in the order of the names, with checkpoints for long lists."""
+    """Return the inos sorted by name; let other tasks run while a long list is sorted."""
     runs = []
     for batch in _batched(names):
         runs.append(sorted(batch))

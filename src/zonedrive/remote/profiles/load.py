@@ -1,7 +1,7 @@
 """Parsing and validation of profile files; errors name the line.
 
 INVARIANT: a parsed profile contains only known operations, keys and placeholders, and no path that
-leads to another host or out of its folder.
+leads to another host or has a segment `.` or `..`.
 """
 
 import errno
@@ -52,7 +52,7 @@ Table = Mapping[str, Any]
 class WrongTable(Exception):
     """Error in a table of a profile.
 
-    `where` is the path of keys to the faulty value, `needle` a text in its line.
+    `where` is the path of keys to the faulty value, `needle` a text that the value's line contains.
     """
 
     def __init__(
@@ -66,9 +66,10 @@ class WrongTable(Exception):
 
 
 def load_profile(name_or_path: str) -> Profile:
-    """Return the packaged or administrator's profile of that name, or the one in a TOML file.
+    """Return the profile with a name, or the profile in a TOML file.
 
-    A value with `/` or ending in `.toml` is a path. Raises ProfileError, which names file and line.
+    A value with `/` or ending in `.toml` is the path of a file. Other values are names of profiles,
+    packaged or installed by the administrator. Raises ProfileError, which names file and line.
     """
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         path = expanded(name_or_path)
@@ -87,7 +88,7 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 def require_profile(name_or_path: str) -> None:
-    """Raise ProfileError if there is no such profile, or its file cannot be read."""
+    """Raise ProfileError if the profile does not exist, or a file given by path cannot be read."""
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         _read(expanded(name_or_path))
     elif not (SYSTEM_FOLDER / "profiles" / f"{name_or_path}.toml").exists():
@@ -122,7 +123,7 @@ def _read(path: Path) -> str:
 
 
 def parse_profile(text: str, name: str, source: str) -> Profile:
-    """Return the profile in `text`; `source` is the file name for errors.
+    """Return the profile in `text`; `source` is the file name in error messages.
 
     Raises ProfileError, which names file and line.
     """
@@ -220,7 +221,11 @@ def _is_known(name: str) -> bool:
 
 
 def _operations(name: str, table: object) -> dict[str, Operation]:
-    """Return the operations in a table: the general one and those for files or folders only."""
+    """Return the operations in the table `name`, by name.
+
+    These are the general operation, and the operations for files or folders only, for example
+    `delete.folder`.
+    """
     if not isinstance(table, dict):
         raise WrongTable(f"{name} must be a table such as [{name}]", name)
     kinds = KINDS if OPERATIONS[name].split else ()
@@ -240,7 +245,7 @@ def _operations(name: str, table: object) -> dict[str, Operation]:
 
 @contextmanager
 def _inside(*where: str) -> Iterator[None]:
-    """Prefix the message and the path of an error with `where`, the path of its table."""
+    """Prefix the message and the path of a WrongTable of the block with `where`, a table's path."""
     try:
         yield
     except WrongTable as wrong:
@@ -276,7 +281,7 @@ def _operation(name: str, table: Table) -> Operation:
 
 
 def _with_link(found: Operation, link: object) -> Operation:
-    """Return the operation `share` with its link template, after checking it.
+    """Return the operation `share` with its link template, after checking the template.
 
     A response contains either the link itself, or a key that the template turns into a link.
     """

@@ -2,9 +2,10 @@
 
 `load` reads and checks profile files; `docs/PROFILES.md` explains how to write one.
 
-INVARIANT: a request made from a profile goes below `/api/` of the deployment's own host, or below
-its root for a path without a leading slash, whatever the values put into it: a value stays inside
-its segment of the path, its parameter of the query or its text in the body.
+INVARIANT: a request made from a profile goes to a path below `/api/` on the deployment's own host,
+or to a path below `/` if the profile's path has no leading slash.
+INVARIANT: a value that replaces a placeholder stays inside its segment of the path, its parameter
+of the query, or its text in the body.
 """
 
 import re
@@ -35,13 +36,18 @@ class Kind:
         hidden: str = "",
         shown: bool = False,
     ) -> None:
-        """Set the rules; each of `must` is one placeholder, or alternatives separated by `|`."""
+        """Set the rules.
+
+        Each text in `must` is a required placeholder, or alternatives separated by `|`. `may` has
+        further allowed placeholders, and `hidden` those allowed in the body only, separated by
+        spaces.
+        """
         # At least one of each set, else the wrong object is affected.
         self.must = tuple(frozenset(each.split("|")) for each in must)
         self.may = frozenset(may.split()).union(*self.must)
-        self.reads = reads  # changes nothing, so it may be asked again
-        self.split = split  # files and folders may have an address of their own
-        self.secret = frozenset(hidden.split())  # placeholders that stand in no address
+        self.reads = reads  # without effect, so the request may be repeated
+        self.split = split  # files and folders may have separate tables
+        self.secret = frozenset(hidden.split())  # placeholders allowed in the body only
         self.shown = shown  # an address for users, which zonedrive itself never requests
 
 
@@ -75,7 +81,7 @@ MEMBER_FIELDS: Final[Mapping[str, str]] = {
     "type": "memberType",
     "level": "accessLevel",
 }
-"""Fields of a zone's member, each with its default JSON key, which is the same as in a group."""
+"""Fields of a zone's member, each with its default JSON key; a group uses the same keys."""
 
 LOG_FIELDS: Final[Mapping[str, None]] = dict.fromkeys(
     ("time", "user", "event", "entry", "path", "message")
@@ -104,7 +110,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str | None]]] = {
 
 @dataclass(frozen=True)
 class Operation:
-    """One validated table of a profile."""
+    """Operation of a profile: one validated table."""
 
     method: str
     path: str
@@ -116,7 +122,7 @@ class Operation:
     link: str = ""
 
     def request(self, values: Mapping[str, str]) -> Request:
-        """Return the request for `values`, which has a text for each allowed placeholder.
+        """Return the request with each placeholder replaced by its text in `values`.
 
         Raises Rejected for a value that cannot be part of a path.
         """
@@ -128,7 +134,9 @@ class Operation:
         )
 
     def address(self, values: Mapping[str, str], base: str) -> str:
-        """Return the link for `values`; a path is completed with `base`, the service's address.
+        """Return the link with each placeholder replaced by its text in `values`.
+
+        If the link is a path, it is completed with `base`, the base URL of the service.
 
         Raises Rejected for a value that cannot be part of an address.
         """
@@ -139,12 +147,15 @@ class Operation:
         return placeholder in used(self.path, self.query, self.body)
 
     def located(self, answer: object) -> object:
-        """Return the part of a parsed answer at the path `self.answer`, None if it is missing."""
+        """Return the part of a parsed answer at the dotted path `self.answer`, None if missing.
+
+        For "entry" and "none", return the whole answer.
+        """
         return answer if self.answer in ("entry", "none") else member(answer, self.answer)
 
 
 KEY: Final = "key"
-"""Placeholder of a share's link."""
+"""Placeholder for the key in the link template of `share`."""
 ANSWER: Final = "answer."
 ORGANIZATION: Final = "organization"
 """Placeholders of a sign-on; ANSWER is a prefix that is followed by the name of a field."""
@@ -152,10 +163,11 @@ ORGANIZATION: Final = "organization"
 
 @dataclass(frozen=True)
 class SignOn:
-    """Mapping from a provider's answer to a browser sign-on to a logon request.
+    """Template of a logon request after a browser sign-on.
 
-    The published interface names no field of that answer, so the names are data in the profile. A
-    value of an answer is put into the logon request as text, and nowhere else.
+    The fields of the request are made from the fields of the identity provider's answer. The
+    published interface does not name the fields of the answer, so the profile names them. A value
+    of the answer is put into the logon request as text, and nowhere else.
     """
 
     body: Mapping[str, str | bool]  # fields of the logon request, as templates
@@ -166,7 +178,7 @@ class SignOn:
     redirect: str = ""  # the parameter of a logon's idpURI for the return address
 
     def missing(self, answer: Mapping[str, str]) -> list[str]:
-        """Return the names of required fields that an answer lacks."""
+        """Return the names of required fields that are missing or empty in `answer`."""
         wanted = [
             name.removeprefix(ANSWER)
             for text in self.body.values()
@@ -177,7 +189,7 @@ class SignOn:
         return [name for name in dict.fromkeys(wanted) if not answer.get(name)]
 
     def logon(self, answer: Mapping[str, str], organization: str) -> dict[str, str | bool]:
-        """Return the fields of a logon request. No field of the answer may be missing."""
+        """Return the fields of the logon request. `missing(answer)` must be empty."""
 
         def value(match: re.Match[str]) -> str:
             name = match[1]
@@ -213,7 +225,7 @@ class Profile:
         return self.find(operation, folder) is not None
 
     def can_place(self, folder: bool, *, renamed: bool = False, moved: bool = False) -> bool:
-        """Return True if an entry can get another name, another folder, or both, as requested."""
+        """Return True if `move` can rename an entry (`renamed`), move it (`moved`), or both."""
         move, rename = self.find("move", folder), self.find("rename", folder)
         if move is not None and move.uses("name"):
             return True
@@ -222,7 +234,8 @@ class Profile:
     def find(self, operation: str, folder: bool | None = None) -> Operation | None:
         """Return the table of an operation, or None.
 
-        If `folder` is given, the table for that kind of entry has priority over the general one.
+        If `folder` is given, the table for this kind of entry has priority over the general table.
+        Raises ValueError if `operation` is not in OPERATIONS.
         """
         if operation not in OPERATIONS:
             raise ValueError(f"there is no operation {operation!r}")
@@ -233,7 +246,8 @@ class Profile:
     def operation(self, name: str, *, folder: bool | None = None) -> Operation:
         """Return the table of an operation.
 
-        Raises NotSupported if the profile lacks it, ProfileError if the profile was not loaded.
+        Raises NotSupported if the profile lacks the operation, and ProfileError if the profile file
+        of the account could not be loaded.
         """
         if found := self.find(name, folder):
             return found
@@ -247,7 +261,10 @@ class Profile:
         )
 
     def require_log(self) -> None:
-        """Raise NotSupported unless zone logs can be read, and a message has a time and a text."""
+        """Raise NotSupported unless the profile defines `zone_log` with sufficient fields.
+
+        Required are `time`, and `event` or `message`.
+        """
         fields = self.operation("zone_log").fields
         if "time" not in fields or not {"event", "message"} & fields.keys():
             raise NotSupported(
@@ -261,7 +278,7 @@ def _kinds(folder: bool | None) -> tuple[bool, ...]:
 
 
 def on_host(link: str, base: str) -> str:
-    """Return `link` if it is a URL, else the URL of this path on the host of `base`."""
+    """Return `link` if it is a URL, else the URL of the path `link` below `base`."""
     return link if "://" in link else f"{base}/{link.removeprefix('/')}"
 
 
@@ -273,7 +290,7 @@ def used(path: str, query: Mapping[str, str], body: object) -> set[str]:
 
 
 def texts(body: object) -> list[str]:
-    """Return all strings in a body."""
+    """Return all string values in a body, at any depth."""
     if isinstance(body, str):
         return [body]
     inner = body.values() if isinstance(body, dict) else body if isinstance(body, list) else ()

@@ -1,1 +1,1 @@
-"""Connections to a host, their request bodies and timeouts; knows nothing about zones."""
+"""HTTP requests through libcurl: connections, proxies, TLS, timeouts. Knows no endpoints."""

@@ -3,7 +3,7 @@
 Knows nothing about endpoints. Each connection has its own multi handle, so that this module alone
 decides which request uses which connection.
 
-INVARIANT: libcurl never sends a request a second time, and opens no other connection for it.
+INVARIANT: libcurl never sends a request twice, and opens no second connection for a request.
 INVARIANT: no byte that arrived before a request was sent is part of its response.
 """
 
@@ -38,7 +38,7 @@ from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.remote.transport.tls import Trust
 
 CERTIFICATE: Final = "certificate"
-"""Extension of a request and its response: the certificate of the server (PEM)."""
+"""Request extension: report the server's certificate. Response extension: the certificate (PEM)."""
 KEPT: Final = 32  # maximum number of idle connections
 KEEP_SECONDS: Final = 300.0
 UNSEEN_BYTES: Final = 1 << 20  # received without any sign of an answer
@@ -48,7 +48,7 @@ _UPLOADED: Final[int] = getattr(pycurl, "SIZE_UPLOAD_T", pycurl.SIZE_UPLOAD)
 
 
 class _Wire(NamedTuple):
-    """Kernel counters of a TCP connection, in bytes; the defaults describe a closed one."""
+    """State and byte counters of a TCP socket in the kernel; the defaults are a closed socket's."""
 
     state: int = 0
     received: int = -1
@@ -57,7 +57,7 @@ class _Wire(NamedTuple):
 
 
 class Connection(Engine):
-    """A connection, opened by its first request. For one thread at a time, except `abort`."""
+    """Connection to one origin, opened by its first request. Only `abort` is thread-safe."""
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
         super().__init__()
@@ -66,10 +66,10 @@ class Connection(Engine):
         self._sockets: dict[int, int] = {}  # descriptor to inode
         self._received = -1  # bytes from the socket before the request was sent; -1: it is new
         self._counted = -1  # received bytes at the last check without progress of the answer
-        self._form: object = None  # of the request before; most have the same
+        self._form: object = None  # properties of the previous request; most requests have the same
         self._is_refused = False
         self._exchange: Exchange | None = None
-        self._lock = threading.Lock()  # of the next two
+        self._lock = threading.Lock()  # protects the next two attributes
         self._aborted = self._is_closed = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.epoll.register(self._wake, select.EPOLLIN)
@@ -102,7 +102,10 @@ class Connection(Engine):
         self.step(())
 
     def seconds_left(self) -> float:
-        """Return how long to wait for `epoll`, in seconds. Raises httpx.TimeoutException."""
+        """Return the number of seconds to wait for an event of `epoll`.
+
+        Raises httpx.TimeoutException if the request's deadline has passed.
+        """
         assert self._exchange is not None
         now = time.monotonic()
         end, kind = self._exchange.due()
@@ -154,7 +157,7 @@ class Connection(Engine):
     def _is_leaving(self, exchange: Exchange) -> bool:
         """Return True if the peer acknowledged more of the request body since the last call.
 
-        libcurl asks for more only after it has sent a whole large piece.
+        libcurl itself shows progress only after it has sent a whole large piece.
         """
         if not exchange.is_sent or exchange.flushed >= exchange.length:
             return False
@@ -163,14 +166,14 @@ class Connection(Engine):
         return taken > before
 
     def _is_barren(self) -> bool:
-        """Return True if many bytes arrived that are neither head nor body of a response."""
+        """Return True if over UNSEEN_BYTES arrived that are neither head nor body of a response."""
         received = self._taken()
         if self._counted < 0:
             self._counted = received
         return received - self._counted > UNSEEN_BYTES
 
     def go_on(self) -> None:
-        """Resume receiving after the consumer has made room."""
+        """Resume a paused response after the consumer has taken received bytes."""
         exchange = self._exchange
         if exchange is not None and exchange.is_paused:
             exchange.is_paused = False
@@ -179,14 +182,17 @@ class Connection(Engine):
             self.step(())
 
     def is_quiet(self) -> bool:
-        """Return True if the connection is open and has no unexpected data waiting."""
+        """Return True if the connection is open and no unread data has arrived.
+
+        Also record the number of received bytes, for `is_ahead`.
+        """
         wire = self._wire()
         is_open = wire.state == _ESTABLISHED and not wire.queued
         self._received = wire.received if is_open else -1
         return self._received >= 0 and not self._aborted
 
     def is_ahead(self) -> bool:
-        """Return True if the response that begins had arrived before its request was sent."""
+        """Return True if all received bytes had arrived before the current request was sent."""
         return 0 <= self._taken() <= self._received
 
     def _taken(self) -> int:
@@ -201,7 +207,10 @@ class Connection(Engine):
         return _Wire()
 
     def abort(self, exchange: Exchange | None = None) -> None:
-        """Abort from another thread; with `exchange`, only if the connection still carries it."""
+        """Make the next `step` raise httpx.ReadError. Thread-safe.
+
+        If `exchange` is given, this has no effect unless the connection still carries `exchange`.
+        """
         with self._lock:
             if not self._is_closed and exchange in (None, self._exchange):
                 self._aborted = True
@@ -227,7 +236,10 @@ class Connection(Engine):
         os.close(self._wake)
 
     def release(self) -> None:
-        """Prepare the connection for another request; the previous one can no longer abort it."""
+        """Detach the finished exchange, so that the connection can carry another exchange.
+
+        An `abort` of the finished exchange has no effect from now on.
+        """
         with self._lock:
             self._exchange = None
         release(self._easy)
@@ -267,10 +279,11 @@ class Connection(Engine):
 
 
 def _counters(descriptor: int) -> _Wire:
-    """Return the kernel's counters as a consistent snapshot.
+    """Return the kernel's counters of a socket as a consistent snapshot.
 
-    Bytes that arrive between the two system calls would otherwise count as read, and a left-over
-    answer as one to the next request. If more bytes arrive at each attempt, too few count as read.
+    Two system calls read the counters. If bytes arrived between the calls, these bytes would count
+    as read, and a left-over answer as the answer to the next request; so the calls are repeated. If
+    bytes arrive during all attempts, too few bytes count as read.
     """
     wire = _Wire()
     for _ in range(100):
@@ -285,11 +298,11 @@ def _counters(descriptor: int) -> _Wire:
 
 
 class Pool:
-    """Open connections of one client, reused in last-in, first-out order. Thread-safe.
+    """Pool of the open connections of one client, reused last in, first out. Thread-safe.
 
     INVARIANT: a connection is lent to one request at a time, and returns to the pool only after its
     response was read to the end; any other connection is closed.
-    INVARIANT: the pool does not limit the number of connections; it equals the caller's number of
+    INVARIANT: the pool does not limit the number of connections in use, which equals the number of
     concurrent requests.
     """
 
@@ -304,7 +317,10 @@ class Pool:
         return len(self._idle) + len(self._lent)
 
     def borrow(self, url: httpx.URL, *, new: bool) -> Connection:
-        """Return a connection to the host of `url`; `new`: never an idle one."""
+        """Return a usable idle connection to the origin of `url`, or a new connection.
+
+        If `new`, always return a new connection. Raises httpx.ConnectError after `hang_up`.
+        """
         found: Connection | None = None
         over = []
         with self._lock:
@@ -337,6 +353,7 @@ class Pool:
             connection.close()
 
     def discard(self, connection: Connection) -> None:
+        """Close a borrowed connection."""
         with self._lock:
             self._lent.discard(connection)
         connection.close()
@@ -349,8 +366,8 @@ class Pool:
     def drop_idle(self) -> None:
         """Close the idle connections.
 
-        After a suspend or a change of network all of them are dead, and each would delay a request
-        until a timeout.
+        After a suspend or a change of network, all idle connections are dead, and each would delay
+        a request until a timeout.
         """
         with self._lock:
             idle, self._idle = self._idle, []
@@ -358,7 +375,7 @@ class Pool:
             each.close()
 
     def cut(self) -> None:
-        """Abort all connections in use; their requests may be retried."""
+        """Abort all connections in use; callers may retry their requests on new connections."""
         with self._lock:
             for each in self._lent:
                 each.abort()

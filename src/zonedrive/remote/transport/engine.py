@@ -1,9 +1,10 @@
 """Common base for all requests through libcurl: options, sockets, timers and errors.
 
-Knows nothing about how the caller waits: the engine reports the sockets and the time to wait for,
-and continues when the caller calls `act`.
+Knows nothing about how the caller waits: the engine provides the sockets (`epoll`) and the time
+(`alarm`) to wait for, and continues when the caller calls `act` or `act_on_timers`.
 
-INVARIANT: an error that reports a missing connection is returned only if nothing was sent.
+INVARIANT: `failure` returns httpx.ConnectError or ProxyFailure only if no part of the request was
+sent to the service.
 """
 
 import contextlib
@@ -36,7 +37,7 @@ VANISHED: Final = (
 )
 READ_BYTES: Final = 16 * 1024  # at once; libcurl reads up to a hundred times in a row
 SEND_BYTES: Final = 512 * 1024
-TIMERS: Final = 4  # of libcurl's that are attended to in one step, before anything is sent
+TIMERS: Final = 4  # libcurl's timers processed in one step, before the request is sent
 _EVENTS: Final = {
     pycurl.POLL_REMOVE: 0,
     pycurl.POLL_IN: select.EPOLLIN,
@@ -68,7 +69,7 @@ _FIXED: Final = (
 
 
 class Engine:
-    """A libcurl multi handle, with the sockets and timer it waits for."""
+    """Multi handle of libcurl, with the sockets and the timer that libcurl waits for."""
 
     def __init__(self) -> None:
         self.epoll = select.epoll()
@@ -87,7 +88,7 @@ class Engine:
             self.multi.socket_action(descriptor, mask)
 
     def act_on_timers(self, most: int) -> None:
-        """Process up to `most` expired timers; new data may start another one."""
+        """Process expired timers of libcurl, up to `most`, because each may start another timer."""
         for _ in range(most):
             if self.alarm is None or self.alarm > time.monotonic():
                 break
@@ -95,7 +96,7 @@ class Engine:
             self.multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
 
     def dispose(self) -> None:
-        """Close the multi handle.  No request may be in progress."""
+        """Close the multi handle and `epoll`. No request may be in progress."""
         self.multi.close()
         self.epoll.close()
 
@@ -123,7 +124,7 @@ def was_sent(easy: pycurl.Curl) -> bool:
 
 
 def configure(easy: pycurl.Curl, trust: Trust, proxy: Proxy | None) -> None:
-    """Set the options that are common to all requests to an origin."""
+    """Set the options of a handle that are common to all requests to an origin."""
     through = (pycurl.PROXY, proxy.url if proxy else "")
     for option, value in (*_FIXED, *_trusted(trust), through):
         if value is None:
@@ -133,7 +134,7 @@ def configure(easy: pycurl.Curl, trust: Trust, proxy: Proxy | None) -> None:
 
 
 def carry(easy: pycurl.Curl, exchange: Exchange) -> None:
-    """Give libcurl's handle a request, and the functions that receive its response."""
+    """Set up a libcurl handle to send the exchange's request and to pass on the response."""
     request = exchange.request
     target: bytes = request.extensions.get(TARGET) or request.url.raw_path
     easy.setopt(pycurl.URL, b"https://" + request.url.netloc + target)
@@ -144,13 +145,13 @@ def carry(easy: pycurl.Curl, exchange: Exchange) -> None:
 
 
 def release(easy: pycurl.Curl) -> None:
-    """Detach a handle from its request; refuse data that libcurl delivers between two requests."""
+    """Detach a handle from its request; reject data that libcurl delivers between two requests."""
     for option in (pycurl.HEADERFUNCTION, pycurl.WRITEFUNCTION, pycurl.READFUNCTION):
         easy.setopt(option, lambda _given: -1)
 
 
 def watch_peer(descriptor: int, _purpose: int = 0) -> int:
-    """Set the socket options that detect a vanished peer."""
+    """Set the socket options that detect a vanished peer; libcurl calls this for a new socket."""
     for level, option, value in VANISHED:
         socket_option(descriptor, level, option, value)
     return int(pycurl.SOCKOPT_OK)
@@ -180,7 +181,11 @@ def _trusted(trust: Trust) -> Iterator[tuple[int, str | None]]:
 def failure(
     easy: pycurl.Curl, exchange: Exchange, code: int, text: str, proxy: Proxy | None
 ) -> httpx.TransportError:
-    """Return the exception for libcurl's `code`, which ended the request."""
+    """Return the exception for libcurl's error `code`, which ended the request.
+
+    `text` is libcurl's message. The `__cause__` of the exception is an OSError or ssl.SSLError with
+    the reason, if libcurl reported one.
+    """
     sent, host = exchange.is_sent, exchange.request.url.netloc.decode()
     system: int = easy.getinfo(pycurl.OS_ERRNO)
     if proxy is not None and not sent:
@@ -248,6 +253,6 @@ def _proxy_error(proxy: Proxy, host: str, status: int, code: int, system: int) -
 
 _CERTIFICATE: Final = (pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_ISSUER_ERROR, 91)
 _NO_TLS: Final = (pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR, pycurl.E_COULDNT_CONNECT)
-"""Errors before anything was sent that say nothing about TLS."""
+"""Error codes that do not indicate a TLS problem, although nothing was sent."""
 _BEFORE_SOCKS: Final = (pycurl.E_COULDNT_RESOLVE_PROXY, pycurl.E_COULDNT_CONNECT, 97)
-"""Errors of a SOCKS proxy."""
+"""Error codes of a connection that did not get through a SOCKS proxy."""

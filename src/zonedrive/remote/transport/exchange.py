@@ -52,7 +52,7 @@ class Exchange:
         self.is_first = True  # on its connection
         self.is_reused = False  # its shared connection carried another request before
         self.is_sent = False  # a part of it was sent to the service
-        self.is_held = True  # its body waits until nothing has come after its head was sent
+        self.is_held = True  # the body waits until the head was sent and no answer has arrived
         self.is_asked = False  # libcurl has asked for the body
         self.flushed = 0  # bytes of the body that have left
         self.acknowledged = 0  # bytes that the peer had acknowledged at the last check
@@ -61,16 +61,16 @@ class Exchange:
         self.headers: list[tuple[bytes, bytes]] = []
         self.has_head = self.is_over = False
         self.is_early = False  # the answer came before the end of the request
-        self.wrong: Exception | None = None  # what ended it
+        self.wrong: Exception | None = None  # error that ended the exchange
         self.certificate: str | None = None
         self.seen = 0  # bytes of the answer
-        self.pieces = 0  # of its body that are small
+        self.pieces = 0  # number of small chunks of the body
         self.into = NOWHERE  # buffer for the body; `filled` bytes of it are used
         self.filled = 0
         self.parts: deque[bytes] = deque()
-        self.waiting = 0  # bytes in these
+        self.waiting = 0  # bytes in `parts`
         self.is_paused = False
-        self.easy: pycurl.Curl | None = None  # where it shares a connection
+        self.easy: pycurl.Curl | None = None  # handle on a shared connection
         self.moved = time.monotonic()
         self.is_ahead: Callable[[], bool] = lambda: False  # the response came before the request
         self._room = room
@@ -89,7 +89,8 @@ class Exchange:
     def moves(self) -> None:
         """Restart the timeout after progress.
 
-        If the whole response or the whole head has one deadline, the timeout is not restarted.
+        Between the end of the request and the head, the timeout is not restarted. With the
+        extension WHOLE, it is not restarted after the end of the request.
         """
         if not self.is_sent or self.unsent or (
             self.has_head and not self.request.extensions.get(WHOLE)
@@ -114,7 +115,7 @@ class Exchange:
         return part
 
     def end_content(self) -> None:
-        """Close the source of the request's body; no more of it is sent."""
+        """Close the source of the request's body; no further byte of the body is sent."""
         source, self._source = self._source, iter(())
         if isinstance(source, Generator):
             source.close()
@@ -128,7 +129,7 @@ class Exchange:
         found = httpx.Response(
             self.status, headers=self.headers, stream=stream, extensions=extensions
         )
-        if self._is_ascii:  # httpx would check all of them
+        if self._is_ascii:  # otherwise httpx would check all headers
             found.headers.encoding = "ascii"
         if self.status < 300 and len(self.headers) > HEADERS:
             raise httpx.DecodingError(f"it has over {HEADERS} headers")
@@ -139,7 +140,7 @@ class Exchange:
     # ---- called by libcurl, which prints and discards exceptions ----
 
     def give(self, size: int) -> bytes | int:
-        """Return the next bytes of the request's body, or a libcurl code."""
+        """Return up to `size` bytes of the request's body, or a libcurl code to pause or abort."""
         self.is_asked = True
         if self.is_held:
             return int(pycurl.READFUNC_PAUSE)
@@ -162,7 +163,7 @@ class Exchange:
         return part
 
     def head(self, line: bytes) -> int | None:
-        """Process a line of the head, or a trailer."""
+        """Process a line of the head, or a trailer; return -1 to abort libcurl."""
         size = len(line)
         self.seen += size
         self._head_bytes += size
@@ -200,7 +201,7 @@ class Exchange:
         return -1 if self.is_early and self.status < 300 else None
 
     def body(self, part: bytes) -> int | None:
-        """Store a chunk of the body, or pause receiving."""
+        """Store a chunk of the response's body; return None, or a code to pause or abort."""
         size = len(part)
         end = self.filled + size
         if end <= len(self.into):
@@ -210,7 +211,7 @@ class Exchange:
             self.is_paused = True
             return int(pycurl.WRITEFUNC_PAUSE)
         else:
-            self.into = NOWHERE  # what follows comes behind this
+            self.into = NOWHERE  # later bytes must follow `part`
             self.parts.append(part)
             self.waiting += size
         self.seen += size
@@ -225,14 +226,18 @@ class Exchange:
 
 
 def is_encoded(headers: httpx.Headers) -> bool:
-    """Return True if the body of an answer is encoded, for example compressed; none is decoded."""
+    """Return True if the body of an answer is encoded, for example compressed."""
     content = headers.get("Content-Encoding", "").lower()
     transfer = headers.get("Transfer-Encoding", "").lower()
     return content not in ("", "identity") or transfer not in ("", "identity", "chunked")
 
 
 def _lines(request: httpx.Request) -> tuple[list[bytes], int]:
-    """Return the headers except those libcurl adds itself, and the length of the body."""
+    """Return the header lines for libcurl, and the length of the body in bytes.
+
+    The headers that libcurl adds itself are left out. Raises httpx.LocalProtocolError for a header
+    with a line break.
+    """
     lines, length = [b"Expect:"], 0
     for name, value in request.headers.raw:
         if b"\r" in value or b"\n" in value or b"\0" in value:

@@ -1,9 +1,10 @@
 """Diagnosis of a server's certificate that was not trusted, or of a failed TLS handshake.
 
-TLS libraries report a reason as text, each in its own words. This module therefore examines the
-certificate itself, on another connection through the same proxy, which ends after the handshake.
+TLS libraries report the reason as text, each library in its own words. This module therefore opens
+another connection (through the same proxy), examines the server's certificate itself, and closes
+the connection after the handshake.
 
-INVARIANT: nothing is sent on a connection whose certificate was not verified.
+INVARIANT: no request is sent on a connection whose certificate was not verified.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from zonedrive.remote.transport.engine import GNUTLS, configure
 from zonedrive.remote.transport.proxies import proxy_for
 from zonedrive.remote.transport.tls import Explained, Trust
 
-SECONDS: Final = 5  # of that connection
+SECONDS: Final = 5  # timeout of the connection
 _OLD: Final[int] = pycurl.SSLVERSION_TLSv1_0 | pycurl.SSLVERSION_MAX_TLSv1_1
 
 
@@ -79,7 +80,7 @@ _NOT_YET_VALID: Final = (
 def _presented(trust: Trust, url: httpx.URL, *, old: bool = False) -> list[x509.Certificate]:
     """Return the certificates that the server presents, or an empty list if TLS fails.
 
-    `old` connects with TLS versions before 1.2.
+    With `old`, only TLS versions before 1.2 are offered.
     """
     easy = pycurl.Curl()
     try:

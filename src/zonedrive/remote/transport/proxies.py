@@ -1,4 +1,4 @@
-"""Proxy selection: which proxy the environment sets for a host.
+"""Selection of the proxy that the environment variables set for a host.
 
 Knows nothing about requests. INVARIANT: user and password of a proxy are in `Proxy.url` only.
 """
@@ -16,7 +16,7 @@ SCHEMES: Final = frozenset({"http", "https", "socks4", "socks4a", "socks5", "soc
 
 
 class Proxy(NamedTuple):
-    """Proxy, and the environment variable that names it."""
+    """URL of a proxy, and the environment variable that contains the URL."""
 
     url: str
     variable: str
@@ -26,12 +26,12 @@ class Proxy(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Host and port, without user and password."""
+        """Host and port of the proxy, without user and password."""
         return self._rest.rpartition("@")[2].split("/")[0]
 
     @property
     def has_user(self) -> bool:
-        """True if the address has a user and password."""
+        """True if the URL has a user and password."""
         return "@" in self._rest
 
     @property
@@ -41,7 +41,7 @@ class Proxy(NamedTuple):
 
     @property
     def is_usable(self) -> bool:
-        """True if the address has the form that libcurl requires."""
+        """True if the URL has the form that libcurl requires."""
         try:
             parts = urlsplit(f"//{self.place}")
             port = parts.port
@@ -75,13 +75,13 @@ def proxy_for(host: str) -> Proxy | None:
 
 
 def _variable(name: str, url: str) -> str:
-    """Return the environment variable that has `url`, in the case in which it is set."""
+    """Return the name of the variable that contains `url`, in the case used in the environment."""
     same = [each for each in os.environ if each.lower() == name and os.environ[each] == url]
     return name if name in same or not same else same[0]
 
 
 class ProxyFailure(httpx.ProxyError):
-    """The proxy did not connect to the service; nothing was sent. `error` has the reason."""
+    """Failure of the proxy to connect to the service; nothing was sent. `error` has the reason."""
 
     def __init__(self, error: ProxyFailed) -> None:
         super().__init__(error.message)

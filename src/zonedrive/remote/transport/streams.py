@@ -1,14 +1,14 @@
 """Concurrent requests on one or two shared connections, if the service supports HTTP/2.
 
-Knows nothing about endpoints. Runs on the trio loop: the tasks that wait for answers drive libcurl
-in turn.
+Knows nothing about endpoints. Runs on the trio loop: libcurl runs in the tasks that wait for
+answers.
 
 INVARIANT: only repeatable requests are sent this way. libcurl repeats a request by itself if the
 service refuses a stream, or ends a kept connection without an answer.
 INVARIANT: no response is paused. If a paused response is cancelled, libcurl 7.88 mixes its bytes
 with those of other responses.
-INVARIANT: while any task waits, exactly one of them waits for the sockets. It is woken when its own
-data has arrived meanwhile, and for an earlier timer of libcurl.
+INVARIANT: while tasks wait, exactly one of the tasks waits for the sockets. This task also wakes up
+if another task has received data for it, or if libcurl has set an earlier timer.
 """
 
 import time
@@ -36,11 +36,11 @@ from zonedrive.remote.transport.tls import Trust
 
 HTTP_2: Final = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
 """True if this libcurl supports HTTP/2."""
-KEPT: Final = 32  # handles for requests to come
+KEPT: Final = 32  # handles kept for later requests
 
 
 class Streams(Engine):
-    """Connections to one origin, shared by all tasks."""
+    """HTTP/2 connections to one origin, shared by all tasks."""
 
     def __init__(self, trust: Trust, url: httpx.URL) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Streams(Engine):
         self._step(())
 
     async def wait(self, exchange: Exchange) -> None:
-        """Wait until more of a response has arrived. Raises httpx.TimeoutException."""
+        """Wait until more of a response has arrived, or its end. Raises httpx.TimeoutException."""
         seen = exchange.seen
         try:
             while exchange.seen == seen and not exchange.is_over:
@@ -78,14 +78,14 @@ class Streams(Engine):
         exchange.moves()
 
     def leave(self, exchange: Exchange) -> None:
-        """Cancel the rest of a response."""
+        """Cancel the rest of a response; close the connections if retired and unused."""
         if exchange.easy is not None:
             self._finish(exchange.easy)
         if self.is_retired and not self._running:
             self.close()
 
     def retire(self) -> None:
-        """Accept no new request, and close once no request is in progress."""
+        """Mark the connections as retired, and close them once no request is in progress."""
         self.is_retired = True
         if not self._running:
             self.close()

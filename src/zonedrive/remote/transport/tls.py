@@ -23,11 +23,11 @@ OTHER_FILE: Final = (
 
 @dataclass(frozen=True)
 class Trust:
-    """Location of the authorities' certificates: a PEM file, a folder, or both."""
+    """Location of the trusted authorities' certificates: a PEM file, a folder, or both."""
 
     file: str | None
     folder: str | None = None
-    is_same: bool = False  # both hold the same certificates
+    is_same: bool = False  # file and folder hold the same certificates
     variable: str = ""  # environment variable that names the file
     is_given: bool = False  # by the account or --ca-file, not by the system
 
@@ -53,10 +53,11 @@ class Explained(ssl.SSLError):
 
 
 def trust(ca_file: str | Path | None = None) -> Trust:
-    """Return the trust in `ca_file` (PEM) alone, or in the system's authorities.
+    """Return the trusted authorities: those in `ca_file` (PEM) only, or by default the system's.
 
-    A system without authorities (a bare container) uses those of certifi. Raises ConfigError if
-    `ca_file` is missing or holds no certificate.
+    On a system without authorities, such as a bare container, the authorities of certifi are used.
+    Raises ConfigError if `ca_file`, or the file that SSL_CERT_FILE names, is missing or contains no
+    certificate.
     """
     if ca_file is None:
         return _system()
@@ -81,7 +82,7 @@ def _require_certificate(ca_file: str | Path, remedy: str, variable: str = "") -
 
 
 def _system() -> Trust:
-    """Return the default locations of the system's OpenSSL that contain certificates."""
+    """Return OpenSSL's default locations on this system, or certifi's file if they are empty."""
     paths = ssl.get_default_verify_paths()
     variable = paths.openssl_cafile_env
     wanted = os.environ.get(variable, "")

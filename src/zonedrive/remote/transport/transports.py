@@ -22,7 +22,7 @@ from zonedrive.remote.transport.streams import HTTP_2, Streams
 from zonedrive.remote.transport.tls import Trust
 
 BODY: Final = "body"
-"""Response extension that holds the Body."""
+"""Response extension: the `Body`."""
 ROOM: Final = 512 * 1024  # bytes of an answer that wait for its reader
 STALL_SECONDS: Final = 30.0
 STALL_BYTES: Final = 4096
@@ -151,7 +151,7 @@ def _explain(wrong: httpx.ConnectError, trust: Trust, url: httpx.URL) -> None:
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A request in progress, then the body of its response, which the consumer pulls."""
+    """Request in progress, and then the body of its response, from which a consumer reads."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
     def begin(self) -> Iterator[float]:
         """Send the request; yield the seconds to wait until the head of the response has arrived.
 
-        If a reused connection turns out to be closed before the service can have acted, the request
+        If a reused connection fails before the service can have acted on the request, the request
         is sent again on a new connection.
         """
         yield from self._head(new=False)
@@ -208,7 +208,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield self.exchange.take()
 
     def fill(self, into: memoryview) -> int:
-        """Read into `into`; return the number of bytes, 0 at the end. Raises httpx's errors.
+        """Read bytes into `into`; return their number, 0 at the end. Raises httpx's errors.
 
         Waits until `into` is full, or until no more bytes arrive for a moment.
         """
@@ -257,7 +257,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         return has_come()
 
     def __aiter__(self) -> Self:
-        """Return the body itself: an abandoned async generator would cause a warning."""
+        """Return the body itself, because an abandoned async generator would cause a warning."""
         return self
 
     async def __anext__(self) -> bytes:
@@ -273,7 +273,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
         raise exchange.wrong or StopAsyncIteration
 
     def abort(self) -> None:
-        """Make the reading thread fail soon; a complete response is not affected."""
+        """Make the thread that reads the body fail soon; a complete response is not affected."""
         if (connection := self._connection) is not None:
             connection.abort(self.exchange)
 

@@ -1,1 +1,1 @@
-"""Tolerant parsing of the service's JSON and errors."""
+"""Formats of requests and answers: tolerant parsing of JSON and errors, pagination, uploads."""

@@ -1,11 +1,12 @@
 """Tolerant conversion of the service's JSON into zones, entries and versions.
 
-The only module that knows the JSON member names of these. Unknown members are ignored. A missing,
-null or malformed member gets a harmless default. If there is no harmless default (name, kind, size
-of a file), the entry is marked `unsure`, and the local state keeps its earlier values. An item that
-cannot be addressed (an entry without id, a zone without id or name) is dropped with a warning, so
-that the other items survive. The listing is then not `complete`: unnamed items may still exist, and
-their names count as taken. An array that contains no object at all is an error.
+Only this module knows the JSON member names of these objects. Unknown members are ignored. A
+missing, null or malformed member gets a harmless default. If no default is harmless (name, kind,
+size of a file), the entry is marked `unsure`, and the local state keeps its earlier values. An item
+that cannot be addressed (an entry without id, a zone without id or name) is dropped with a warning,
+and the other items are kept. The listing is then not `complete`: an entry that it lacks may exist
+on the service, and the names of dropped entries count as taken. An array that contains no object at
+all is an error.
 """
 
 import itertools
@@ -74,7 +75,7 @@ def objects(value: object, doing: str) -> list[dict[str, Any]]:
 
 
 def entry(wire: WireEntry, *, zone_id: str, parent_id: str = "", name: str = "") -> Entry | None:
-    """Return the entry, or None if it has no id; the keywords fill in missing members."""
+    """Return the entry in `wire`, or None if it has no id; other arguments fill missing members."""
     found_id = identifier(wire.id)
     if not found_id:
         return None
@@ -105,7 +106,7 @@ def _revision(modified: int | str, size: int, author: str) -> Revision:
 
 
 def is_whole(wire: WireEntry) -> bool:
-    """Return True if an entry has all needed facts: name, kind, size and deleted flag."""
+    """Return True if an entry has all essential members: name, kind, size and deleted flag."""
     return (
         isinstance(wire.name, str)
         and isinstance(wire.folder, bool)
@@ -115,7 +116,10 @@ def is_whole(wire: WireEntry) -> bool:
 
 
 def _same(told: object, expected: str) -> str:
-    """Return the id in `told`, or `expected` if they are equal, to share one string object."""
+    """Return the id in `told`, or `expected` if `told` is not a usable id.
+
+    If both are equal, return `expected`, so that many entries share one string object.
+    """
     return expected if told == expected else identifier(told) or expected
 
 
@@ -140,9 +144,10 @@ def one_entry(
     name: str = "",
     is_file: bool = False,
 ) -> Entry:
-    """Return the entry in a parsed answer; the keywords fill in missing members.
+    """Return the entry in a parsed answer; the keyword arguments fill missing members.
 
-    Raises BadAnswer if the answer is not an entry, or lacks name, kind or size.
+    `is_file` means that the entry is a file if the answer does not state its kind. Raises BadAnswer
+    if the answer is not an entry with an id, or if name, kind or size are still missing.
     """
     wire = msgspec.convert(value, WireEntry) if isinstance(value, dict) else WireEntry()
     if name and not isinstance(wire.name, str):
@@ -178,7 +183,7 @@ def raw_items(body: bytes, doing: str) -> list[Item[Raw]]:
 
 
 def _decoded(raw: Raw, kind: type[WireT], doing: str) -> WireT:
-    """Return `raw` parsed as `kind`; anything but an object gives an empty `kind`."""
+    """Return `raw` parsed as `kind`; JSON that is not an object gives an empty `kind`."""
     try:
         return _DECODERS[kind].decode(raw)  # type: ignore[no-any-return]
     except UNREADABLE:
@@ -192,7 +197,7 @@ _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
 
 
 class Listed:
-    """Entries of a folder listing, each id once, accessed by number and parsed on access.
+    """Entries of a folder listing, each id once, accessed by index and parsed on access.
 
     A listing of many thousand entries therefore needs little more memory and time than the answer
     itself.
@@ -217,29 +222,29 @@ class Listed:
             for wire in wires
             if wire.deleted is not True
         ]
-        """Entries without an id; nothing but the name, if present, is usable."""
+        """Entries without an id; only the name of such an entry is usable, if present."""
         self.ids = list(found)
         self._raws = list(found.values())
         self._doing = doing
         self._zone_id = zone_id
         self._parent_id = parent_id
-        self._last: tuple[int, WireEntry] | None = None  # the last one that was parsed
+        self._last: tuple[int, WireEntry] | None = None  # the entry that was parsed last
 
     def said(self, number: int) -> bytes:
-        """Return the complete JSON of an entry."""
+        """Return the JSON text of the entry with index `number`."""
         return bytes(self._raws[number])
 
     def entry(self, number: int) -> Entry | None:
-        """Return an entry, or None if it is deleted."""
+        """Return the entry with index `number`, or None if the entry is deleted."""
         found = entry(self._wire(number), zone_id=self._zone_id, parent_id=self._parent_id)
         return None if found is None or found.deleted else found
 
     def unsure(self, number: int) -> bool:
-        """Return True if the service left out essential facts about an entry."""
+        """Return True if the entry with index `number` lacks essential members."""
         return not is_whole(self._wire(number))
 
     def entries(self) -> list[Entry]:
-        """Return all entries, parsed, except `strangers`."""
+        """Return all entries that have an id and are not deleted."""
         found = (self.entry(number) for number in range(len(self.ids)))
         return [each for each in found if each is not None]
 
@@ -311,7 +316,7 @@ def deletions(
 
 
 def levels(items: list[dict[str, Any]], fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the access level per zone id; `fields` gives the dotted path of both members."""
+    """Return the access level by zone id; `fields` has the dotted paths of both members."""
     pairs = [
         (identifier(member(item, fields["zone"])), text(member(item, fields["level"])))
         for item in items
@@ -331,7 +336,7 @@ def members(items: list[dict[str, Any]], fields: Mapping[str, str], doing: str) 
 
 
 def messages(items: list[dict[str, Any]], doing: str) -> list[dict[str, object]]:
-    """Return zone log messages as plain JSON, because their members are not published."""
+    """Return zone log messages with all members, because the names of members are not published."""
     return [plain_value(item, doing) for item in items if item]
 
 

@@ -3,7 +3,7 @@
 Knows nothing about the operation that was requested, and retries nothing.
 
 INVARIANT: decisions depend on status, code and exception type. The service's own text is only
-shown, after control characters are removed.
+shown to users, after control characters are removed.
 """
 
 import os
@@ -84,14 +84,14 @@ REMEDIES: dict[int | str, str] = {
     "TEMPORARILY_BLOCKED": "wait some minutes before the next attempt",
     "TEMPORARY_BLOCKED": "wait some minutes before the next attempt",
 }
-"""Remedy by status or code, where it is more specific than the remedy in the table's row."""
+"""Remedies by status or code that are more specific than the remedy in the table's row."""
 
 WORDS: dict[str, str] = {
     "UNSUPPORTED_VERSION": "the service does not support this version of zonedrive",
     "TEMPORARILY_BLOCKED": "the user is blocked for a while, after too many failures",
     "TEMPORARY_BLOCKED": "the user is blocked for a while, after too many failures",
 }
-"""Message by code, where it is more specific than the message in the table's row."""
+"""Messages by code that are more specific than the message in the table's row."""
 
 _BY_STATUS = {status: row for row in TABLE for status in map(int, row.statuses.split())}
 _BY_CODE = {code: row for row in TABLE for code in row.codes.split()}
@@ -128,8 +128,8 @@ def refusal(
 ) -> RemoteError:
     """Return the error for an unsuccessful answer; `doing` begins its message.
 
-    `retry_after` is the delay in seconds that the answer asks for, `early` means that it came
-    before the whole request was sent.
+    `retry_after` is the delay in seconds that the answer asks for. `early` means that the answer
+    came before the whole request was sent.
     """
     code, message, data = error_body(body)
     row = meaning(status, code)
@@ -161,10 +161,9 @@ def failed(
 ) -> RemoteError:
     """Return the error for an answer with `status` >= 300 from the deployment `base`.
 
-    Redirects are never followed.
-
-    `sent`: a request with an effect was sent, and its effect is unknown if a gateway answers that
-    it lost contact with the service. `early`: see `refusal`.
+    A redirect gives BadAnswer, because redirects are never followed. `sent` means that a request
+    with an effect was sent: if a gateway then reports that it lost contact with the service, the
+    effect is unknown, and the result is ReplyLost. For `early` see `refusal`.
     """
     if status < 400:
         target = plain_text(headers.get("Location", ""), 120) or "nowhere"
@@ -194,9 +193,9 @@ BLOCKED: Final = frozenset({"TEMPORARILY_BLOCKED", "TEMPORARY_BLOCKED"})
 
 @contextmanager
 def checked_password(doing: str) -> Iterator[None]:
-    """Convert errors about the password of a request to CredentialsRefused.
+    """Convert errors of the block that concern the request's password to CredentialsRefused.
 
-    The logon of the request must be known to be valid.
+    The caller must have checked that the logon is valid.
     """
     try:
         yield
@@ -252,8 +251,8 @@ _CODE = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 def broken(wrong: BaseException, host: str, doing: str, *, sent: bool = False) -> RemoteError:
     """Return the error for a request that ended without an answer, with the exception `wrong`.
 
-    `sent`: the whole of a request with an effect may have reached the service. Only then the result
-    is ReplyLost.
+    `sent` means that a request with an effect may have reached the service completely. Only then
+    can the result be ReplyLost.
     """
     kind: type[RemoteError] = Interrupted
     remedy = after = ""

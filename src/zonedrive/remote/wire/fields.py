@@ -1,6 +1,6 @@
 """Tolerant parsing of JSON, and of single values in it: texts, ids, names, counts, times.
 
-Knows nothing about the objects they belong to. All decoding of answers passes through this module.
+Knows nothing about the objects that contain the values.
 
 INVARIANT: every integer returned fits SQLite (64 bits, signed), every text has a UTF-8 form.
 INVARIANT: every text but a `name` is plain (see `zonedrive.formatting`).
@@ -68,7 +68,7 @@ def parse(body: bytes, doing: str) -> Any:
 
 
 def parse_object(body: bytes, doing: str) -> dict[str, Any]:
-    """Return the JSON object in `body`. Raises BadAnswer if there is none."""
+    """Return the JSON object in `body`. Raises BadAnswer if `body` is not a JSON object."""
     found = parse(body, doing)
     if not isinstance(found, dict):
         raise BadAnswer(during(doing, "the answer is not an object"))
@@ -88,7 +88,7 @@ def member(value: object, path: str) -> object:
 
 
 def text(value: object) -> str:
-    """Return `value` as plain text: a number in digits, "" for anything but text and numbers."""
+    """Return a text made plain, an integer in digits, and "" for any other value."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -118,7 +118,7 @@ def name(value: object) -> str:
 
 
 def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: int = 0) -> Any:
-    """Return JSON of unknown shape with plain texts, without members whose name is in `without`.
+    """Return parsed JSON with all texts made plain, without the members named in `without`.
 
     Raises BadAnswer if the value is nested too deep.
     """
@@ -138,7 +138,10 @@ def plain_value(value: Any, doing: str, *, without: Container[str] = (), depth: 
 
 
 def known(value: object) -> int | None:
-    """Return an integer from 0 to 2**63 - 1, or None; the service writes -1 for unknown."""
+    """Return `value` as an integer from 0 to 2**63 - 1, or None if it is malformed or negative.
+
+    The service writes -1 for an unknown number.
+    """
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, float) and value >= 0 and math.isfinite(value):
@@ -149,7 +152,7 @@ def known(value: object) -> int | None:
 
 
 def count(value: object) -> int:
-    """Return `value` as an integer from 0 to 2**63 - 1; 0 if it is malformed."""
+    """Return `value` as an integer from 0 to 2**63 - 1; 0 if it is malformed or negative."""
     return known(value) or 0
 
 

@@ -15,11 +15,11 @@ from zonedrive.errors import Rejected, StoreError, ZonedriveError
 
 
 class Cancelled(ZonedriveError):
-    """The caller cancelled the transfer."""
+    """Cancellation of an upload by its caller."""
 
 
 class MultipartBody(httpx.SyncByteStream):
-    """Body of one upload, an iterable of byte strings; repeatable if `body` is."""
+    """Body of one upload: an iterable of byte strings, repeatable if its `body` is repeatable."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class MultipartBody(httpx.SyncByteStream):
         """Prepare the body.
 
         `body` yields `size` bytes, which are passed on in chunks of at most `piece` bytes.
-        `passing(n)` is called before n bytes of content are sent, and may block. Raises Rejected
-        for a name that has no UTF-8 form.
+        `passing(n)` is called before n bytes of content are sent, and may block. `cancelled` is
+        called before each chunk and at the end. Raises Rejected for a name that has no UTF-8 form.
         """
         try:
             raw = name.encode()
@@ -44,7 +44,7 @@ class MultipartBody(httpx.SyncByteStream):
             raise Rejected("a name that is not Unicode cannot be uploaded") from None
         mark = secrets.token_hex(24)
         dashed = f"--{mark}\r\n".encode()
-        # What a browser does to the name of a file field: only these three are escaped.
+        # Like a browser, escape only these three characters in the name of a file.
         quoted = raw.replace(b'"', b"%22").replace(b"\r", b"%0D").replace(b"\n", b"%0A")
         disposition = b"Content-Disposition: form-data; name="
         self._head = (
@@ -70,7 +70,8 @@ class MultipartBody(httpx.SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
         """Yield the chunks.
 
-        Raises Cancelled, or StoreError if `body` does not have its announced size.
+        Raises Cancelled after `cancelled()` returned True, and StoreError if `body` does not have
+        the announced size.
         """
         self.complete = False
         yield self._head

@@ -58,10 +58,10 @@ Fetch = Callable[[Query], Awaitable[Page[ValueT]]]
 
 
 def identified(values: Iterable[dict[str, Any]], key: str = "") -> Page[dict[str, Any]]:
-    """Return the objects of one page with their ids: the member `key`, if there is one.
+    """Return the objects of one page as items, whose id is the member `key`, if present.
 
-    The other ids are computed from the content. Equal objects get different ids, so that none is
-    lost.
+    Otherwise, the id is computed from the content of the object. Equal objects get different ids,
+    so that none is lost.
     """
     before: Counter[str] = Counter()
     found: Page[dict[str, Any]] = []
@@ -77,12 +77,12 @@ def identified(values: Iterable[dict[str, Any]], key: str = "") -> Page[dict[str
 
 @dataclass(eq=False)
 class Budget:
-    """Limits of one listing, over the requests for all its pages."""
+    """Limits on the requests for all pages of one listing."""
 
     pages: int = 10_000
     items: int = 500_000
     size: int = LISTING  # bytes
-    seconds: float = 1800.0  # within which the last page is asked for
+    seconds: float = 1800.0  # within which the last page must be requested
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
@@ -111,7 +111,10 @@ class Pagination:
         self.paginated: bool | None = None  # None while unknown
 
     async def read(self, fetch: Fetch[ValueT]) -> Page[ValueT]:
-        """Return all items, each id once with its later copy. Raises the errors of `fetch`."""
+        """Return all items; of several items with the same id, only the last one.
+
+        Raises the errors of `fetch`.
+        """
         found: dict[object, Item[ValueT]] = {}
         for page in await self._pages(fetch):
             for item in page:
@@ -142,9 +145,10 @@ class Pagination:
 async def _consistent(
     fetch: Fetch[ValueT], pages: list[Page[ValueT]], size: int | None
 ) -> list[Page[ValueT]]:
-    """Return `pages`, plus the pages of further readings as long as the page boundaries move.
+    """Return `pages`, plus the pages of further readings while the page boundaries move.
 
-    An empty `pages` means that nothing was read yet; `size` is the page size of the requests.
+    There are at most PASSES readings. An empty `pages` means that nothing was read yet; `size` is
+    the page size of the requests.
     """
     read: list[Page[ValueT]] = []
     for number in range(PASSES):
@@ -176,7 +180,7 @@ async def _walk(fetch: Fetch[ValueT], size: int | None) -> tuple[list[Page[Value
 
 
 async def _has_moved(fetch: Fetch[ValueT], pages: Sequence[Page[ValueT]]) -> bool:
-    """Return True if the last item of any page but the last has changed."""
+    """Return True if the last item of a page, except the last page, is now another item."""
     for number, page in enumerate(pages[:-1], 1):
         last = await _page(fetch, number * len(pages[0]), 1)
         if last is None or len(last) > 1:
@@ -202,5 +206,5 @@ def _ids(page: Page[Any]) -> set[str]:
 
 
 def _is_same_page(second: Page[Any], first: Page[Any]) -> bool:
-    """Return True if `second` is mostly the same page as `first`."""
+    """Return True if more than half of the items of `second` are in `first`."""
     return bool(second) and len(_ids(second) & _ids(first)) * 2 > len(second)

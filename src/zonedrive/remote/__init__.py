@@ -1,7 +1,7 @@
 """Typed access to the service over HTTPS. Other packages see no HTTP status and no URL.
 
-The names in `__all__` are a stable interface for other programs: see docs/PYTHON_CLIENT.md. Each is
-imported on first use, because the client is slow to import.
+The names in `__all__` are a stable interface for other programs: see docs/PYTHON_CLIENT.md. Each
+name is imported on first use, because the import of the client is slow.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """Client for Python programs: zones, folders and files by path, whole files in one call.
 
 Knows nothing about mounts, caches or the storage of a logon. The daemon uses `service`; this module
-is a thin, more convenient layer over it, for a program that runs once.
+is a thin layer over `service` that is more convenient for scripts.
 
 Stable: the names that `zonedrive.remote` exports, as docs/PYTHON_CLIENT.md describes them.
 """
@@ -38,7 +38,7 @@ PIECE = 1 << 20  # bytes of a file on this machine that are read at once
 
 @dataclass(frozen=True)
 class Credentials:
-    """Base URL, authentication, CA file and profile of one service.
+    """Connection data of one service: address, authentication, CA file, profile and settings.
 
     `zonedrive.logon.stored` returns the credentials of an account that was logged on with the
     command `zonedrive logon`.
@@ -55,8 +55,8 @@ class Client:
     """Client of one user; an async context manager that runs on trio.
 
     Every method raises subclasses of zonedrive.errors.ZonedriveError, whose `line()` is a one-line
-    message for the user. An operation that the profile does not define raises NotSupported at once.
-    A problem with a local file raises OSError.
+    message for the user. An operation that the profile does not define raises NotSupported without
+    sending a request. A problem with a local file raises OSError.
     """
 
     def __init__(self, credentials: Credentials) -> None:
@@ -73,7 +73,11 @@ class Client:
     def with_token(
         cls, base_url: str, token: str, *, ca_file: str | None = None, profile: str = "published"
     ) -> Self:
-        """Return a client for the user and scope of a token or session id."""
+        """Return a client that authenticates with a token or a session id.
+
+        Raises Rejected if the token cannot be sent in a header, and ConfigError like the
+        constructor.
+        """
         return cls(Credentials(base_url, _Token(token), ca_file, profile))
 
     async def __aenter__(self) -> Self:
@@ -89,7 +93,7 @@ class Client:
 
     @property
     def directory(self) -> Directory:
-        """Users and groups of the organization, and tokens of the user."""
+        """Directory of the organization: users, groups, and the user's tokens."""
         return self._service.directory
 
     def can(self, operation: str) -> bool:
@@ -99,13 +103,13 @@ class Client:
     # ---- zones and folders ----
 
     async def zones(self) -> list[Zone]:
-        """Return all zones of the user; one that is not `accessible` can only be listed."""
+        """Return all zones of the user; a zone with `accessible` False cannot be read."""
         return await self._service.zones()
 
     async def zone(self, name: str) -> Zone:
-        """Return the zone with that name or id.
+        """Return the zone with the id or the name `name`; an id takes precedence.
 
-        Raises NotFound if no zone matches, and ZonedriveError if several do.
+        Raises NotFound if no zone matches, and ZonedriveError if several zones have the name.
         """
         zones = await self.zones()
         found = [zone for zone in zones if zone.id == name]
@@ -113,15 +117,16 @@ class Client:
         return _only(found, f"zone {name!r}")
 
     async def listing(self, folder: Place) -> list[Entry]:
-        """Return the entries of a folder that are not deleted, in the service's order."""
+        """Return the entries of a folder, without deleted ones, in the service's order."""
         zone_id, folder_id = _folder(folder)
         return await self._service.listing(zone_id, folder_id)
 
     async def find(self, path: str) -> Entry:
         """Return the file or folder at the path `ZONE/FOLDER/.../NAME`.
 
-        The path `ZONE` is that of the zone's root folder. Names are compared exactly as the service
-        stores them. Raises NotFound if no entry matches, and ZonedriveError if several do.
+        `ZONE` is the name or id of a zone; without further names, it stands for the root folder.
+        Names are compared exactly as the service stores them. Raises NotFound if no entry matches,
+        and ZonedriveError if several entries match.
         """
         zone_name, *names = [name for name in path.split("/") if name] or [""]
         zone = await self.zone(zone_name)
@@ -132,20 +137,20 @@ class Client:
         return here
 
     async def entry(self, zone_id: str, entry_id: str) -> Entry:
-        """Return a file or folder by its id; it may be a deleted one."""
+        """Return the file or folder with an id, even if it is deleted."""
         return await self._service.entry(zone_id, entry_id)
 
     # ---- content ----
 
     async def read(self, file: Entry, *, version: str | None = None) -> bytes:
-        """Return the whole content of a file, or of one version (a `Version.version`)."""
+        """Return the whole content of a file, or of its version `version` (a `Version.version`)."""
         async with self.stream(file, version=version) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     async def download(
         self, file: Entry, target: str | os.PathLike[str], *, version: str | None = None
     ) -> int:
-        """Write a file to `target` and return the number of bytes.
+        """Download a file to the local path `target` and return the number of bytes.
 
         After an error, `target` is unchanged: the content goes to a temporary file that is renamed
         at the end.
@@ -172,7 +177,10 @@ class Client:
     async def stream(
         self, file: Entry, *, version: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Yield an async iterator over the content, in chunks of a few hundred KiB."""
+        """Open a file and yield an async iterator over its content, as a context manager.
+
+        A chunk has at most a few hundred KiB. Raises Rejected for a folder.
+        """
         if file.folder:
             raise Rejected(f"{file.name!r} is a folder, not a file")
         transfer = self._service.transfer
@@ -196,9 +204,9 @@ class Client:
 
         If `target` is a folder or zone, the file is stored there under `name` (default: the name of
         the local file). If a file with this name exists, the upload becomes its next version. If
-        `target` is a file, the upload becomes its next version and `name` must match. The request
-        is sent once: after ReplyLost or a cancellation the file may exist or not; call `listing` to
-        find out.
+        `target` is a file, the upload becomes its next version; `name` is then omitted or equal to
+        the file's name. The request is sent once. After ReplyLost or a cancellation, the file may
+        exist or not; call `listing` to find out.
         """
         if isinstance(target, Entry) and not target.folder:
             zone_id, folder_id = target.zone_id, target.parent_id
@@ -225,14 +233,17 @@ class Client:
     # ---- operations of the profile ----
 
     async def make_folder(self, parent: Place, name: str) -> Entry:
-        """Create a folder and return its entry. Raises AlreadyExists."""
+        """Create a folder and return its entry. Raises AlreadyExists if the name is taken."""
         zone_id, parent_id = _folder(parent)
         return await self._service.make_folder(zone_id, parent_id, name)
 
     async def move(
         self, entry: Entry, *, to: Place | None = None, name: str | None = None
     ) -> Entry:
-        """Rename an entry, move it to another folder of its zone, or both."""
+        """Rename an entry, move it to another folder of its zone, or both; return the new entry.
+
+        Raises Rejected if `to` is in another zone.
+        """
         zone_id, parent_id = (entry.zone_id, entry.parent_id) if to is None else _folder(to)
         if zone_id != entry.zone_id:
             raise Rejected("an entry cannot move to another zone", remedy="upload it there")
@@ -249,7 +260,7 @@ class Client:
         return [entry for entry, _ in await self._service.deletions(zone.id)]
 
     async def restore(self, entry: Entry) -> Entry:
-        """Restore an entry from the trash."""
+        """Restore an entry from the trash, and return it."""
         return await self._service.restore(entry.zone_id, entry.id, folder=entry.folder)
 
     async def purge(self, entry: Entry) -> None:
@@ -261,7 +272,7 @@ class Client:
         return await self._service.versions(file.zone_id, file.id)
 
     async def zone_log(self, zone: Zone) -> list[dict[str, object]]:
-        """Return the messages of a zone's log, each with the fields that this deployment sends."""
+        """Return the messages of a zone's log, each with all fields that the service sent."""
         return await self._service.zone_log(zone.id)
 
     async def members(self, zone: Zone) -> list[Member]:
@@ -277,15 +288,18 @@ class Client:
         await self._service.remove_member(zone.id, member_id)
 
     async def share(self, entry: Entry) -> str:
-        """Share an entry by a link, and return the link; anyone who has it can read the entry."""
+        """Create a link to an entry and return it. Anyone who has the link can read the entry."""
         return await self._service.share(entry.zone_id, entry.id, folder=entry.folder)
 
     async def unshare(self, entry: Entry) -> None:
-        """Revoke the share of an entry."""
+        """Revoke the link that `share` created for an entry."""
         await self._service.unshare(entry.zone_id, entry.id, folder=entry.folder)
 
     async def change_password(self, username: str, password: str, new_password: str) -> None:
-        """Change the user's password; tokens created with the old one may become invalid."""
+        """Change the user's password. Raises CredentialsRefused if `password` is wrong.
+
+        Tokens that were created with the old password may become invalid.
+        """
         await self._service.change_password(username, password, new_password)
 
     async def revoke_token(self, token_id: str) -> None:
@@ -306,7 +320,7 @@ class _Token(httpx.Auth):
 
 
 class _FileBody:
-    """Content of a local file, which can be read repeatedly from the start."""
+    """Iterable over the content of a local file; each iteration starts at the beginning."""
 
     def __init__(self, path: Path) -> None:
         """Read the file's size. Raises OSError."""
@@ -348,9 +362,10 @@ def _only(found: list[FoundT], what: str) -> FoundT:
 
 
 async def finished(work: Callable[[], ResultT], stop: Callable[[], None]) -> ResultT:
-    """Run `work` in a thread and wait for its end; a cancellation calls `stop` and still waits.
+    """Run `work` in a thread and wait for its end, even if the caller is cancelled.
 
-    Returns the result of `work`, or raises its error.
+    Return the result of `work`, or raise its exception. After a cancellation, call `stop`, which
+    must make `work` end soon, and raise trio.Cancelled when `work` has ended.
     """
     ended: Future[ResultT] = Future()
 
@@ -379,10 +394,10 @@ async def finished(work: Callable[[], ResultT], stop: Callable[[], None]) -> Res
 async def abandonable(
     work: Callable[[Callable[[], bool]], ResultT], drop: Callable[[ResultT], None] = lambda _: None
 ) -> ResultT:
-    """Run `work` in a thread, and do not wait for its end after a cancellation.
+    """Run `work` in a thread and return its result; do not wait for `work` after a cancellation.
 
-    After a cancellation, the callable passed to `work` returns True, and the result of `work` is
-    passed to `drop`.
+    `work` receives a callable that returns True after a cancellation. The result of a cancelled
+    `work` is passed to `drop`.
     """
     lock = threading.Lock()
     is_abandoned = False

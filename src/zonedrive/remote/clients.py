@@ -1,11 +1,13 @@
 """HTTP clients of a deployment, for the trio loop and for worker threads, with limits on answers.
 
-Knows nothing about endpoints. httpx's own clients are not used: their further features (cookies,
+Knows nothing about endpoints. httpx's own clients are not used: their additional features (cookies,
 redirects, decoding) are unwanted here, and took a fifth of the time of a small request.
 
-INVARIANT: every request goes to the client's deployment; no redirect is followed, no cookie kept.
-INVARIANT: at most `most` bytes of a success are held in memory, of an error REFUSAL bytes, and none
-of an encoded error. The transport limits the head of an answer, and refuses an encoded success.
+INVARIANT: every request goes to the client's deployment. No redirect is followed, and no cookie is
+stored.
+INVARIANT: at most `most` bytes of a successful answer are held in memory, at most REFUSAL bytes of
+an error answer, and no byte of an error answer with an encoded body. The transport limits the size
+of the head, and rejects a successful answer with an encoded body.
 """
 
 import io
@@ -30,10 +32,10 @@ REFUSAL: Final = 64 * 1024  # bytes of an error that are read
 
 
 class _Client:
-    """Builder of requests to one deployment."""
+    """Base class of the clients, which builds requests to one deployment."""
 
     def __init__(self, base_url: str, auth: httpx.Auth) -> None:
-        """Prepare a client for `base_url`, a result of `urls.base_url`."""
+        """Prepare a client for `base_url`, which must be a result of `urls.base_url`."""
         self.base_url = base_url
         self.auth = auth
         self._origin = httpx.URL(base_url)
@@ -89,14 +91,17 @@ class _Client:
 
 
 class LoopClient(_Client):
-    """Client for small requests on the trio loop: HTTP/2 if available."""
+    """Client for small requests on the trio loop; uses HTTP/2 if the service supports it."""
 
     def __init__(self, base_url: str, transport: LoopTransport, auth: httpx.Auth) -> None:
         super().__init__(base_url, auth)
         self.transport = transport
 
     async def send(self, request: httpx.Request, *, bare: bool = False) -> httpx.Response:
-        """Send a request and return the response without its body; `bare`: without a token."""
+        """Send a request and return the response, whose body is not read yet.
+
+        With `bare`, no token is sent. Raises httpx's errors.
+        """
         if bare:
             return await self.transport.handle_async_request(request)
         flow = self.auth.async_auth_flow(request)
@@ -126,7 +131,10 @@ class BlockingClient(_Client):
         self.transport = transport
 
     def send(self, request: httpx.Request) -> httpx.Response:
-        """Send a request and return the response; its body is not read yet."""
+        """Send a request and return the response, whose body is not read yet.
+
+        Raises httpx's errors.
+        """
         flow = self.auth.sync_auth_flow(request)
         try:
             request = next(flow)
@@ -149,7 +157,11 @@ class TooLong(httpx.DecodingError):
 
 
 async def read_body(response: httpx.Response, most: int = SMALL) -> bytes:
-    """Return the body of an answer on the trio loop. Raises TooLong, and httpx's errors."""
+    """Read the body of an answer on the trio loop.
+
+    Return the whole body of a success, the first REFUSAL bytes of an error, and b"" for an encoded
+    body. Raises TooLong if a success has more than `most` bytes, and httpx's errors.
+    """
     assert isinstance(response.stream, httpx.AsyncByteStream)
     body = _Body(response, most)
     if not body.is_over:
@@ -160,7 +172,7 @@ async def read_body(response: httpx.Response, most: int = SMALL) -> bytes:
 
 
 def read_body_blocking(response: httpx.Response, most: int = SMALL) -> bytes:
-    """Return the body of an answer in a thread. Raises TooLong, and httpx's errors."""
+    """Read the body of an answer in a worker thread, as `read_body` does on the trio loop."""
     assert isinstance(response.stream, httpx.SyncByteStream)
     body = _Body(response, most)
     if not body.is_over:
@@ -185,7 +197,8 @@ class _Body:
     def add(self, part: bytes) -> bool:
         """Store a chunk of the body; return True if no further chunk is needed.
 
-        Of an error, only the first bytes are stored.
+        Of an error answer, only the first REFUSAL bytes are stored. Raises TooLong if a success
+        exceeds its limit.
         """
         size = self.received.tell()
         if not self._is_refusal:

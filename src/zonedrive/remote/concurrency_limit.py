@@ -1,24 +1,24 @@
-"""Limit on concurrent requests, adapted to what the service handles without queueing.
+"""Limit on concurrent requests, adapted to the number that the service handles without queueing.
 
 Knows nothing about requests; pure arithmetic on their durations.
 
 A request with the shortest duration seen did not wait in a queue. If many requests run at once and
 each takes longer, the difference gives the number of requests that wait: at the service, or for the
-local processor. While that number is small, more concurrent requests increase the throughput. A
-service with a long round trip therefore gets more of them than a near one.
+local processor. While that number is small, more concurrent requests increase the throughput.
+Therefore, the limit becomes higher for a service with a long round trip than for a near one.
 
-At first the limit doubles with each round of answers, until requests wait. The fastest quarter of
-the answers decides, because the others may have waited for a new connection.
+At first the limit doubles with each round of answers, until requests wait. The first quartile of
+the durations decides, because slower requests may have waited for a new connection.
 
-A service that becomes slower gets fewer requests, down to START. A service that reports an overload
-gets half as many.
+If the service becomes slower, the limit is lowered, but not below START. If the service reports an
+overload, the limit is halved.
 
 INVARIANT: the limit is at least one, and at most `most`.
 """
 
 START = 8
 SHORT_QUEUE = 3.0  # requests that may wait before no more are added
-LONG_QUEUE = 8.0  # from here on there are too many
+LONG_QUEUE = 8.0  # more waiting requests than this lower the limit
 LEFT = 2  # free places up to which the limit counts as used
 FEW = 2  # so few concurrent requests do not slow each other down
 SETTLING = 8  # so many such requests adapt the shortest time to a longer round trip
@@ -28,7 +28,7 @@ class ConcurrencyLimit:
     """Adaptive limit on concurrent requests."""
 
     def __init__(self, most: int) -> None:
-        """Start with START requests, or fewer if `most` (the setting `connections`) is lower."""
+        """Start with a limit of START, or of `most` (setting `connections`) if `most` is lower."""
         self.most = most
         self.allowed = min(START, most)
         self._least = float("inf")  # seconds
@@ -38,7 +38,11 @@ class ConcurrencyLimit:
         self._spared = 0  # answers to ignore, because their requests precede the last overload
 
     def refused(self) -> None:
-        """Record that the service rejected a request because of overload (429, 503)."""
+        """Halve the limit, because the service rejected a request as overloaded (429, 503).
+
+        Further rejections have no effect until as many requests have succeeded as the limit allowed
+        before.
+        """
         self._is_new = False
         if not self._spared:
             self._spared = self.allowed
@@ -47,9 +51,9 @@ class ConcurrencyLimit:
             self._busiest = 0
 
     def answered(self, seconds: float, underway: int) -> None:
-        """Record that a request took `seconds`.
+        """Record that a request succeeded after `seconds`; adapt the limit after each round.
 
-        `underway` is the number of requests in progress at its end, itself included.
+        `underway` is the number of requests in progress, including this request.
         """
         self._spared = max(0, self._spared - 1)
         if seconds < self._least:

@@ -1,14 +1,15 @@
 """Reachability of the service (online, offline or logon-required), and waiting for a change.
 
-Knows nothing about requests; answers and failures are reported to it, also from worker threads.
+Knows nothing about requests; their results are reported to this module, also from worker threads.
 
-Failures have a weight, and any answer resets the sum. A missing connection or an untrusted
-certificate alone is enough for `offline`. Timeouts need two in a row. Broken connections and
-statuses 502, 503 and 504 (the gateway answers, the service does not) need five, because one busy
-moment causes several. Such a status counts only if its request began SPACING seconds after the
-previous one that counted, so a burst of them is one failure. Uploads that are rejected because of
-overload are not reported, because a busy service still answers other requests. Every other answer,
-also an error, shows that the service is there. Only an accepted request ends `logon-required`.
+Failures have a weight, and any answer resets the sum. A single missing connection or untrusted
+certificate leads to `offline`, and so do two timeouts in a row. For broken connections and statuses
+502, 503 and 504 (the gateway answers, the service does not), five in a row are needed, because one
+busy moment causes several. Such a status counts only if its request began SPACING seconds after the
+last counted status, so a burst of such statuses is one failure. Uploads that are rejected because
+of overload are not reported, because a busy service still answers other requests. Every other
+answer, also an error, shows that the service is reachable. Only an accepted request ends
+`logon-required`.
 
 INVARIANT: requests are refused while offline only as long as `run` is probing, so that no program
 is blocked forever.
@@ -57,7 +58,8 @@ class Connectivity:
     ) -> None:
         """Set the sources of randomness and time.
 
-        `chance` returns the random numbers (0 to 1) of the jitter, `clock` seconds.
+        `chance` returns a random number from 0 to 1 for the pause between probes, `clock` the
+        monotonic time in seconds.
         """
         self._chance = chance
         self._clock = clock
@@ -85,11 +87,11 @@ class Connectivity:
 
     @property
     def state(self) -> State:
-        """Current state."""
+        """Current state: online, offline or logon-required."""
         return self._state
 
     def note_answer(self) -> None:
-        """Record a successful answer. Thread-safe."""
+        """Record a successful answer, and set the state to `online`. Thread-safe."""
         with self._lock:
             self.answers += 1
             self._strain = 0.0
@@ -97,9 +99,10 @@ class Connectivity:
 
     @contextlib.contextmanager
     def reported(self, kind: Kind, *, is_of_other_logon: bool = False) -> Iterator[None]:
-        """Record the result and duration of one request; its errors are raised again. Thread-safe.
+        """Record the result and duration of the request in the `with` block. Thread-safe.
 
-        `is_of_other_logon`: NotLoggedOn does not concern the logon of the other requests.
+        Errors of the block are raised again. With `is_of_other_logon`, NotLoggedOn is not recorded
+        as a failure, because it does not concern the logon of the other requests.
         """
         began = self._clock()
         try:
@@ -117,7 +120,11 @@ class Connectivity:
         self.times.add(kind, self._clock() - began)
 
     def note_failure(self, error: ZonedriveError, began: float = float("inf")) -> None:
-        """Record that a request begun at `began` failed with `error`. Thread-safe."""
+        """Record that a request failed with `error`, and update the state. Thread-safe.
+
+        `began` is the time on `clock` when the request began. Without `began`, a status of a
+        gateway always counts.
+        """
         with self._lock:
             self.answers += isinstance(error, RemoteError) and not isinstance(error, Unreachable)
             if isinstance(error, NotLoggedOn):
@@ -147,7 +154,8 @@ class Connectivity:
     def check(self) -> None:
         """Raise Unreachable at once if the service is offline and `run` is probing it.
 
-        A refused request also triggers a probe if the last one was at least ASKED_SECONDS ago.
+        A call that raises also triggers a probe, unless the last probe was less than ASKED_SECONDS
+        seconds ago.
         """
         if self._probing and self._state == "offline":
             if self._clock() - self._probed >= ASKED_SECONDS:
@@ -156,7 +164,7 @@ class Connectivity:
             raise Unreachable(f"the service is offline{why}", remedy=OFFLINE)
 
     async def wait_change(self) -> State:
-        """Wait for the next change of state, or the next `recheck`, and return the state."""
+        """Wait for the next change of state or the next call of `recheck`; return the state."""
         await self._wait(lambda: False)
         return self._state
 
@@ -174,7 +182,7 @@ class Connectivity:
         await trio.lowlevel.checkpoint()
 
     async def _wait(self, is_over: Callable[[], bool]) -> None:
-        """Wait for the next change of state or `recheck`, unless `is_over()`."""
+        """Wait for the next change of state or call of `recheck`, unless `is_over()` is true."""
         waiting = trio.lowlevel.current_trio_token(), trio.Event()
         with self._lock:
             if is_over():
@@ -187,15 +195,19 @@ class Connectivity:
                 self._waiting.remove(waiting)
 
     def recheck(self) -> None:
-        """Probe now, because the network has changed or the user has logged on."""
+        """Make `run` probe at once, unless the state is `online`; wake `wait_change`.
+
+        Call this after a change of network, a suspend or a logon.
+        """
         with self._lock:
             self._wake()
 
     async def run(self, probe: Callable[[State], Awaitable[None]]) -> None:
-        """Probe while not online, until cancelled.
+        """Probe the service while it is not online, until cancelled.
 
-        `probe` sends one harmless request, whose result it reports; it raises no error.
-        The interval grows from 1 s to 10 s (2 s while requests are refused).
+        `probe` sends one harmless request and reports its result to this object; it raises no
+        error. The pause between two probes is random, and its upper bound grows from 1 s to 10 s.
+        Requests that `check` refuses shorten the pause to ASKED_SECONDS.
         """
         self._probing = True
         try:

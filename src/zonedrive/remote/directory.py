@@ -1,15 +1,14 @@
 """Users, groups and tokens of the organization, as typed methods.
 
-Knows nothing about zones or files. No endpoint lists or shows groups: a group is known by the id
-that its creation returned.
+Knows nothing about zones or files. No endpoint lists or shows groups, so the caller must store the
+id that the creation of a group returns.
 
 The API documentation does not describe the response of a user or token list. The parser therefore
-accepts an array, or an object that contains exactly one array, and returns the items with all their
+accepts an array, or an object that contains exactly one array, and returns the items with all
 fields except secrets. Only token fields that the documentation of token creation describes are
 interpreted.
 
-INVARIANT: each change is one request, sent once. A password goes into the body of a request and
-nowhere else.
+INVARIANT: each change is one request, sent once. A password occurs only in the body of a request.
 INVARIANT: only `new_token` returns the secret of a token.
 """
 
@@ -61,7 +60,10 @@ class Directory:
         self._requests = requests
 
     async def users(self) -> list[dict[str, Any]]:
-        """Return all users; their fields are not published and depend on the deployment."""
+        """Return all users, each with all fields that the service sent.
+
+        The names of the fields are not published.
+        """
         with _advice("ask an administrator of the organization for the right to see its users"):
             return await self._list(USERS, "listing the users")
 
@@ -74,10 +76,11 @@ class Directory:
     async def create_token(
         self, name: str, seconds: int, password: str, scope: Scope | None = None
     ) -> NewToken:
-        """Create a token for the user, who confirms with `password`; `scope` limits its rights.
+        """Create a token for the user that is valid for `seconds`.
 
-        Without a scope, the token has all rights of the user. Raises CredentialsRefused for a wrong
-        password, which is not sent again.
+        `password` is the user's password, which the service requires. `scope` limits the token;
+        without a scope, the token has all rights of the user. Raises CredentialsRefused for a wrong
+        password, which is not sent again, and BadAnswer if the answer has no usable token.
         """
         doing = "making a token"
         body = token_wanted(name, seconds, password, scope)
@@ -93,7 +96,7 @@ class Directory:
     async def create_group(
         self, name: str, description: str = "", members: Mapping[str, Level] | None = None
     ) -> Group:
-        """Create a group; `members` maps ids of users and groups to their level."""
+        """Create a group and return it; `members` maps ids of users and groups to their level."""
         doing = "making a group"
         body = {"name": name, "description": description, "members": _levels(members or {})}
         answer = await self._change(Request("POST", GROUPS, body=body), doing)
@@ -102,9 +105,10 @@ class Directory:
     async def update_group(
         self, group_id: str, members: Mapping[str, Level], *, relative: bool = True
     ) -> Group:
-        """Set the levels of `members`; unless `relative`, also remove all other members.
+        """Set the level of each member in `members`, and return the changed group.
 
-        A relative update without members changes nothing and returns the current group.
+        Unless `relative`, all other members are removed. A relative update with empty `members`
+        changes nothing and returns the current group.
         """
         doing = "changing a group"
         path = fill_path(GROUP, {"group": group_id})
@@ -114,13 +118,13 @@ class Directory:
         return _changed_group(answer, doing)
 
     async def set_member(self, group_id: str, member_id: str, level: Level) -> None:
-        """Set the level of one member; "None" removes the member."""
+        """Set the level of one member of a group; the level "None" removes the member."""
         path = fill_path(MEMBER, {"group": group_id, "member": member_id})
         query = {"accesslevel": level}
         await self._change(Request("PUT", path, query), "changing a member of a group")
 
     async def delete_group(self, group_id: str) -> None:
-        """Delete a group. Its members lose the access to zones that they have through the group."""
+        """Delete a group. Its members lose the access to zones that the group gave them."""
         path = fill_path(GROUP, {"group": group_id})
         await self._change(Request("DELETE", path), "deleting a group")
 
@@ -147,7 +151,10 @@ class Directory:
 
 @contextmanager
 def _advice(remedy: str) -> Iterator[None]:
-    """Replace the remedy of ReplyLost and Forbidden, because the default texts concern zones."""
+    """Set the remedy of Forbidden to `remedy`, and that of ReplyLost to a fixed text.
+
+    The default remedies concern zones. The remedy of a code in REMEDIES is not changed.
+    """
     try:
         yield
     except Forbidden as refused:
@@ -167,7 +174,7 @@ def _levels(members: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) -> dict[str, object]:
-    """Return the body of a token request; the password is sent as an array of characters."""
+    """Return the body of a request for a new token; the password is an array of characters."""
     body: dict[str, object] = {
         "tokenName": name,
         "validity": seconds,
@@ -184,7 +191,8 @@ def token_wanted(name: str, seconds: int, password: str, scope: Scope | None) ->
 def _records(body: bytes, doing: str) -> list[dict[str, Any]]:
     """Return the items of a list, which is an array or the only array in an object.
 
-    Secrets are left out. Raises BadAnswer if there is no list.
+    The members `token` and `password` of an item are left out. Raises BadAnswer if there is no
+    list.
     """
     found = parse(body, doing)
     if isinstance(found, dict):
@@ -197,7 +205,7 @@ def _records(body: bytes, doing: str) -> list[dict[str, Any]]:
 
 
 def token(fields: Mapping[str, Any]) -> Token:
-    """Return the token that an item of the token list describes."""
+    """Return the token that `fields`, an item of the token list, describe."""
     expiry = count(fields.get("expiry"))
     return Token(
         id=identifier(fields.get("id")),
@@ -209,7 +217,9 @@ def token(fields: Mapping[str, Any]) -> Token:
 
 
 def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
-    """Return the token created at `now_ns` with a requested lifetime of `seconds`.
+    """Return the new token in the answer `body`.
+
+    `now_ns` is the time of its creation, `seconds` the requested lifetime.
 
     Raises BadAnswer if the answer contains no token, or an unusable one.
     """
@@ -224,10 +234,11 @@ def new_token(body: bytes, doing: str, now_ns: int, seconds: int) -> NewToken:
 
 
 def _end(expiry: int, now: int, life: int) -> int:
-    """Return the end of a token, in ms; `expiry` is either that time or a duration from `now`.
+    """Return the expiry time of a token in ms since the epoch.
 
-    The interpretation must not exceed the requested `life`. If both are possible, the earlier end
-    is returned, because a token that is renewed too early does no harm.
+    `expiry` is either this time or a duration from `now`, in ms. An interpretation within the
+    requested lifetime `life` (in ms) takes precedence. If both are within it, the earlier time is
+    returned, because a token that is renewed too early does no harm.
     """
     latest = now + life + _CLOCKS_DIFFER
     readings = [end for end in (expiry, now + expiry) if now < end <= latest]

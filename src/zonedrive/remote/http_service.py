@@ -1,4 +1,4 @@
-"""The service over HTTPS, by the endpoints of the published API and of a profile.
+"""Implementation of `Service` over HTTPS, with endpoints of the published API and of a profile.
 
 Published endpoints are defined here, all other endpoints in the profile.
 """
@@ -38,7 +38,7 @@ Objects = list[dict[str, Any]]
 
 
 class HttpService(Service):
-    """Service over HTTPS, by the endpoints of the published API and of a profile."""
+    """Service over HTTPS, with the endpoints of the published API and of a profile."""
 
     transfer: Transfer
 
@@ -50,7 +50,7 @@ class HttpService(Service):
         link: Connectivity,
         profile: Profile,
     ) -> None:
-        """Take ownership of `client` and `transfer`; aclose closes both."""
+        """Take ownership of `client` and `transfer`; `aclose` closes both."""
         self._client = client
         self._requests = requests
         self.profile = profile
@@ -166,11 +166,13 @@ class HttpService(Service):
         return wire.deletions(found, path, doing, zone_id)
 
     async def zone_log(self, zone_id: str) -> list[dict[str, object]]:
-        """Return the messages of a zone's log unchanged, because their fields are not published."""
+        """Return the messages of a zone's log with all fields, because no field is published."""
         return wire.messages(await self._log(zone_id, 0), LOG)
 
     async def log_messages(self, zone_id: str, since_ns: int = 0) -> list[LogMessage]:
-        """Return the messages of a zone's log; some may be older than `since_ns`.
+        """Return the messages of a zone's log since `since_ns` (nanoseconds since the epoch).
+
+        Some messages may be older, because not every service filters them.
 
         Raises NotSupported if the profile does not name the fields of a message.
         """
@@ -207,7 +209,7 @@ class HttpService(Service):
         await self._change("remove_member", values, "removing a member")
 
     async def share(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
-        """Share an entry by a link, and return the link; anyone who has it can read the entry."""
+        """Create a link to an entry and return it. Anyone who has the link can read the entry."""
         doing = "sharing"
         operation = self.profile.operation("share", folder=folder)
         request = operation.request(_of_entry(zone_id, entry_id))
@@ -220,11 +222,11 @@ class HttpService(Service):
             raise
 
     async def unshare(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
-        """Revoke the share of an entry."""
+        """Revoke the link that `share` created for an entry."""
         await self._change("unshare", _of_entry(zone_id, entry_id), "ending the sharing", folder)
 
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
-        """Return the address of an entry's page for members. Sends no request."""
+        """Return the URL of an entry's web page for members of its zone. Sends no request."""
         operation = self.profile.operation("member_link", folder=folder)
         return operation.address(_of_entry(zone_id, entry_id), self._client.base_url)
 
@@ -259,7 +261,10 @@ class HttpService(Service):
     async def _change(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None = None
     ) -> object:
-        """Run an operation of the profile; return the entry data in the answer, or None."""
+        """Run the operation `name` of the profile, and return the parsed entry in the answer.
+
+        Return None if the answer has no entry or cannot be read.
+        """
         operation = self.profile.operation(name, folder=folder)
         body = await self._requests.change(operation.request(values), doing=doing)
         if operation.answer == "none" or not body.strip():
@@ -273,7 +278,7 @@ class HttpService(Service):
     async def _changed_entry(
         self, name: str, values: Mapping[str, str], doing: str, folder: bool | None
     ) -> Entry:
-        """Run `_change` and return the entry; request it if the answer does not contain it."""
+        """Run `_change` and return the entry; request the entry if the answer has none."""
         answer = await self._change(name, values, doing, folder)
         try:
             return wire.one_entry(answer, doing, zone_id=values["zone"])
@@ -292,8 +297,9 @@ async def move_entry(
     """Rename or move an entry with one request for both, or one for each, as the profile allows.
 
     `change` runs the operation `move` or `rename`, `present` requests the entry. After a failure
-    between the steps, the entry has its old name in the new folder, or its new name in the old one.
-    An entry that is not at its target afterwards is an error.
+    between the steps, the entry has its old name in the new folder, or its new name in the old
+    folder. Raises NotSupported if the profile lacks a needed operation, and BadAnswer if the entry
+    is not at its target after STEPS steps.
     """
     move = profile.find("move", folder)
     if move is None and profile.find("rename", folder) is None:
@@ -320,7 +326,7 @@ async def move_entry(
 def share_link(answer: object, operation: Operation, base: str, doing: str) -> str:
     """Return the link in the answer of the operation `share`. Raises BadAnswer if there is none.
 
-    A path is completed with `base`, the address of the service.
+    If the link is a path, it is completed with `base`, the base URL of the service.
     """
     ((field, path),) = operation.fields.items()
     value = identifier(member(answer, path))

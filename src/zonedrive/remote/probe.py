@@ -1,6 +1,6 @@
-"""Probes of a deployment for the doctor: the service itself, and addresses that a profile names.
+"""Probes of a deployment for `zonedrive doctor`: the service, and the addresses in a profile.
 
-Blocks. INVARIANT: no request carries credentials, a body, or an existing id.
+All requests block. INVARIANT: no request has credentials, a body, or an existing id.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class ProbeResult:
 
 
 class ProbeVerdict(Enum):
-    """Result of the check of one address."""
+    """Result of the check of one operation's address and method, with its text for users."""
 
     PRESENT = "it is there"
     WRONG_METHOD = "the address is there, but not for this method"
@@ -55,8 +55,8 @@ class Probe:
     def __init__(self, deployment: Deployment, seconds: float = SECONDS) -> None:
         """Prepare the client.
 
-        The connection, TLS and each whole answer take at most `seconds`. Raises ConfigError for an
-        address or authority that cannot be used.
+        `seconds` limits the time to connect, TLS included, and the time for each whole answer.
+        Raises ConfigError if the base URL or the CA file cannot be used.
         """
         self._client = BlockingClient(
             base_url(deployment.base_url), BlockingTransport(tls.trust(deployment.ca_file))
@@ -71,7 +71,7 @@ class Probe:
         self._client.transport.close()
 
     def service(self) -> ProbeResult:
-        """Request the logon requirements once. Raises RemoteError's subclasses."""
+        """Measure one request for the logon requirements. Raises RemoteError's subclasses."""
         began = time.monotonic()
         with self._answer("GET", REQUIREMENTS) as answer:
             took = time.monotonic() - began
@@ -93,8 +93,8 @@ class Probe:
            demands a logon for everything, so `401` means that the address exists; `404` and `405`
            mean that it does not.
 
-        Each response is compared with the response for a random address. If both are equal, it is
-        no evidence. Raises RemoteError's subclasses if the service does not answer.
+        Each response is compared with the response for a random address. If both are equal, the
+        response proves nothing. Raises RemoteError's subclasses if the service does not answer.
         """
         method, path = operation.method, operation.request(_made_up()).path
         allowed = _allowed(self._response("OPTIONS", path))
@@ -138,10 +138,10 @@ class Probe:
 
 
 def is_harmless(operation: Operation) -> bool:
-    """Return True if a method other than OPTIONS is harmless at the address of an operation.
+    """Return True if the method of an operation may be sent to its address without a logon.
 
-    Below `/api/access/`, a GET begins and ends sessions; outside `/api/`, it may have any effect. A
-    profile cannot override this check.
+    Below `/api/access`, even a GET may begin or end a session; outside `/api/`, a GET may have any
+    effect. A profile cannot override this check.
     """
     return _GUARDED.match(operation.path) is not None
 
@@ -156,7 +156,7 @@ def _allowed(answer: httpx.Response) -> frozenset[str]:
 
 
 def _made_up() -> dict[str, str]:
-    """Return random values for all placeholders; no object of a service can have them."""
+    """Return random values for all placeholders; no object of a service has such an id."""
     values = {name: secrets.token_hex(16) for kind in OPERATIONS.values() for name in kind.may}
     return values | {"zone": str(uuid.uuid4())}
 
@@ -170,7 +170,7 @@ def _days(answer: httpx.Response) -> float | None:
 
 
 def _ahead(date: str, took: float) -> float | None:
-    """Return by how many seconds the local clock is ahead, or None if the answer has no date.
+    """Return the seconds by which the local clock is ahead of `date`, or None without a date.
 
     Differences within the transfer time and the header's resolution of one second count as 0.
     """

@@ -11,7 +11,7 @@ Kind = Literal["metadata", "change", "upload", "download"]
 
 KINDS: Final[tuple[Kind, ...]] = ("metadata", "change", "upload", "download")
 BOUNDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
-"""Upper bounds of the buckets in seconds; a last bucket has no bound."""
+"""Upper bounds of the buckets in seconds; the last bucket has no bound."""
 
 
 class RequestTimes:
@@ -24,7 +24,7 @@ class RequestTimes:
         self._failed = dict.fromkeys(KINDS, 0)
 
     def add(self, kind: Kind, seconds: float, *, failed: bool = False) -> None:
-        """Count a finished request; `failed`: without a successful answer."""
+        """Count a finished request; `failed` is True if it got no successful answer."""
         bucket = bisect_left(BOUNDS, seconds)
         with self._lock:
             self._buckets[kind][bucket] += 1
@@ -32,7 +32,11 @@ class RequestTimes:
             self._failed[kind] += failed
 
     def json(self) -> dict[str, Any]:
-        """Return bounds in seconds and, for each kind, buckets, sum in seconds and failures."""
+        """Return the bounds in seconds and the histogram of each kind, as a JSON object.
+
+        A histogram has the count of each bucket, the sum of the durations in seconds, and the
+        number of failures.
+        """
         with self._lock:
             return {
                 "bounds": list(BOUNDS),

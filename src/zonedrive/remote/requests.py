@@ -3,8 +3,9 @@
 Knows nothing about endpoints or JSON members. Runs on the trio loop; content is transferred by
 `transfer`.
 
-INVARIANT: every call ends: the first byte of an answer arrives within its deadline, and the last
-one within `BODY_SECONDS` more. A request with an effect is sent once.
+INVARIANT: every call ends: with an error, unless the head of the answer arrives before the deadline
+of the call, and the last byte within BODY_SECONDS after the head.
+INVARIANT: a request with an effect is sent once.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ READ_SECONDS = 15.0  # for a harmless request with all its repetitions
 CHANGE_SECONDS = 30.0  # for a request with an effect: a service may have to move many entries
 BODY_SECONDS = 60.0  # for the body of an answer
 TIMEOUT = httpx.Timeout(connect=10.0, read=READ_SECONDS, write=15.0, pool=None)
-# An idle connection may be dead undetected.  So the first attempt at a harmless request
+# An idle connection may be dead undetected. So the first attempt at a harmless request
 # has a shorter timeout, and leaves time for another attempt on a new connection.
 FIRST_TIMEOUT = httpx.Timeout(
     connect=10.0, read=READ_SECONDS / 3, write=READ_SECONDS / 3, pool=None
@@ -73,9 +74,10 @@ class _Attempt:
 
 
 class Requests:
-    """Metadata requests to one service.
+    """Sender of metadata requests to one service.
 
-    At most `places` run at once; the others wait for their turn within their deadline.
+    At most `places` requests run at once; further requests wait for a free place until their
+    deadline.
     """
 
     def __init__(
@@ -87,7 +89,11 @@ class Requests:
         chance: Callable[[], float] = random.random,
         budget: Callable[[], Budget] = Budget,
     ) -> None:
-        """Prepare the requests; `budget` returns the limits of a listing."""
+        """Prepare to send requests through `client` and to report their results to `link`.
+
+        `connections` is the upper limit of `places`, `chance` returns a random number from 0 to 1
+        for retry delays, and `budget` returns the limits of a listing.
+        """
         self._client = client
         self._link = link
         self._limit = ConcurrencyLimit(connections)
@@ -110,10 +116,10 @@ class Requests:
     async def read(
         self, request: Request, *, doing: str, accept: str | None = None, most: int = SMALL
     ) -> bytes:
-        """Send a repeatable request; return the body of a successful answer.
+        """Send a request without effect, with retries; return the body of a successful answer.
 
-        `doing` begins the message of every error. Raises RemoteError's subclasses, BadAnswer for
-        more than `most` bytes.
+        The message of every error begins with `doing`. Raises RemoteError's subclasses, for example
+        BadAnswer if the answer has more than `most` bytes.
         """
         headers = {"Accept": accept} if accept is not None else None
         end = trio.current_time() + READ_SECONDS
@@ -139,7 +145,8 @@ class Requests:
         """Return all items of a listing, from all its pages.
 
         The service is assumed to paginate either all listings of one `kind` or none. `items` parses
-        a page, in a thread if it is large.
+        the body of a page; it is called in a thread for a large page. Raises RemoteError's
+        subclasses, for example BadAnswer beyond the limits of a listing.
         """
         budget = self._budget()
 
@@ -167,8 +174,9 @@ class Requests:
     async def change(self, request: Request, *, doing: str, password: bool = False) -> bytes:
         """Send a request with an effect once; return the body of a successful answer.
 
-        `password`: the body contains a password, and a 401 concerns it, not the logon. Raises
-        ReplyLost if the request may have had its effect, and RemoteError's other subclasses.
+        With `password`, the body contains a password, and a status 401 concerns the password, not
+        the logon. Raises ReplyLost if the request may have had its effect, and other subclasses of
+        RemoteError.
         """
         self._link.check()
         extensions = {EFFECT: True, "password": password}
@@ -177,7 +185,7 @@ class Requests:
         return await self._in_turn(attempt, trio.current_time() + CHANGE_SECONDS)
 
     async def change_with_password(self, request: Request, *, doing: str) -> bytes:
-        """Send a `change` whose body contains the password of the user who is logged on.
+        """Send a request like `change`; its body contains the password of the logged-on user.
 
         Raises CredentialsRefused if the password is wrong, NotLoggedOn if the logon has ended.
 
@@ -193,10 +201,11 @@ class Requests:
     async def upload(
         self, path: str, content: bytes, content_type: str, *, doing: str, seconds: float
     ) -> bytes:
-        """Send `content` like `change`, as one body in memory, within `seconds`.
+        """Send an upload once, like `change`; return the body of a successful answer.
 
-        Does not count as one of `places`: the caller limits the number of such requests. A
-        rejection because of overload is not reported to the link.
+        `content` is the whole request body, `seconds` the deadline. The request does not count
+        towards `places`: the caller limits the number of uploads. A rejection because of overload
+        is not reported to the link.
         """
         self._link.check()
         timeout = httpx.Timeout(connect=10.0, read=seconds, write=15.0, pool=None)
@@ -212,9 +221,10 @@ class Requests:
         self._client.transport.drop_idle()
 
     async def try_once(self, path: str, *, doing: str, bare: bool) -> None:
-        """Send a request once, even while offline; report its result only to the link.
+        """Send a GET request once, even while offline, and report its result to the link.
 
-        `bare`: without a bearer token, for an endpoint that needs no logon.
+        No RemoteError is raised. With `bare`, no bearer token is sent, for an endpoint that needs
+        no logon.
         """
         request = self._client.request("GET", path, timeout=TIMEOUT)
         attempt = _Attempt(request, doing, LISTING, is_bare=bare)
@@ -224,7 +234,8 @@ class Requests:
     async def _in_turn(self, attempt: _Attempt, end: float) -> bytes:
         """Wait for a free place, send one request, and report its result to the link.
 
-        A request that gets no place in time is not reported.
+        Return the body of a successful answer. Raises TimedOut, without a report, if no place is
+        free at the time `end` (trio's clock).
         """
         try:
             self._turns.acquire_nowait()
@@ -319,8 +330,8 @@ class Requests:
 def _drop_tracebacks(error: BaseException | None) -> None:
     """Remove the tracebacks of `error` and its causes.
 
-    A traceback keeps the answer, up to 192 MiB, as long as the error is kept, e.g. for a folder
-    that cannot be listed.
+    A traceback keeps the answer (up to 192 MiB) in memory as long as the error is kept, e.g. for a
+    folder that cannot be listed.
     """
     while error is not None:
         error.__traceback__ = None

@@ -1,7 +1,7 @@
 """Retry delays: capped exponential backoff with full jitter, within a deadline.
 
-Pure arithmetic; knows nothing about clocks, requests or the link. Only for requests that are safe
-to repeat.
+Pure arithmetic; knows nothing about clocks, requests or `Connectivity`. Only for requests that are
+safe to repeat.
 """
 
 from dataclasses import dataclass
@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from zonedrive.errors import RemoteError, Unavailable, Unreachable, Untrusted
 
 LONGEST_RETRY_AFTER = 30.0
-"""Longest delay in seconds accepted from Retry-After; for a longer one the caller decides."""
+"""Longest accepted Retry-After in seconds; `delay` gives up if the service asks for more."""
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Delays of up to `first`, 2 `first`, 4 `first` … seconds, never above `cap`."""
+    """Exponential backoff, up to a total of `attempts` attempts.
+
+    The delays have upper bounds of `first`, 2 `first`, 4 `first` … seconds, but at most `cap`.
+    """
 
     first: float = 0.25
     cap: float = 4.0
@@ -29,8 +32,8 @@ class Backoff:
     ) -> float | None:
         """Return the seconds to wait before the next attempt, or None to give up.
 
-        `error` ended the last attempt, `chance` is a random number from 0 to 1, `remaining` the
-        seconds left.
+        `error` is the error of the last attempt, `chance` a random number from 0 to 1, `remaining`
+        the seconds until the deadline.
         """
         if failures >= self.attempts or isinstance(error, Untrusted):
             return None

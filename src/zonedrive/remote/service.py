@@ -1,8 +1,8 @@
 """Interface to the service as typed methods.
 
-Knows nothing about HTTP, inodes, the kernel, caches or the outbox. `http_service` implements it.
-No message contains a name, because errors are stored and logged in places where names are not
-allowed.
+Knows nothing about HTTP, inodes, the kernel, caches or the upload queue. `http_service` implements
+the interface. No error message contains the name of an entry, because errors are stored and logged
+in places where such names are not allowed.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transfers(Protocol):
-    """Streams of content. Every method blocks, so it is called in a worker thread."""
+    """Interface to stream content. Every method blocks; call it in a worker thread."""
 
     def download(
         self,
@@ -29,11 +29,12 @@ class Transfers(Protocol):
         end: int | None = None,
         version: str | None = None,
     ) -> "Download":
-        """Return the content of a file from `offset` up to `end`, as a context manager.
+        """Open the content of a file from byte `offset` up to byte `end`, which is not included.
 
-        Opening is retried a few times. A service that ignores ranges sends everything: see
-        `Download.offset`. `version` names an old version. Raises NotSupported for an old version if
-        the profile has no version_content.
+        Return the running download, a context manager. Opening is retried a few times. A service
+        that ignores ranges sends the whole content: see `Download.offset`. `version` selects an old
+        version. Raises RemoteError's subclasses, and NotSupported for an old version if the profile
+        has no version_content.
         """
 
     def upload(
@@ -48,26 +49,33 @@ class Transfers(Protocol):
     ) -> Entry:
         """Upload `size` bytes of `body` as `name` into a folder; return the resulting entry.
 
-        The request is sent once and never retried, except after a renewal of the logon if `body` is
-        repeatable. Raises ReplyLost if everything was sent but the result is unknown (also if the
-        answer cannot be read), Interrupted or another Unreachable if the upload certainly had no
-        effect, Cancelled once `cancelled()` is true, StoreError if `body` does not have `size`
-        bytes, and the error of a rejection.
+        The request is sent once, and again only after a renewal of the logon if `body` can be
+        iterated again.
+
+        Raises ReplyLost if everything was sent but the effect is unknown, also if the answer cannot
+        be read. Raises Interrupted or another Unreachable if the upload had no effect. Raises
+        Cancelled after `cancelled()` returned True, StoreError if `body` does not yield `size`
+        bytes, and another RemoteError if the service rejects the upload.
         """
 
     def prepare(self) -> None:
-        """Open a connection, because a download is likely to follow. Errors are ignored."""
+        """Open a connection in advance for a download. Errors are ignored."""
 
     def hang_up(self) -> None:
-        """Abort all current and future transfers at once; they end with Interrupted."""
+        """Abort all transfers in progress, and reject new ones.
+
+        The transfers end with Interrupted, except that an upload whose bytes were all sent ends
+        with ReplyLost.
+        """
 
 
 class Service(Protocol):
-    """One deployment, accessed as one user. All methods may run concurrently on one trio loop.
+    """Interface to one deployment, accessed as one user.
 
-    Every method raises subclasses of errors.RemoteError. A method without an endpoint in the
-    profile raises NotSupported at once. Reading methods retry a few times, changing methods never
-    do.
+    All methods may run concurrently on one trio loop. Every method raises subclasses of
+    errors.RemoteError. A method whose operation is missing in the profile raises NotSupported and
+    sends no request. Methods that only read are retried a few times; methods that change something
+    are never retried.
     """
 
     link: Connectivity
@@ -75,13 +83,13 @@ class Service(Protocol):
     profile: Profile
 
     async def aclose(self) -> None:
-        """Close all connections; running transfers end with Interrupted."""
+        """Close all connections; transfers in progress end as after `Transfers.hang_up`."""
 
     async def reconnect(self, *, dead: bool) -> None:
         """Stop using the existing connections and probe the service at once.
 
-        Call this after a suspend or a change of network. `dead`: also abort the connections in use,
-        because no more data can arrive on them.
+        Call this after a suspend or a change of network. With `dead`, also abort the transfers in
+        progress, because no more data can arrive on their connections.
         """
 
     def can(self, operation: str, *, folder: bool | None = None) -> bool:
@@ -92,11 +100,11 @@ class Service(Protocol):
         return self.profile.can(operation, folder=folder)
 
     def can_place(self, *, folder: bool, renamed: bool, moved: bool) -> bool:
-        """Return True if `move` can change the name, the parent, or both, as requested."""
+        """Return True if `move` can rename an entry (`renamed`), move it (`moved`), or both."""
         return self.profile.can_place(folder, renamed=renamed, moved=moved)
 
     def member_link(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> str:
-        """Return the address of an entry's page for members of its zone."""
+        """Return the URL of an entry's web page for members of its zone. Sends no request."""
 
     @property
     def places(self) -> int:
@@ -111,7 +119,7 @@ class Service(Protocol):
         return (await self.listed_zones()).zones
 
     async def listed_zones(self) -> ListedZones:
-        """Return all zones, with information on what the service left out."""
+        """Return all zones, and the ids of zones that the service described incompletely."""
 
     async def listing(self, zone_id: str, folder_id: str) -> list[Entry]:
         """Return the entries of a folder, from all pages, in the service's order.
@@ -124,10 +132,14 @@ class Service(Protocol):
         """Return the listing of a folder; each entry is parsed on first access."""
 
     async def entry(self, zone_id: str, file_id: str) -> Entry:
-        """Return one file or folder; it may be a deleted one, see Entry.deleted."""
+        """Return a file or folder, even if it is deleted (see `Entry.deleted`)."""
 
     async def upload(self, zone_id: str, folder_id: str, name: str, data: bytes) -> Entry:
-        """Upload a small file without a thread and without the rate limit of `transfer.upload`."""
+        """Upload `data` as the file `name`, and return the resulting entry.
+
+        For small files: unlike `transfer.upload`, uses no thread and no rate limit. Raises
+        ReplyLost if the effect is unknown.
+        """
 
     async def content(self, zone_id: str, file_id: str, size: int) -> bytes:
         """Return the whole content of a small file; larger files need `transfer`.
@@ -142,17 +154,18 @@ class Service(Protocol):
     async def move(
         self, zone_id: str, entry_id: str, parent_id: str, name: str, *, folder: bool | None = None
     ) -> Entry:
-        """Rename an entry, move it within its zone, or both.
+        """Rename an entry, move it within its zone, or both; return the changed entry.
 
-        `parent_id` and `name` are the new ones. Here and in the methods below, `folder` says
-        whether the entry is a folder, for profiles that distinguish files from folders.
+        `parent_id` and `name` are the entry's new parent and new name. Here and in the methods
+        below, `folder` is True for a folder, False for a file, and None if unknown; some profiles
+        have separate endpoints for files and folders.
         """
 
     async def delete(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Move an entry to the service's trash; a folder is moved with all its content."""
 
     async def restore(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> Entry:
-        """Restore an entry from the trash."""
+        """Restore an entry from the trash, and return it."""
 
     async def purge(self, zone_id: str, entry_id: str, *, folder: bool | None = None) -> None:
         """Delete an entry permanently."""
@@ -167,4 +180,7 @@ class Service(Protocol):
         """Return the user's access level per zone id, in the service's words: Add, Modify, …"""
 
     async def probe(self, state: State) -> None:
-        """Send a harmless request to find out whether `state` has ended. See Connectivity.run."""
+        """Send a harmless request, whose result shows if `state` has ended. Raises no error.
+
+        See `Connectivity.run`.
+        """

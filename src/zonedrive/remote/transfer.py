@@ -1,9 +1,9 @@
 """Download and upload of content: streams in worker threads, on separate connections.
 
-Knows nothing about caches, the outbox or the location of the bytes. All methods block.
+Knows nothing about caches, the upload queue or the location of the bytes. All methods block.
 
-INVARIANT: a download ends with its last byte or with an exception, never silently short. One that
-stops flowing ends with an error; time that the consumer takes between chunks is not counted.
+INVARIANT: a download ends after its last byte or with an exception. A download that stalls ends
+with an exception; the time that the consumer spends between two chunks does not count.
 INVARIANT: an upload that was sent completely and got no answer ends with ReplyLost.
 """
 
@@ -58,7 +58,7 @@ _RANGE: Final = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", 
 
 
 class TokenBucket:
-    """Rate limiter that several threads share: `rate` bytes per second; 0 means no limit.
+    """Rate limiter for several threads: `rate` bytes per second, 0 for no limit.
 
     INVARIANT: over a long time at most `rate` bytes per second pass, and a burst has at most the
     bytes of one second.
@@ -80,11 +80,11 @@ class TokenBucket:
 
     @property
     def piece(self) -> int:
-        """Number of bytes to take at a time; small for a low rate, so that the flow is steady."""
+        """Number of bytes to pass to one `take`; small for a low rate, for a steady flow."""
         return max(4096, min(1 << 20, self.rate // 8)) if self.rate else 1 << 20
 
     def take(self, amount: int) -> None:
-        """Wait until `amount` bytes may pass at the configured rate."""
+        """Block until `amount` bytes may pass at the configured rate."""
         if not self.rate:
             return
         with self._lock:
@@ -117,8 +117,9 @@ class Transfer(Transfers):
     ) -> None:
         """Take ownership of `client`. Limits are in bytes per second, 0 for none.
 
-        `head_seconds` limits the wait for the head of an answer to a download, `answer_seconds` the
-        wait for the whole answer to an upload; the latter is extended according to DIGESTED.
+        `open_seconds` limits the opening of a download with all retries, `head_seconds` the wait
+        for the head of each answer. `answer_seconds` limits the wait for the whole answer to an
+        upload; it is extended by one second for each DIGESTED bytes of the request.
         """
         self.link = link
         self._client = client
@@ -136,7 +137,7 @@ class Transfer(Transfers):
         self._connections.hang_up()
 
     def reconnect(self, *, dead: bool) -> None:
-        """Close idle connections; `dead`: also abort transfers in progress."""
+        """Close idle connections; if `dead`, also abort the transfers in progress."""
         if dead:
             self._connections.cut()
         self._connections.drop_idle()
@@ -144,7 +145,7 @@ class Transfer(Transfers):
     def prepare(self) -> None:
         if self._ending or self.link.state != "online" or self._connections.has_idle():
             return
-        # libcurl keeps a connection only after a request.  This one has no logon and no effect.
+        # libcurl keeps a connection only after a request. This one has no logon and no effect.
         timeout = httpx.Timeout(CONNECT_SECONDS)
         request = self._client.request("OPTIONS", "/", timeout=timeout, extensions={WHOLE: True})
         with contextlib.suppress(httpx.HTTPError):
@@ -246,7 +247,8 @@ class Transfer(Transfers):
     ) -> tuple[httpx.Response, bytes]:
         """Send a request; return the response and, after an upload, its body.
 
-        The response to a download stays open.  Raises RemoteError for any other answer.
+        The response to a download stays open, also with status 416 (no bytes in the range). Raises
+        RemoteError for any other answer that is not a success, or if the request fails.
         """
         if self._ending:
             raise Interrupted(f"{doing}: zonedrive is ending")
@@ -276,10 +278,10 @@ class Transfer(Transfers):
 
 
 class Download:
-    """One running download; a context manager that closes the connection at the end.
+    """Download in progress; a context manager that closes the download at the end.
 
-    offset: real start of the bytes; 0 if the service ignored the range.
-    total: size of the whole content in bytes, None if the service does not tell it.
+    offset: position of the first byte; 0 if the service ignored the range.
+    total: size of the whole content in bytes, None if the service does not state it.
     validator: the ETag, else Last-Modified, else None; unchanged while the content is unchanged.
     """
 
@@ -326,23 +328,26 @@ class Download:
         self._response.close()
 
     def give_back(self, chunks: Iterable[Buffer | bytearray]) -> None:
-        """Reuse the memory of chunks that are no longer needed, in the thread that iterates."""
+        """Return chunks that are no longer needed, so that their memory is reused.
+
+        Call this from the thread that iterates.
+        """
         for chunk in chunks:
             if isinstance(chunk, memoryview) and isinstance(chunk.obj, bytearray):
                 self._spare.append(chunk.obj)
 
     def abort(self) -> None:
-        """Abort an iteration in another thread; it ends soon, with an error if bytes are missing.
+        """Make an iteration in another thread end soon, with an error if bytes are missing.
 
-        Has no effect after `close`. A complete download has already returned its connection to the
-        pool. That connection is not touched, because an upload of another request on it would end
-        in a lost reply.
+        Has no effect after `close`, or if all bytes have arrived. In the latter case, the
+        connection is back in the pool and may already carry an upload, which an abort would end
+        with ReplyLost.
         """
         self._is_aborted = True
         self._body.abort()
 
     def __iter__(self) -> Iterator[Buffer]:
-        """Yield the bytes from `offset`, in chunks of a few hundred KiB; only once.
+        """Yield the bytes from `offset` in chunks of up to a few hundred KiB. Iterate only once.
 
         Raises BadAnswer if the number of bytes differs from the announced one, Interrupted or
         TimedOut if the connection breaks or stalls.
@@ -378,7 +383,7 @@ class Download:
             if not count:
                 return
             position += count
-            if count < size // 2:  # who keeps a small chunk must not keep a large buffer
+            if count < size // 2:  # a kept small chunk must not keep a large buffer
                 self._spare.append(memory)
                 yield bytes(chunk[:count])
             else:
@@ -388,16 +393,17 @@ class Download:
         return self._noted(BadAnswer(f"{self._doing}: {what}"))
 
     def _noted(self, error: RemoteError) -> RemoteError:
-        """Report an error to the link, unless `abort` caused it."""
+        """Report an error to the link, unless `abort` caused it, and return the error."""
         if not self._is_aborted:
             self._link.note_failure(error)
         return error
 
 
 def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int | None, int | None]:
-    """Return start and end of the bytes in `response`, and the size of the whole content.
+    """Return the start and the end of the bytes in `response`, and the size of the whole content.
 
-    Raises BadAnswer if the range does not start at `offset`.
+    The end is not included. The end and the size are None if the service does not state them.
+    Raises BadAnswer if the range is missing or malformed, or does not start at `offset`.
     """
     length = response.headers.get("Content-Length", "")
     size = int(length) if length.isascii() and length.isdecimal() and len(length) < 19 else None
@@ -416,7 +422,7 @@ def extent(response: httpx.Response, offset: int, doing: str) -> tuple[int, int 
 
 
 def uploaded(body: bytes, zone_id: str, folder_id: str, name: str) -> Entry:
-    """Return the entry in the answer to an upload. Raises ReplyLost if it cannot be read."""
+    """Return the entry in the answer to an upload. Raises ReplyLost if the entry is unusable."""
     doing = "uploading"
     try:
         entry = one_entry(

@@ -3,7 +3,7 @@
 Knows nothing about the meaning of endpoints.
 
 INVARIANT: a value put into a path stays inside its own segment: it is percent-encoded with no safe
-characters, and `.` and `..` are refused.
+characters, and `.` and `..` are rejected.
 """
 
 import re
@@ -33,7 +33,7 @@ class Request:
 
 
 class Deployment(Protocol):
-    """Address of a service and the authority to trust; for example `logon.account.Account`."""
+    """Address of a service and its trusted CA file; for example a `logon.account.Account`."""
 
     @property
     def base_url(self) -> str:
@@ -47,8 +47,8 @@ class Deployment(Protocol):
 def base_url(text: str) -> str:
     """Return the base URL in `text` as `https://host` or `https://host:port`.
 
-    A bare host name gets the scheme; trailing slashes are dropped. Raises ConfigError for plain
-    HTTP, and for any part besides scheme, host and port (paths, queries, passwords).
+    For a bare host name, the scheme is added; trailing slashes are removed. Raises ConfigError for
+    plain HTTP, and for any part besides scheme, host and port (paths, queries, passwords).
     """
     stripped = text.strip()
     if not stripped:
@@ -92,8 +92,8 @@ def _ascii_host(host: str) -> str:
 def fill_path(template: str, values: Mapping[str, str]) -> str:
     """Return `template` with each `{name}` replaced by its percent-encoded value.
 
-    Raises Rejected for a value that could change the path: an empty one, `.` or `..`, or text
-    without a UTF-8 form.
+    Raises Rejected for a value that could change the path (empty, `.` or `..`), or that has no
+    UTF-8 form.
     """
 
     def encoded(match: re.Match[str]) -> str:

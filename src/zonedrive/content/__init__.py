@@ -1,5 +1,5 @@
 """Local content: content files, the outgoing spool and the cache with its downloads.
 
-Knows nothing about the service, the inodes or the outbox; the caller passes a `Source` for missing
-bytes.
+This package knows nothing about the service, inodes or the outbox. The caller passes a `Source`
+that provides missing bytes.
 """

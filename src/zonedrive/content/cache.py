@@ -1,19 +1,20 @@
-"""Cache: content of files on the service, in one folder, within a size limit.
+"""Cache of file content from the service, in one folder and within a size limit.
 
-Knows nothing about the service, names or folders.  The caller passes an inode number, a revision, a
-size and a Source for missing bytes.  All cached content can be fetched again.  The content of small
-files is stored in the index; see `small_contents`.
+This module knows nothing about the service, names or folders. The caller passes an inode number, a
+revision, a size and a Source for missing bytes. All cached content can be fetched again. The
+content of small files is stored in the index; see `small_contents`.
 
 INVARIANT: only one revision of an inode can be opened at a time; older revisions exist only while a
 reader has them open.
 
-INVARIANT: no problem with the cache folder makes a read fail that the source can serve.  Other
-programs may delete, empty, fill or write-protect the folder at any time, and its files may contain
-any data.
+INVARIANT: a problem with the cache folder never makes a read fail if the source can serve the read.
+Other programs may delete, empty, fill or write-protect the folder at any time, and its files may
+contain any data.
 
-INVARIANT: `quota.idle` is the disk usage of all rows except those of entries in use.
+INVARIANT: `quota.idle` is the disk usage in bytes of all rows except those of entries in use.
 
-INVARIANT: a cache file without a row is removed at the next start; foreign files are kept.
+INVARIANT: a cache file without a row in the index is removed at the next start. Files of other
+programs are kept.
 """
 
 import contextlib
@@ -47,15 +48,15 @@ from zonedrive.supervisor import Supervisor, Task
 log = logging.getLogger(__name__)
 
 EXPECT_S = 5.0
-GATHER_S = 0.1  # small contents that come within this time are written together
+GATHER_S = 0.1  # seconds; small contents that are added within this time are written together
 _PIECE = 1 << 20
 _BIG = 8 << 20  # bytes that take milliseconds to free
-_NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # cache files; other files are kept
+_NAME = re.compile(r"\d+-[0-9a-f]{12}", re.ASCII)  # names of cache files; other files are kept
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Cache:
-    """Cached content, by inode and revision."""
+    """Cache of file content, by inode and revision."""
 
     def __init__(
         self,
@@ -68,11 +69,11 @@ class Cache:
         stall: float = 10.0,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """Use `directory` for at most `limit` bytes, encrypted under `key` if given.
+        """Create a cache in `directory` of at most `limit` bytes, encrypted under `key` if given.
 
-        `identity` names the owner of the inode numbers: a cache of another owner, or under another
-        key, is emptied.  At most `connections` downloads run at once; a download without progress
-        for `stall` seconds is cancelled.
+        `identity` names the owner of the inode numbers: `start` deletes the content of another
+        owner or under another key. At most `connections` downloads run at once. A read fails with
+        TimedOut after `stall` seconds without a new byte.
         """
         self._directory = directory
         self._key = key
@@ -93,13 +94,20 @@ class Cache:
         self._identity = self.stamp(f"{identity}|{'' if key is None else 'sealed'}")
 
     def start(self) -> Self:
-        """Open the index; drop content of another identity or under another key."""
+        """Open the index and return this cache.
+
+        Deletes content of another identity or key, and plain content that a power cut may have
+        damaged.
+        """
         self._index.open()
         self._check()
         return self
 
     def stamp(self, text: str) -> str:
-        """Return a keyed hash of a revision or validator, because these may contain names."""
+        """Return the hash under which the index stores a revision or validator.
+
+        These texts may contain names. The hash is keyed if the cache has a key.
+        """
         key = self._key or b""
         return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
 
@@ -112,12 +120,12 @@ class Cache:
 
     @property
     def ceiling(self) -> int:
-        """Limit in force, which is lower than `limit` if the disk is nearly full."""
+        """Maximum number of bytes now, which is lower than `limit` if the disk is nearly full."""
         return self._quota.ceiling
 
     @property
     def pinned(self) -> Container[int]:
-        """Inodes that are never evicted; the caller manages and stores them."""
+        """Inodes whose content is never evicted. The caller manages and stores this set."""
         return self._quota.pinned
 
     @pinned.setter
@@ -125,15 +133,15 @@ class Cache:
         self._quota.pinned = inos
 
     def usage(self) -> int:
-        """Return the bytes that the cache takes on the disk."""
+        """Return the disk usage of the cache in bytes, including space granted for writing."""
         return self._quota.usage()
 
     def inos(self) -> list[int]:
-        """Return all inodes with content on the disk or waiting to be written."""
+        """Return all inodes that have content on the disk or content that waits to be written."""
         return list({*self._index.inos(), *self._small.inos()})
 
     def is_complete(self, ino: int, revision: str) -> bool:
-        """Return True if the whole revision is on the disk."""
+        """Return True if the whole content is on the disk or waits to be written to it."""
         stamp = self.stamp(revision)
         if active := self._active.get((ino, stamp)):
             return active[0].is_kept
@@ -145,9 +153,10 @@ class Cache:
     # -- reading
 
     def open(self, ino: int, revision: str, size: int, source: Source) -> Reader:
-        """Return a reader for a revision of `size` bytes; missing bytes are fetched from `source`.
+        """Return a reader of a revision of `size` bytes; the caller closes the reader.
 
-        Entries of other revisions of the inode are dropped.
+        The reader fetches missing bytes from `source`. Entries of other revisions of the inode are
+        dropped.
         """
         stamp = self.stamp(revision)
         active = self._active.get((ino, stamp))
@@ -189,10 +198,10 @@ class Cache:
     async def export(
         self, ino: int, revision: str, size: int, source: Source, path: Path
     ) -> ContentFile:
-        """Write a whole revision to a new content file at `path`, which must not exist.
+        """Write a whole revision to a new content file at `path`, and return the open file.
 
-        Works even if the cache has no space for the revision.  Raises the errors of `Reader.read`
-        and OSError; then no file is left at `path`.
+        `path` must not exist. The cache need not have space for the revision. Raises the errors of
+        `Reader.read` and OSError; then no file is left at `path`.
         """
         reader = self.open(ino, revision, size, source)
         try:
@@ -223,9 +232,10 @@ class Cache:
         return file
 
     def expect(self, prepare: Callable[[], None]) -> None:
-        """Expect a read soon: run `prepare` in a thread if one is free.
+        """Run `prepare` in a thread to prepare for an expected read, such as to open a connection.
 
-        `prepare` runs at most once every EXPECT_S seconds.
+        `prepare` runs at most once every EXPECT_S seconds, and only if two or more download threads
+        are free.
         """
         now, engine = trio.current_time(), self._engine
         free = engine.limiter.available_tokens > 1
@@ -241,9 +251,10 @@ class Cache:
     # -- changing
 
     def put(self, ino: int, revision: str, data: bytes) -> bool:
-        """Store a small revision, replacing other revisions of the inode.
+        """Store the whole content of a small revision, replacing all other content of the inode.
 
-        Returns False if it is too large, or if the inode is being read.
+        Returns False, without an effect, if `data` is empty or larger than LARGEST bytes, or if the
+        inode is open for reading.
         """
         if not 0 < len(data) <= LARGEST or self._in_use(ino):
             return False
@@ -258,7 +269,7 @@ class Cache:
         return True
 
     async def _gather(self) -> None:
-        """Write the small contents that came within GATHER_S."""
+        """Wait GATHER_S seconds, then write the small contents that were added until then."""
         try:
             await trio.sleep(GATHER_S)
         finally:
@@ -276,10 +287,12 @@ class Cache:
         manifest: bytes,
         known: int | None = None,
     ) -> None:
-        """Move a closed content file into the cache; `path` is always gone afterwards.
+        """Move a closed content file into the cache, or delete the file if that is impossible.
 
-        `manifest` is the file's manifest; an encrypted file without a manifest is not accepted.
-        `known` is the file's disk usage in bytes, if its content has just been read.
+        In both cases, `path` does not exist afterwards, and other content of the inode is dropped.
+        `manifest` is the file's manifest; an encrypted file without a manifest is not accepted. A
+        caller that has just read the whole file passes its disk usage in bytes as `known`; the file
+        is then not checked again.
         """
         self.drop(ino)
         taken = self._adoptable(path, size, manifest, known)
@@ -313,7 +326,7 @@ class Cache:
             remove([path, target])
 
     def _adoptable(self, path: Path, size: int, manifest: bytes, known: int | None) -> int:
-        """Return the disk usage of `path` in bytes, or 0 if it cannot be a cache entry."""
+        """Return the disk usage of a file in bytes, or 0 if the file cannot be a cache entry."""
         suffix = ".plain" if self._key is None else ".sealed"
         if path.suffix not in ("", suffix) or not self._is_bound(manifest):
             return 0
@@ -329,14 +342,14 @@ class Cache:
             file.close()
 
     def drop(self, ino: int) -> None:
-        """Drop all content of an inode; open readers can continue."""
+        """Drop all content of an inode; its open readers can continue to read."""
         self._unlink_all(ino)
         self._drop_idle(ino)
 
     # -- running
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the downloads until `aclose`."""
+        """Remove files over the limit, then run downloads until `aclose` is called."""
         async with trio.open_nursery() as nursery:
             self._engine.nursery = nursery
             if victims := self._quota.excess():
@@ -349,7 +362,10 @@ class Cache:
             nursery.cancel_scope.cancel()
 
     async def aclose(self) -> None:
-        """Stop all downloads and keep the received bytes; waiting readers get StoreError."""
+        """Stop all downloads, store the received bytes, and close the index.
+
+        Waiting readers get StoreError.
+        """
         self._engine.nursery = None
         for entry, fetcher in list(self._active.values()):
             fetcher.stop(StoreError("the cache is closed"))
@@ -367,24 +383,27 @@ class Cache:
     # -- called by entries
 
     def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
-        """See `Quota.allow`."""
+        """Grant disk space to `entry`; see `Quota.allow`."""
         return self._quota.allow(entry, need, want)
 
     def failed(self, error: OSError) -> None:
-        """Log an error of the disk, once and not for every read."""
+        """Log a disk error; only the first one is logged."""
         if not self._disk_failed:
             log.warning("file content cannot be cached (%s); reads continue uncached", error)
         self._disk_failed = True
 
     def damaged(self, entry: CacheEntry) -> bool:
-        """Mark an entry as incomplete; return True if the index no longer lists it as complete."""
+        """Record that an entry is incomplete; return False if the index may list it as complete."""
         entry.indexed = False
         return entry.unlinked or self._index.put(_row(entry))
 
     # -- entries
 
     def _load(self, ino: int, stamp: str, size: int) -> CacheEntry:
-        """Return a new entry for a revision, with its stored bytes; drop other revisions."""
+        """Return a new entry for a revision, with the bytes that the disk has of the revision.
+
+        Rows of other revisions of the inode are dropped.
+        """
         self._small.drop(ino)
         rows = self._index.of(ino)
         row = next((row for row in rows if row.stamp == stamp and row.size == size), None)
@@ -400,7 +419,7 @@ class Cache:
         return entry
 
     def _revive(self, entry: CacheEntry, row: Row) -> None:
-        """Load the stored bytes of a row into `entry`."""
+        """Make `entry` use the file of `row`; drop the row if the file is missing or damaged."""
         path = self._directory / row.name
         try:
             file = open_file(path, self._key, row.manifest)
@@ -430,7 +449,7 @@ class Cache:
         self._quota.idle -= row.taken
 
     def _is_bound(self, manifest: bytes) -> bool:
-        """Return True if old bytes in a file with this manifest would be detected."""
+        """Return True if old bytes in the file would be detected, or if the cache has no key."""
         return bool(manifest) or self._key is None
 
     def _in_use(self, ino: int) -> bool:
@@ -441,7 +460,7 @@ class Cache:
         return f"{ino}-{secrets.token_hex(6)}"
 
     def _bytes_came(self, entry: CacheEntry) -> None:
-        """Index a newly completed entry at once, so that it survives a crash."""
+        """Add a newly completed entry to the index at once, so that the entry survives a crash."""
         if not (entry.indexed or entry.unlinked) and entry.complete and entry.size:
             entry.indexed = True
             if entry.flush() and entry.linked:
@@ -455,7 +474,7 @@ class Cache:
             self._release(entry)
 
     def _release(self, entry: CacheEntry) -> None:
-        """Close an entry that has no users, or that must not be used any more; keep its bytes."""
+        """Close an entry, and keep its bytes unless it is unlinked or cannot be indexed."""
         if entry not in self._quota.entries:
             return
         if not entry.unlinked:
@@ -487,7 +506,7 @@ class Cache:
     # -- removing content that is not in use
 
     def _drop_idle(self, ino: int) -> None:
-        """Remove the content of an inode, except that of entries in use."""
+        """Remove the content of an inode, except the content of entries in use."""
         self._small.drop(ino)
         self._drop_rows(self._index.of(ino))
 
@@ -500,7 +519,7 @@ class Cache:
         self._discard([self._directory / row.name for row in idle if not row.in_index], taken)
 
     def _discard(self, paths: list[Path], taken: int) -> None:
-        """Remove files, in a thread if they are large."""
+        """Remove files that take `taken` bytes on the disk; remove large files in a thread."""
         nursery = self._engine.nursery
         if nursery is not None and taken > _BIG:
             self._quota.leaving += taken
@@ -517,7 +536,11 @@ class Cache:
     # -- the folder
 
     def _check(self) -> None:
-        """Compare the index with the folder, the identity and the key; clear it on a mismatch."""
+        """Remove files without rows and rows without files, then set the disk usage.
+
+        Clears the index if it is of another identity or key, or if a power cut may have damaged
+        plain files.
+        """
         identity, boot = self._identity, _BOOT.read_text().strip()
         clean = self._index.fact("clean") == "1"
         # After a power cut plain files may have holes that nothing would detect.
@@ -537,12 +560,12 @@ class Cache:
         self._write_facts()
 
     def _write_facts(self) -> None:
-        """Write the facts that the next start checks."""
+        """Write the facts that the next start checks to the index."""
         for name, value in self._facts.items():
             self._index.note(name, value)
 
     def _measure(self, row: Row) -> None:
-        """Correct a row's disk usage after a crash, because the file may have grown."""
+        """Correct a row's disk usage after a crash, because the row's file may have grown."""
         if row.in_index:
             return
         try:
@@ -554,7 +577,7 @@ class Cache:
             self._index.put(row)
 
     def _sweep(self, known: set[str]) -> set[str]:
-        """Remove cache files that are not `known`; return the names of all files."""
+        """Remove cache files that are not in `known`; return the names of all files found."""
         try:
             names = {path.name for path in self._directory.iterdir()}
         except OSError:
@@ -593,7 +616,7 @@ def _copied(path: Path, target: Path) -> None:
 
 
 def _renamed(path: Path, target: Path) -> bool:
-    """Rename a file; return False across file systems.  Raises OSError."""
+    """Rename a file; return False if `target` is on another file system. Raises OSError."""
     private_dir(target.parent)
     try:
         path.rename(target)

@@ -1,15 +1,16 @@
 """Cached file that is in use: its bytes on the disk and in memory.
 
-Knows nothing about downloads or about other entries.  `store` is called in download threads, all
-other methods on the event loop.
+This module knows nothing about downloads or about other entries. `store`, `wait_for_store` and
+`spare` are called in threads, all other methods on the event loop.
 
-INVARIANT: `present` lists only bytes that can be read now; `on_disk` lists those of them that are
-in the file.  Only the event loop changes the two; threads append to `_arrived`.
+INVARIANT: `present` lists only bytes that can be read now. `on_disk` lists the bytes of `present`
+that are in the file. Only the event loop changes `present` and `on_disk`; threads append to
+`_arrived`.
 
-INVARIANT: received bytes can be read before they are on the disk, and the entry is not closed in
-the meantime.
+INVARIANT: received bytes can be read before they are on the disk. The entry is not closed while
+bytes are being stored.
 
-INVARIANT: bytes are written to the disk only within the limit granted before.
+INVARIANT: bytes are written to the disk only within the space that was granted before.
 """
 
 import logging
@@ -35,7 +36,7 @@ from zonedrive.paths import private_dir
 
 log = logging.getLogger(__name__)
 
-ALLOW = 16 << 20  # bytes granted at once, so that requests are rare
+ALLOW = 16 << 20  # bytes granted at once, so that requests for space are rare
 
 
 def cost(length: int) -> int:
@@ -44,20 +45,20 @@ def cost(length: int) -> int:
 
 
 class Stopped(Exception):
-    """The download is no longer needed.  This exception never leaves the package."""
+    """Exception that ends a download that is no longer needed. It never leaves this package."""
 
 
 class Store(Protocol):
     """Interface through which entries request disk space and report errors."""
 
     def allow(self, entry: "CacheEntry", need: int, want: int) -> bool:
-        """Return True if the entry may write `need` bytes now; up to `want` bytes are granted."""
+        """Grant the entry between `need` and `want` bytes; return False if there is no space."""
 
     def failed(self, error: OSError) -> None:
-        """Report an error of the disk."""
+        """Report a disk error."""
 
     def damaged(self, entry: "CacheEntry") -> bool:
-        """Report damaged bytes of the entry; return True if it may use the disk again."""
+        """Report damaged bytes of the entry; return True if the entry may still use its file."""
 
 
 class CacheEntry:
@@ -73,7 +74,7 @@ class CacheEntry:
         budget: MemoryBudget,
         store: Store,
     ) -> None:
-        """Create an empty entry; the file at `path` is created with the first bytes."""
+        """Create an empty entry; the file at `path` is created when the first bytes are stored."""
         self.ino = ino
         self.stamp = stamp
         self.size = size
@@ -90,14 +91,14 @@ class CacheEntry:
         self._key = key
         self._file: ContentFile | None = None
         self._budget = budget
-        self._allowance = 0  # bytes that may be written
-        self._writing = 0  # bytes of it that are being written
-        self._count = threading.Lock()  # guards these two
+        self._allowance = 0  # granted bytes of which no write has begun
+        self._writing = 0  # granted bytes that are being written
+        self._count = threading.Lock()  # guards `_allowance` and `_writing`
         self._disk = True  # false after a failed write
         self._said = False  # damage was logged already
         self._closed = False
         self._lock = threading.Lock()  # held while storing and closing, not while reading
-        # Start, bytes, and True if these are on the disk, None if they have just come.
+        # Start offset, bytes, and None before they are stored, then True if they are on the disk.
         self._arrived: deque[tuple[int, Buffer, bool | None]] = deque()
         self._recent = RecentChunks(self._forget_in_memory, budget)
         self._ahead = ReadAhead()
@@ -105,7 +106,7 @@ class CacheEntry:
     # -- on the loop
 
     def adopt(self, file: ContentFile, present: Ranges) -> None:
-        """Use `file` as the content of this entry."""
+        """Use `file` as the file of this entry; `present` lists the bytes that it has."""
         file.disable_redo_log()
         self._file = file
         self.on_disk = present
@@ -124,22 +125,22 @@ class CacheEntry:
 
     @property
     def is_storing(self) -> bool:
-        """True if received bytes are not stored yet."""
+        """True if some received bytes still wait to be stored."""
         return self._recent.is_storing
 
     @property
     def ahead(self) -> int:
-        """Maximum number of bytes that may wait in memory to be read."""
+        """Maximum read-ahead in bytes while received bytes can be kept only in memory."""
         return self._budget.ahead
 
     @property
     def unused(self) -> int:
-        """Granted bytes that are not written yet."""
+        """Number of granted bytes that are not written yet."""
         with self._count:
             return self._allowance + self._writing
 
     def grant(self, granted: int, need: int) -> None:
-        """Grant `granted` bytes of disk space, of which `need` are written immediately."""
+        """Replace the remaining grant by `granted` bytes, of which `need` are written at once."""
         self.recount(granted)
         with self._count:
             self._allowance = granted - need if granted else 0
@@ -159,11 +160,11 @@ class CacheEntry:
         self._disk = False
 
     def process_arrivals(self) -> None:
-        """Process ranges that threads received or stored."""
+        """Add the ranges that threads have received or stored to `present` and `on_disk`."""
         while self._arrived:
             start, data, on_disk = self._arrived.popleft()
             end = start + len(data)
-            self.present.add(start, end)  # it may have been dropped since it was received
+            self.present.add(start, end)  # the range may have been dropped since it was received
             if on_disk is None:
                 self._recent.put(start, data)
             elif on_disk:
@@ -174,16 +175,16 @@ class CacheEntry:
                 self._recent.keep(start)
 
     def _forget_in_memory(self, start: int, end: int) -> None:
-        """Remove a range that is no longer in memory from the bytes that can be read."""
+        """Remove [start, end) from `present`, except bytes on the disk or still in memory."""
         self.present.remove(start, end)
         for first, last in (*self.on_disk.within(start, end), *self._recent.unstored):
             if first < end and start < last:
                 self.present.add(max(first, start), min(last, end))
 
     def read(self, offset: int, length: int) -> Buffer | None:
-        """Return exactly `length` bytes, or None if some of them are not available.
+        """Return exactly `length` bytes at `offset`, or None if some bytes are not available.
 
-        The bytes are valid until the event loop continues.
+        The result is valid until the event loop continues.
         """
         if self._arrived:
             self.process_arrivals()
@@ -198,7 +199,7 @@ class CacheEntry:
         return self._pieced(offset, end) if self.present.covers(offset, end) else None
 
     def _pieced(self, offset: int, end: int) -> bytes | None:
-        """Return bytes that are partly on the disk and partly in memory, or None."""
+        """Return [offset, end), joined from the disk and memory, or None if a part is missing."""
         parts: list[bytes] = []
         while offset < end:
             reach = min(self.on_disk.reach(offset), end)
@@ -226,7 +227,7 @@ class CacheEntry:
         try:
             count = file.read_into(start, into[: wanted - start])
         except Damaged as wrong:
-            if wanted > end:  # it may be what was not asked for
+            if wanted > end:  # the damage may be in bytes that were not requested
                 return self._from_disk(start, end)
             level = logging.DEBUG if self._said else logging.WARNING  # once, not for each chunk
             self._said = True
@@ -242,16 +243,16 @@ class CacheEntry:
         return None
 
     def _discard(self, file: ContentFile, start: int, end: int) -> None:
-        """Discard damaged bytes in memory, in the index and in the file."""
-        # Locked, because a thread may be storing good bytes there.  Those bytes are discarded, too,
-        # or are stored afterwards.
+        """Discard the damaged bytes [start, end) in memory, in the index and in the file."""
+        # Locked, because a thread may be storing good bytes in this range. Those bytes are
+        # discarded, too, or are stored afterwards.
         with self._lock:
             self.process_arrivals()
             self._ahead = ReadAhead()
             self.present.remove(start, end)
             self.on_disk.remove(start, end)
             try:
-                # The index first: it must not list a file with a hole as complete.
+                # The index comes first, because it must not list a file with a hole as complete.
                 self._disk = self._store.damaged(self) and self._disk
                 if self._disk:
                     file.punch(start, end)
@@ -260,11 +261,11 @@ class CacheEntry:
                 self._disk = False
 
     def free_memory(self) -> None:
-        """Free the memory of finished downloads."""
+        """Free memory that holds bytes which are also on the disk."""
         self._recent.drop_stored()
 
     def flush(self) -> bool:
-        """Flush the file to the kernel; return False if that fails."""
+        """Flush the file to the kernel; return False if the disk fails."""
         try:
             if self._file is not None:
                 self._file.flush()
@@ -280,15 +281,15 @@ class CacheEntry:
 
     @property
     def manifest(self) -> bytes:
-        """State of the file; see `ContentFile.manifest`."""
+        """Manifest of the content file, b"" without a file; see `ContentFile.manifest`."""
         return self._file.manifest() if self._file is not None else b""
 
     def copy_source(self) -> ContentFile | None:
-        """Return a shared handle of the content file, or None; the caller closes it."""
+        """Return a reference to the content file that the caller closes, or None without a file."""
         return self._file.share() if self._file is not None else None
 
     def close(self) -> bool:
-        """Close the entry; return True if all ranges in `on_disk` are in the file."""
+        """Close the entry; return True if the bytes of `on_disk` are in a file that has a name."""
         with self._lock:
             self._closed = True
         self.process_arrivals()
@@ -306,9 +307,9 @@ class CacheEntry:
     # -- in a download's thread
 
     def store(self, offset: int, data: Buffer, came: Callable[[], object]) -> None:
-        """Store `data` on the disk if limit and disk allow it, else in memory.
+        """Store `data` on the disk if space is granted and the disk works, else keep it in memory.
 
-        `came` is called as soon as the bytes can be read, which is before they are stored.  Raises
+        `came` is called as soon as the bytes can be read, which is before they are stored. Raises
         Stopped if the entry is closed.
         """
         need = cost(len(data))
@@ -330,12 +331,12 @@ class CacheEntry:
                     self._writing -= need
 
     def wait_for_store(self) -> None:
-        """Block until the chunk that a thread is storing is stored; call this in a thread."""
+        """Block until a chunk that another thread is storing is stored; call this in a thread."""
         with self._lock:
             pass
 
     def spare(self) -> list[Buffer]:
-        """Return buffers of earlier `store` calls that are no longer read, for reuse."""
+        """Return the buffers of earlier `store` calls that nothing reads any more, for reuse."""
         spent = self._recent.spent
         return [spent.popleft() for _ in range(len(spent))]
 

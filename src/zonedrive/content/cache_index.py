@@ -1,12 +1,14 @@
-"""Index of the cache: its content files, their cached ranges and last use; also its disk usage.
+"""Index of the cache: a table of content files with their ranges, disk usage and last use.
 
-Knows nothing about files or downloads.  The index may be lost: a damaged index is deleted and
-created again, and callers see an empty one.  A damaged row counts as missing.
+This module knows nothing about files or downloads. A damaged index is deleted and created again;
+callers then see an empty index. A damaged row counts as missing.
 
-INVARIANT: no method raises an error of the disk; a write returns True if it succeeded.
+INVARIANT: no method raises a disk error. `put` and `put_contents` return True if the write
+succeeded.
 
-INVARIANT: a returned row is one that was stored, except for its time of last use.  Each row has a
-hash, keyed if the account has a key, so that no other program can create or change a row.
+INVARIANT: a returned row has the values that were stored, except for its time of last use. Each row
+has a hash. If the account has a key, the hash is keyed, so that no other program can create or
+change a row.
 """
 
 import contextlib
@@ -35,18 +37,18 @@ class Row(msgspec.Struct, eq=False):
     """Row of the index: cached content of one revision of an inode."""
 
     ino: int
-    stamp: str  # keyed hash of its revision
-    name: str  # name of its file; see `in_index`
+    stamp: str  # keyed hash of the revision
+    name: str  # name of the file in the cache folder; see `in_index`
     size: int  # bytes of the content
     taken: int  # bytes on the disk
     complete: bool
-    ranges: bytes  # parts that are on the disk, encoded by `Ranges.encode`
+    ranges: bytes  # parts that are on the disk, encoded by `Ranges.encode`; b"" if complete
     validator: str  # keyed hash of the source's validator, "" if it has none
-    used_ns: int  # time of the last use
-    manifest: bytes = b""  # recorded state of its file if it is encrypted, see `manifest`
+    used_ns: int  # time of the last use, nanoseconds since the epoch
+    manifest: bytes = b""  # manifest of an encrypted file; for content in the index, its nonce
 
     def present(self) -> Ranges:
-        """Return the available ranges."""
+        """Return the byte ranges on the disk. Raises ValueError if they cannot be decoded."""
         return Ranges([(0, self.size)]) if self.complete else Ranges.decode(self.ranges)
 
     @property
@@ -56,7 +58,7 @@ class Row(msgspec.Struct, eq=False):
 
 
 def name_in_index(ino: int) -> str:
-    """Return the row name of content that is stored in the index itself; no file has this name."""
+    """Return the name of the row whose content is stored in the index; no file has this name."""
     return f"{ino}:"
 
 
@@ -111,12 +113,12 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class CacheIndex:
-    """Index in a SQLite file, which may vanish or be damaged at any time."""
+    """Index in a SQLite file, which may disappear or be damaged at any time."""
 
     def __init__(self, path: Path, key: bytes | None, lost: Callable[[], None]) -> None:
-        """Prepare to use the file at `path`; `lost` is called when rows were lost.
+        """Prepare to use the file at `path`; `lost` is called after rows were lost.
 
-        `key` is the account's key; rows stored without it count as damaged.
+        `key` is the account's key. Rows that were stored under another key count as damaged.
         """
         self.path = path
         given = key or b""
@@ -129,7 +131,7 @@ class CacheIndex:
         self._tried_s = time.monotonic()
 
     def open(self) -> None:
-        """Open or create the index."""
+        """Open or create the index; if the disk does not allow that, work without an index."""
         try:
             self._connect()
         except OSError as wrong:
@@ -141,7 +143,7 @@ class CacheIndex:
                 self._complain(wrong)
 
     def _connect(self) -> None:
-        """Open the file.  Raises OSError and StoreError."""
+        """Open the SQLite file, and create it if needed. Raises OSError and StoreError."""
         private_dir(self.path.parent)
         db = Database.open(self.path, _SCHEMAS)
         try:
@@ -154,7 +156,10 @@ class CacheIndex:
         self._inode = self.path.stat().st_ino
 
     def _restart(self, why: Exception | None, *, started: bool = True) -> None:
-        """Create the index again; if the disk does not allow that, work without an index."""
+        """Create the index again; if the disk does not allow that, work without an index.
+
+        `why` is the error to log. `lost` is called unless `started` is False.
+        """
         if why is not None:
             log.warning("the cache index is damaged and is created again (%s)", why)
         self.close()
@@ -222,7 +227,7 @@ class CacheIndex:
         return rows
 
     def _drop(self, damaged: list[Sequence[object]]) -> None:
-        """Delete damaged rows."""
+        """Delete damaged rows, given as (inode, stamp), and call `lost`."""
         log.warning("%d damaged rows of the cache index are deleted", len(damaged))
         for key in damaged:
             self._write("DELETE FROM entries WHERE ino IS ? AND stamp IS ?", key)
@@ -236,16 +241,16 @@ class CacheIndex:
             return False
 
     def find(self, ino: int, stamp: str) -> Row | None:
-        """Return the row of one content item, or None."""
+        """Return the row of the inode's revision with this stamp, or None."""
         rows = self._rows("WHERE ino = ? AND stamp = ?", (ino, stamp))
         return rows[0] if rows else None
 
     def of(self, ino: int) -> list[Row]:
-        """Return all rows of an inode."""
+        """Return the rows of all stored revisions of an inode."""
         return self._rows("WHERE ino = ?", (ino,))
 
     def inos(self) -> list[int]:
-        """Return all inodes with content."""
+        """Return all inodes that have a row."""
         return [int(str(ino)) for (ino,) in self._read("SELECT DISTINCT ino FROM entries")]
 
     def everything(self) -> list[Row]:
@@ -253,16 +258,19 @@ class CacheIndex:
         return self._rows("")
 
     def oldest(self, count: int, after: tuple[int, str]) -> list[Row]:
-        """Return up to `count` rows after (used_ns, name) `after`, least recently used first."""
+        """Return up to `count` rows that follow `after`, least recently used first.
+
+        `after` is the (used_ns, name) of a row.
+        """
         where = "WHERE (used_ns, name) > (?, ?) ORDER BY used_ns, name LIMIT ?"
         return self._rows(where, (*after, count))
 
     def put(self, row: Row) -> bool:
-        """Store a row, replacing an older one of the same content item."""
+        """Store a row, replacing a row of the same inode and stamp; return True on success."""
         return self._write(_PUT, self._stored(row))
 
     def put_contents(self, batch: Sequence[tuple[Row, bytes]]) -> bool:
-        """Store rows and their content items in one transaction."""
+        """Store rows and their contents in one transaction; return True on success."""
         rows = [self._stored(row) for row, _ in batch]
         contents = [(row.ino, content) for row, content in batch]
 
@@ -274,12 +282,15 @@ class CacheIndex:
         return self._change(change)
 
     def content(self, ino: int) -> bytes | None:
-        """Return the stored content of an inode, or None if the index has none."""
+        """Return the inode's content as stored (encrypted if there is a key), or None."""
         found = self._read("SELECT content FROM contents WHERE ino = ?", (ino,))
         return found[0][0] if found and isinstance(found[0][0], bytes) else None
 
     def checkpoint(self) -> None:
-        """Move recent writes from the log to the index file; slow, call it in a thread."""
+        """Move recent writes from the write-ahead log to the index file.
+
+        This is slow: call it in a thread.
+        """
         if (db := self._db) is not None:
             db.checkpoint()
 
@@ -294,7 +305,7 @@ class CacheIndex:
         return hashlib.blake2b(said, digest_size=HASH_BYTES, key=self._hash_key).digest()
 
     def _row(self, stored: Sequence[object]) -> Row | None:
-        """Return the decoded row, or None if it is damaged."""
+        """Return the decoded row, or None if the stored row is damaged."""
         *values, kept = stored
         if not isinstance(kept, bytes) or not compare_digest(kept, self._hash(values)):
             return None
@@ -307,16 +318,16 @@ class CacheIndex:
         return row if 0 <= row.taken <= 2 * row.size + _SLACK else None
 
     def touch(self, name: str, used_ns: int) -> None:
-        """Record the time of the last use."""
+        """Set the time of the last use of the row `name`, in nanoseconds since the epoch."""
         self._write("UPDATE entries SET used_ns = ? WHERE name = ?", (used_ns, name))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete rows by the names of their files."""
+        """Delete the rows with these names."""
         for name in names:
             self._write("DELETE FROM entries WHERE name = ?", (name,))
 
     def fact(self, name: str) -> str:
-        """Return the value of a named fact about the cache, or ""."""
+        """Return the value of a named fact about the cache, or "" if none is stored."""
         rows = self._read("SELECT value FROM facts WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else ""
 
@@ -329,14 +340,17 @@ class CacheIndex:
         self._write("DELETE FROM entries")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the SQLite file."""
         if self._db is not None:
             self._db.close()
             self._db = None
 
 
 def cache_usage(directory: Path) -> int:
-    """Return the disk usage in bytes of a cache folder that no daemon uses."""
+    """Return the disk usage in bytes of a cache folder that no daemon uses.
+
+    The result is 0 if the index is missing or cannot be read.
+    """
     try:
         db = Database.read(directory / NAME, _SCHEMAS)
         try:
@@ -349,13 +363,14 @@ def cache_usage(directory: Path) -> int:
 
 
 def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> int:
-    """Return the maximum number of bytes to use in a directory, given the free space of the disk.
+    """Return how many bytes may be used in a directory: `limit`, or less on a nearly full disk.
 
-    The result is lower than `used` if other files take so much space that even the used bytes are
-    too many.  `promised` bytes are included in `used` but not written yet.
+    `used` is the number of bytes in use. It includes the `promised` bytes, which were granted but
+    are not written yet. The result can be lower than `used`, or negative, if other files fill the
+    disk.
     """
     disk = None
-    for folder in (directory, *directory.parents):  # it may not be made yet
+    for folder in (directory, *directory.parents):  # the directory may not exist yet
         with contextlib.suppress(OSError):
             disk = os.statvfs(folder)
             break
@@ -366,9 +381,10 @@ def usable_bytes(directory: Path, limit: int, used: int, promised: int = 0) -> i
 
 
 def _shrink_from_now_on(db: Database) -> None:
-    """Enable SQLite's auto-vacuum for the file, which earlier versions did not use.
+    """Enable SQLite's auto-vacuum for a file of an earlier version, which did not use it.
 
-    Raises StoreError for a damaged file.
+    If the disk has no space for that, the next start tries again. Raises StoreError for a damaged
+    file.
     """
     if db.execute("PRAGMA auto_vacuum").fetchone()[0]:
         return
@@ -380,7 +396,10 @@ def _shrink_from_now_on(db: Database) -> None:
 
 
 def _is_damage(wrong: BaseException | None) -> bool:
-    """Return True if the error means a damaged file, not a disk failure; None: a wrong schema."""
+    """Return True if the error means a damaged file, and not a disk failure.
+
+    None stands for a StoreError without a cause, which means a wrong schema and counts as damage.
+    """
     if wrong is None:
         return True
     code = getattr(wrong, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)

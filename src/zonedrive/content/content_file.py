@@ -1,13 +1,13 @@
-"""Local content files in the plain format, of accounts with `encrypt = false`.
+"""Local content files in the plain format, which accounts with `encrypt = false` use.
 
-Knows nothing about inodes, caches or the service.  `encrypted_file` overrides what differs in an
-encrypted file.  A flipped bit in a plain file is not detected.
+This module knows nothing about inodes, caches or the service. `encrypted_file` overrides the
+methods that differ for an encrypted file. A flipped bit in a plain file is not detected.
 
-Calls are synchronous and take some ten microseconds, so they may run on the event loop.  Call
-`sync`, and `copy_to` of a large file, in a thread.  All calls are thread-safe: one thread may write
+Calls are synchronous and take tens of microseconds, so they may run on the event loop. Call
+`sync`, and `copy_to` of a large file, in a thread. All calls are thread-safe: one thread may write
 while others read.
 
-INVARIANT: a path has at most one ContentFile at a time; further users call `share`.
+INVARIANT: a path has at most one ContentFile at a time; further users of the file call `share`.
 """
 
 import errno
@@ -31,13 +31,13 @@ class ContentFile:
     """Random access to the bytes of one file; holes are read as zeros."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        """Take ownership of `descriptor`, opened for reading and writing."""
+        """Take ownership of `descriptor`, which is the open file at `path`."""
         self.path = path
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
         self._lock = threading.Lock()
         self._users = 1
-        self._changes = 0  # counts writes, so that a copy can tell whether it is of one moment
+        self._changes = 0  # number of changes, by which `copy_to` notices a write during the copy
 
     @property
     def size(self) -> int:
@@ -45,7 +45,7 @@ class ContentFile:
         return self._size
 
     def pread(self, offset: int, length: int) -> bytes:
-        """Read up to `length` bytes; return fewer at the end of the file, none past it.
+        """Return `length` bytes at `offset`; fewer at the end of the file, none past the end.
 
         Raises Damaged if stored bytes fail their check.
         """
@@ -53,7 +53,7 @@ class ContentFile:
             return os.pread(self._open(), length, offset)
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """Fill `into` from `offset` on; return the number of bytes read before the end of the file.
+        """Fill `into` with the bytes from `offset` on; return the number of bytes before the end.
 
         Raises the errors of `pread`; `into` may then be partly filled.
         """
@@ -69,8 +69,8 @@ class ContentFile:
     def pwrite(self, offset: int, data: Buffer) -> int:
         """Write all of `data` at `offset`, extending the file if needed; return its length.
 
-        Raises OSError if the bytes cannot be stored.  A prefix of `data` may then have been
-        written; all else is unchanged.
+        Raises OSError if the bytes cannot be stored. A prefix of `data` may then have been
+        written; all other bytes are unchanged.
         """
         with self._lock:
             descriptor = self._open()
@@ -91,19 +91,25 @@ class ContentFile:
             self._size = size
 
     def punch(self, start: int, end: int) -> None:
-        """Discard [start, end), extended to whole units of the format; the bytes become zeros."""
+        """Discard the bytes [start, end), in an encrypted file all chunks that overlap the range.
+
+        Discarded bytes become zeros.
+        """
         with self._lock:
             self._changes += 1
             write_all(self._open(), bytes(max(0, min(end, self._size) - start)), start)
 
     def holes(self) -> list[tuple[int, int]]:
-        """Return the ranges of bytes that may never have been written, according to the format."""
+        """Return the ranges of bytes that may never have been written.
+
+        A plain file has no record of such ranges and returns none.
+        """
         return []
 
     def disable_redo_log(self) -> None:
         """Disable the redo log, for content that can be fetched again.
 
-        Callers must read only bytes that were written to such a file.
+        Callers must read only bytes that were written to the file.
         """
 
     def _flush(self) -> None:
@@ -112,9 +118,10 @@ class ContentFile:
     def manifest(self, *, size: int | None = None, final: bool = False) -> bytes:
         """Return the state of the flushed file for `open_file`, or b"" for a plain file.
 
-        A caller that stores it safely can detect old bytes in place of the current ones.  Works on
-        a closed file, too.  `size`: return the state as if the file were truncated to
-        this size.  `final`: no writes follow, and all bytes were read through this object.
+        A caller that stores the manifest safely can later detect old bytes in place of the current
+        ones. The file may be closed. With `size`, the manifest describes the file truncated to
+        `size` bytes. `final` states that no writes follow, and that all bytes were read through
+        this object.
         """
         return b""
 
@@ -125,13 +132,13 @@ class ContentFile:
 
     @property
     def allocated(self) -> int:
-        """Bytes that the file takes on the disk."""
+        """Disk usage of the file in bytes."""
         with self._lock:
             return os.fstat(self._open()).st_blocks * 512
 
     @property
     def linked(self) -> bool:
-        """True if the file has a name; without a name it is deleted after its last close."""
+        """True if the file has a name; a file without a name is deleted after its last close."""
         with self._lock:
             return os.fstat(self._open()).st_nlink > 0
 
@@ -143,35 +150,39 @@ class ContentFile:
     def flush(self) -> None:
         """Write buffered bytes to the kernel, so that they survive the process.
 
-        Raises OSError if the bytes cannot be stored; they stay buffered, and another flush tries
-        again.
+        Raises OSError if the bytes cannot be stored. The bytes then stay buffered for another
+        flush.
         """
         with self._lock:
             self._open()
             self._flush()
 
     def sync(self) -> None:
-        """Flush, and wait until all bytes are on the disk, so that they survive a power cut."""
+        """Flush the file, and wait until its bytes and its name are safe from a power cut.
+
+        Raises the errors of `flush`.
+        """
         self.flush()
         os.fsync(self._open())
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)  # the name of a new file as well
+            os.fsync(folder)  # syncs the name of a new file
         finally:
             os.close(folder)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the whole content in blocks of BLOCK bytes; the last one may be shorter."""
+        """Yield the whole content in blocks of BLOCK bytes; the last block may be shorter."""
         offset = 0
         while data := self.pread(offset, BLOCK):
             yield data
             offset += len(data)
 
     def copy_to(self, path: Path) -> "ContentFile":
-        """Create an independent copy at `path`, which must not exist, and open it.
+        """Create an independent copy at `path`, which must not exist, and return the open copy.
 
-        Shares disk blocks if the file system can.  Raises StoreError if the file is written to
-        meanwhile, and OSError if the copy fails; then no file is left.
+        The copy shares disk blocks if the file system supports that. Raises StoreError if the file
+        is written to during the copy, and OSError if the copy fails; then no file is left at
+        `path`.
         """
         self.flush()
         before = self._changes
@@ -185,7 +196,7 @@ class ContentFile:
         return ContentFile(path, open_descriptor(path)[0])
 
     def share(self) -> "ContentFile":
-        """Add a reference to this object; each holder calls `close` once."""
+        """Add a reference and return this object; each holder of a reference calls `close` once."""
         with self._lock:
             self._open()
             self._users += 1
@@ -194,7 +205,7 @@ class ContentFile:
     def close(self) -> None:
         """Drop one reference; dropping the last one flushes and closes the file.
 
-        Raises the errors of `flush`; the file is closed even then.
+        Raises the errors of `flush`, after the file is closed.
         """
         with self._lock:
             if self._users > 1:
@@ -210,14 +221,14 @@ class ContentFile:
                 self._descriptor = -1
 
     def _open(self) -> int:
-        """Return the descriptor.  Raises ValueError if the file is closed, as Python's files do."""
+        """Return the descriptor. Raises ValueError if the file is closed, as Python's files do."""
         if self._users == 0:
             raise ValueError(f"{self.path.name} is closed")
         return self._descriptor
 
 
 def write_all(descriptor: int, data: Buffer, offset: int) -> None:
-    """Write all of `data`; raise OSError if the disk fills up during the write."""
+    """Write all of `data` at `offset`. Raises OSError; a prefix may then have been written."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, offset)
@@ -226,9 +237,9 @@ def write_all(descriptor: int, data: Buffer, offset: int) -> None:
 
 
 def open_descriptor(path: Path) -> tuple[int, bool]:
-    """Open for reading and writing, or only for reading if the file system allows no more.
+    """Open a file for reading and writing, or only for reading if writing is not permitted.
 
-    Returns the descriptor and True if it is writable.  Raises OSError.
+    Returns the descriptor, and True if the file is open for writing. Raises OSError.
     """
     try:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC), True
@@ -239,14 +250,17 @@ def open_descriptor(path: Path) -> tuple[int, bool]:
 
 
 def create_descriptor(path: Path) -> int:
-    """Create a file that does not exist, and open it for reading and writing.  Raises OSError."""
+    """Create a file with mode 0600, and return a descriptor for reading and writing.
+
+    Raises OSError, including FileExistsError.
+    """
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 def copy_file(source: int, path: Path) -> None:
-    """Copy the file open as `source` to `path`, which must not exist; its mode is 0600.
+    """Copy the file open as descriptor `source` to a new file at `path` with mode 0600.
 
-    Raises OSError; then no part of the copy is left.
+    Raises OSError, including FileExistsError; then no part of the copy is left.
     """
     target = create_descriptor(path)
     try:
@@ -261,7 +275,7 @@ def copy_file(source: int, path: Path) -> None:
 
 
 def _data(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of the file that are not holes."""
+    """Yield the ranges (start, end) of the file that are not holes."""
     size = os.fstat(descriptor).st_size
     end = 0
     while end < size:
@@ -276,7 +290,7 @@ def _data(descriptor: int) -> Iterator[tuple[int, int]]:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
-    """Copy a range, if possible in the kernel, which shares blocks if the file system can."""
+    """Copy [start, end), if possible in the kernel, which shares disk blocks where supported."""
     in_kernel = True
     while start < end:
         step = min(end - start, _STEP)
@@ -290,6 +304,6 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
                 continue
         else:
             done = os.pwrite(target, os.pread(source, min(step, 1 << 20), start), start)
-        if done == 0:  # the source shrank under us; the caller notices the change
+        if done == 0:  # the source became shorter; the caller notices the change
             return
         start += done

@@ -1,10 +1,9 @@
-"""Running download: the work of its thread and its control by the event loop.
+"""One running download: the work of its thread and its control by the event loop.
 
-`work` runs in a thread; all other methods are
-called on the event loop.
+`work` runs in a thread; all other public methods are called on the event loop.
 
-INVARIANT: the thread checks `stopped` and its limit between two chunks.  It therefore reads only
-the requested bytes, and ends soon when they are no longer needed.
+INVARIANT: the thread checks `stopped` and the limit between two chunks. The thread therefore reads
+only the requested bytes, and ends soon when the bytes are no longer needed.
 """
 
 import threading
@@ -20,12 +19,12 @@ from zonedrive.errors import BadAnswer, Changed
 from zonedrive.transfer_slots import TransferSlot
 
 LINGER = 2.0  # seconds that a download waits at its limit for a reader to come closer
-TELL_S = 0.25  # seconds after which the loop is told of new bytes without a waiting reader
-TELL = 4 << 20  # bytes after which the loop is told of them
+TELL_S = 0.25  # seconds after which the event loop is notified of bytes that no reader waits for
+TELL = 4 << 20  # number of such bytes after which the event loop is notified
 
 
 class Download:
-    """Download from `start` up to `limit`, which grows with the readers' requests."""
+    """Download of the bytes from `start` up to `limit`, which grows with the readers' requests."""
 
     def __init__(
         self,
@@ -40,15 +39,15 @@ class Download:
     ) -> None:
         """Create a download; if `bounded`, request only the bytes up to `limit` from the source.
 
-        `opened` is called on the event loop and decides if the download continues; `advanced` is
-        called there after progress.
+        `opened` is called on the event loop when the stream is open; the download continues if the
+        result is True. `advanced` is called on the event loop after progress.
         """
         self.source = source
         self.entry = entry
         self.start = start
         self.limit = limit
         self.end = limit if bounded else entry.size
-        self.noted = start  # position known to the loop
+        self.noted = start  # position known to the event loop
         self.position = start  # position of the thread
         self.first_new = start  # first byte that was missing when the stream was opened
         self.progressed = trio.current_time()
@@ -57,12 +56,13 @@ class Download:
         self.stopped = False
         self.needs_confirmation = False  # the stream may be of another version
         self.linger = 0.0 if bounded else LINGER  # seconds to wait at the limit
-        self.awaited = entry.size  # the loop is told when all bytes before this can be read
-        self._told = start  # last position told to the loop, and its time
+        self.awaited = entry.size  # end of the bytes for which a reader waits
+        # Last position of which the event loop was notified, and the time of the notification.
+        self._told = start
         self._told_s = 0.0
         self._opened = opened
         self._advanced = advanced
-        self._left = False  # the thread ends and accepts no higher limit
+        self._left = False  # the thread is ending and accepts no higher limit
         self._moved = threading.Condition()
         self._stream: Stream | None = None
         self._token = trio.lowlevel.current_trio_token()
@@ -70,7 +70,7 @@ class Download:
     # -- on the loop
 
     def extend(self, limit: int) -> bool:
-        """Raise the limit to `limit`; return False if the download is already ending."""
+        """Raise the limit to at least `limit`; return False if the download is already ending."""
         if self.stopped:
             return False
         if limit <= self.limit and not self.paused:
@@ -96,7 +96,8 @@ class Download:
     def work(self) -> None:
         """Copy bytes from the source to the entry until the download ends.
 
-        Raises the source's error, and BadAnswer if the source sends too few or too many bytes.
+        Raises the source's error, BadAnswer or Changed if the source sends too few or too many
+        bytes, and Stopped if the entry is closed.
         """
         end = self.end if self.end < self.entry.size else None
         with self.source.open(self.start, end) as stream:
@@ -136,7 +137,11 @@ class Download:
             raise BadAnswer(f"only {self.position} of {self.entry.size} bytes of the file came")
 
     def _came(self, end: int) -> None:
-        """Record that bytes up to `end` can be read; notify the event loop only if useful."""
+        """Record that bytes up to `end` can be read.
+
+        Notify the event loop if a reader waits for the bytes, or after TELL bytes or TELL_S
+        seconds.
+        """
         self.position = end
         late = time.monotonic() - self._told_s >= TELL_S
         if late or end >= self.awaited or end - self._told >= TELL:
@@ -154,7 +159,7 @@ class Download:
             self._stream = stream
 
     def _wanted(self) -> bool:
-        """Wait at the limit for a while; return True if more bytes were requested."""
+        """Return True if more bytes are requested; wait at the limit for up to `linger` seconds."""
         with self._moved:
             until = time.monotonic() + self.linger
             while self.position >= self.limit and not self.stopped:

@@ -1,18 +1,18 @@
 """Encrypted content files: authenticated chunks, encrypted under a separate key for each file.
 
 Layout: the head (see `header`), the redo log, then one slot for each chunk of 64 KiB (see `slots`).
-The stored form of a chunk may be shorter; the missing bytes are zeros.
+The stored form of a chunk may be shorter than 64 KiB; the missing bytes are zeros.
 
-INVARIANT: plain bytes past the logical size never reappear.  Code that extends the file first
-rewrites the last chunk if it holds more bytes than the size states.
+INVARIANT: plain bytes past the logical size never reappear. Code that extends the file first
+rewrites the last chunk if the chunk holds more bytes than the size states.
 
 INVARIANT: a chunk inside the recorded size is overwritten only after its new form is complete in
-the redo log, because a process killed during a write may leave half of it.  Chunk and redo log then
-have the same nonce, by which `Slots.repair` identifies the chunk.
+the redo log, because a process that is killed during a write may leave half of the chunk. The chunk
+and the redo log then have the same nonce, by which `Slots.repair` identifies the chunk.
 
-An empty slot that is not listed as a hole is Damaged and never read as zeros, because a power cut
-may lose a chunk but not the head.  A chunk from another write than the one that `Chunks` accepts is
-Damaged, too: an attacker may have restored old bytes.
+An empty slot that is not listed as a hole raises Damaged and is never read as zeros, because a
+power cut may lose a chunk but not the head. A chunk from another write than the one that `Chunks`
+accepts raises Damaged, too, because an attacker may have restored old bytes.
 """
 
 import os
@@ -41,9 +41,10 @@ class EncryptedFile(ContentFile):
     def __init__(
         self, path: Path, descriptor: int, head: Head, key: bytes, manifest: bytes | None
     ) -> None:
-        """Take ownership of `descriptor`; `head` is the head stored in the file.
+        """Take ownership of `descriptor`; `head` is the head that is stored in the file.
 
-        `manifest` is None for a new file, empty if unknown.  Raises Damaged if it does not fit.
+        `key` is the account's key. `manifest` is None for a new file, and empty if it is unknown.
+        Raises Damaged if the manifest is of another file or cannot be decoded.
         """
         super().__init__(path, descriptor)
         self._head = head
@@ -57,9 +58,9 @@ class EncryptedFile(ContentFile):
 
     @classmethod
     def create(cls, path: Path, key: bytes) -> "EncryptedFile":
-        """Create an empty file whose key is encrypted under `key`.
+        """Create and open an empty file, whose own key is encrypted under `key`.
 
-        If that fails, no file is left.
+        Raises OSError, including FileExistsError; then no new file is left.
         """
         descriptor = create_descriptor(path)
         try:
@@ -73,8 +74,8 @@ class EncryptedFile(ContentFile):
     def open(cls, path: Path, key: bytes, manifest: bytes = b"") -> "EncryptedFile":
         """Open an existing file and repair a write that a killed process left incomplete.
 
-        `manifest` is the expected state of the file, empty if unknown.  Raises Damaged if the file
-        is not the recorded one.
+        `manifest` is the expected state of the file, empty if unknown. Raises OSError, and Damaged
+        if the file is not the recorded one or its head fails the check.
         """
         descriptor, writable = open_descriptor(path)
         try:
@@ -163,12 +164,12 @@ class EncryptedFile(ContentFile):
     # -- sizes
 
     def _grow(self, size: int) -> None:
-        """Extend the file to `size` with zeros."""
+        """Extend the content to `size` bytes with zeros, which are stored as holes."""
         if not self._trimmed:  # a killed process may have left slots behind the end
             self._trim()
         number, used = divmod(self._size, CHUNK)
         if used:
-            chunk = self._chunk(number)  # never longer than `used`
+            chunk = self._chunk(number)  # at most `used` bytes
             if number not in self._dirty and self._slots.length(number) > used:
                 self._dirty[number] = bytearray(chunk)
         self._chunks.holes.add(count_of(self._size), count_of(size))
@@ -192,7 +193,10 @@ class EncryptedFile(ContentFile):
     # -- chunks in memory
 
     def _fill(self, offset: int, into: memoryview) -> None:
-        """Fill `into`, which ends within the size; whole chunks are decrypted directly into it."""
+        """Fill `into` with the bytes from `offset` on, all of which are before the end of the file.
+
+        Whole chunks are decrypted directly into `into`.
+        """
         done, total = 0, len(into)
         while done < total:
             number, start = divmod(offset + done, CHUNK)
@@ -207,7 +211,7 @@ class EncryptedFile(ContentFile):
             done += step
 
     def _read_run(self, number: int, into: memoryview) -> None:
-        """Fill `into` with whole chunks from `number` on, read in one call."""
+        """Fill `into` with whole chunks from `number` on, read in one system call."""
         count, holes = len(into) // CHUNK, not self._regenerable
         with _run_buffers.lend() as memory:
             slots = self._slots.read_into(number, memory[: count * SLOT])
@@ -221,7 +225,10 @@ class EncryptedFile(ContentFile):
                 plain[len(opened) :] = bytes(CHUNK - len(opened))
 
     def _run_on_disk(self, number: int, count: int) -> int:
-        """Return the number of chunks from `number` on, at most `count`, before a buffered one."""
+        """Return the number of chunks from `number` on before the first one buffered in memory.
+
+        The result is at most `count` and at most _RUN.
+        """
         count = min(count, _RUN)
         return next((run for run in range(count) if number + run in self._dirty), count)
 
@@ -247,7 +254,7 @@ class EncryptedFile(ContentFile):
         before = self._size
         if base + start > before:
             self._grow(base + start)
-        # Until it is stored:
+        # A new chunk counts as a hole until it is stored.
         self._chunks.holes.add(max(number, count_of(self._size)), number + 1)
         self._changes += 1
         if len(piece) == CHUNK:
@@ -264,10 +271,10 @@ class EncryptedFile(ContentFile):
             self._store_one(number)
 
     def _write_run(self, number: int, plain: memoryview) -> bool:
-        """Write complete chunks in one call; return False if that is not allowed.
+        """Write whole chunks from `number` on in one call; return False if that is not allowed.
 
-        Allowed only for chunks that no reader can be reading, so that readers need not wait for the
-        disk.
+        The lock is not held during the write, so that readers do not wait for the disk. The write
+        is therefore allowed only for chunks that no reader can be reading.
         """
         count = len(plain) // CHUNK
         with self._lock:
@@ -305,7 +312,7 @@ class EncryptedFile(ContentFile):
             self._size = max(self._size, numbers.stop * CHUNK)
 
     def _buffer(self, number: int, start: int, piece: memoryview, *, whole: bool) -> None:
-        """Write `piece` to the buffered chunk; `whole` means that no old bytes remain."""
+        """Write `piece` to a chunk in memory; `whole` means that no old bytes of it remain."""
         if whole:
             chunk = bytearray(piece)
         else:
@@ -336,13 +343,16 @@ class EncryptedFile(ContentFile):
     # -- chunks on the disk
 
     def _opened(self, number: int, slot: memoryview, *, holes: bool) -> bytes:
-        """Return the plain bytes of a chunk's slot.  Raises Damaged."""
+        """Return the plain bytes of a chunk from its slot, b"" for a hole. Raises Damaged.
+
+        If `holes` is False, a hole also raises Damaged.
+        """
         if self._chunks.is_there(number, slot, holes=holes):
             return self._slots.open(number, slot)
         return b""
 
     def _store(self, number: int, plain: Buffer) -> None:
-        """Write a chunk to the disk.  Raises OSError; the chunk is then unchanged."""
+        """Write a chunk to the disk. Raises OSError; the slot is then restored or cleared."""
         nonce = self._chunks.reserve_nonces(1, self._size)
         slot = self._slots.seal(number, plain, nonce)
         before: Buffer | None = None
@@ -363,13 +373,13 @@ class EncryptedFile(ContentFile):
     def disable_redo_log(self) -> None:
         """Disable the redo log, for content that can be fetched again.
 
-        Callers must read only bytes that were written to such a file.  Writes are faster, but a
-        killed process may leave a torn chunk.  Torn chunks and holes raise Damaged.
+        Callers must read only bytes that were written to the file. Writes are faster, but a killed
+        process may leave a partly written chunk. Reading such a chunk or a hole raises Damaged.
         """
         self._regenerable = True
 
     def _undo(self, number: int, before: Buffer | None) -> None:
-        """Restore the old bytes of a slot after a failed write, or clear the slot."""
+        """Restore the slot's bytes `before` a failed write; clear the slot if there were none."""
         if before:
             self._slots.put_back(number, before)
         else:
@@ -389,7 +399,7 @@ class EncryptedFile(ContentFile):
 
 
 def create_file(path: Path, key: bytes | None) -> ContentFile:
-    """Create an empty content file, encrypted under `key`, or plain if `key` is None.
+    """Create and open an empty content file, encrypted under `key`, or plain if `key` is None.
 
     Raises OSError, including FileExistsError.
     """
@@ -401,9 +411,9 @@ def create_file(path: Path, key: bytes | None) -> ContentFile:
 def open_file(path: Path, key: bytes | None, manifest: bytes = b"") -> ContentFile:
     """Open a file that `create_file` made with the same key.
 
-    With the `manifest` of an encrypted file, old bytes in place of the current ones raise Damaged
-    when they are read.  Raises Damaged if the file is not the recorded one or its head fails its
-    check, and OSError if it cannot be opened.
+    If the `manifest` of an encrypted file is given, a read of old bytes in place of the current
+    ones raises Damaged. This function raises Damaged if the file is not the recorded one or its
+    head fails the check, and OSError if the file cannot be opened.
     """
     if key is None:
         return ContentFile(path, open_descriptor(path)[0])

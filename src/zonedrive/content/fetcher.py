@@ -1,18 +1,19 @@
-"""Single-flight downloads of one entry: waiting readers and the downloads that serve them.
+"""Single-flight downloads of one cache entry: waiting readers and the downloads that serve them.
 
-Knows nothing about inodes, limits or the disk.  Runs on the event loop; the threads belong to
-Download.
+This module knows nothing about inodes, limits or the disk. All its code runs on the event loop;
+the threads belong to Download.
 
 INVARIANT: bytes that a running download will receive soon are not requested again.
 
-INVARIANT: every wait ends: with the bytes, with the download's error, or with TimedOut.  TimedOut
-is raised after `stall` seconds without a new byte, or after SLOW times as many seconds with fewer
-than LEAST new bytes on all connections together.
+INVARIANT: every wait ends with the bytes, with the download's error, or with TimedOut. TimedOut is
+raised after `stall` seconds without a new byte, or after SLOW times as many seconds with fewer than
+LEAST new bytes from all downloads of the entry together.
 
-INVARIANT: bytes received before a connection broke are not requested again, however few they are,
-unless the source ignores ranges.
+INVARIANT: bytes received before a connection broke are not requested again, unless the source
+ignores ranges.
 
-INVARIANT: bytes of streams with different sizes or validators are never mixed: Changed is raised.
+INVARIANT: bytes of streams with different sizes or validators are never mixed; Changed is raised
+instead.
 """
 
 import logging
@@ -39,15 +40,15 @@ from zonedrive.supervisor import Supervisor, Task
 log = logging.getLogger(__name__)
 
 MAX_DOWNLOADS = 3  # of one entry at once
-ALIGN = 64 * 1024  # downloads begin at multiples, which is what sealed files are made of
+ALIGN = 64 * 1024  # downloads begin at multiples of this, the chunk size of encrypted files
 NEAR = 4 << 20  # bytes: readers wait for a download that is this close
-SKIP = 1 << 20  # present ranges of more bytes are skipped
+SKIP = 1 << 20  # bytes: larger ranges that are present are not downloaded again
 LINGER_WHOLE = 20.0  # seconds to keep a download that would have to begin at 0 again
 PAUSE = 0.05  # seconds after a connection that broke without one byte; doubled each time
 LONGEST_PAUSE = 1.0
 AGAIN = 5.0  # seconds without read-ahead after a failure
 LOOK = 0.05  # seconds between two checks for a free thread
-TURN = 2.0  # seconds that a download may take a thread for less than DRIP bytes, while others wait
+TURN = 2.0  # seconds: if others wait, a download with fewer than DRIP bytes in this time is stopped
 DRIP = 1024
 LEAST = 4096  # least progress in bytes; the kernel requests a failed page twice
 SLOW = 2.5  # times `stall`: seconds after which a reader with fewer than LEAST bytes times out
@@ -61,7 +62,7 @@ class Engine:
     def __init__(
         self, connections: int, stall: float, supervisor: Supervisor | None = None
     ) -> None:
-        """Allow at most `connections` threads; `stall` is in seconds."""
+        """Allow at most `connections` threads; waits time out after `stall` seconds."""
         self.supervisor = supervisor or Supervisor()
         self.limiter = trio.CapacityLimiter(connections)
         self.stall = stall
@@ -72,7 +73,7 @@ class Engine:
         self._freeing = False
 
     def request_slot(self) -> None:
-        """If no thread is free for the next download, begin to stop idle or slow downloads."""
+        """Begin to stop idle or slow downloads if no thread is free for the next download."""
         if self.limiter.available_tokens < 1 and not self._freeing and self.nursery is not None:
             self._freeing = True
             self.nursery.start_soon(self.supervisor.keep, Task.DOWNLOAD_QUEUE, self._free_threads)
@@ -97,7 +98,7 @@ class Engine:
                 each.stop()
 
     def stop_idle(self) -> None:
-        """Stop one paused download if no thread is free."""
+        """Stop one download that waits at its limit, if no thread is free."""
         if self.limiter.available_tokens < 1:
             for download in self.running:
                 if download.paused and not download.stopped:
@@ -106,12 +107,12 @@ class Engine:
 
 
 class WaitingReader:
-    """Reader that is waiting for [start, end)."""
+    """Reader that is waiting for the bytes [start, end)."""
 
     def __init__(self, start: int, end: int, download: Download | None) -> None:
-        """Create a waiter for a range.
+        """Create a waiting reader.
 
-        `download` will fetch the first byte; None means that no download is free.
+        `download` will fetch the first byte; None means that no download can be started yet.
         """
         self.start = start
         self.end = end
@@ -122,7 +123,7 @@ class WaitingReader:
 
 
 class Pace:
-    """Check of a waiter's progress: at least LEAST bytes in each period."""
+    """Check of a reader's progress: at least LEAST bytes must arrive in each period."""
 
     def __init__(self, seconds: float, came: int) -> None:
         self.seconds = seconds
@@ -130,7 +131,11 @@ class Pace:
         self.until = trio.current_time() + seconds
 
     def is_too_slow(self, came: int) -> bool:
-        """Return True if a period ended with too few bytes; if it ended well, begin a new one."""
+        """Return True if the period has ended with fewer than LEAST bytes.
+
+        `came` is the number of bytes received so far. After a period with enough bytes, the next
+        one begins.
+        """
         if trio.current_time() < self.until:
             return False
         if came - self._came < LEAST:
@@ -152,9 +157,10 @@ class Fetcher:
         moved: Callable[[], None],
         over: Callable[[], None],
     ) -> None:
-        """Create a fetcher; `stamp` hashes a validator for the entry.
+        """Create a fetcher; `stamp` returns the hash of a validator that the entry stores.
 
-        `moved` is called when bytes were received, `over` when the version is gone.
+        `moved` is called after bytes were received. `over` is called when the source no longer has
+        this version.
         """
         self.entry = entry
         self.source = source
@@ -163,21 +169,20 @@ class Fetcher:
         self._engine = engine
         self._stamp = stamp
         self._begun = False  # a stream was opened
-        self._ranged: bool | None = None  # whether the source answers ranges
+        self._ranged: bool | None = None  # False if the source ignores ranges, None if unknown
         self._downloads: list[Download] = []
         self._waiters: set[WaitingReader] = set()
         self._quiet_until = 0.0
         self._broken = 0  # connections in a row that broke without one new byte
-        self._broken_since = 0.0  # when the first of them did
-        self._resume_at = 0.0  # no further one before
+        self._broken_since = 0.0  # time at which the first of these connections broke
+        self._resume_at = 0.0  # time before which no new connection is made
         self._came = 0  # bytes received by downloads so far, known ones included
 
     async def wait(self, offset: int, end: int, goal: int, *, bounded: bool = False) -> None:
-        """Wait until [offset, end) is present; `goal` is the end of the read-ahead.
+        """Wait until the bytes [offset, end) are present; `goal` is the end of the read-ahead.
 
-        If `bounded` is true, only bytes up to `goal` are requested from the source.
-
-        Raises Changed, TimedOut, or the source's error.
+        If `bounded` is true, only bytes up to `goal` are requested from the source. Raises Changed,
+        TimedOut, or the source's error.
         """
         try:
             await self._wait(offset, end, goal, bounded=bounded)
@@ -221,13 +226,13 @@ class Fetcher:
         self._moved()  # an entry that is complete now survives a kill of the daemon
 
     def _free_place(self) -> None:
-        """Wake the waiters that have no download, because a download may now be possible."""
+        """Wake the waiting readers without a download, because one may be possible now."""
         for waiter in self._waiters:
             if waiter.download is None:
                 waiter.event.set()
 
     async def _until(self, waiter: WaitingReader, pace: Pace) -> None:
-        """Wait until the waiter is notified.  Raises TimedOut."""
+        """Wait until `waiter` is notified. Raises TimedOut if too few bytes arrive."""
         while not waiter.event.is_set():
             download = waiter.download
             since = max(waiter.since, download.progressed) if download else waiter.since
@@ -235,7 +240,7 @@ class Fetcher:
             with trio.move_on_at(min(since + stall, pace.until)):
                 await waiter.event.wait()
                 return
-            self._catch_up()  # the last bytes may be fewer than the reader waits for
+            self._catch_up()  # the thread does not report fewer bytes than the reader waits for
             since = max(since, download.progressed) if download else since
             error: TimedOut | None = None
             if pace.is_too_slow(self._came):
@@ -249,7 +254,11 @@ class Fetcher:
                 raise error
 
     def ahead(self, offset: int, goal: int, near: int, *, bounded: bool) -> None:
-        """Read ahead to `goal` without waiting; start a download only for a gap within `near`."""
+        """Request the missing bytes from `offset` to `goal` without waiting.
+
+        A new download starts only if the first missing byte is at most `near` bytes after `offset`.
+        If `bounded` is true, the new download requests only bytes up to `goal` from the source.
+        """
         self._catch_up()
         gap = self.entry.present.reach(offset)
         goal = min(goal, self.entry.size)
@@ -263,7 +272,7 @@ class Fetcher:
             self._ask(gap, goal, bounded=bounded)
 
     def stop(self, error: Exception) -> None:
-        """Stop all downloads permanently; current and later waiters get `error`."""
+        """Stop all downloads permanently; current and later waits raise `error`."""
         self.dead = error
         for download in list(self._downloads):
             self._end(download)
@@ -274,7 +283,7 @@ class Fetcher:
     # -- choosing
 
     def _serving(self, gap: int) -> Download | None:
-        """Return the download that will reach `gap` first, or None."""
+        """Return the running download that will reach offset `gap` first, or None."""
         coming = [
             download
             for download in self._downloads
@@ -285,7 +294,10 @@ class Fetcher:
         return max(coming, key=lambda download: download.noted, default=None)
 
     def _barrier(self, start: int, goal: int) -> int:
-        """Return the offset at which a read from `start` ends: `goal`, or the next cached bytes."""
+        """Return the offset at which a download from `start` to `goal` should end.
+
+        The result is the start of the first present range that is worth skipping, else `goal`.
+        """
         if self._ranged is not False:
             for first, end in self.entry.present.within(start, goal):
                 if first > start and end - first > SKIP:
@@ -293,7 +305,10 @@ class Fetcher:
         return goal
 
     def _ask(self, gap: int, goal: int, *, bounded: bool) -> Download | None:
-        """Return a download for `gap`, a new one if necessary; None if all downloads are needed."""
+        """Return a download that will fetch offset `gap`, and start a new one if necessary.
+
+        Returns None if MAX_DOWNLOADS are running and readers wait for all of them.
+        """
         goal = self._barrier(gap, min(-(-goal // ALIGN) * ALIGN, self.entry.size))
         download = self._serving(gap)
         if download is not None and download.extend(goal):
@@ -358,14 +373,14 @@ class Fetcher:
     def _opened(self, download: Download, stream: Stream) -> bool:
         """Check an opened stream; return True if the download should continue.
 
-        The download's thread calls this method on the event loop.  Raises Changed, BadAnswer.
+        The download's thread calls this method on the event loop. Raises Changed and BadAnswer.
         """
         entry = self.entry
         if download not in self._downloads:
             return False
         if stream.total is not None and stream.total != entry.size:
             raise Changed(f"the content has {stream.total} bytes now, not {entry.size}")
-        # Versions of one size can be told apart by a validator alone.  Without one, only the very
+        # Versions of one size can be told apart by a validator alone. Without one, only the very
         # first stream needs no proof: the source is asked once more, now that it is open.
         told = stream.validator is not None and entry.validator != ""
         download.needs_confirmation = not told and (self._begun or bool(entry.present))
@@ -395,7 +410,7 @@ class Fetcher:
         return True
 
     def _advanced(self, download: Download) -> None:
-        """Process newly stored bytes on the event loop; stop the download on an error."""
+        """Process newly received bytes on the event loop; stop the download on an error."""
         call = self._engine.supervisor.call
         wrong = call(Task.ARRIVAL, self._arrived, download)
         if wrong is not None:
@@ -426,12 +441,16 @@ class Fetcher:
         self._moved()
 
     def _end(self, download: Download) -> None:
-        """Stop a download; its waiters look for another one."""
+        """Stop a download; its waiting readers request another download."""
         download.stop()
         self._ended(download, None)
 
     def _ended(self, download: Download, error: Exception | None, *, final: bool = False) -> None:
-        """Remove a download and notify its waiters; without `error` they try again."""
+        """Remove a download and notify its waiting readers.
+
+        The readers get `error`. They try again instead if there is no error, or if a new connection
+        may get further and `final` is False.
+        """
         if download not in self._downloads:
             return
         self._downloads.remove(download)
@@ -455,7 +474,7 @@ class Fetcher:
         self._moved()
 
     def _is_worth_another(self, download: Download, error: Exception | None) -> bool:
-        """Return True if the next connection may get further than the failed one.
+        """Return True if a new connection may get further than the failed download.
 
         Connections that break without a new byte are retried after pauses, for `stall` seconds.
         """

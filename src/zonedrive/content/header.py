@@ -1,16 +1,18 @@
 """Head of an encrypted file: its key, its size and its possible holes.
 
-Layout of the first 4096 bytes (numbers are little-endian):
+Layout of the first 4096 bytes (numbers are little-endian, sizes are in bytes):
 
     0     magic, 8 bytes; the last byte is the version of the format
     8     file id, 16 random bytes
-    24    the file's key, sealed under the account's key: nonce 12, ciphertext 32, tag 16
-    512   state record, twice: at 512 and at 2048, 1536 bytes each: length 4, then sealed under
-    2048  the file's key: sequence number 8, logical size 8, ranges of chunks that may be holes
+    24    the file's key, encrypted under the account's key: nonce 12, ciphertext 32, tag 16
+    512   first copy of the state record, at most 1536 bytes: length 4, then encrypted under the
+          file's key: sequence number 8, logical size 8, ranges of chunks that may be holes
+    2048  second copy of the state record
 
-INVARIANT: a state is written to the first place and then to the second, each in one write.  A
-process killed at any time therefore leaves at least one of two consecutive states complete.  A
-single damaged record never restores an old state, because the other record holds the new one.
+INVARIANT: a state record is written to the first place and then to the second, each in one write. A
+process that is killed at any time therefore leaves at least one complete record, of the new or the
+former state. A single damaged record never restores an old state, because the other record holds
+the new state.
 """
 
 import os
@@ -36,7 +38,7 @@ MAX_HOLES = (_PLACE_BYTES - _LENGTH.size - NONCE_BYTES - TAG_BYTES - _NUMBERS.si
 
 
 class Head:
-    """Header of an encrypted file, and the file's key."""
+    """Head of an encrypted file, with the file's key."""
 
     def __init__(self, file_id: bytes, key: bytes) -> None:
         """Create a head with the state of an empty file."""
@@ -48,7 +50,7 @@ class Head:
 
     @classmethod
     def create(cls, descriptor: int, account_key: bytes) -> "Head":
-        """Write the header of a new, empty file, and return the header.  Raises OSError."""
+        """Write the head of a new, empty file, and return the head. Raises OSError."""
         file_id, key, nonce = os.urandom(FILE_ID_BYTES), new_key(), os.urandom(NONCE_BYTES)
         sealed = AESGCM(account_key).encrypt(nonce, key, MAGIC + file_id)
         head = cls(file_id, key)
@@ -63,7 +65,10 @@ class Head:
 
     @classmethod
     def load(cls, descriptor: int, account_key: bytes) -> "Head":
-        """Read a head.  Raises Damaged if it fails its check or needs another key."""
+        """Read and return the head of a file.
+
+        Raises Damaged if the head fails its check or is encrypted under another key.
+        """
         page = os.pread(descriptor, HEAD_BYTES, 0)
         if not page.startswith(MAGIC) or len(page) < HEAD_BYTES:
             raise Damaged("not an encrypted file, or one of another version")
@@ -83,9 +88,9 @@ class Head:
         return head
 
     def save(self, descriptor: int, size: int, holes: Ranges) -> None:
-        """Write `size` and `holes` as the state of the file.
+        """Write `size` in bytes and `holes` in chunks as the state of the file.
 
-        Raises OSError; the state of this object is then unchanged.
+        Raises OSError; `size` and `holes` of this object are then unchanged.
         """
         record = self._record(size, holes)
         for place in _PLACES:
@@ -116,7 +121,7 @@ class Head:
 def _few(holes: Ranges) -> Ranges:
     """Return `holes`, or one range that contains all of them if there are more than MAX_HOLES.
 
-    All chunks in that range then count as possible holes.  Existing chunks are still read and
+    All chunks in that range then count as possible holes. Existing chunks are still read and
     checked, but without a manifest a lost chunk cannot be distinguished from a hole.
     """
     if len(holes) <= MAX_HOLES:

@@ -1,21 +1,21 @@
-"""State of an encrypted file's chunks, and its record, the manifest.
+"""State of an encrypted file's chunks, and the manifest, which is the record of that state.
 
-The encryption proves that this account wrote the chunks, not that they are the newest: an attacker
-with access to the disk may restore old chunks or an old file.  The manifest is therefore stored
-apart from the file, encrypted, in the database row that names the file.
+The encryption proves that this account wrote the chunks, but not that the chunks are the newest: an
+attacker with access to the disk may restore old chunks or an old file. The manifest is therefore
+stored apart from the file: encrypted, in the database row that names the file.
 
-Each write of a chunk has its own nonce (see `slots`): 8 random bytes for the open file that
-writes, then a counter of 4 bytes.  The manifest holds the nonce of each chunk.  Chunks written in
-sequence have consecutive nonces, so a file that was written once needs only one run.
+Each write of a chunk has its own nonce (see `slots`): 8 random bytes, chosen each time a file is
+opened for writing, then a counter of 4 bytes. The manifest holds the nonce of each chunk. Chunks
+written in sequence have consecutive nonces, so a file that was written once needs only one run.
 
-A process that is killed after it recorded a manifest may have written more chunks.  Their nonces
+A process that is killed after it recorded a manifest may have written more chunks. Their nonces
 begin at `floor`; no older chunk can have such a nonce.
 
 A file that is opened with its manifest must be in the recorded state: size, holes, and the write
-of each chunk.  Without a manifest (outgoing files of earlier versions, or a lost database) the size
+of each chunk. Without a manifest (outgoing files of earlier versions, or a lost database) the size
 and the holes come from the head, and every valid chunk is accepted.
 
-Knows nothing about how chunks are stored or where a manifest is kept.
+This module knows nothing about how chunks are stored or where a manifest is kept.
 
 INVARIANT: with a manifest, `Chunks` has a nonce for a chunk if and only if it is on the disk.
 """
@@ -39,13 +39,13 @@ _RUN = struct.Struct(f">I{NONCE_BYTES}s")
 
 
 class Nonces:
-    """New nonces, as numbers, for the chunks that one open file writes."""
+    """Generator of nonces, as numbers, for the chunks that one open file writes."""
 
     def __init__(self) -> None:
         self._next = 0
 
     def reserve(self, count: int) -> int:
-        """Return the first of `count` consecutive nonces."""
+        """Reserve `count` consecutive nonces and return the first one."""
         if self.upcoming & _COUNTER_MASK > _COUNTER_MASK - count:
             self._next = 0
         first = self.upcoming
@@ -54,38 +54,38 @@ class Nonces:
 
     @property
     def upcoming(self) -> int:
-        """Nonce that the next `reserve` returns."""
+        """Next unused nonce, which `reserve` returns unless the counter would overflow."""
         if not self._next:
             self._next = (int.from_bytes(os.urandom(_PREFIX_BYTES), "big") or 1) << _COUNTER_BITS
         return self._next
 
 
 class Writes:
-    """Nonce of the last write of each chunk, stored as runs; 0 means none.
+    """Map from chunk numbers to the nonces of their last writes, stored as runs; 0 means no nonce.
 
     INVARIANT: starts are sorted, and no run continues the run before it.
     """
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._firsts: list[int] = []  # nonce of the first chunk of the run; 0: of none in it
+        self._firsts: list[int] = []  # nonce of the first chunk of the run; 0: a run without nonces
 
     def get(self, number: int) -> int:
-        """Return the nonce of a chunk, or 0."""
+        """Return the nonce of chunk `number`, or 0 if it has none."""
         index = bisect_right(self._starts, number) - 1
         if index < 0 or not (first := self._firsts[index]):
             return 0
         return first + number - self._starts[index]
 
     def get_run(self, start: int, end: int) -> int:
-        """Return the nonce of chunk `start`, or 0 if the chunks up to `end` are not one run."""
+        """Return the nonce of chunk `start`, or 0 if chunks [start, end) are not in one run."""
         index = bisect_right(self._starts, start) - 1
         if index + 1 < len(self._starts) and self._starts[index + 1] < end:
             return 0
         return self.get(start)
 
     def set(self, start: int, end: int, first: int) -> None:
-        """Give chunks in [start, end) the nonces `first`, `first` + 1, …; 0 removes them."""
+        """Set the nonces of chunks [start, end) to `first`, `first` + 1, …; 0 removes them."""
         if start >= end:
             return
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, end)
@@ -104,13 +104,13 @@ class Writes:
         return len(self._starts)
 
     def encode(self) -> bytes:
-        """Return a compact encoding."""
+        """Return a compact encoding for `decode`."""
         runs = zip(self._starts, self._firsts, strict=True)
         return b"".join(_RUN.pack(start, _bytes(first)) for start, first in runs)
 
     @classmethod
     def decode(cls, data: bytes) -> "Writes":
-        """Decode the result of `encode`.  Raises ValueError for other data."""
+        """Decode the result of `encode`. Raises ValueError for other data."""
         if len(data) % _RUN.size:
             raise ValueError("not a list of runs")
         made = cls()
@@ -121,7 +121,7 @@ class Writes:
 
 
 class Manifest(msgspec.Struct, array_like=True, frozen=True):
-    """Recorded state of one encrypted file; in the database it is MessagePack."""
+    """Recorded state of one encrypted file, encoded as MessagePack in the database."""
 
     file_id: bytes
     size: int
@@ -131,7 +131,7 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> "Manifest":
-        """Decode a manifest.  Raises Damaged for other data."""
+        """Decode a manifest from MessagePack. Raises Damaged for other data."""
         try:
             found = msgspec.msgpack.decode(data, type=cls)
             Ranges.decode(found.holes)
@@ -151,15 +151,15 @@ def count_of(size: int) -> int:
 
 
 class Chunks:
-    """Records of an open file's chunks: their presence on the disk, and the nonces of their writes.
+    """Record of an open file's chunks: their presence on the disk, and the nonces of their writes.
 
-    The file's lock protects this object.
+    Callers hold the file's lock.
     """
 
     def __init__(self, head: Head, slots: Slots, manifest: bytes | None) -> None:
-        """Load `manifest`, which is None for a new file, or b"" to use the file's header instead.
+        """Load `manifest`, which is None for a new file, or b"" to use the file's head instead.
 
-        Raises Damaged if the manifest belongs to another file or cannot be read.
+        Raises Damaged if the manifest is of another file or cannot be decoded.
         """
         self._slots = slots
         self._file_id = head.file_id
@@ -182,14 +182,18 @@ class Chunks:
     # -- writing
 
     def reserve_nonces(self, count: int, size: int) -> int:
-        """Return the first of `count` consecutive unused nonces; the content has `size` bytes."""
+        """Reserve `count` consecutive nonces and return the first one.
+
+        `size` is the size of the content in bytes, which the first call needs: see `begin_writing`.
+        """
         nonces = self._nonces or self.begin_writing(size)
         return nonces.reserve(count)
 
     def begin_writing(self, size: int) -> Nonces:
         """Accept chunks that a killed process wrote after the manifest was recorded.
 
-        Afterwards only known chunks, and chunks written by this object, are accepted.
+        `size` is the size of the content in bytes. Afterwards only recorded chunks are accepted.
+        Returns the nonces for new writes.
         """
         if self._writes is not None and self._floor:
             for number in range(count_of(size)):
@@ -199,27 +203,28 @@ class Chunks:
         return self._nonces
 
     def put(self, first: int, end: int, nonce: int) -> None:
-        """Record that chunks are on the disk, with consecutive nonces from `nonce` on."""
+        """Record that chunks [first, end) are on the disk, with consecutive nonces from `nonce`."""
         self.holes.remove(first, end)
         if self._writes is not None:
             self._writes.set(first, end, nonce)
 
     def drop(self, first: int, end: int) -> None:
-        """Record that chunks are no longer on the disk."""
+        """Record that chunks [first, end) are no longer on the disk."""
         if self._writes is not None:
             self._writes.set(first, end, 0)
 
     def cut(self, first: int, end: int) -> None:
-        """Record that the chunks from `first` to `end` no longer exist."""
+        """Record that chunks [first, end) no longer exist, because the file was truncated."""
         self.drop(first, end)
         self.holes.remove(first, end)
 
     # -- reading
 
     def accepts(self, number: int, nonce: int) -> bool:
-        """Return True if a chunk with that nonce is the current one according to the records.
+        """Return True if `nonce` is of the current write of chunk `number`.
 
-        A chunk that a killed process wrote is recorded as the current one.
+        Without a manifest, every nonce is accepted. A chunk that a killed process wrote after the
+        manifest was recorded is accepted, and recorded as current.
         """
         if self._writes is None or nonce == self._writes.get(number):
             return True
@@ -244,19 +249,19 @@ class Chunks:
         raise Damaged(f"{self._slots.name}: chunk {number} is not the last stored one")
 
     def nonce_of_run(self, first: int, end: int) -> int:
-        """Return the first nonce of chunks that were written in sequence, else 0."""
+        """Return the nonce of chunk `first` if chunks [first, end) are in one run, else 0."""
         return 0 if self._writes is None else self._writes.get_run(first, end)
 
     def holes_until(self, size: int) -> list[tuple[int, int]]:
-        """Return the ranges of bytes below `size` that may never have been written."""
+        """Return the byte ranges below `size` that may never have been written."""
         return [(first * CHUNK, min(end * CHUNK, size)) for first, end in self.holes]
 
     # -- the manifest
 
     def manifest(self, size: int, *, final: bool) -> bytes:
-        """Return the manifest of the file truncated to `size` bytes, or b"" if unknown.
+        """Return the manifest of the file truncated to `size` bytes, or b"" if it is unknown.
 
-        `final`: no writes follow.
+        `final` states that no writes follow.
         """
         if self._writes is None:
             return b""
@@ -264,7 +269,11 @@ class Chunks:
         return self._manifest(size, 0 if final else own or self._floor)
 
     def manifest_of_copy(self, size: int) -> bytes:
-        """Return the manifest for a copy of the file, to which this object does not write."""
+        """Return the manifest for a copy of the file, or b"" if it is unknown.
+
+        Unlike in `manifest`, later writes of this object are not accepted, because they do not
+        change the copy.
+        """
         return b"" if self._writes is None else self._manifest(size, self._floor)
 
     def _manifest(self, size: int, floor: int) -> bytes:

@@ -1,10 +1,10 @@
 """Limit on the disk space of the cache, reserve of free disk space, and eviction.
 
-Knows nothing about downloads or readers.  `allow` is called in threads, all other methods on the
-event loop.
+This module knows nothing about downloads or readers. `allow` is called in threads, all other
+methods on the event loop.
 
 INVARIANT: granted bytes never raise the usage above `limit`, nor reduce the free space of the disk
-below the RESERVE fraction.  Evicted files are removed before the new bytes are written.
+below the RESERVE fraction. Evicted files are removed before the new bytes are written.
 
 INVARIANT: an entry in use or a pinned inode is never evicted.
 """
@@ -27,10 +27,13 @@ _BATCH = 64
 
 
 class Quota:
-    """Accounting of the cache's bytes on the disk."""
+    """Accounting and limit of the cache's disk usage."""
 
     def __init__(self, directory: Path, limit: int, index: CacheIndex) -> None:
-        """Start with no usage; the caller sets `idle` to the sum of the index."""
+        """Start with a usage of 0; the caller sets `idle` to the disk usage of all rows.
+
+        `limit` is in bytes.
+        """
         self.limit = limit
         self.pinned: Container[int] = ()
         self.idle = 0  # bytes of entries that are not in use
@@ -42,7 +45,7 @@ class Quota:
 
     @property
     def ceiling(self) -> int:
-        """Bytes that the cache may use now: `limit`, or less if the disk is nearly full."""
+        """Number of bytes that the cache may use now: `limit`, or less on a nearly full disk."""
         return max(0, self._most())
 
     def usage(self) -> int:
@@ -50,7 +53,10 @@ class Quota:
         return self.idle + self.leaving + sum(entry.held for entry in self.entries)
 
     def allow(self, entry: CacheEntry, need: int, want: int) -> bool:
-        """Grant `entry` between `need` and `want` bytes, else return False; called in a thread."""
+        """Grant `entry` between `need` and `want` bytes; return False if there is no space.
+
+        Evicted files are removed before the return. Call this in a thread.
+        """
         granted, victims = trio.from_thread.run_sync(self._grant, entry, need, want)
         remove(victims)
         return granted
@@ -62,7 +68,10 @@ class Quota:
         return granted > 0, victims
 
     def claim(self, need: int, want: int) -> tuple[int, list[Path]]:
-        """Evict rows if needed; return the granted bytes and the files to remove first."""
+        """Grant between `need` and `want` bytes, or 0; return their number and the evicted files.
+
+        The caller counts the granted bytes as used, and removes the evicted files before it writes.
+        """
         free, victims = self._evict(want if need <= self.limit else 0)
         granted = want if free >= want else free if free >= need else 0
         if not granted:
@@ -76,11 +85,11 @@ class Quota:
             log.warning("there is no room left to cache file content; reads continue uncached")
 
     def excess(self) -> list[Path]:
-        """Evict rows if the limit is lower or the disk fuller than before; return their files."""
+        """Evict rows until the usage is within the limit; return the evicted files to remove."""
         return self._evict(0)[1]
 
     def _evict(self, wanted: int) -> tuple[int, list[Path]]:
-        """Drop rows until `wanted` bytes are free; return the free bytes and the rows' files."""
+        """Evict rows until `wanted` bytes are free; return the free bytes and the evicted files."""
         free, victims, rows = self._free(), list[Path](), self._candidates()
         while free < wanted and (row := next(rows, None)) is not None:
             if not row.in_index:
@@ -89,7 +98,7 @@ class Quota:
         return free, victims
 
     def _free(self) -> int:
-        """Return the bytes that can still be granted; negative if too many are in use."""
+        """Return the number of bytes that can be granted; negative if too many are in use."""
         return self._most() - self.usage()
 
     def _most(self) -> int:
@@ -97,7 +106,7 @@ class Quota:
         return usable_bytes(self._directory, self.limit, self.usage(), promised)
 
     def _candidates(self) -> Iterator[Row]:
-        """Remove evictable rows from the index and yield them, least recently used first."""
+        """Yield evictable rows, least recently used first; each is first removed from the index."""
         after = (-1, "")
         busy = {entry.path.name for entry in self.entries}
         epoch = self._index.epoch
@@ -113,7 +122,10 @@ class Quota:
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove files that are no longer in the index; takes milliseconds for large files."""
+    """Remove files that are no longer in the index; errors are only logged.
+
+    Each large file takes some milliseconds.
+    """
     failed: list[OSError] = []
     for path in paths:
         try:

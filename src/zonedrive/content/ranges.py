@@ -1,6 +1,7 @@
 """Set of byte positions, stored as half-open ranges.
 
-Knows nothing about files.  Must stay fast with tens of thousands of ranges (random reads).
+This module knows nothing about files. The operations must stay fast with tens of thousands of
+ranges, which random reads cause.
 
 INVARIANT: ranges are non-empty and sorted, and neither overlap nor touch.
 """
@@ -13,10 +14,10 @@ _PAIR = struct.Struct("<QQ")
 
 
 class Ranges:
-    """Set of positions, stored as ranges from `start` up to, not including, `end`."""
+    """Set of byte positions, stored as ranges from `start` up to, not including, `end`."""
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
-        """Create a set from `pairs` of (start, end)."""
+        """Create the set of all positions in `pairs` of (start, end)."""
         self._starts: list[int] = []
         self._ends: list[int] = []
         for start, end in pairs:
@@ -32,7 +33,7 @@ class Ranges:
         return f"Ranges({list(self)})"
 
     def add(self, start: int, end: int) -> None:
-        """Add [start, end)."""
+        """Add the positions [start, end)."""
         if start >= end:
             return
         low = bisect_left(self._ends, start)  # the first range that touches or follows
@@ -43,7 +44,7 @@ class Ranges:
         self._ends[low:high] = [end]
 
     def remove(self, start: int, end: int) -> None:
-        """Remove [start, end)."""
+        """Remove the positions [start, end)."""
         if start >= end:
             return
         low = bisect_right(self._ends, start)
@@ -77,7 +78,7 @@ class Ranges:
         return start >= end or self.reach(start) >= end
 
     def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the ranges that overlap [start, end), without cutting them."""
+        """Return the whole ranges (start, end) that overlap [start, end)."""
         if start >= end:
             return []
         low = bisect_right(self._ends, start)
@@ -90,7 +91,7 @@ class Ranges:
 
     @classmethod
     def decode(cls, data: bytes) -> "Ranges":
-        """Decode the result of `encode`.  Raises ValueError for other data."""
+        """Decode the result of `encode`. Raises ValueError for other data."""
         if len(data) % _PAIR.size:
             raise ValueError("not a list of ranges")
         ranges = cls()

@@ -1,15 +1,16 @@
 """Memory buffers of cached files: recently downloaded chunks, and buffers for disk reads.
 
-Knows nothing about downloads or files.  Runs on the event loop only; the bytes that it returns are
-consumed before the loop continues.
+This module knows nothing about downloads or files. All methods run on the event loop, and callers
+use the returned bytes before the event loop continues. Only `RecentChunks.spent` is also used by
+download threads.
 
-`RecentChunks` serves a reader that follows a download, without a system call or decryption.  It
-also keeps the latest bytes that cannot be stored on the disk.  `ReadAhead` and SCRATCH are
+`RecentChunks` serves a reader that follows a download, without a system call or decryption. It
+also keeps the latest bytes that cannot be stored on the disk. `ReadAhead` and SCRATCH are
 buffers for reads from the disk.
 
 INVARIANT: a received chunk that is not stored yet stays in `RecentChunks`.
 
-INVARIANT: buffers in `RecentChunks.spent` are not read any more, so they can be reused.
+INVARIANT: nothing reads the buffers in `RecentChunks.spent` any more, so they can be reused.
 
 INVARIANT: the total size of chunks that cannot be stored is limited by one `MemoryBudget`.
 """
@@ -23,16 +24,16 @@ from zonedrive import memory
 from zonedrive.content.content_file import Buffer
 
 RECENT = 8 << 20  # bytes of recent chunks of one content
-_MOST_CHUNKS = 64  # of one content, where they are small
-PIECE = 64 * 1024  # smaller chunks that cannot be stored are joined
+_MOST_CHUNKS = 64  # maximum number of recent chunks of one content, if the chunks are small
+PIECE = 64 * 1024  # bytes up to which small chunks that cannot be stored are joined
 CAPACITY = 32 << 20  # bytes that cannot be stored, of all contents
-_MOST = 16 << 20  # of one content; more than all its read-ahead
-_LEAST = 1 << 20  # minimum read-ahead of a content, however many there are
+_MOST = 16 << 20  # bytes that cannot be stored, of one content; more than all its read-ahead
+_LEAST = 1 << 20  # minimum read-ahead in bytes of one content, however many contents there are
 AHEAD = 512 << 10  # bytes of one disk read for a sequential reader
 
 
 class _Chunk:
-    """Bytes from `start` up to `end`."""
+    """Bytes of a content from offset `start` up to, not including, `end`."""
 
     __slots__ = ("data", "end", "is_stored", "start")
 
@@ -49,7 +50,7 @@ class MemoryBudget:
     def __init__(self, capacity: int = CAPACITY) -> None:
         """Limit the total to `capacity` bytes."""
         self.capacity = capacity
-        self.holders: set[RecentChunks] = set()  # those that hold such bytes
+        self.holders: set[RecentChunks] = set()  # buffers with bytes that cannot be stored
 
     @property
     def held(self) -> int:
@@ -58,7 +59,7 @@ class MemoryBudget:
 
     @property
     def ahead(self) -> int:
-        """Maximum read-ahead in bytes that one entry may hold in memory until it is read."""
+        """Maximum read-ahead in bytes that one entry may hold only in memory."""
         return max(_LEAST, self.capacity // (3 * max(1, len(self.holders))))
 
     def shrink(self) -> None:
@@ -76,23 +77,24 @@ class RecentChunks:
         budget: MemoryBudget,
         capacity: int = RECENT,
     ) -> None:
-        """Create an empty buffer of about `capacity` bytes; unstorable bytes are not counted.
+        """Create an empty buffer for about `capacity` bytes besides those that cannot be stored.
 
-        `dropped` is called with the range of a chunk that was dropped and is stored nowhere else.
+        `dropped` is called with the start and end offsets of a chunk that was dropped and is stored
+        nowhere else.
         """
         self.spent: deque[Buffer] = deque(maxlen=_MOST_CHUNKS)
         """Memory of dropped chunks, for reuse by the download."""
-        self.kept_bytes = 0  # that cannot be stored
-        self._kept: deque[_Chunk] = deque()  # that cannot be stored, the oldest first
+        self.kept_bytes = 0  # bytes in `_kept`
+        self._kept: deque[_Chunk] = deque()  # chunks that cannot be stored, the oldest first
         self._budget = budget
         self._dropped = dropped
         self._capacity = capacity
-        self._chunks: list[_Chunk] = []  # in the order in which they came
+        self._chunks: list[_Chunk] = []  # all other chunks, in the order of their arrival
         self._held = 0
         self._resting = False
 
     def put(self, offset: int, data: Buffer) -> None:
-        """Add `data`, which is about to be stored."""
+        """Add the bytes `data` at `offset`, which are about to be stored on the disk."""
         self._resting = False
         self._chunks.append(_Chunk(offset, data))
         self._held += len(data)
@@ -100,14 +102,17 @@ class RecentChunks:
             self._shrink()
 
     def stored(self, offset: int) -> None:
-        """Record that the chunk at `offset` can also be read elsewhere."""
+        """Record that the chunk at `offset` can also be read from the disk."""
         if (chunk := self._unstored_at(offset)) is not None:
             chunk.is_stored = True
         if self._resting:
             self.drop_stored()
 
     def keep(self, offset: int) -> None:
-        """Record that the chunk at `offset` cannot be stored, dropping older ones if necessary."""
+        """Record that the chunk at `offset` cannot be stored on the disk.
+
+        Older chunks that cannot be stored are dropped if their total exceeds the limits.
+        """
         chunk = self._unstored_at(offset)
         if chunk is None:
             return
@@ -144,19 +149,19 @@ class RecentChunks:
 
     @property
     def is_storing(self) -> bool:
-        """True if a chunk is not stored yet."""
+        """True if a chunk still waits to be stored on the disk."""
         return any(not chunk.is_stored for chunk in self._chunks)
 
     @property
     def unstored(self) -> Iterator[tuple[int, int]]:
-        """Ranges of bytes that are not stored elsewhere."""
+        """Ranges (start, end) of bytes that are in this buffer but not on the disk."""
         storing = (chunk for chunk in self._chunks if not chunk.is_stored)
         return ((chunk.start, chunk.end) for chunk in chain(storing, self._kept))
 
     def get(self, offset: int, length: int) -> Buffer | None:
-        """Return exactly `length` bytes, or None if some are missing.
+        """Return exactly `length` bytes at `offset`, or None if some are missing.
 
-        Bytes of one chunk are not copied; they are valid until the event loop continues.
+        Bytes of one chunk are not copied. The result is valid until the event loop continues.
         """
         parts, end = list[memoryview](), offset + length
         while offset < end:
@@ -174,7 +179,10 @@ class RecentChunks:
         return None
 
     def drop_stored(self) -> None:
-        """Drop stored chunks, now and whenever one is stored, until new bytes are added."""
+        """Drop all chunks that are also on the disk.
+
+        Until the next `put`, further chunks are dropped as soon as they are stored.
+        """
         self._resting = True
         self._chunks = [chunk for chunk in self._chunks if not chunk.is_stored]
         self._held = sum(len(chunk.data) for chunk in self._chunks)
@@ -189,7 +197,7 @@ class RecentChunks:
         self.spent.clear()
 
     def _shrink(self) -> None:
-        """Drop the oldest chunks that can be read elsewhere, but never the newest chunk."""
+        """Drop the oldest chunks that are also on the disk, but never the newest chunk."""
         kept: list[_Chunk] = []
         count = len(self._chunks)
         for index, chunk in enumerate(self._chunks):
@@ -212,13 +220,16 @@ class ReadAhead:
         self._memory: memoryview | None = None
 
     def get(self, start: int, end: int) -> memoryview | None:
-        """Return a range, valid until the event loop continues, or None if bytes are missing."""
+        """Return the bytes [start, end), or None if some are missing.
+
+        The result is valid until the event loop continues.
+        """
         if self._memory is not None and self.start <= start and end <= self.end:
             return self._memory[start - self.start : end - self.start]
         return None
 
     def memory(self) -> memoryview:
-        """Return a buffer of AHEAD bytes."""
+        """Return the buffer of AHEAD bytes, which is allocated at the first call."""
         if self._memory is None:
             self._memory = memoryview(bytearray(AHEAD))
         return self._memory

@@ -1,7 +1,7 @@
-"""Reader of an open cached file; its access pattern decides the read-ahead.
+"""Readers of open cached files, with a read-ahead that depends on the access pattern.
 
-The complete content of a small file is served from memory.  Knows nothing about how bytes are
-fetched or stored.
+The complete content of a small file is served from memory. This module knows nothing about how
+bytes are fetched or stored.
 
 INVARIANT: all bytes come from one version, because an entry always belongs to one revision.
 """
@@ -15,7 +15,7 @@ from zonedrive.errors import Changed, StoreError
 
 FIRST_WINDOW = 1 << 20  # bytes of read-ahead for a new reader
 MAX_WINDOW = 32 << 20
-MAX_STREAMING_WINDOW = 4 << 20  # where the bytes wait in memory
+MAX_STREAMING_WINDOW = 4 << 20  # maximum if bytes can be kept only in memory
 EAGER = 8 << 20  # after this many sequential bytes, the rest of the file is fetched
 STEP = 4 << 20  # bytes after which a reader with the largest window requests more
 SLACK = 1 << 20  # the kernel's reads of one sequential reader arrive in any order
@@ -44,7 +44,7 @@ class Reader:
         return True
 
     def file(self) -> ContentFile | None:
-        """Return the underlying file, or None; the caller closes it."""
+        """Return a reference to the content file that the caller closes, or None without a file."""
         return None
 
     def available(self, offset: int, length: int) -> Buffer | None:
@@ -52,21 +52,23 @@ class Reader:
         return self._data[offset : offset + length]
 
     async def read(self, offset: int, length: int) -> Buffer:
-        """Return `length` bytes at `offset`; fewer at the end of the file, none past it.
+        """Return `length` bytes at `offset`; fewer at the end of the file, none past the end.
 
-        The bytes are valid until the event loop continues.  Raises Changed if this version is no
-        longer available, TimedOut if no bytes arrive, and the errors of the source.
+        The bytes are valid until the event loop continues. Raises Changed if this version is no
+        longer available, TimedOut if no bytes arrive, StoreError if memory is short or the cache is
+        closed, and the errors of the source.
         """
         return self._data[offset : offset + length]
 
     async def fill(self) -> None:
-        """Wait until all bytes are fetched.
+        """Fetch all missing bytes, and wait until all bytes are stored.
 
-        Raises the errors of `read`, but no error for a full disk.
+        If the disk cannot store the bytes, the call returns early without an error, and `kept` is
+        False. Raises the errors of `read`.
         """
 
     def close(self) -> None:
-        """Close the reader; downloads stop when their last reader is closed."""
+        """Close the reader; the downloads of an entry stop when its last reader is closed."""
 
 
 class EntryReader(Reader):
@@ -139,7 +141,7 @@ class EntryReader(Reader):
             end = min(position + FILL_STEP, self.size)
             await self._fetcher.wait(position, end, self.size)
             if self._entry.streaming:
-                return  # it passes through memory and is not kept
+                return  # the bytes pass through memory and cannot be kept
             position = end
         await self._fetcher.wait_until_stored()
 
@@ -158,7 +160,7 @@ class EntryReader(Reader):
             self._next = end
 
     def _window(self) -> int:
-        """Return the read-ahead in bytes: 0 after a jump, then growing."""
+        """Return the read-ahead in bytes: 0 after a jump, then growing with sequential reads."""
         most = MAX_WINDOW
         if self._entry.streaming:
             most = min(MAX_STREAMING_WINDOW, self._entry.ahead)

@@ -1,15 +1,15 @@
-"""Slots of an encrypted file, one encrypted and authenticated chunk each, and its redo log.
+"""Slots of an encrypted file, each with one encrypted and authenticated chunk, and the redo log.
 
-Layout of a slot:
+Layout of a slot, with sizes in bytes:
 
     nonce 12, length of the plain bytes 4, ciphertext of that length, tag 16
 
-The encryption is AES-256-GCM under the file's key.  File id, chunk number and length are also
-authenticated.  In the file, the head (see `header`) is followed by the redo log (chunk number in 8
-bytes, then a slot), and by the slots of all chunks.
+The encryption is AES-256-GCM under the file's key. The file id, the chunk number and the length are
+also authenticated. In the file, the head (see `header`) is followed by the redo log (chunk number
+in 8 bytes, then a slot), and by the slots of all chunks.
 
 Before a chunk inside the recorded size is overwritten, its new slot is written to the redo log.
-Knows nothing about the choice of nonces.
+This module knows nothing about the choice of nonces.
 
 INVARIANT: every write uses a new nonce (see `manifest.Nonces`), so that a copy of a file (same id,
 same key) may be written independently.
@@ -47,7 +47,7 @@ def is_empty(slot: Buffer) -> bool:
 
 
 def nonce_of(head: Buffer) -> int:
-    """Return the nonce of a slot as a number, unchecked."""
+    """Return the nonce at the beginning of a slot as a number, without a check."""
     return int.from_bytes(head[:NONCE_BYTES], "big")
 
 
@@ -57,10 +57,10 @@ def place_of(number: int) -> int:
 
 
 class Slots:
-    """Slots of one open file."""
+    """Slots of one open encrypted file."""
 
     def __init__(self, descriptor: int, key: AESGCM, file_id: bytes, name: str) -> None:
-        """Use the open file `descriptor`; `name` is for messages about damaged slots."""
+        """Use the file open as `descriptor`; error messages about damaged slots contain `name`."""
         self.name = name
         self._descriptor = descriptor
         self._key = key
@@ -69,7 +69,7 @@ class Slots:
     # -- on the disk
 
     def read(self, number: int) -> memoryview:
-        """Return the stored bytes of a slot."""
+        """Return the stored bytes of a slot, fewer than SLOT at the end of the file."""
         return memoryview(os.pread(self._descriptor, SLOT, place_of(number)))
 
     def read_into(self, first: int, into: memoryview) -> memoryview:
@@ -80,43 +80,49 @@ class Slots:
         return os.pread(self._descriptor, SLOT_HEAD, place_of(number))
 
     def nonce(self, number: int) -> int:
-        """Return the stored nonce of a chunk, unchecked."""
+        """Return the stored nonce of a chunk as a number, without a check."""
         return nonce_of(self._head(number))
 
     def length(self, number: int) -> int:
-        """Return the stored plain length of a chunk, unchecked; 0 if the slot is incomplete."""
+        """Return the stored plain length of a chunk in bytes, without a check.
+
+        The result is 0 if the slot is incomplete.
+        """
         head = self._head(number)
         return int(_LENGTH.unpack_from(head, NONCE_BYTES)[0]) if len(head) == SLOT_HEAD else 0
 
     def write(self, number: int, slot: tuple[bytes, bytes]) -> None:
-        """Write the result of `seal`.  Raises OSError; the slot may then be partly written."""
+        """Write `slot`, a result of `seal`. Raises OSError; the slot may then be partly written."""
         place = place_of(number)
         written = os.pwritev(self._descriptor, slot, place)
         if written < sum(map(len, slot)):
             write_all(self._descriptor, b"".join(slot)[written:], place + written)
 
     def log(self, number: int, slot: tuple[bytes, bytes]) -> None:
-        """Write the result of `seal` to the redo log.  Raises OSError."""
+        """Write `slot`, a result of `seal`, to the redo log. Raises OSError."""
         write_all(self._descriptor, b"".join((_NUMBER.pack(number), *slot)), _LOG)
 
     def put_back(self, number: int, slot: Buffer) -> None:
-        """Write stored bytes that `read` returned."""
+        """Write the stored bytes of one or more slots from `number` on. Raises OSError."""
         write_all(self._descriptor, slot, place_of(number))
 
     def clear(self, number: int) -> None:
-        """Mark a slot as empty, which needs no disk space."""
+        """Mark a slot as empty. This also works on a full disk."""
         head = self._head(number)
         if any(head):
             self.put_back(number, bytes(len(head)))
 
     def trim(self, count: int) -> None:
-        """Truncate the file after its first `count` slots."""
+        """Truncate the file on the disk after its first `count` slots."""
         end = place_of(count)
         if os.fstat(self._descriptor).st_size > end:
             os.ftruncate(self._descriptor, end)
 
     def repair(self, size: int) -> None:
-        """Repair a chunk that a killed process left incomplete; `size` is the content's size."""
+        """Repair a chunk that a killed process left incomplete, from the redo log.
+
+        `size` is the size of the content in bytes.
+        """
         if is_empty(os.pread(self._descriptor, SLOT_HEAD, _LOG + _NUMBER.size)):
             return
         entry = os.pread(self._descriptor, _NUMBER.size + SLOT, _LOG)
@@ -140,7 +146,7 @@ class Slots:
     # -- encryption
 
     def seal(self, number: int, plain: Buffer, nonce: int) -> tuple[bytes, bytes]:
-        """Encrypt a chunk; return the head and the remaining bytes of its slot."""
+        """Encrypt a chunk; return its slot in two parts, the head and the remaining bytes."""
         fresh = nonce.to_bytes(NONCE_BYTES, "big")
         sealed = self._key.encrypt(fresh, plain, self._aad(number, len(plain)))
         return fresh + _LENGTH.pack(len(plain)), sealed
@@ -148,7 +154,7 @@ class Slots:
     def write_run(self, number: int, plain: memoryview, into: memoryview, nonce: int) -> None:
         """Encrypt whole chunks from `number` on into the buffer `into`, and write them in one call.
 
-        The nonces are consecutive from `nonce` on.  Raises OSError.
+        The nonces are consecutive from `nonce` on. Raises OSError.
         """
         count = len(plain) // CHUNK
         view = into[: count * SLOT]
@@ -167,8 +173,8 @@ class Slots:
     def open_run(self, number: int, slots: memoryview, into: memoryview, nonce: int) -> int:
         """Decrypt whole chunks from `number` on into `into`.
 
-        The expected nonces are consecutive from `nonce` on.  Stops at the first slot that does not
-        match or fails its check; returns the number of decrypted chunks.
+        The expected nonces are consecutive from `nonce` on. Decryption stops at the first slot that
+        has another nonce or fails its check. Returns the number of decrypted chunks.
         """
         count = len(into) // CHUNK if _OUT_OF else 0
         for index in range(count):
@@ -188,7 +194,7 @@ class Slots:
         return count
 
     def open(self, number: int, slot: Buffer) -> bytes:
-        """Return the plain bytes of a slot.  Raises Damaged."""
+        """Decrypt a slot and return its plain bytes. Raises Damaged if the slot fails its check."""
         length = _LENGTH.unpack_from(slot, NONCE_BYTES)[0] if len(slot) >= SLOT_HEAD else CHUNK
         if length <= CHUNK and len(slot) >= SLOT_HEAD + length + TAG_BYTES:
             nonce = bytes(slot[:NONCE_BYTES])

@@ -1,16 +1,16 @@
-"""Cache of small files: their bytes are stored in the index, many files in one transaction.
+"""Cache of small files, whose bytes are stored in the index, many files in one transaction.
 
-Knows nothing about readers, downloads or the service.
+This module knows nothing about readers, downloads or the service.
 
-The content of a file can be read as soon as it is added.  It is written a moment later, together
-with that of other files.  If the process is killed in between, the content is lost and fetched
-again.
+The content of a file can be read as soon as it is added. It is written a moment later, together
+with the content of other files. If the process is killed in between, the content is lost and must
+be fetched again.
 
-Encryption: AES-256-GCM under a key derived from the account's key.  The row of a content item holds
-its nonce and is authenticated itself (see `cache_index`), so old bytes in place of the current ones
-are detected.
+Encryption, if the account has a key: AES-256-GCM under a key derived from the account's key. The
+row of a content holds the nonce and is authenticated itself (see `cache_index`), so old bytes in
+place of the current ones are detected.
 
-INVARIANT: an inode has at most one content item here, and none while it has a content file.
+INVARIANT: an inode has at most one content here, and none while the inode has a content file.
 
 INVARIANT: content is written only after space was claimed for it.
 """
@@ -30,14 +30,14 @@ from zonedrive.errors import Damaged
 
 log = logging.getLogger(__name__)
 
-LARGEST = 32 * 1024  # bytes of a content that costs less in the index than in a file
-WAITING = 2 << 20  # bytes in memory with which the next write does not wait
-LOG = 4 << 20  # bytes written since the last checkpoint of the index
+LARGEST = 32 * 1024  # maximum bytes of a content that takes less space in the index than as a file
+WAITING = 2 << 20  # bytes in memory at which the contents must be written immediately
+LOG = 4 << 20  # bytes written since the last checkpoint of the index at which the next one is due
 TOUCH_NS = 60 * 10**9  # uses within this time count as one
 
 
 def cost(length: int) -> int:
-    """Return the approximate disk usage in bytes of encrypted content of that length."""
+    """Return the approximate disk usage in bytes of `length` bytes of encrypted content."""
     return length + length // 128 + 768
 
 
@@ -74,18 +74,21 @@ class SmallContents:
         return self._logged >= LOG
 
     def put(self, ino: int, stamp: str, data: bytes) -> None:
-        """Add the content of an inode that has none in the index."""
+        """Add the content of an inode, which must not have content in the index."""
         self.drop(ino)
         self._waiting[ino] = _Waiting(stamp, data)
         self._bytes += len(data)
 
     def has(self, ino: int, stamp: str) -> bool:
-        """Return True if that content is waiting to be written."""
+        """Return True if the inode has content with this stamp that is waiting to be written."""
         waiting = self._waiting.get(ino)
         return waiting is not None and waiting.stamp == stamp
 
     def get(self, ino: int, stamp: str, size: int) -> bytes | None:
-        """Return the content of a file, or None if it is missing, damaged or of another size."""
+        """Return the content of a file, whether written or waiting to be written.
+
+        Returns None if the content is missing, damaged or not of `size` bytes.
+        """
         waiting = self._waiting.get(ino)
         if waiting is not None and waiting.stamp == stamp:
             return waiting.data if len(waiting.data) == size else None
@@ -108,12 +111,16 @@ class SmallContents:
         return list(self._waiting)
 
     def drop(self, ino: int) -> None:
-        """Drop content that is waiting to be written."""
+        """Drop the inode's content if it is waiting to be written."""
         if (waiting := self._waiting.pop(ino, None)) is not None:
             self._bytes -= len(waiting.data)
 
     def write(self, in_use: Callable[[int], bool]) -> None:
-        """Write the waiting content items, except for inodes `in_use`, which have content files."""
+        """Write the waiting contents in one transaction, as far as the cache has space for them.
+
+        Contents of inodes for which `in_use` returns True, which have content files, and contents
+        without space are dropped.
+        """
         waiting, self._waiting, self._bytes = self._waiting, {}, 0
         now, batch = time.time_ns(), list[tuple[Row, bytes]]()
         for ino, each in waiting.items():
@@ -134,14 +141,15 @@ class SmallContents:
             self._logged += need
 
     def checkpoint(self) -> None:
-        """Checkpoint the index database; called in a thread."""
+        """Checkpoint the index database. This is slow: call it in a thread."""
         self._logged = 0
         self._index.checkpoint()
 
     def _claim(self, need: int, victims: list[Path]) -> bool:
-        """Claim `need` bytes of space; return True if they are granted.
+        """Claim `need` bytes of disk space; return True if they are granted.
 
-        The space counts as used from now on.  Files to remove first are appended to `victims`.
+        The space counts as used from now on. Evicted files, which the caller must remove before
+        writing, are appended to `victims`.
         """
         granted, more = self._quota.claim(need, need) if need else (0, [])
         victims += more
@@ -157,7 +165,7 @@ class SmallContents:
         ), content  # fmt: skip
 
     def _opened(self, row: Row) -> bytes | None:
-        """Return the content of a row, or None if it is not the content that was stored."""
+        """Return the decrypted content of a row, or None if it is missing or was changed."""
         content = self._index.content(row.ino)
         if content is None or content[: self._nonce_bytes] != row.manifest:
             return None

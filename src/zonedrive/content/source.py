@@ -1,7 +1,7 @@
 """Interface of content sources: a source is opened at an offset and returns a stream.
 
-All methods but `abort` and `confirm` are called in worker threads and may block.  Knows nothing
-about the service.
+All methods except `abort` and `confirm` are called in worker threads and may block. This module
+knows nothing about the service.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from zonedrive.content.content_file import Buffer
 
 
 class Stream(Protocol):
-    """Bytes of one file from an offset on, in chunks, readable once.
+    """Stream of the bytes of one file from an offset on, in chunks, which can be read once.
 
     Iteration raises the error that ended the stream.
     """
 
     @property
     def offset(self) -> int:
-        """Offset of the first byte; before the requested one if the source ignores ranges."""
+        """Offset of the first byte, lower than requested if the source ignores ranges."""
 
     @property
     def total(self) -> int | None:
@@ -27,32 +27,36 @@ class Stream(Protocol):
 
     @property
     def validator(self) -> str | None:
-        """Text that changes only when the content changes; None if the source has none."""
+        """Identifier of the content's version, such as an ETag; None if the source has none."""
 
     def __iter__(self) -> Iterator[Buffer]:
-        """Iterate over the chunks, preferably of 256 KiB to 1 MiB each."""
+        """Return an iterator over the chunks, preferably of 256 KiB to 1 MiB each."""
 
     def abort(self) -> None:
         """Make a blocked iteration in another thread end soon, with any exception.
 
-        Must not block.
+        This method must not block.
         """
 
     def give_back(self, chunks: list[Buffer]) -> None:
-        """Return chunks that are no longer read, for reuse; called in the iterating thread."""
+        """Accept chunks that nothing reads any more, to reuse their memory.
+
+        This method is called in the iterating thread.
+        """
 
 
 class Source(Protocol):
-    """One version of one file, wherever it is stored."""
+    """Source of the bytes of one version of one file."""
 
     def open(self, offset: int, end: int | None = None) -> AbstractContextManager[Stream]:
-        """Open a stream at `offset`.  Raises the source's error if that fails.
+        """Open a stream at `offset`. Raises the source's error if that fails.
 
-        Bytes from `end` on may be left out, so that the connection can be reused.
+        The source may leave out the bytes from `end` on, so that the connection can be reused. With
+        None, the stream continues to the end of the file.
         """
 
     async def confirm(self) -> None:
-        """Raise Changed if the source now has another version; called on the event loop.
+        """Raise Changed if the source now has another version.
 
-        Raises the source's error if the check fails.
+        This method is called on the event loop. Raises the source's error if the check fails.
         """

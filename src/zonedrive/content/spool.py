@@ -1,15 +1,15 @@
-"""Spool: bytes that the service does not have yet, one file for each generation of an inode.
+"""Spool of content that the service does not have yet, one file for each generation of an inode.
 
-Knows nothing about inodes or about the use of the bytes.  The spool is in the state directory, and
-only `delete` removes its files.
+This module knows nothing about inodes or about the use of the bytes. The spool is in the state
+directory, and only `delete` removes its files.
 
-A file is named INODE-GENERATION.sealed or .plain.  The format is part of the name, so that a
-changed `encrypt` setting never confuses the two.
+A file is named INODE-GENERATION.sealed if it is encrypted, else INODE-GENERATION.plain. The format
+is part of the name, so that a changed `encrypt` setting never confuses the two formats.
 
 The manifests of encrypted files (see `manifest`) are in the database that names the files, so that
-a file and its manifest are recorded in one transaction.  A row with an empty manifest belongs to a
-file whose state is unknown: written by an earlier version, or found after its row was lost with a
-damaged database.  All valid chunks of such a file are accepted.
+a file and its manifest are recorded in one transaction. A row with an empty manifest belongs to a
+file whose state is unknown: an earlier version wrote the file, or its row was lost with a damaged
+database. All valid chunks of such a file are accepted.
 
 INVARIANT: a file has one ContentFile object, shared by all its users.
 
@@ -36,36 +36,36 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"(\d+)-(\d+)\.(sealed|plain)", re.ASCII)
 SUFFIXES = (".sealed", ".plain")
 UNKNOWN = b""
-MANY = 500  # rows of removed files that are deleted without waiting for the next record
+MANY = 500  # number of removed files at which their rows are deleted immediately
 
-# Bytes that content leaves free on the disk; on a small disk a part of it.  Database records need
-# this space: without it, uploads and removals would fail.
+# Bytes that content leaves free on the disk, at most the size of the disk divided by RESERVE_PART.
+# Database records need this space: without it, uploads and removals would fail.
 RESERVE = 16 << 20
 RESERVE_PART = 8
 
 
 def is_any_sealed(directory: Path) -> bool:
-    """Return True if a spool folder exists and has an encrypted file.  Raises OSError."""
+    """Return True if a spool folder exists and contains an encrypted file. Raises OSError."""
     return directory.exists() and any(
         path.suffix == SUFFIXES[0] and _NAME.fullmatch(path.name) for path in directory.iterdir()
     )
 
 
 def files(directory: Path) -> int:
-    """Return the number of files in a spool folder, 0 if it does not exist.  Raises OSError."""
+    """Return the number of files in a spool folder, 0 without the folder. Raises OSError."""
     found = directory.iterdir() if directory.exists() else ()
     return sum(_NAME.fullmatch(path.name) is not None for path in found)
 
 
 def oldest(directory: Path, contents: Iterable[tuple[int, int]]) -> float | None:
-    """Return the earliest modification time of these contents in seconds since the epoch, or None.
+    """Return the earliest modification time of spool files in seconds since the epoch, or None.
 
-    Missing files are ignored.
+    `contents` are pairs (inode, generation). Missing files are ignored.
     """
     times = []
     for ino, generation in contents:
         for suffix in SUFFIXES:
-            with contextlib.suppress(OSError):  # sent meanwhile
+            with contextlib.suppress(OSError):  # uploaded and deleted meanwhile
                 times.append((directory / f"{ino}-{generation}{suffix}").stat().st_mtime)
                 break
     return min(times, default=None)
@@ -95,7 +95,7 @@ def create_table(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(row: Mapping[str, object], box: Box) -> bool:
-    """Return True if the manifest in `row`, a mapping by column, can be decrypted with `box`."""
+    """Return True if `box` can decrypt the manifest in `row`, a mapping from column to value."""
     try:
         ino, generation = int(str(row["ino"])), int(str(row["generation"]))
         _opened(box, ino, generation, bytes(row["manifest"]))  # type: ignore[call-overload]
@@ -105,7 +105,7 @@ def is_whole(row: Mapping[str, object], box: Box) -> bool:
 
 
 class Spool:
-    """Content files in one folder whose bytes the service does not have yet."""
+    """Folder of content files whose bytes the service does not have yet."""
 
     def __init__(
         self,
@@ -116,8 +116,8 @@ class Spool:
     ) -> None:
         """Store files in `directory`, encrypted under `key` if given.
 
-        Manifests are stored in `database`, encrypted with `box`.  Without these two, every valid
-        file is accepted.
+        Manifests are stored in `database`, encrypted with `box`. Without a database or a box, every
+        valid file is accepted.
         """
         self.directory = directory
         self._key = key
@@ -127,7 +127,7 @@ class Spool:
         self._suffix, self._other = SUFFIXES if key is not None else SUFFIXES[::-1]
 
     def path(self, ino: int, generation: int) -> Path:
-        """Return the path of a generation, or the path for creating it."""
+        """Return the path of a generation's file, or the path at which the file can be created."""
         preferred = self._path(ino, generation)
         if preferred.exists() or not (other := preferred.with_suffix(self._other)).exists():
             return preferred
@@ -137,25 +137,29 @@ class Spool:
         return self.directory / f"{ino}-{generation}{self._suffix}"
 
     def room(self) -> int:
-        """Return how many bytes of content fit on the disk."""
+        """Return how many bytes of content fit on the disk beside the reserve. Raises OSError."""
         disk = os.statvfs(self.directory)
         reserve = min(RESERVE, disk.f_blocks * disk.f_frsize // RESERVE_PART)
         return max(0, disk.f_bavail * disk.f_frsize - reserve)
 
     def require_room(self, size: int) -> None:
-        """Raise OSError (ENOSPC) if this many bytes do not fit above the reserve."""
+        """Raise OSError (ENOSPC) if `size` bytes do not fit on the disk beside the reserve."""
         if self.room() < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def create(self, ino: int, generation: int) -> ContentFile:
-        """Create an empty file.  Raises OSError, including FileExistsError."""
+        """Create and open an empty file for a generation.
+
+        Raises OSError, including FileExistsError.
+        """
         return self._keep(create_file(self._path(ino, generation), self._key))
 
     def open(self, ino: int, generation: int) -> ContentFile:
-        """Open a generation; each caller closes it once.
+        """Open a generation's file; each caller closes the result once.
 
-        Raises FileNotFoundError; Damaged if the head fails its check or the file is not the
-        recorded one; StoreError if the file is encrypted and this account is not.
+        Raises OSError, such as FileNotFoundError. Raises Damaged if the head fails its check or the
+        file is not the recorded one, and StoreError if the file is encrypted and this account has
+        no key.
         """
         for suffix in SUFFIXES:
             there = self._open.get(f"{ino}-{generation}{suffix}")
@@ -180,7 +184,10 @@ class Spool:
         return self._keep(open_file(path, self._key, manifest))
 
     def manifest(self, ino: int, generation: int) -> bytes:
-        """Return the recorded manifest of a generation, b"" if unknown.  Raises Damaged."""
+        """Return the recorded manifest of a generation, b"" if it is unknown.
+
+        Raises Damaged if the generation has no record or the record cannot be decrypted.
+        """
         manifest = self._recorded(ino, generation)
         if manifest is None:
             raise Damaged(f"nothing is recorded of the file {ino}-{generation}")
@@ -202,8 +209,8 @@ class Spool:
     ) -> None:
         """Record the flushed state of `file` as the current state of a generation.
 
-        Call this in the transaction of the rows that name the file.  `size`: the file is about to
-        be truncated to this size.
+        Call this in the transaction of the rows that name the file. With `size`, record the state
+        after a truncation to `size` bytes that is about to follow.
         """
         self._record(ino, generation, file.manifest(size=size))
 
@@ -220,7 +227,7 @@ class Spool:
         )
 
     def _delete_rows(self) -> None:
-        """Delete the rows of removed files."""
+        """Delete the manifest rows of removed files."""
         if self._table is None or not self._gone:
             return
         database, _ = self._table
@@ -232,26 +239,26 @@ class Spool:
             )
 
     def link(self, ino: int, generation: int, other: int) -> None:
-        """Create a hard link to a generation under another inode.
+        """Create a hard link to a generation's file for the inode `other`, with the same record.
 
-        Call within a transaction.  Raises OSError.
+        Call this in a transaction. Raises OSError.
         """
         path = self.path(ino, generation)
-        with contextlib.suppress(Damaged):  # the second name has no record either
+        with contextlib.suppress(Damaged):  # the second name then has no record either
             self._record(other, generation, self.manifest(ino, generation))
         os.link(path, path.with_name(f"{other}-{generation}{path.suffix}"))
 
     def accept_unrecorded(self) -> int:
-        """Accept files whose records are lost; return their number.
+        """Accept all files whose manifest records are lost; return the number of these files.
 
         Call this in a transaction, and only after a damaged database was repaired.
         """
         return sum(self.accept(*each) for each in self.stored())
 
     def accept(self, ino: int, generation: int) -> bool:
-        """Record a file whose manifest record is lost, so that the file can be opened.
+        """Record an unknown manifest for a file whose record is lost, so that it can be opened.
 
-        Returns True if the record was lost.  Call within a transaction.
+        Returns True if the record was lost. Call this in a transaction.
         """
         is_lost = self._recorded(ino, generation) is None
         if is_lost:
@@ -259,21 +266,22 @@ class Spool:
         return is_lost
 
     def drop_records(self) -> None:
-        """Delete the records of missing files.  Call within a transaction."""
+        """Delete the manifest records of missing files. Call this in a transaction."""
         if self._table is not None:
             rows = self._table[0].execute("SELECT ino, generation FROM manifests").fetchall()
             self._gone.update(dict.fromkeys(set(rows) - set(self.stored())))
             self._delete_rows()
 
     def tidy(self) -> None:
-        """Delete the manifest rows of deleted files; on a full disk the next start does that."""
+        """Delete the manifest rows of deleted files; if the disk fails, the next start does so."""
         with contextlib.suppress(OSError, StoreError):
             self._delete_rows()
 
     def delete(self, ino: int, generation: int) -> None:
-        """Delete a generation, if it exists; open handles stay usable.
+        """Delete a generation's file, if it exists; open content files stay usable.
 
-        If the disk refuses, the next start deletes it: nothing refers to the generation any more.
+        If the disk refuses, the next start deletes the file, because nothing refers to the
+        generation any more.
         """
         path = self.path(ino, generation)
         self._open.pop(path.name, None)
@@ -287,21 +295,22 @@ class Spool:
                 self.tidy()
 
     def stored(self) -> list[tuple[int, int]]:
-        """Return all (inode, generation) pairs, sorted."""
+        """Return the (inode, generation) pairs of all files, sorted."""
         paths = self.directory.iterdir() if self.directory.exists() else ()
         found = (_NAME.fullmatch(path.name) for path in paths)
         return sorted((int(match[1]), int(match[2])) for match in found if match)
 
     def copy(self, source: ContentFile, ino: int, generation: int) -> ContentFile:
-        """Create a generation as an independent copy of `source`, and open it.
+        """Create the file of a generation as an independent copy of `source`, and open the copy.
 
-        No thread may write to `source` meanwhile.  Blocks; raises OSError.
+        This call blocks during the copy. No thread may write to `source` in this time. Raises
+        OSError, and StoreError if `source` was written to.
         """
         target = self.directory / f"{ino}-{generation}{source.path.suffix}"
         return self._keep(source.copy_to(target))
 
     def adopt(self, file: ContentFile) -> ContentFile:
-        """Register an open file that the caller created at a path of the spool."""
+        """Register and return an open file that the caller created at a path of the spool."""
         return self._keep(file)
 
     def _keep(self, file: ContentFile) -> ContentFile:

@@ -1,6 +1,6 @@
-"""FUSE layer: decodes requests, calls `vfs`, encodes replies; mounts and unmounts.
+"""FUSE layer, which mounts and unmounts, decodes requests, calls `views` and encodes replies.
 
-Knows nothing about the service, the stores or the outbox.  Only this package imports pyfuse3.  The
-modules `mountpoint` and `options` do not, because the command line uses them and the import takes
-0.4 s.
+This package knows nothing about the service, the stores or the outbox. Only this package imports
+pyfuse3. The modules `mountpoint` and `options` do not import pyfuse3, because the command line uses
+them and the import takes 0.4 s.
 """

@@ -1,6 +1,7 @@
-"""Decorator of all handlers: sets a deadline and converts all exceptions to FUSEError.
+"""Decorator of all handlers, which sets a deadline and converts all exceptions to FUSEError.
 
-Knows nothing about what the handlers do.  Any other exception from a handler would end the mount.
+This module knows nothing about the work of the handlers. Any other exception from a handler would
+end the mount.
 """
 
 import errno
@@ -21,8 +22,8 @@ log = logging.getLogger(__name__)
 DEADLINE = 60.0
 """Seconds after which an operation fails with ETIMEDOUT.
 
-`vfs` has shorter limits for waits on the service; this one is the last resort.  The calling process
-cannot be killed while its request is unanswered.
+`vfs` has shorter limits for waits on the service; this deadline is the last resort. The calling
+process cannot be killed while its request is unanswered.
 """
 
 LONG_DEADLINE = 3600.0
@@ -33,7 +34,7 @@ class Gate:
     """Set of waiting file system operations, which are cancelled when the mount ends.
 
     INVARIANT: after `shut`, every waiting or new operation is answered at once with ENOTCONN.
-    Without an answer the kernel keeps pages locked, and programs that need them hang.
+    Without an answer the kernel keeps pages locked, and programs that need these pages hang.
     """
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class Gate:
 
 
 class Guarded(Protocol):
-    """Object with handlers to guard."""
+    """Object whose handlers are decorated with `guarded`."""
 
     gate: Gate
 
@@ -60,7 +61,7 @@ _Handler = TypeVar("_Handler", bound=Callable[..., Coroutine[Any, Any, Any]])
 def guarded(seconds: float | None = DEADLINE) -> Callable[[_Handler], _Handler]:
     """Return a decorator that makes a handler end within `seconds`, with a result or FUSEError.
 
-    None is for handlers that never wait.
+    Pass None for handlers that never wait; they get no deadline.
     """
 
     def decorate(handler: _Handler) -> _Handler:
@@ -91,9 +92,9 @@ def _limited(
 ) -> Generator[Any, Any, _R]:
     """Run the operation `work`, and cancel its waits when the gate is shut or after `seconds`.
 
-    Each wait has a cancel scope of its own.  A scope around the whole operation would cost as much
-    as a lookup, and most operations never wait.  The scopes that `work` opens stay nested, because
-    none of them is opened or closed during a wait.  Raises FUSEError (ENOTCONN, ETIMEDOUT).
+    Each wait has a cancel scope of its own. A scope around the whole operation would cost as much
+    as a lookup, and most operations never wait. The scopes that `work` opens stay nested, because
+    none of them is opened or closed during a wait. Raises FUSEError (ENOTCONN, ETIMEDOUT).
     """
     deadline = 0.0  # of the whole operation, once it waits
     cancelled = False
@@ -133,7 +134,7 @@ def _limited(
 
 
 def _only_cancelled(group: BaseExceptionGroup[Any]) -> BaseException:
-    """Return the cancellations of a group, to be raised again; log an unexpected other error."""
+    """Return the cancellations in `group`, which the caller raises again; log unexpected errors."""
     ordinary, rest = group.split(Exception)
     if ordinary is not None:
         errno_of(ordinary)

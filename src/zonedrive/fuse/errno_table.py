@@ -1,8 +1,8 @@
 """Mapping from errors to errno numbers, the only one in the program.
 
-Knows nothing about the requests.  The numbers are chosen by their effect: programs print the text
-of a number, and some act on it.  EAGAIN is never used, because programs repeat the call at once and
-forever.
+This module knows nothing about the requests. The numbers are chosen by their effect: programs print
+the text of a number, and some programs act on the number. EAGAIN is never used, because programs
+repeat the call at once and forever.
 """
 
 import errno
@@ -29,7 +29,7 @@ TABLE: dict[type[BaseException], int] = {
     errors.RemoteError: errno.EIO,
     errors.Unreachable: errno.ENETUNREACH,  # users should read "Network is unreachable"
     errors.TimedOut: errno.ETIMEDOUT,
-    errors.ReplyLost: errno.EIO,  # the outcome is unknown: the text must promise neither
+    errors.ReplyLost: errno.EIO,  # unknown outcome: the text must not promise success or failure
     errors.Untrusted: errno.EACCES,  # the host is reachable but refused for security
     errors.Unavailable: errno.EREMOTEIO,  # "Remote I/O error", as NFS says for a faulting server
     errors.BadAnswer: errno.EIO,

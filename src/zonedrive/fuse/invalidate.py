@@ -1,8 +1,8 @@
 """Invalidation of the kernel's caches after changes that the kernel did not make.
 
-Knows nothing about the reasons for a change.  Each call into the kernel runs in a thread that no
-handler waits for.  The call may block until requests for the same inode are answered, and the event
-loop that answers them must stay free.
+This module knows nothing about the reasons for a change. Each call into the kernel runs in a thread
+that no handler waits for. The call may block until requests for the same inode are answered, and
+the event loop that answers these requests must stay free.
 
 INVARIANT: after `run` has ended, no thread is left in the kernel, so that the session can be
 closed.

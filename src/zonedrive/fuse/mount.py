@@ -1,7 +1,7 @@
 """One mount from start to end: the FUSE session with the kernel.
 
-Knows nothing about accounts, the service or the control socket.  `mountpoint` checks where a mount
-may be made, and `operations` answers the kernel's requests.
+This module knows nothing about accounts, the service or the control socket. `mountpoint` checks
+where a mount may be made, and `operations` answers the kernel's requests.
 """
 
 import errno
@@ -26,9 +26,9 @@ from zonedrive.supervisor import Supervisor, Task
 from zonedrive.views.stack import FileSystem
 
 MAX_TASKS = 1000
-"""Requests answered at the same time.
+"""Maximum number of requests that are answered at the same time.
 
-With the default of 99, 99 readers that wait for the network would block everything.
+With the default of 99, 99 readers that wait for the network would block all other requests.
 """
 
 ANSWER_SECONDS = 30.0
@@ -49,7 +49,10 @@ class Session:
         source: str,
         supervisor: Supervisor | None = None,
     ) -> None:
-        """Create a session; `folder` has passed `mountpoint.check`, mount(8) shows `source`."""
+        """Create a session for a mount on `folder`, which is a result of `mountpoint.check`.
+
+        mount(8) shows `source` as the mounted device.
+        """
         self.folder = folder
         self._operations = Operations(files)
         self._invalidations = invalidations
@@ -62,8 +65,8 @@ class Session:
     def attach(self, options: Options) -> None:
         """Mount the file system; the caller must call `close` later.
 
-        From here on the kernel's requests wait for `run`.  Raises MountError with the reason from
-        libfuse or fusermount3.
+        After the mount, the kernel's requests wait for `run`. Raises MountError with the reason
+        from libfuse or fusermount3.
         """
         mountpoint.check_sharing(self.folder, options.kernel)
         said: list[str] = []
@@ -80,15 +83,15 @@ class Session:
         self._device = _device_at(self.folder)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answer the kernel until `stop`, cancellation, or an external unmount; sets `ended`.
+        """Answer the kernel's requests until `stop`, cancellation, or an external unmount.
 
-        The task reports as started after the mount has answered a stat.  Raises MountError if the
-        mount does not answer.
+        The task reports as started after the mount has answered a stat. Raises MountError if the
+        mount does not answer. Sets the event `ended` at the end.
         """
         try:
             async with trio.open_nursery() as watching:
                 watching.start_soon(self._stop_when_cancelled)
-                # Also a cancelled session ends in order, see `_tell_until_stopped`.
+                # A cancelled session also ends in order, see `_tell_until_stopped`.
                 with trio.CancelScope(shield=True), EintrTimer():
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._answer)
@@ -105,11 +108,11 @@ class Session:
         self._telling.cancel()
 
     def close(self, *, unmount: bool = True) -> None:
-        """Unmount (lazily, so that it always works) and free the session's resources.
+        """Unmount lazily, which also works for a mount in use, and free the session's resources.
 
-        Without `unmount`, the mount stays, and every access to it fails with ENOTCONN.  If the
-        mount is already gone, nothing is unmounted: libfuse would report an error, or unmount
-        another mount that was made there since.
+        Without `unmount`, the mount stays, and every access to the mount fails with ENOTCONN. If
+        the mount is already gone, nothing is unmounted: libfuse would report an error, or unmount
+        another mount that was made on the same folder since.
         """
         pyfuse3.close(unmount=unmount and _device_at(self.folder) == self._device)
 
@@ -139,9 +142,10 @@ class Session:
             self.stop()
 
     async def _try(self) -> None:
-        """Wait until the mount answers.  Stops the session and raises MountError otherwise.
+        """Wait until the mount answers a stat, then apply the settings of `tuning`.
 
-        The request runs in a thread, because its answer comes from this event loop.
+        If the mount does not answer within ANSWER_SECONDS, stop the session and raise MountError.
+        The requests run in threads, because this event loop answers them.
         """
         try:
             with trio.fail_after(ANSWER_SECONDS):
@@ -165,14 +169,14 @@ class Session:
 
 
 def _device_at(folder: Path) -> str | None:
-    """Return the device number of the topmost mount at `folder`."""
+    """Return the device number of the topmost mount at `folder`, or None without a mount."""
     found = mountpoint.at(folder)
     return found.device if found else None
 
 
 @contextmanager
 def _captured_stderr(lines: list[str]) -> Iterator[None]:
-    """Collect what C code and child processes write to descriptor 2."""
+    """Append the lines that C code and child processes write to file descriptor 2 to `lines`."""
     with tempfile.TemporaryFile() as file:
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)
@@ -186,7 +190,10 @@ def _captured_stderr(lines: list[str]) -> Iterator[None]:
 
 
 def _reason(said: list[str], fallback: str, folder: Path) -> str:
-    """Return the last message of libfuse or fusermount3, excluding the program's name."""
+    """Return an error message with the last reason in `said`, the lines of libfuse or fusermount3.
+
+    Without such a line, the reason is `fallback`.
+    """
     for line in reversed(said):
         text = re.sub(r"^(fuse|fusermount3|mount)( error)?:\s*", "", line.strip())
         if text:

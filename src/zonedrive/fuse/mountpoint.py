@@ -1,7 +1,7 @@
 """Mount points: existing mounts, checks of a folder before a mount, and detaching.
 
-Knows nothing about pyfuse3, accounts or the daemon.  Facts about mounts come from the kernel's
-table (/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
+This module knows nothing about pyfuse3, accounts or the daemon. Facts about mounts come from the
+kernel's table (/proc/self/mountinfo, see proc(5)), never from a file of zonedrive.
 """
 
 import errno
@@ -22,7 +22,7 @@ FUSE_CONF = Path("/etc/fuse.conf")
 TABLE = Path("/proc/self/mountinfo")
 
 PROBE_SECONDS = 10.0
-"""Seconds that a mount may take to answer a stat before it counts as hung."""
+"""Seconds that a mount may take to answer a statfs before it counts as hung."""
 
 DETACH_SECONDS = 30.0
 
@@ -51,7 +51,7 @@ class Mount:
 
 
 def mounts(table: Path = TABLE) -> list[Mount]:
-    """Return all mounts that this process sees, in mounting order (later ones cover others)."""
+    """Return all mounts that this process sees, in mounting order: a later mount covers others."""
     found = []
     for line in table.read_bytes().splitlines():
         before, _, after = line.partition(b" - ")
@@ -68,31 +68,35 @@ def mounts(table: Path = TABLE) -> list[Mount]:
 
 
 def _unescaped(field: bytes) -> bytes:
-    """Decode the table's octal escapes of space, tab, newline and backslash."""
+    """Decode the octal escapes of space, tab, newline and backslash in a field of the table."""
     return re.sub(rb"\\([0-7]{3})", lambda digits: bytes([int(digits[1], 8)]), field)
 
 
 def at(path: Path) -> Mount | None:
-    """Return the topmost mount exactly at `path` (absolute, without symbolic links)."""
+    """Return the topmost mount exactly at `path` (absolute, without symbolic links), or None."""
     return next(reversed(_stack(path)), None)
 
 
 def _stack(path: Path) -> list[Mount]:
-    """Return all mounts exactly at `path`, the topmost last."""
+    """Return all mounts exactly at `path`; the last one is the topmost."""
     return [mount for mount in mounts() if mount.path == path]
 
 
 def holding(path: Path) -> Mount | None:
-    """Return the zonedrive mount at or above `path` (absolute, without symbolic links)."""
+    """Return the zonedrive mount that contains `path`, or None.
+
+    `path` is absolute and without symbolic links. The mount's folder itself counts as contained.
+    """
     below = [m for m in mounts() if m.ours and (m.path == path or m.path in path.parents)]
     return max(below, key=lambda mount: len(mount.path.parts), default=None)
 
 
 def absolute(path: str) -> Path:
-    """Return `path` as the kernel's table names it; works on dead mounts, too.
+    """Return the absolute path, without symbolic links, by which the kernel's table names `path`.
 
-    Nothing inside a zonedrive mount is accessed, because the access might hang; such mounts have no
-    symbolic links.  Raises MountError for a relative path if the working directory is gone.
+    This also works on dead mounts: nothing inside a zonedrive mount is accessed, because the access
+    might hang. Such mounts contain no symbolic links. Raises MountError for a relative path if the
+    working directory is gone.
     """
     try:
         given = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
@@ -102,7 +106,7 @@ def absolute(path: str) -> Path:
     found, ahead, links = Path(given.root), list(given.parts[1:]), 0
     while ahead and not table.get(found):
         name = ahead.pop(0)
-        if name in ("", ".", ".."):  # of a link
+        if name in ("", ".", ".."):  # from the target of a link
             found = found.parent if name == ".." else found
             continue
         target = None if found / name in table else _target(found / name)
@@ -124,9 +128,10 @@ def _target(path: Path) -> str | None:
 
 
 def check(path: str) -> Path:
-    """Return the absolute path of the folder `path` if it can be mounted on.
+    """Check that the folder `path` can be mounted on, and return its absolute path.
 
-    A dead mount of a killed daemon is detached first.  Raises MountError with the reason.
+    A dead mount of a killed daemon is detached first. Raises MountError with the reason if the
+    folder cannot be mounted on.
     """
     folder = absolute(path)
     while mount := at(folder):
@@ -167,7 +172,7 @@ def check(path: str) -> Path:
 
 
 def check_sharing(folder: Path, options: Collection[str]) -> None:
-    """Raise MountError if the options allow access by other users but the machine forbids it."""
+    """Raise MountError if the options allow access by other users but /etc/fuse.conf does not."""
     wanted = sorted({"allow_other", "allow_root"} & set(options))
     if not wanted or os.geteuid() == 0:
         return
@@ -193,9 +198,9 @@ def check_sharing(folder: Path, options: Collection[str]) -> None:
 def dead(path: Path) -> bool:
     """Return True if the mount at `path` has lost its daemon.
 
-    Raises MountError if the mount does not answer.  The request is statfs, which the kernel never
-    answers from its cache.  It runs in its own thread, because a request to a hung mount cannot be
-    interrupted; that thread does not delay the end of the process.
+    Raises MountError if the mount does not answer. The request is statfs, which the kernel never
+    answers from its cache. The request runs in its own thread, because a request to a hung mount
+    cannot be interrupted. The thread does not delay the end of the process.
     """
     answers: list[bool] = []
 
@@ -218,10 +223,11 @@ def dead(path: Path) -> bool:
 
 
 def detach(path: Path, *, lazy: bool) -> bool:
-    """Detach the mount at `path`; return False if it is in use.
+    """Detach the mount at `path`; return False if fusermount3 refuses, as for a mount in use.
 
-    With `lazy`, a mount in use is detached as well.  A mount that is already detached counts as
-    success.  Raises MountError if detaching fails for another reason.
+    With `lazy`, a mount in use is detached as well, and a refusal raises MountError. A mount that
+    is already detached counts as success. Raises MountError if fusermount3 is missing or does not
+    end within DETACH_SECONDS.
     """
     before = _stack(path)
     if not before:
@@ -246,8 +252,8 @@ def detach(path: Path, *, lazy: bool) -> bool:
 def users(path: Path) -> list[str]:
     """Return the programs, as `name (pid)`, that use the mount at `path`.
 
-    Processes that this user may not inspect are left out.  The function only reads links in /proc,
-    so it does not access the file system itself.
+    Processes that this user may not inspect are left out. The function only reads /proc, so it does
+    not access the mount.
     """
     inside = os.fsencode(path) + b"/"
 
@@ -276,7 +282,7 @@ def writers(path: Path) -> list[str]:
 
 
 def _programs(chosen: Callable[[Path], bool]) -> list[str]:
-    """Return the other processes whose /proc folder satisfies `chosen`."""
+    """Return the other processes, as `name (pid)`, whose /proc folder satisfies `chosen`."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
@@ -291,6 +297,6 @@ def _programs(chosen: Callable[[Path], bool]) -> list[str]:
 
 
 def _is_for_writing(information: Path) -> bool:
-    """Return True if a /proc/PID/fdinfo file has octal flags that allow writing."""
+    """Return True if the flags in a file of /proc/PID/fdinfo allow writing."""
     flags = re.search(r"^flags:\s*(\d+)$", information.read_text(), re.M)
     return flags is not None and int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY

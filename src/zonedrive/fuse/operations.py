@@ -1,8 +1,8 @@
-"""FUSE handlers: decode a request, call `views.stack.FileSystem`, encode the answer.
+"""FUSE handlers, which decode a request, call `views.stack.FileSystem` and encode the answer.
 
-Names are bytes, times are nanoseconds, sizes are bytes, inode 1 is the root.  The handlers make no
-decisions.  They run many times a second, so values that can be computed once
-are not computed here.
+Names are bytes, times are nanoseconds, sizes are bytes, and inode 1 is the root. The handlers make
+no decisions. They run many times a second, so values that can be computed once are not computed
+here.
 """
 
 import errno
@@ -84,7 +84,7 @@ class Operations(pyfuse3.Operations):
     async def symlink(
         self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext
     ) -> EntryAttributes:
-        raise FUSEError(errno.EPERM)  # the errno that POSIX requires without links
+        raise FUSEError(errno.EPERM)  # as POSIX requires of a file system without links
 
     async def link(
         self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext
@@ -134,8 +134,8 @@ class Operations(pyfuse3.Operations):
 
     @guarded(None)
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
-        # The kernel asks for security.capability before every write.  `ls -l` asks for ACLs and
-        # labels, but after this errno not again for other files.
+        # The kernel asks for security.capability before every write. `ls -l` asks for ACLs and
+        # labels; after this errno, it does not ask again for other files.
         if not name.startswith(b"user."):
             raise FUSEError(errno.ENOTSUP)
         return await self._files.getxattr(inode, name)
@@ -159,7 +159,7 @@ class Operations(pyfuse3.Operations):
         data.f_bsize = data.f_frsize = BLOCK
         data.f_blocks = total // BLOCK
         data.f_bfree = data.f_bavail = free // BLOCK
-        data.f_files = data.f_ffree = data.f_favail = 0  # as where inodes are made on demand
+        data.f_files = data.f_ffree = data.f_favail = 0  # no limit: inodes are created on demand
         data.f_namemax = NAME_MAX
         return data
 
@@ -195,7 +195,7 @@ class Operations(pyfuse3.Operations):
         return _info(opened), encode(attr)
 
     @guarded(None)
-    async def read(  # type: ignore[override]  # any buffer will do
+    async def read(  # type: ignore[override]  # any buffer is accepted
         self, fh: int, off: int, size: int
     ) -> Buffer:
         # The kernel gets the data before the loop continues, so it may be a view of memory in use.
@@ -224,7 +224,7 @@ class Operations(pyfuse3.Operations):
 
 
 def encode(attr: Attr) -> EntryAttributes:
-    """Return the attributes in the kernel's format."""
+    """Return `attr` in the kernel's format."""
     entry = EntryAttributes()
     entry.entry_timeout = attr.entry_timeout
     entry.st_ino = attr.ino

@@ -1,6 +1,6 @@
 """Values of `-o`: settings, options of FUSE, and options of mount(8) without effect.
 
-Knows nothing about pyfuse3.  This module sorts the three kinds; `config` checks the values of
+This module sorts the three kinds, and knows nothing about pyfuse3. `config` checks the values of
 settings.
 """
 
@@ -17,7 +17,7 @@ KERNEL = frozenset([
     "dirsync", "noatime", "nodiratime",
 ])  # fmt: skip
 
-# Options from mount(8), fstab and systemd that a FUSE file system can ignore.  Those that would
+# Options from mount(8), fstab and systemd that a FUSE file system can ignore. Those that would
 # weaken a mount (suid, dev) are always off; the session sets max_read itself.
 IGNORED = frozenset([
     "defaults", "rw", "exec", "suid", "dev", "async", "auto", "noauto", "user", "nouser", "users",
@@ -44,9 +44,10 @@ class Options:
 
 
 def parse(texts: tuple[str, ...] | list[str]) -> Options:
-    """Parse the values of all `-o`, each a list separated by commas (`\\,` is a plain comma).
+    """Parse the values of all `-o` options, each a list separated by commas.
 
-    Raises BadOption for an unknown option.
+    `\\,` stands for a comma inside an item. Raises BadOption for an option that is unknown or
+    refused.
     """
     kernel: list[str] = []
     settings: dict[str, str] = {}
@@ -81,7 +82,7 @@ def _split(text: str) -> list[str]:
 
 
 def for_session(options: Options, source: str) -> set[str]:
-    """Return the options for libfuse: name and type of the mount, and safe defaults."""
+    """Return the options for libfuse: name and type of the mount, defaults, and kernel options."""
     escaped = source.replace("\\", "\\\\").replace(",", "\\,")
     fixed = {f"fsname={escaped}", "subtype=zonedrive", "nosuid", "nodev", "default_permissions"}
     return fixed | set(options.kernel)

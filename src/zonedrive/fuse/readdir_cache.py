@@ -1,7 +1,7 @@
-"""Directory listings in the kernel's format: attributes are encoded once, not for each read.
+"""Cache of directory listings in the kernel's format, which avoids encoding at each read.
 
-Knows nothing about why a folder changes: the file system returns a new list of names after a
-change.
+This module knows nothing about why a folder changes: the file system returns a new list of names
+after a change.
 
 INVARIANT: an encoded listing is used only with the list of names that it was made from.
 """
@@ -23,7 +23,7 @@ DOTS = (b".", b"..")
 
 
 class _Encoded:
-    """Listing of one folder, of which the first entries are encoded."""
+    """Names in one folder, and the entries that are already encoded, from the first name on."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -48,7 +48,7 @@ class Listings:
         self._kept: LRUCache[int, _Encoded] = LRUCache(ENTRIES, lambda each: len(each.names) + 20)
 
     def reply(self, token: pyfuse3.ReaddirToken, handle: int, start: int) -> None:
-        """Answer one readdir from entry number `start` on, until the reply is full."""
+        """Answer one readdir of a directory handle from entry number `start` on."""
         listed = self._files.listed(handle, start)
         if listed is None or len(listed.names) > LARGEST:
             self._stream(token, handle, start)
@@ -62,7 +62,7 @@ class Listings:
         self._files.remember(kept.inos[max(start, len(DOTS)) : given])
 
     def _give(self, token: pyfuse3.ReaddirToken, handle: int, start: int, kept: _Encoded) -> int:
-        """Send entries from `start` on and return the next position."""
+        """Send entries from `start` on until the reply is full; return the next position."""
         reply = pyfuse3.readdir_reply
         while True:
             if (known := len(kept.entries)) < min(start + STEP, len(kept.names)):

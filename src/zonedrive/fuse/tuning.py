@@ -1,7 +1,7 @@
 """Kernel settings for one mount that differ from the kernel's defaults.
 
-The settings affect the speed, and how long programs wait for each other.  The mount also works on
-machines that do not allow them.
+The settings affect the speed, and how long programs wait for each other. The mount also works on
+machines that do not allow these settings.
 
 Source: the kernel's Documentation/ABI/testing/sysfs-class-bdi and filesystems/fuse.rst.
 """
@@ -13,14 +13,15 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 READ_AHEAD_KIB = 512
-"""Read-ahead in KiB.
+"""Read-ahead of the kernel in KiB.
 
-The kernel's default of 128 takes four requests instead of one; only root may set more.  The maximum
-request size of 1024 is not used, because page faults of mapped files read as much as this, too.
+With the kernel's default of 128, the kernel sends four requests instead of one. Only root may set a
+higher value. The maximum request size of 1024 KiB is not used, because each page fault in a mapped
+file would also read this much.
 """
 
 BACKGROUND = 512
-"""Maximum number of background reads at the same time.
+"""Maximum number of background requests, such as reads, at the same time.
 
 With the kernel's default of 12, a dozen programs that wait for the service block all other programs
 from reading local data.
@@ -31,7 +32,10 @@ _CONNECTIONS = Path("/sys/fs/fuse/connections")
 
 
 def tune(device: int) -> None:
-    """Apply the settings to the mount with device number `device` (`st_dev`)."""
+    """Apply the settings to the mount with device number `device` (`st_dev`).
+
+    A setting that the machine does not allow is skipped.
+    """
     _write(_DEVICES / f"{os.major(device)}:{os.minor(device)}" / "read_ahead_kb", READ_AHEAD_KIB)
     connection = _CONNECTIONS / str(os.minor(device))
     _write(connection / "max_background", BACKGROUND)

@@ -1,11 +1,12 @@
 """Identification of the program behind a request: programs on the `guard` list get no download.
 
-Knows nothing about files or about what is cached; a caller asks before it causes a download.  A
-process is inspected each time, which takes some 50 µs and is little compared to a request to the
-service. A process number may belong to another process by then, and a process may have executed
-another program.
+This module knows nothing about files or cached content. Its callers check a program before they
+cause a download. Results are not cached, because a process number may later belong to another
+process, and a process may execute another program. An inspection takes about 50 µs, which is little
+compared to a request to the service.
 
-This saves downloads and is no protection against attacks: a program can give itself any name.
+The check saves downloads. It does not protect against attacks, because a program can give itself
+any name.
 """
 
 import os
@@ -13,11 +14,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# These programs run code of others, which their first argument names.
+# Interpreters and other programs that run the script named by their first argument.
 RUNNERS = re.compile(
     r"python[\d.]*|perl[\d.]*|ruby[\d.]*|node|bash|dash|sh|gjs(-console)?|kioslave5|kioworker"
 )
-CUT = 15  # bytes of a name that the kernel stores as `comm`
+CUT = 15  # maximum bytes of a name that the kernel stores as `comm`
 DELETED = " (deleted)"  # suffix from the kernel if the program was upgraded
 
 
@@ -27,7 +28,7 @@ class CallerPolicy:
     def __init__(self, guard: Iterable[str], proc: Path = Path("/proc")) -> None:
         """Set the list of programs: names without a folder, or PROGRAM/THREAD for one thread.
 
-        PROGRAM/O_NOATIME matches only files that the program opens with that flag.
+        PROGRAM/O_NOATIME matches only files that the program opens with the flag O_NOATIME.
         """
         guard = frozenset(guard)
         self._threads = frozenset(name for name in guard if "/" in name)
@@ -38,9 +39,10 @@ class CallerPolicy:
         self._proc = proc
 
     def guarded(self, pid: int, flags: int = 0) -> bool:
-        """Return True if this process or thread, opening with `flags`, is on the list.
+        """Return True if the process or thread `pid` is on the list.
 
-        `pid` 0 is an unknown process; unknown and ended processes are not on the list.
+        `flags` are the flags of its open(2). A `pid` of 0 means an unknown process. Unknown and
+        ended processes are not on the list.
         """
         if not (self._guard or self._threads) or pid <= 0:
             return False
@@ -53,7 +55,7 @@ class CallerPolicy:
         return any(f"{name}/{part}" in self._threads for name in names for part in parts)
 
     def _comm(self, task: str) -> str:
-        """Return the name of a thread, truncated by the kernel, or "" if it has ended."""
+        """Return a thread's name, as truncated by the kernel, or "" if the thread has ended."""
         try:
             name = (self._proc / task / "comm").read_bytes()
         except OSError:
@@ -61,7 +63,7 @@ class CallerPolicy:
         return name.rstrip(b"\n").decode("utf-8", "replace")
 
     def _names(self, pid: int) -> Iterator[str]:
-        """Yield the names of the program: its file, its own name, and the script that it runs."""
+        """Yield the program's names: its file, its argv[0], and the script that it runs."""
         folder = self._proc / str(pid)  # for a thread, these files describe its process
         file = ""
         try:

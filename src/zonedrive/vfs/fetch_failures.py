@@ -1,6 +1,6 @@
 """Files whose content could not be fetched recently, with the reasons, for the log and the status.
 
-The list is only in memory.  A failed read returns only an errno to its program, without the reason.
+The list is kept only in memory. A program gets only an errno from a failed read, not the reason.
 
 INVARIANT: the log gets at most one line per file in QUIET_S.
 """
@@ -37,7 +37,7 @@ class FetchFailures:
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self._inodes, self._cache, self._link = inodes, cache, link
-        # Reasons by inode, the newest last; "" for a refusal, which the errno tells well enough.
+        # Reasons by inode, the newest last; "" for an error that the errno explains well enough.
         self._reasons: TTLCache[int, str] = TTLCache(MOST, REMEMBERED_S, clock)
         self._logged: TTLCache[int, None] = TTLCache(LOGGED, QUIET_S, clock)
         cache.fetched.add(self.note)
@@ -61,7 +61,10 @@ class FetchFailures:
         self._reasons[ino] = error.line() if is_told else ""
 
     def recent(self) -> list[tuple[Inode, str]]:
-        """Return the files whose content is still incomplete, each with its error, newest last."""
+        """Return the files with a failure and still incomplete content, with the reason of each.
+
+        The file that failed last is at the end.
+        """
         found = []
         for ino, reason in list(self._reasons.items()):
             inode = self._inodes.find(ino) if reason else None
@@ -72,7 +75,7 @@ class FetchFailures:
         return found
 
     def notice(self) -> str:
-        """Return one line about recent failures, or ""."""
+        """Return one line about recent failures for the status, or "" if there are none."""
         if not (recent := self.recent()):
             return ""
         inode, said = recent[-1]

@@ -1,6 +1,6 @@
 """Open files: handles, reads of local or remote content, and writes into sessions.
 
-See `write_sessions` for the path of a write.
+`write_sessions` describes how written bytes are stored.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from zonedrive.vfs.write_sessions import WriteSessions
 log = logging.getLogger(__name__)
 
 KEEP_S = 20.0
-PAGED = 10_000  # files with known kernel pages; the pages of others are dropped at open
+PAGED = 10_000  # files whose kernel pages are known; the pages of other files are dropped at open
 
 
 class Files:
@@ -57,9 +57,10 @@ class Files:
     # ---- open and close ----
 
     async def open(self, inode: Inode, flags: int, pid: int = 0) -> Opened:
-        """Open a file for process `pid` and return the handle.
+        """Open a file for process `pid` with the `flags` of open(2), and return the handle.
 
-        Raises IsADirectoryError, PermissionError, or the service's error.
+        Raises IsADirectoryError, PermissionError, FileNotFoundError, OSError (ESTALE, ENOSPC), or
+        the service's error.
         """
         if inode.is_folder:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
@@ -101,7 +102,10 @@ class Files:
         return opened
 
     def create(self, inode: Inode, flags: int) -> Opened:
-        """Return a handle with an empty session on a file that was just created."""
+        """Open a file that was just created, with an empty write session; return the handle.
+
+        Raises OSError if the spool cannot store the empty file.
+        """
         # Always as a writer, so that the close keeps the empty file.
         opened = self._attach(inode, flags, keep_cache=False, writable=True)
         try:
@@ -116,7 +120,10 @@ class Files:
         return opened
 
     async def release(self, handle: int) -> None:
-        """Close a handle after its last descriptor."""
+        """Close a handle after its last file descriptor was closed.
+
+        Raises the error if the last written bytes cannot be stored.
+        """
         which = self._handles.pop(handle)
         opened = which.file
         if which.writable:
@@ -131,9 +138,9 @@ class Files:
                 self._detach(opened)
 
     async def flush(self, handle: int) -> None:
-        """Commit written bytes when a program calls close(2).
+        """Commit written bytes when a program calls close(2). Raises OSError or StoreError.
 
-        With `close = wait`, also wait for the upload, and raise its error.
+        With the setting `close = wait`, also wait for the upload, and raise its error.
         """
         opened = self._handles[handle].file
         if not self._handles[handle].writable or opened.session is None:
@@ -142,14 +149,17 @@ class Files:
         await self.sessions.free_superseded()
         if opened.session is None:
             return
-        # A shell that redirects closes a duplicate before it writes anything.  The upload of the
+        # A shell that redirects closes a duplicate before it writes anything. The upload of the
         # empty file is not waited for.
         empty = opened.session.size == 0 and not opened.session.written
         if self._state.settings.close == "wait" and not empty:
             await self.sessions.delivered(opened)
 
     async def fsync(self, handle: int) -> None:
-        """Make written bytes survive a power cut; with `fsync = service`, wait for their upload."""
+        """Sync written bytes and their record to the disk. Raises OSError or StoreError.
+
+        With the setting `fsync = service`, also wait for the upload, and raise its error.
+        """
         opened = self._handles[handle].file
         session, current = opened.session, Snapshot(lambda: opened.session)
         if session is not None:
@@ -166,9 +176,11 @@ class Files:
     # ---- bytes ----
 
     def available(self, handle: int, offset: int, size: int) -> Buffer | None:
-        """Return the local bytes at `offset`, fewer at the end of the file, or None if remote.
+        """Return up to `size` bytes at `offset`, or None if they must be fetched first.
 
-        The buffer is valid until the event loop continues.  Raises what `read` raises.
+        The result is shorter only at the end of the file. The buffer is valid until the event loop
+        continues. Raises PermissionError for a program that must not cause a download, StoreError,
+        and OSError (such as ESTALE if the file has a newer version).
         """
         which = self._handles[handle]
         opened = which.file
@@ -190,7 +202,10 @@ class Files:
         return reader.available(offset, size)
 
     async def read(self, handle: int, offset: int, size: int) -> Buffer:
-        """Return the bytes at `offset`, fetched from the service if needed; see `available`."""
+        """Return the bytes at `offset`, fetched from the service if needed; see `available`.
+
+        Raises the errors of `available`, and the service's error.
+        """
         data = self.available(handle, offset, size)
         if data is not None:
             return data
@@ -208,9 +223,11 @@ class Files:
             raise OSError(errno.ESTALE, "changed on the service, open it again") from wrong
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
-        """Write all of `data` at `offset`, or at the end with O_APPEND, or raise an error.
+        """Write all of `data` at `offset`, or at the end with O_APPEND; return its length.
 
-        Raises OSError (EFBIG) if the file would exceed the largest size.
+        Raises OSError: EFBIG above the largest file size, ENOSPC on a full disk, or ESTALE if the
+        file has a newer version. Also raises the service's error if the former content cannot be
+        fetched.
         """
         which = self._handles[handle]
         session = await self._session(which)
@@ -230,7 +247,10 @@ class Files:
         return len(data)
 
     async def truncate(self, inode: Inode, size: int) -> None:
-        """Set the size of the file; new bytes are zeros."""
+        """Set the size of a file to `size` bytes; new bytes are zeros.
+
+        Raises PermissionError, FileNotFoundError, and the errors of `write`.
+        """
         open_checks.require_reachable(self._state, inode)
         open_checks.require_permitted(self._state, inode, os.O_WRONLY)
         self._state.require_folders(inode)
@@ -252,9 +272,11 @@ class Files:
             await self.release(handle)
 
     def touch(self, inode: Inode, mtime_ns: int | None = None) -> bool:
-        """Set the times of a file being written; return True if its next commit stores them.
+        """Set the times of a file that is being written.
 
-        Without `mtime_ns`, only the change time is set.
+        The modification time is set to `mtime_ns` (nanoseconds), or left unchanged for None. The
+        change time is set to the current time. Returns True if the next commit stores both times;
+        otherwise the caller stores them.
         """
         session = self._state.session(inode.ino)
         if session is None:
@@ -267,7 +289,8 @@ class Files:
     async def keep_readable(self, inode: Inode) -> None:
         """Fetch the remaining content for readers before another file replaces the inode.
 
-        This takes at most KEEP_S seconds.  Reads of missing content then fail with ESTALE.
+        This takes at most KEEP_S seconds. Later reads of content that is still missing fail with
+        ESTALE.
         """
         opened = self._state.opened.get(inode.ino)
         if opened is None or opened.session or inode.generation or inode.is_new:
@@ -281,7 +304,7 @@ class Files:
             log.info("inode %d: replaced; its readers may get an error: %s", inode.ino, wrong)
 
     def close_all(self) -> None:
-        """Store unsaved bytes and close all files at the end of the mount."""
+        """Store unsaved bytes and close all files at the end of the mount; errors are logged."""
         reached(Place.CLOSING)
         for opened in [*self._state.opened.values(), *self._state.kernel.former.values()]:
             # Logged by `_end`; the other files must still be closed.
@@ -297,7 +320,8 @@ class Files:
     async def _session(self, which: Handle, *, truncate: bool = False) -> Session:
         """Return the session that the handle writes to, and begin one if needed.
 
-        Raises OSError (ESTALE) if the handle may have read a former version.
+        Raises OSError (ESTALE) if the handle may have read a former version, and the errors of
+        `WriteSessions.begin`.
         """
         while (session := which.file.session) is None or session.frozen:
             open_checks.require_current(which.file)
@@ -305,7 +329,11 @@ class Files:
         return session
 
     def _end(self, opened: OpenFile) -> None:
-        """Store written bytes after the last writer closed, or restore the former content."""
+        """Store written bytes after the last writer has closed the file.
+
+        If that fails, restore the former content and raise the error. After a failed write, restore
+        the former content without an error, because the program already got one.
+        """
         if opened.session is None:
             return
         try:
@@ -344,7 +372,7 @@ class Files:
         return Opened(handle, keep_cache=keep_cache)
 
     def _detach(self, opened: OpenFile) -> None:
-        """Close the file after the last handle."""
+        """Close the file after its last handle was closed."""
         state = self._state
         opened.close()
         if opened.superseded:
@@ -367,10 +395,10 @@ class Files:
         return opened.local[1]
 
     def _reader(self, opened: OpenFile, inode: Inode) -> Reader:
-        """Return a reader of the version that the handles see.
+        """Return a reader of the version that the file's handles see.
 
-        For a file that was deleted remotely, this is the last version.  Raises OSError (ESTALE) if
-        the version has changed.
+        For a file that was deleted on the service, this is the last version. Raises OSError
+        (ESTALE) if the file has a newer version.
         """
         if opened.reader is not None and opened.reader[0] == opened.content:
             return opened.reader[1]

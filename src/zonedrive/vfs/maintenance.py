@@ -1,4 +1,4 @@
-"""Maintenance of the cache and the database, which runs once, some time after the start.
+"""Maintenance of the cache and the database, which runs once, QUIET_S seconds after the start.
 
 The work must not delay programs: content is deleted one inode at a time, and the database is
 checked in a thread.
@@ -9,12 +9,12 @@ import trio
 from zonedrive.state import repair
 from zonedrive.state.local_state import LocalState
 
-QUIET_S = 60.0  # seconds after the start that the disk is left to readers
-PAUSE_S = 0.05  # seconds between two steps, so that programs come first
+QUIET_S = 60.0  # seconds after the start in which only programs use the disk
+PAUSE_S = 0.05  # seconds between two steps, so that programs are not delayed
 
 
 async def upkeep(state: LocalState) -> None:
-    """Wait QUIET_S, delete cached content that is no longer needed, and check the database."""
+    """Wait QUIET_S seconds, delete cached content without an inode, and check the database."""
     await trio.sleep(QUIET_S)
     await _drop_dangling(state)
     path = state.database.path
@@ -22,7 +22,7 @@ async def upkeep(state: LocalState) -> None:
 
 
 async def _drop_dangling(state: LocalState) -> None:
-    """Delete cached content of inodes that do not exist any more."""
+    """Delete the cached content of inodes that no longer exist and are not open."""
     inos = state.cache.inos()
     known = state.inodes.rows.known(inos)
     for ino in inos:

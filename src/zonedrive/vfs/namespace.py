@@ -1,11 +1,12 @@
-"""Names: lookup, listing, creation, removal and renaming.
+"""Operations on names: lookup, listing, creation, removal and renaming.
 
-A change takes effect locally at once and becomes an intent in the same transaction.  A change that
-the deployment's profile cannot perform on the service fails at once with EPERM and has no effect.
-An entry that was never on the service can always be changed.
+A change takes effect locally at once and is recorded as an intent in the same transaction. A change
+that the deployment's profile cannot perform on the service fails at once with EPERM and has no
+effect. An entry that was never on the service can always be changed.
 
-A renamed entry keeps its identity on the service.  A file that is renamed over another one becomes
-its next version if the bytes are local: this is how programs save.
+A renamed entry keeps its identity on the service. A file that is renamed over another file becomes
+the next version of the other file if the bytes of the renamed file are local. Many programs save
+files in this way.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ class Listing(msgspec.Struct, eq=False):
 
     folder: int
     names: list[str] | None = None  # the names when reading began
-    stamp: object = None  # the folder's change stamp at that moment
+    stamp: object = None  # the folder's change stamp when reading began
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Namespace:
-    """POSIX operations on names."""
+    """POSIX operations on the names in folders."""
 
     def __init__(
         self,
@@ -83,9 +84,10 @@ class Namespace:
     # ---- finding ----
 
     async def folder(self, ino: int) -> Inode:
-        """Return a folder after fetching its listing if needed.
+        """Return a folder, after fetching its listing if needed.
 
-        Raises NotADirectoryError, FileNotFoundError, and the errors of the listing.
+        Raises NotADirectoryError, FileNotFoundError if the folder was removed, and the service's
+        error if the listing cannot be fetched.
         """
         inode = self._state.inodes.get(ino)
         if not inode.is_folder:
@@ -98,7 +100,10 @@ class Namespace:
         return inode
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """Look up a name and increment the kernel's lookup count.  Raises FileNotFoundError."""
+        """Return the stat fields of an entry, and add 1 to the kernel's lookup count of its inode.
+
+        Raises FileNotFoundError if the entry does not exist, and the errors of `folder`.
+        """
         state = self._state
         wanted = state.checked_name(name)
         folder = await self.folder(parent)
@@ -109,11 +114,11 @@ class Namespace:
         return self.attr(inode)
 
     def attr(self, inode: Inode) -> Attr:
-        """Return the stat fields with the time that the kernel may cache them."""
+        """Return the inode's stat fields, with the time for which the kernel may cache them."""
         return self._state.attr(inode, self._folders.trusted_for(inode.parent))
 
     async def getattr(self, ino: int) -> Attr:
-        """Return the stat fields after refreshing the parent's listing if needed."""
+        """Return the inode's stat fields, after refreshing the parent's listing if needed."""
         state = self._state
         inode = state.inodes.get(ino)
         if inode.ino != ROOT and inode.parent != NOWHERE and not state.local(ino):
@@ -123,7 +128,7 @@ class Namespace:
     # ---- listing ----
 
     async def opendir(self, ino: int) -> int:
-        """Return a handle for reading the folder's names."""
+        """Return a new handle for reading the folder's names. Raises the errors of `folder`."""
         folder = await self.folder(ino)
         for _ in self._state.inodes.loading(folder.ino):  # loads a large folder in steps
             await trio.lowlevel.checkpoint()
@@ -134,9 +139,9 @@ class Namespace:
     def listed(self, handle: int, start: int) -> Listed | None:
         """Return the folder's names if the folder is unchanged since reading began, else None.
 
-        At position 0 the names are read again, as rewinddir(3) requires.  The result is also None
-        while programs write to files of the folder, because sizes change with every write, and
-        where the kernel must not cache all names (see `attr_of`).
+        At a `start` of 0 the names are read again, as rewinddir(3) requires. The result is also
+        None while programs write to files of the folder, because sizes change with every write, and
+        if the kernel must not cache all names (see `attr_of`).
         """
         listing = self._listings[handle]
         folder = self._state.inodes.get(listing.folder)
@@ -149,10 +154,10 @@ class Namespace:
         return Listed(folder.ino, listing.names, self._folders.trusted_for(folder.ino))
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
-        """Yield (name, stat fields, next position) from entry number `start` on, after `listed`.
+        """Yield (name, stat fields, next position) from entry number `start` on.
 
-        Entries that were removed since then are left out.  An entry that took over a name replaces
-        the former entry.
+        The names are those that `listed` has read for the handle. Entries that were removed since
+        then are left out. If another entry has taken over a name, the new entry is yielded.
         """
         inodes, state = self._state.inodes, self._state
         listing = self._listings[handle]
@@ -197,15 +202,16 @@ class Namespace:
         return state.inodes.changes(folder.ino), folder.parent, state.kernel.renewals
 
     def releasedir(self, handle: int) -> None:
-        """Close the directory handle."""
+        """Close a directory handle."""
         self._listings.pop(handle, None)
 
     # ---- making ----
 
     async def create(self, parent: int, name: bytes, mode: int, flags: int) -> tuple[Opened, Attr]:
-        """Create an empty file and open it for writing.
+        """Create an empty file and open it for writing; return the handle and the stat fields.
 
-        Without O_EXCL, open a file that was created since the kernel's lookup.
+        If the file was created since the kernel's lookup, it is opened, or with O_EXCL
+        FileExistsError is raised. Also raises PermissionError, OSError, and the errors of `folder`.
         """
         state = self._state
         if not flags & os.O_EXCL:
@@ -226,7 +232,10 @@ class Namespace:
         return opened, self.attr(inode)
 
     async def mkdir(self, parent: int, name: bytes, mode: int) -> Attr:
-        """Create a folder."""
+        """Create a folder and return its stat fields.
+
+        Raises FileExistsError, PermissionError, NotSupported, and the errors of `folder`.
+        """
         state = self._state
         folder, wanted = await self._free_place(parent, name)
         if not state.stays_local(folder, wanted) and not self._service.can("make_folder"):
@@ -238,7 +247,11 @@ class Namespace:
     # ---- removing ----
 
     async def unlink(self, parent: int, name: bytes, *, final: bool = False) -> None:
-        """Remove a file; if `final`, no new file takes over its identity (see `Intent.final`)."""
+        """Remove a file; if `final`, no new file takes over its identity (see `Intent.final`).
+
+        Raises FileNotFoundError, IsADirectoryError, PermissionError, NotSupported, and OSError
+        (EBUSY) if the entry is being uploaded or was renamed at the same time.
+        """
         state = self._state
         folder, wanted = await self.folder(parent), state.checked_name(name)
         named = Snapshot(lambda: self.named(folder, wanted))
@@ -256,10 +269,11 @@ class Namespace:
         local_operations.remove(state, inode, final=final)
 
     async def cancel_upload(self, inode: Inode, operation: str) -> None:
-        """Cancel the upload of a new file that could not be renamed or deleted on the service.
+        """Cancel a new file's running upload if the profile has no `operation` for uploaded files.
 
-        Raises OSError (EBUSY) if the upload does not end in time.  If the upload completes first,
-        the service has the file and the operation is refused.
+        `operation` is "rename", "move" or "delete". Raises OSError (EBUSY) if the upload does not
+        end within CALL_BACK_S seconds. If the upload completes first, the service has the file, and
+        the caller's next check refuses the operation.
         """
         state = self._state
         if not inode.is_new or inode.ino not in state.in_flight:
@@ -276,7 +290,11 @@ class Namespace:
             raise OSError(errno.EBUSY, "it is just being uploaded")
 
     async def rmdir(self, parent: int, name: bytes) -> None:
-        """Remove an empty folder."""
+        """Remove an empty folder.
+
+        Raises FileNotFoundError, NotADirectoryError, PermissionError, NotSupported, and OSError
+        (ENOTEMPTY, or EBUSY if the entry was renamed at the same time).
+        """
         state = self._state
         folder, wanted = await self.folder(parent), state.checked_name(name)
         named = Snapshot(lambda: self.named(folder, wanted))
@@ -298,7 +316,11 @@ class Namespace:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """Rename an entry as renameat2(2) does, with RENAME_NOREPLACE or RENAME_EXCHANGE."""
+        """Rename an entry as renameat2(2) does, with the same errors.
+
+        `flags` is 0, RENAME_NOREPLACE or RENAME_EXCHANGE. Also raises NotSupported if the profile
+        cannot rename or move the entry on the service.
+        """
         state = self._state
         if flags & ~(NOREPLACE | EXCHANGE):
             raise OSError(errno.EINVAL, "flags that are not supported")
@@ -339,7 +361,7 @@ class Namespace:
 
     @contextlib.contextmanager
     def _held_back(self, inode: Inode) -> Iterator[None]:
-        """Hold back the upload of a new file while the `with` block renames or removes the file."""
+        """Hold back the upload of a new file while the `with` block runs."""
         intents = self._state.intents
         intent = intents.get(inode.ino)
         if intent is None or intent.held or not inode.is_new or inode.is_folder:
@@ -355,7 +377,7 @@ class Namespace:
     # ---- refusals ----
 
     def named(self, folder: Inode, name: str) -> Inode:
-        """Return the entry with that name.  Raises FileNotFoundError."""
+        """Return the entry `name` of a folder. Raises FileNotFoundError."""
         inode = self._state.inodes.child(folder.ino, name)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
@@ -379,7 +401,7 @@ class Namespace:
             raise NotSupported("the deployment's profile cannot delete")
 
     async def require_empty(self, folder: Inode) -> None:
-        """Raise OSError (ENOTEMPTY) if the folder has entries."""
+        """Raise OSError (ENOTEMPTY) if the folder has entries, after fetching its listing."""
         await self._folders.ensure(folder)
         if self._state.inodes.children(folder.ino):
             raise OSError(errno.ENOTEMPTY, "the folder is not empty")
@@ -387,11 +409,15 @@ class Namespace:
     def _require_movable(
         self, inode: Inode, folder: Inode, name: str, *, aside: bool = False
     ) -> None:
-        """Raise an error if the move is impossible; `aside` means via a temporary name."""
+        """Raise an error if `inode` cannot be moved to `name` in `folder`.
+
+        If `aside` is true, the move goes through a temporary name. Raises PermissionError,
+        NotSupported, or OSError (EXDEV, EINVAL).
+        """
         state = self._state
         if inode.kind is Kind.ZONE or folder.ino == ROOT:
             raise PermissionError(errno.EPERM, "zones stay where they are")
-        # After EXDEV programs copy and delete, as needed here.
+        # After EXDEV, programs copy and delete the file, which is necessary between zones.
         if folder.zone != inode.zone:
             raise OSError(errno.EXDEV, "zones are separate compartments")
         stays = state.stays_local(folder, name)

@@ -1,4 +1,4 @@
-"""Checks before a file is opened, read, written or removed: permissions and the maximum size.
+"""Checks before a file is opened, read, written or removed, such as of permissions and size.
 
 These functions change nothing.
 """
@@ -14,12 +14,12 @@ from zonedrive.state.local_state import LocalState
 from zonedrive.state.open_file import Handle, OpenFile
 from zonedrive.vfs.caller_policy import CallerPolicy
 
-LARGEST = 16 << 40  # maximum bytes of a file; as on ext4, and far more than any local disk
+LARGEST = 16 << 40  # maximum bytes of a file; as on ext4, and far more than a local disk has
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 
 def require_writable(*inodes: Inode) -> None:
-    """Raise PermissionError (EACCES) for entries that the service write-protects.
+    """Raise PermissionError (EACCES) if the service write-protects one of the entries.
 
     The kernel's own permission check does not stop root.
     """
@@ -28,7 +28,7 @@ def require_writable(*inodes: Inode) -> None:
 
 
 def require_changeable(rules: Rules, *inodes: Inode) -> None:
-    """Raise PermissionError (EACCES) if the user's level forbids changing one of the entries."""
+    """Raise PermissionError (EACCES) if the user's level in the zone forbids changing an entry."""
     if any(rules.are_against(inode) for inode in inodes):
         raise PermissionError(errno.EACCES, "your level in the zone only lets you add")
 
@@ -36,8 +36,9 @@ def require_changeable(rules: Rules, *inodes: Inode) -> None:
 def require_reachable(state: LocalState, inode: Inode) -> None:
     """Raise OSError (ESTALE) if the inode was removed or replaced before a program opened it.
 
-    The kernel then looks the name up again and opens or creates the current file.  A file that
-    zonedrive's user removed while a program has it open can still be opened through /proc/self/fd.
+    The kernel then looks the name up again and opens or creates the current file. A file that a
+    local program removed while another program has it open can still be opened, through
+    /proc/self/fd.
     """
     opened = state.opened.get(inode.ino)
     if inode.parent == NOWHERE and not (opened is not None and opened.removed_here):
@@ -45,13 +46,13 @@ def require_reachable(state: LocalState, inode: Inode) -> None:
 
 
 def require_current(opened: OpenFile) -> None:
-    """Raise OSError (ESTALE) if a newer version has superseded the open one."""
+    """Raise OSError (ESTALE) if a newer version has superseded the open version."""
     if opened.superseded:
         raise OSError(errno.ESTALE, "changed on the service, open it again")
 
 
 def require_permitted(state: LocalState, inode: Inode, flags: int) -> None:
-    """Raise PermissionError (EACCES) if the service's protection forbids the access."""
+    """Raise PermissionError (EACCES) if the service forbids an open of the file with `flags`."""
     if flags & WRITE_FLAGS:
         require_changeable(state.rules, inode)
         require_writable(inode)
@@ -60,7 +61,7 @@ def require_permitted(state: LocalState, inode: Inode, flags: int) -> None:
 
 
 def require_fitting(size: int) -> None:
-    """Raise OSError (EFBIG) if a file would exceed the maximum size."""
+    """Raise OSError (EFBIG) if `size` exceeds the maximum file size."""
     if size > LARGEST:
         raise OSError(errno.EFBIG, "larger than a file can be")
 
@@ -68,8 +69,8 @@ def require_fitting(size: int) -> None:
 def require_unguarded(callers: CallerPolicy, handle: Handle, reader: Reader) -> None:
     """Raise PermissionError (EACCES) if a program on the `guard` list would cause a download.
 
-    A program on the list may read files that are completely local.  The open is refused, not the
-    read: a program that maps the file into memory would crash if a read failed.
+    A program on the list may read files that are completely local. The check is already made at the
+    open, because a program that maps the file into memory would crash if a later read failed.
     """
     if handle.guarded is False or reader.complete:
         return
@@ -80,5 +81,5 @@ def require_unguarded(callers: CallerPolicy, handle: Handle, reader: Reader) -> 
 
 
 def refuse_guarded() -> NoReturn:
-    """Raise the PermissionError (EACCES) for a guarded program."""
+    """Raise PermissionError (EACCES) for a program on the `guard` list."""
     raise PermissionError(errno.EACCES, "not here, and not fetched for this program")

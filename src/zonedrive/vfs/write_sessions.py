@@ -1,13 +1,13 @@
 """Write sessions, from the first write to the last close, and the intents they create.
 
     begin    creates a new generation in the spool: empty, or a copy of the bytes to edit
-    commit   completes the bytes in the spool, then records the generation in inodes and intents in
-             one transaction: from here on a killed daemon loses nothing
-    end      releases the intent: after `settle` the outbox may send it
+    commit   flushes the bytes in the spool, then records the generation in inodes and intents in
+             one transaction: afterwards a killed daemon loses nothing
+    end      releases the intent: after the delay `settle`, the outbox may upload the bytes
 
-    keep     commits files that are only appended to for a long time, without a close
+    keep     commits files to which programs append for a long time without a close
 
-Knows nothing about handles: `files` counts them.
+This module knows nothing about handles: `files` counts them.
 """
 
 import contextlib
@@ -50,7 +50,10 @@ class WriteSessions:
         self._begun = trio.Event()
 
     def begin_new(self, opened: OpenFile) -> None:
-        """Begin the session of a file that was just created: empty, and stored at the close."""
+        """Begin the session of a file that was just created.
+
+        The file is empty, and the close stores it even if nothing is written. Raises OSError.
+        """
         generation = self._state.next_generation()
         file = self._state.spool.create(opened.ino, generation)
         reached(Place.SPOOL_MADE)
@@ -62,8 +65,10 @@ class WriteSessions:
     async def begin(self, opened: OpenFile, *, truncate: bool, append: bool = False) -> None:
         """Begin a write session for the file.
 
-        The file gets no session if the service has a different version, which supersedes `opened`.
-        With `append`, a file that the service no longer has is created again.
+        With `truncate`, the session is empty; otherwise it has a copy of the current bytes. The
+        file gets no session if the service has a different version, which supersedes `opened`. With
+        `append`, a file that the service no longer has is created again. Raises OSError (such as
+        ESTALE and ENOSPC), StoreError, or the service's error.
         """
         state = self._state
         try:
@@ -120,7 +125,7 @@ class WriteSessions:
             self._begun.set()
 
     def _make_again(self, opened: OpenFile, parent: int, name: str) -> None:
-        """Create an empty file in the place of one that was just deleted on the service.
+        """Create an empty file in place of a file that was just deleted on the service.
 
         Raises OSError (ESTALE) if the folder is gone or another file has the name.
         """
@@ -131,7 +136,7 @@ class WriteSessions:
         local_operations.recreate_empty(state, opened, folder, name)
 
     async def _copy_of_generation(self, inode: Inode, generation: int) -> ContentFile:
-        """Return a copy of locally saved bytes for editing."""
+        """Copy the inode's locally saved bytes to the new `generation`; return the open copy."""
         state = self._state
         state.spool.require_room(inode.size)
         source = state.spool.open(inode.ino, inode.generation)
@@ -141,7 +146,10 @@ class WriteSessions:
             source.close()
 
     async def _copy_of_version(self, inode: Inode, generation: int) -> ContentFile:
-        """Return a copy of the service's bytes for editing."""
+        """Copy the service's version to the new `generation`; return the open copy.
+
+        Bytes that are not cached are fetched.
+        """
         state = self._state
         state.spool.require_room(inode.size)
         path = state.spool.path(inode.ino, generation)
@@ -152,16 +160,16 @@ class WriteSessions:
         return state.spool.adopt(copy)
 
     async def catch_up(self, inode: Inode) -> None:
-        """Refresh the parent's listing after the service has changed the file's version."""
+        """Refresh the listing of the file's folder after the service got another version."""
         folder = self._state.inodes.find(inode.parent)
         if folder is not None:
             await self._folders.refresh(folder, time.monotonic_ns())
 
     async def keep(self) -> None:
-        """Commit sessions that only append, such as logs, at intervals.
+        """Commit sessions that only append, such as those of logs, every KEEP_S seconds.
 
-        A session that rewrites its file is not committed: after a killed daemon, the former content
-        is better than half of the new one.  Runs until cancelled.
+        A session that rewrites its file is not committed: if the daemon is killed, the former
+        content is better than half of the new content. Runs until cancelled.
         """
         while True:
             await self._begun.wait()
@@ -176,7 +184,10 @@ class WriteSessions:
                     await self._keep_safe(opened, session)
 
     async def free_superseded(self) -> None:
-        """Flush the database if superseded bytes wait for that, then delete these bytes."""
+        """Delete superseded bytes from the spool, after a flush of the database.
+
+        If the flush fails, the bytes are deleted after a later flush.
+        """
         state = self._state
         if state.superseded:
             which = list(state.superseded)
@@ -201,7 +212,7 @@ class WriteSessions:
             log.warning("inode %d: appended bytes are not stored yet: %s", opened.ino, wrong)
 
     def cut(self, opened: OpenFile, size: int) -> None:
-        """Set the size of the session's file to `size` bytes."""
+        """Set the size of the session's file to `size` bytes. Raises OSError or StoreError."""
         session = opened.session
         assert session is not None
         inode = self._state.inodes.get(opened.ino)
@@ -219,8 +230,8 @@ class WriteSessions:
         Otherwise a power cut could leave a record that is newer than the bytes.
 
         If the commit fails, or a write of the session has failed, the save is refused: an
-        incomplete save must not replace the former content, even if space is free again.  Raises
-        OSError.
+        incomplete save must not replace the former content, even if space is free again. Raises
+        OSError or StoreError.
         """
         session = opened.session
         assert session is not None
@@ -238,13 +249,16 @@ class WriteSessions:
     def _note_durable(self, opened: OpenFile, session: Session) -> None:
         """Mark the generation as durable if the session's bytes were synced.
 
-        The next session then syncs its bytes, too, because they replace synced ones.
+        The next session then syncs its bytes, too, because they replace synced bytes.
         """
         if session.synced:
             self._state.durable.add((opened.ino, session.generation))
 
     def commit(self, opened: OpenFile) -> None:
-        """Flush the bytes, then record them in one transaction."""
+        """Flush the session's bytes, then record them in one transaction.
+
+        Raises OSError or StoreError.
+        """
         state, session = self._state, opened.session
         assert session is not None
         session.file.flush()
@@ -253,7 +267,10 @@ class WriteSessions:
         local_operations.commit_content(state, inode, session)
 
     def end(self, opened: OpenFile) -> None:
-        """End the session after the last writer has closed; the generation never changes again."""
+        """Commit unsaved bytes and end the session, after the last writer has closed the file.
+
+        The bytes of the session's generation never change again. Raises the errors of `commit`.
+        """
         session = opened.session
         assert session is not None
         if session.dirty:
@@ -261,9 +278,9 @@ class WriteSessions:
         self._close(opened, session)
 
     def abandon(self, opened: OpenFile) -> None:
-        """Restore the former content after close(2) has reported that the write failed.
+        """End the session and restore the former content, because written bytes are not stored.
 
-        A new file becomes empty.  Content that was committed during the session counts as former
+        A new file becomes empty. Content that was committed during the session counts as former
         content.
         """
         state, session = self._state, opened.session
@@ -285,7 +302,10 @@ class WriteSessions:
         self._dispatcher.wake()
 
     def _empty(self, opened: OpenFile, inode: Inode) -> None:
-        """Make a new file empty, as local file systems do; if that fails, remove the file."""
+        """Make a new file empty, as local file systems do.
+
+        If that fails, remove the file and raise OSError or StoreError.
+        """
         state, gone = self._state, EntryGone(inode.parent, inode.name.encode(), inode.ino)
         try:
             self.cut(opened, 0)
@@ -298,7 +318,8 @@ class WriteSessions:
     def _close(self, opened: OpenFile, session: Session) -> None:
         """Close the session, and release the intent of its content.
 
-        Errors of closing the file are ignored: committed bytes were already flushed to it.
+        Bytes that were never committed are deleted. Errors of closing the file are ignored, because
+        committed bytes were already flushed.
         """
         with contextlib.suppress(OSError, StoreError):
             session.file.close()
@@ -306,14 +327,18 @@ class WriteSessions:
         reached(Place.FILE_CLOSED)
         inode, intent = self._state.inodes.find(opened.ino), self._state.intents.get(opened.ino)
         named = {inode.generation if inode else 0, intent.generation if intent else 0}
-        if session.generation not in named:  # they were never committed
+        if session.generation not in named:  # the bytes were never committed
             self._state.drop_bytes(opened.ino, session.generation)
         if intent is not None and intent.generation:
             self._state.intents.let_go(opened.ino, self._state.due())
             reached(Place.INTENT_FREED)
 
     async def delivered(self, opened: OpenFile) -> None:
-        """Wait until the committed version is on the service.  Raises the upload's error."""
+        """Wait until the committed version is on the service.
+
+        Raises the upload's error, and NotLoggedOn or Unreachable if the version stays in the
+        outbox.
+        """
         state, session = self._state, opened.session
         intent = state.intents.get(opened.ino)
         if session is None or intent is None or not intent.generation:

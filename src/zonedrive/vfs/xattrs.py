@@ -1,4 +1,4 @@
-"""Extended attributes with facts about an entry (`getfattr -d`).  Read-only."""
+"""Read-only extended attributes with facts about an entry, as `getfattr -d` shows them."""
 
 import errno
 from collections.abc import Container, Mapping
@@ -10,9 +10,11 @@ PREFIX = "user.zonedrive."
 
 
 def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | None:
-    """Return pending, uploading, failed or conflict, or None for an entry that is synced or local.
+    """Return "pending", "uploading", "failed" or "conflict", or None in any other state.
 
-    `copies` are the inodes of all conflict copies.  For a folder, the entries below do not count.
+    The result is None for an entry that is synced, and for an entry that is never uploaded.
+
+    `copies` are the inodes of all conflict copies. For a folder, the entries in it do not count.
     """
     if inode.local:
         return None
@@ -29,7 +31,7 @@ def own_state(state: LocalState, inode: Inode, copies: Container[int]) -> str | 
 
 
 def state_of(state: LocalState, inode: Inode) -> str:
-    """Return remote, cached, pending, uploading, failed, conflict or local."""
+    """Return the entry's state: "local", a result of `own_state`, "cached" or "remote"."""
     if inode.local:
         return "local"
     own = own_state(state, inode, {each.ino for each in state.intents.conflicts.all()})
@@ -44,7 +46,7 @@ def state_of(state: LocalState, inode: Inode) -> str:
 def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
     """Return all attributes of an inode by full name; a value is "" if the service gives none.
 
-    `version` is the number of its version, or "" if unknown.
+    `version` is the number of the file's version; an unknown version, "", is left out.
     """
     known = {
         "id": inode.remote_id or "",
@@ -59,7 +61,7 @@ def values(state: LocalState, inode: Inode, version: str) -> dict[str, str]:
 
 
 def one(known: Mapping[str, str], name: bytes) -> bytes:
-    """Return the encoded value of the attribute `name` in `known`.  Raises OSError (ENODATA)."""
+    """Return the encoded value of the attribute `name` in `known`. Raises OSError (ENODATA)."""
     value = known.get(name.decode("utf-8", "replace"))
     if value is None:
         raise OSError(errno.ENODATA, "no such attribute")

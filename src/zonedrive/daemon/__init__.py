@@ -1,5 +1,6 @@
-"""Process that serves one account's mount: it builds, starts, controls and stops the components.
+"""Daemon of one account, which builds, runs and stops the components of the mount.
 
-The only composition root; no lower package imports it. The command line uses the control socket and
-imports only the light modules (`protocol`, `lock`, `daemonize`, `last_run`).
+Only this package combines all components, so no lower package imports it. The command line talks to
+the daemon over the control socket, and imports only modules that load fast, such as `protocol` and
+`lock`.
 """

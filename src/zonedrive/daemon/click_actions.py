@@ -1,8 +1,8 @@
-"""Actions of notification buttons: open a page of the web UI, or files in the file manager.
+"""Actions of notification buttons, which open the web UI or show files in the file manager.
 
-A program that is started here outlives the daemon, so that an unmount does not close its window.
+A program that an action starts outlives the daemon, so that an unmount does not close its window.
 
-INVARIANT: starting a program never blocks the daemon; a failure only leaves a line in the log.
+INVARIANT: starting a program never blocks the daemon, and a failed start is only logged.
 """
 
 import logging
@@ -31,18 +31,22 @@ PASSED = (
 
 
 class ClickActions:
-    """Actions for the notifications of one mount."""
+    """Factory of button actions for the notifications of one mount."""
 
     def __init__(self, desktop: Desktop, account: str, folder: Path) -> None:
         self._desktop, self._account, self._folder = desktop, account, folder
 
     def open_window(self, page: str) -> Click:
-        """Return the action that opens a page of the web UI in the browser."""
+        """Return an action that opens the page `page` of the web UI in the browser."""
         words = ["ui", "--page", page, "--account", self._account]
         return partial(self._start, [sys.executable, "-P", "-m", "zonedrive", *words])
 
     def show_files(self, *paths: str) -> Click:
-        """Return the action that selects entries of the mount in the file manager."""
+        """Return an action that selects the entries at `paths` in the file manager.
+
+        The paths are relative to the mount point. If no file manager can select entries, the action
+        opens the folder of the first path.
+        """
         return partial(self._show_files, paths)
 
     async def _show_files(self, paths: Sequence[str], token: str) -> None:
@@ -74,10 +78,13 @@ class ClickActions:
 def starters(
     words: Sequence[str], environment: Mapping[str, str], session: Mapping[str, str]
 ) -> list[list[str]]:
-    """Return commands that start a program outside the daemon and exit at once, the best first.
+    """Return commands that start the program `words` outside the daemon, the best one first.
 
-    When a unit of the user's service manager ends, all processes that it has started end as well. A
-    daemon in a unit therefore asks the manager to run the program in a separate unit.
+    Each command exits at once. `session` is the environment of the user's service manager, or {}.
+
+    When a systemd unit ends, systemd ends all processes that the unit has started. If the daemon
+    runs in a unit, the first command therefore asks the service manager to run the program in a
+    separate unit.
     """
     found = [["setsid", "--fork", *words]]
     if session and "INVOCATION_ID" in environment:
@@ -89,9 +96,9 @@ def starters(
 
 
 def _completed(environment: Mapping[str, str], session: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment, with the display of the session if it has none.
+    """Return `environment`, with the display variables of `session` if no display is set.
 
-    The session may have begun after the daemon.
+    The display is missing if the desktop session started after the daemon.
     """
     if any(environment.get(name) for name in DISPLAYS):
         return dict(environment)

@@ -1,7 +1,7 @@
 """Construction of the daemon's components.
 
-Knows nothing about the kernel side, the control socket or the command line. Sends no request to the
-service, so that a mount starts offline as well.
+This module knows nothing about the kernel interface, the control socket or the command line. It
+sends no request to the service, so that a mount can also start offline.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Parts:
-    """All components below the kernel interface."""
+    """Components of one daemon, without the kernel interface and the control socket."""
 
     account: Account
     paths: AccountPaths
@@ -61,7 +61,8 @@ class Parts:
 def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
     """Create the components of the account's daemon.
 
-    Raises StoreError if local data cannot be read, ConfigError for an invalid profile or setting.
+    Raises KeyringLocked if the keyring has to be unlocked, StoreError if local data cannot be read,
+    and ConfigError if the profile or a setting is invalid.
     """
     secrets = open_store(paths)
     renewal = Renewal(paths, secrets)
@@ -78,11 +79,11 @@ def build(account: Account, settings: Settings, paths: AccountPaths) -> Parts:
 
 
 def _profile(account: Account, settings: Settings) -> Profile:
-    """Return the profile of a mount.
+    """Return the profile that the settings or the last logon select.
 
-    An invalid profile of the administrator does not prevent the mount: the published operations
-    work, and pending changes that need other operations wait.  Raises ProfileError if a profile of
-    the user is invalid.
+    If a profile from the administrator is invalid, log the error and return the published profile.
+    The mount then works, but pending changes that need other operations wait. Raises ProfileError
+    if a profile that the user selected is invalid.
     """
     name = settings.profile or account.profile
     try:
@@ -102,10 +103,10 @@ def open_state(
     encryption: tuple[Box, bytes | None],
     user: str,
 ) -> LocalState:
-    """Open the state of an account, and recover it after a crash.
+    """Open the local state of an account, and recover the state after a crash.
 
-    `encryption` is the box and the key of the local data, `user` the account's user on the service.
-    Raises StoreError if local data cannot be read.
+    `encryption` is the box that encrypts names, and the key that encrypts content or None. `user`
+    is the account's user on the service. Raises StoreError if local data cannot be read.
     """
     box, key = encryption
     private_dir(paths.state)

@@ -1,9 +1,10 @@
 """Server of the control socket.
 
-Knows nothing about the commands (see `handlers`). The format of the lines is in `protocol`.
+This module knows nothing about the commands (see `handlers`). The format of the lines is in
+`protocol`.
 
-INVARIANT: only processes of this user (and root) get answers.
-INVARIANT: when a client disconnects, only its own request is cancelled.
+INVARIANT: only processes of this user and of root get answers.
+INVARIANT: when a client disconnects, only the requests of this client are cancelled.
 INVARIANT: a socket file that a later daemon has created is not removed.
 """
 
@@ -31,12 +32,15 @@ WAITING = 16  # maximum number of queued requests of one connection
 
 
 class Server:
-    """Server of the control socket; passes each request to the handler of its command."""
+    """Server of the control socket, which passes each request to its command's handler."""
 
     def __init__(
         self, path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor | None = None
     ) -> None:
-        """Prepare a server for a socket at `path`; `listen` creates the socket."""
+        """Prepare the server; `listen` creates the socket at `path`.
+
+        `handlers` maps command names to handlers.
+        """
         self.path = path
         self._supervisor = supervisor or Supervisor()
         self._handlers = handlers
@@ -48,18 +52,19 @@ class Server:
         self._is_over = False
 
     def listen(self) -> None:
-        """Create the socket; a socket left by a killed daemon is replaced.
+        """Create the socket, and replace a socket that a killed daemon left.
 
-        Raises ZonedriveError if the folder belongs to another user, who could put another socket
-        there.
+        If a daemon is already listening at the path, the socket gets another name in the same
+        folder. Raises ZonedriveError if the folder belongs to another user, who could replace the
+        socket, and OSError if the socket cannot be created.
         """
         self._open(_free(self.path))
 
     def listen_again(self, path: Path) -> None:
-        """Create the socket at `path` again if it is missing.
+        """Create the socket at `path`, unless the current socket file still exists in that folder.
 
-        Its folder may have been removed, for example. Existing connections continue. Does nothing
-        after `hide`. Raises the errors of `listen`.
+        The folder of the socket may have been removed, for example. Existing connections stay open.
+        After `hide`, this method does nothing. Raises the same errors as `listen`.
         """
         here = path.parent == self.path.parent and _identity(self.path) == self._name
         if here or self._name is None:
@@ -81,7 +86,7 @@ class Server:
         try:
             with protocol.address(path) as name:
                 listening.bind(name)
-        except OSError as wrong:  # the error of bind(2) lacks the real name
+        except OSError as wrong:  # the error of bind(2) has no path
             listening.close()
             raise OSError(wrong.errno, wrong.strerror, str(path)) from wrong
         finally:
@@ -93,7 +98,7 @@ class Server:
         self.path, self._socket, self._name = path, listening, _identity(path)
 
     def hide(self) -> None:
-        """Remove the socket file permanently; existing connections continue."""
+        """Remove the socket file permanently; existing connections stay open."""
         if self._name is not None and _identity(self.path) == self._name:
             self.path.unlink(missing_ok=True)
         self._name = None
@@ -104,7 +109,11 @@ class Server:
             await self._supervisor.keep(Task.CONTROL_SOCKET, accept)
 
     async def _accept(self, connections: trio.Nursery) -> None:
-        """Accept connections; listen again after `listen_again` and after a failed accept."""
+        """Accept connections until cancelled; `listen_again` may replace the socket meanwhile.
+
+        After an error, the supervisor calls this method again, and a closed socket is created
+        again.
+        """
         while True:
             assert self._socket is not None, "listen first"
             if self._socket.fileno() < 0:  # a failed accept has closed it
@@ -114,9 +123,9 @@ class Server:
                 await trio.serve_listeners(self._request, [listener], handler_nursery=connections)
 
     def end(self, spared: frozenset[str]) -> None:
-        """Cancel all requests in progress except the `spared` commands, and refuse new ones.
+        """Cancel the running requests except those of `spared` commands, and refuse new requests.
 
-        Call this when the mount has ended, before the handlers' resources are closed.
+        Call this method when the mount has ended, before the resources of the handlers are closed.
         """
         self._is_over = True
         for scope, command in self._running.items():
@@ -191,9 +200,9 @@ class Server:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return device, inode and ctime of the file at `path`, or None.
+    """Return the device, inode number and ctime (ns) of the file at `path`, or None without a file.
 
-    Inode and device alone do not identify a file, because inode numbers are reused.
+    The ctime is included because inode numbers are reused.
     """
     try:
         found = path.lstat()
@@ -203,14 +212,14 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 
 def _free(path: Path) -> Path:
-    """Return `path`, or another name in the folder if a daemon is already listening there.
+    """Return `path`, or another name in the same folder if a daemon is listening at `path`.
 
-    That daemon has the same account name with another state folder, and its clients must not reach
-    this one.
+    The other daemon serves an account with the same name from another state folder. The clients of
+    that daemon must not reach this daemon.
     """
     try:
         protocol.connect(path, None).close()
-    except BlockingIOError:  # it hangs
+    except BlockingIOError:  # the daemon hangs
         pass
     except (OSError, ZonedriveError):
         return path
@@ -220,7 +229,10 @@ def _free(path: Path) -> Path:
 async def _read_lines(
     stream: trio.SocketStream, send: trio.MemorySendChannel[bytes], gone: trio.CancelScope
 ) -> None:
-    """Split the input into lines; cancel `gone` when the client disconnects."""
+    """Send each input line to the channel `send`; cancel `gone` when the client disconnects.
+
+    A line longer than MAX_LINE bytes is sent incomplete, and the input after it is not read.
+    """
     buffer = bytearray()
     async with send:
         while True:

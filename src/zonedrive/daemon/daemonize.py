@@ -33,24 +33,24 @@ START_SECONDS = 120.0  # maximum duration of a start: a keyring may ask the user
 
 
 class Pipe:
-    """The daemon's end of the pipe, for one message."""
+    """Daemon's end of the pipe to the parent process, for one message."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """Use the pipe `descriptor`; None if no process is waiting."""
+        """Use the file descriptor of the pipe, or None if no process waits for the message."""
         self._descriptor = descriptor
         if descriptor is not None:
             os.set_inheritable(descriptor, False)
 
     def ok(self) -> None:
-        """Report that the mount answers."""
+        """Report that the mount is ready."""
         self._say({"ok": True})
 
     def failed(self, error: Exception) -> None:
-        """Report that the mount failed."""
+        """Report the error that ended the start; do nothing after an earlier report."""
         self._say(protocol.refusal(error))
 
     def close_others(self) -> None:
-        """Close all descriptors except the pipe and the standard streams."""
+        """Close all file descriptors except the pipe and the standard streams."""
         assert self._descriptor is not None
         os.closerange(3, self._descriptor)
         os.closerange(self._descriptor + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -68,10 +68,11 @@ class Pipe:
 
 
 def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> None:
-    """Fork a daemon that mounts at `folder` with `serve`; return when the mount answers.
+    """Fork a daemon that mounts at `folder` by calling `serve`; return when the mount is ready.
 
-    The daemon gets its own session and uses the modules that are already imported. `serve` returns
-    the exit status. Raises the error that the daemon reported.
+    The daemon gets its own session, and uses the modules that are already imported. `serve` gets
+    the pipe for the report, and returns the exit status. Raises the error that the daemon reported,
+    or MountError if the daemon died or did not report within START_SECONDS.
     """
     reading, writing = os.pipe()
     log = logs.opened(paths.log)
@@ -96,7 +97,7 @@ def start(paths: AccountPaths, folder: Path, serve: Callable[[Pipe], int]) -> No
 
 
 def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
-    """Run `serve` in the forked process, detached from the parent's open files."""
+    """Run `serve` in the forked process without the parent's open files, then exit."""
     code = 1
     try:
         os.setsid()
@@ -119,7 +120,10 @@ def _serve(serve: Callable[[Pipe], int], writing: int, log: int) -> NoReturn:
 
 
 def run(paths: AccountPaths, folder: str, options: tuple[str, ...], ready: Pipe) -> int:
-    """Serve; return 0 after an unmount, 1 if the daemon failed and reported the reason."""
+    """Serve the mount until it ends; return 0 after an unmount, 1 after an error.
+
+    The error is reported to `ready`.
+    """
     failpoint.arm(os.environ)
     try:
         load()
@@ -133,10 +137,9 @@ def run(paths: AccountPaths, folder: str, options: tuple[str, ...], ready: Pipe)
 
 
 def load() -> None:
-    """Import all modules of the daemon quickly.
+    """Import all modules of the daemon, with the garbage collector off to save time.
 
-    The garbage collector is off during the import and ignores the modules later, because they stay
-    loaded.
+    Later collections ignore these modules, because the modules stay loaded.
     """
     gc.disable()
     lean_httpx.load()
@@ -147,7 +150,11 @@ def load() -> None:
 
 
 def _wait_ready(reading: int, pid: int, paths: AccountPaths, folder: Path) -> None:
-    """Return when the daemon reports success; else raise its error or MountError."""
+    """Wait until the daemon reports that the mount is ready.
+
+    Raises the error that the daemon reported, or MountError if the daemon died or did not report
+    within START_SECONDS.
+    """
     end = time.monotonic() + START_SECONDS
     line = b""
     while not line.endswith(b"\n"):
@@ -172,10 +179,10 @@ def _wait_ready(reading: int, pid: int, paths: AccountPaths, folder: Path) -> No
 
 
 def exit_code(pid: int, seconds: float) -> int | None:
-    """Wait for a child; return its exit status, or None if it still runs after `seconds`.
+    """Wait for a child process; return its exit status, or None if it still runs after `seconds`.
 
-    A negative status is the number of the signal that ended the child. The kernel reports the
-    status only once, and never if SIGCHLD is ignored; if it is not available, 0 is returned.
+    After a signal, the status is the negative number of the signal. The kernel reports the status
+    only once, and never if SIGCHLD is ignored. Return 0 if the status is not available.
     """
     end = time.monotonic() + seconds
     while True:
@@ -191,7 +198,7 @@ def exit_code(pid: int, seconds: float) -> int | None:
 
 
 def _require_life(pid: int, paths: AccountPaths, folder: Path) -> None:
-    """Raise MountError if the daemon has exited after mounting, or its mount is dead."""
+    """Raise MountError if the daemon has exited after mounting, or if its mount does not work."""
     is_dead = mountpoint.dead(folder)
     code = exit_code(pid, END_SECONDS if is_dead else 0)
     if code is None and not is_dead:

@@ -1,7 +1,7 @@
 """Stream of changed entry states for one client of the control socket.
 
-INVARIANT: changes close together are reported together, and a client that does not read its lines
-is disconnected; so a client costs no more memory than one line.
+INVARIANT: a client costs no more memory than one line, because changes within a short time are
+reported together, and a client that does not read its lines is disconnected.
 """
 
 from typing import Any, NoReturn
@@ -22,13 +22,13 @@ MOST = 1000  # maximum number of paths in a line
 
 
 class EntryWatch:
-    """Stream of reports to one client.
+    """Stream of lines about entry states for one client.
 
-    The first line has `can`, the operations that the profile defines. Each line has `link` (the
-    state of the connection), `paused` (True while the uploads are paused) and `counts` (entries
-    that are not synced, by state). A later line also has `changed`, the new state of each changed
-    path. If more than MOST paths changed, or if a pin was added or removed, it has `everything`
-    instead: the client asks again for the states it needs.
+    Each line has `link` (state of the connection to the service), `paused` (True while the uploads
+    are paused) and `counts` (number of entries that are not synced, by state). The first line also
+    has `can`, the operations that the profile defines. A later line may have `changed`, the new
+    state of each changed entry, by path. If more than MOST entries changed, or if a pin was added
+    or removed, the line has `everything` (True) instead: the client must query the states again.
     """
 
     def __init__(self, states: EntryStates, service: Service, switch: PauseSwitch) -> None:
@@ -37,9 +37,10 @@ class EntryWatch:
         self._service = service
 
     async def run(self, first: dict[str, Any], say: Say) -> NoReturn:
-        """Send `first` with the current counts, then a line for each change.
+        """Send a line with `first` and the current counts, then a line after each change.
 
-        Raises trio.BrokenResourceError, which ends the connection, if the client is too slow.
+        Runs until cancelled. Raises trio.BrokenResourceError, which ends the connection, if the
+        client takes longer than SLOW_SECONDS to read a line.
         """
         can = [name for name in OPERATIONS if self._service.can(name)]
         before, pins = Unsynced(), self._states.pin_changes

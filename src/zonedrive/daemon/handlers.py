@@ -1,7 +1,8 @@
 """Handlers of the commands on the control socket.
 
-Knows nothing about sockets or JSON lines: a handler receives the request and a callback for
-progress, returns the object of the last line, and raises errors.
+This module knows nothing about sockets or JSON lines. A handler gets the request and a callback
+that sends progress lines, returns the object of the last line, and raises an error if the command
+fails.
 """
 
 import logging
@@ -63,7 +64,7 @@ class Request(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class Commands:
-    """Command handlers of one daemon."""
+    """Command handlers of one daemon; `handlers` maps command names to handlers."""
 
     _parts: Parts
     _session: Session
@@ -101,10 +102,11 @@ class Commands:
     # ---- information ----
 
     async def _status(self, request: Request, say: Say) -> Message:
-        """Return the status object; `paths` and `most` limit the uploads in it.
+        """Return the status object; `paths` and `most` limit the uploads in the object.
 
-        If the service is not online, the object also has `reason`, and `remedy` if the user can do
-        something. `failing` names the background tasks that fail, if any.
+        With `most`, the object also has the data of `_local_only`. If the service is not online,
+        the object has the `reason`, and if a logon is required, the logon command as `remedy`.
+        `failing` lists the background tasks that fail, if any.
         """
         places = await self._places(request)
         roots = _inos(places) if places else None
@@ -125,8 +127,9 @@ class Commands:
     def _local_only(self, places: list[Place], roots: list[int] | None) -> Message:
         """Return data about files that are never uploaded.
 
-        `named`: the requested paths that are local only or virtual. `local`: the number of other
-        files there (or in the mount) that are local only by their names, and the path of one.
+        `named` describes those of the requested paths that are local-only or virtual. `local` has
+        the number of other local-only `files` below the requested paths (or in the mount), and the
+        `path` of one of them.
         """
         named = [
             {"path": one.path, "what": one.stays or one.what, "stays": bool(one.stays)}
@@ -148,15 +151,16 @@ class Commands:
         return said
 
     async def _vitals(self, request: Request, say: Say) -> Message:
-        """Return the daemon's health data, which includes no names."""
+        """Return the daemon's health data, which contains no file names."""
         vitals = self._parts.files.report.vitals()
         failing = [f"{each.task} ({each.kind})" for each in self._parts.state.supervisor.failing()]
         return {"version": __version__, **vitals, "failing": failing}
 
     async def _metrics(self, request: Request, say: Say) -> Message:
-        """Return the measurements that only the daemon has; they include no names.
+        """Return the measurements that only the daemon has; they contain no file names.
 
-        `logon_end` is in seconds since the epoch; it is missing if unknown.
+        `cache` is in bytes. `logon_end`, the expiry of the logon, is in seconds since the epoch,
+        and is missing if the expiry is unknown.
         """
         bearer, cache = self._parts.auth.last, self._parts.state.cache
         ends = {"logon_end": bearer.expires_ns / 1e9} if bearer and bearer.expires_ns else {}
@@ -169,10 +173,10 @@ class Commands:
         }
 
     async def _note_logon(self, request: Request, say: Say) -> Message:
-        """Load the new bearer now, because the user has just logged on.
+        """Load the new bearer token, because the user has just logged on.
 
-        Return the mount's folder, and the profile that it keeps until it is mounted again. The
-        profile is "" if a setting selects it, not the logon.
+        Return the mount point, and the `profile` that the daemon uses until the next mount.
+        `profile` is "" if a setting, not the logon, selects the profile.
         """
         self._logged_on()
         is_set = bool(self._parts.state.settings.profile)
@@ -190,8 +194,8 @@ class Commands:
     async def _versions(self, request: Request, say: Say) -> Message:
         """Return the versions of the file at `path`, which may be a path in `.versions`.
 
-        `unknown` says why there are none if the service does not have the file. `aside` describes
-        local changes of the file that are not among the versions.
+        `unknown` is the reason why the service does not have the file, or "". `aside` says that the
+        file's latest local change is not among the versions and why, or is "".
         """
         report, place = self._parts.files.report, await self._place(request.path)
         if place.file is None:
@@ -206,12 +210,14 @@ class Commands:
         }
 
     async def _find_place(self, request: Request, say: Say) -> Message:
-        """Return the object at `path`, which may be a path in `.versions`, and its remote ids.
+        """Return data about the entry at `path`, such as its remote ids.
 
-        `zone` is "" for the top of the mount; `id` is "" for an entry that the service does not
-        have, and `unknown` says why. If the path is `missing`, `zone` is that of its first part.
-        `waits`: the latest change is not uploaded yet. `stays`: the entry is never uploaded.
-        `virtual`: the path is a virtual one (in `.versions`) for the entry, not its own.
+        The path may be in `.versions`. `zone` is the id of the zone, or "" for the root of the
+        mount. `id` is the id of the entry, or "" if the service does not have the entry; `unknown`
+        is then the reason. For a path that does not exist, `missing` is True, and `zone` is the id
+        of the zone at the beginning of the path. `waits`: the entry's latest change is not uploaded
+        yet. `stays`: the entry is never uploaded. `virtual`: the path is in `.versions`, so it is
+        not the entry's own path.
         """
         try:
             place = await self._place(request.path)
@@ -247,7 +253,7 @@ class Commands:
         return {"link": found}
 
     async def _missing(self, path: str, wrong: ZonedriveError) -> Message:
-        """Return the response for a missing path; raise `wrong` if the path is in no zone."""
+        """Return the answer for a missing path; raise `wrong` if the path is in no zone."""
         below = os.fspath((self._session.folder / path).relative_to(self._session.folder))
         zone = (await self._place(below.partition("/")[0])).inode
         if zone is None or not zone.zone or "/" not in below:
@@ -257,7 +263,10 @@ class Commands:
         return {**where, **flags, "missing": True}
 
     async def _located(self, request: Request, say: Say) -> Message:
-        """Return the paths, by id, of those `entries` (ids in `zone`) that are in the mount."""
+        """Return the paths in the mount, by id, of the entries with the ids `entries` in `zone`.
+
+        Entries that are not in the mount are left out.
+        """
         inodes = self._parts.state.inodes
         found = inodes.by_remotes(request.zone or "", request.entries)
         paths: dict[str, str] = {}
@@ -275,12 +284,13 @@ class Commands:
     # ---- sync and unmount ----
 
     async def _sync(self, request: Request, say: Say, *, first: bool = False) -> Message:
-        """Wait until all changes under `paths` are on the service.
+        """Wait until all changes under `paths` are on the service, or until `timeout`.
 
-        In a folder, files with a name of `local_only` are ignored, because editors always create
-        some. A request for such a file by its path reports that it `stays`, with an exit code other
-        than 0. The exit code is also not 0 if files are `lost`, or changes were rejected and
-        `taken_back`.
+        Without `paths`, wait for all changes of the mount. In a folder, local-only files are
+        ignored, because editors always create such files. A local-only file that `paths` names is
+        listed in `stays`. `lost` is the number of files in lost+found, and `taken_back` lists the
+        changes that were rejected and rolled back. `exit` is not 0 if there are any of these, or if
+        changes are left.
         """
         places = await self._places(request)
         roots = _inos(places) or [ROOT]
@@ -294,7 +304,7 @@ class Commands:
     async def _send(self, request: Request, say: Say) -> Message:
         """Upload the changes under `paths` before all others, even during a pause.
 
-        The response is that of `sync`.
+        The answer is that of `sync`. Raises ZonedriveError if `paths` is empty.
         """
         if not request.paths:
             raise ZonedriveError("the request names no paths")
@@ -347,11 +357,17 @@ class Commands:
         }
 
     def _heard(self, roots: list[int]) -> tuple[int, int]:
-        """Return counters that grow while the service responds: answers, and bytes in transfer."""
+        """Return the number of answers of the service, and the bytes sent by running uploads.
+
+        One of the numbers changes while the service responds.
+        """
         return self._parts.service.link.answers, self._parts.files.report.work(roots)["sent"]
 
     async def _say_progress(self, roots: list[int], say: Say) -> None:
-        """Send progress reports until cancelled: pending changes, and up to HELD open files."""
+        """Send progress lines until cancelled.
+
+        A line has the counts of pending changes, and the paths of up to HELD open files.
+        """
         report, link = self._parts.files.report, self._parts.service.link
         while True:
             await trio.sleep(SAY_SECONDS)
@@ -365,9 +381,9 @@ class Commands:
             await say({"left": left, "state": link.state, **({"held": held} if held else {})})
 
     async def _give_up_offline(self, waiting: trio.CancelScope) -> None:
-        """Cancel a wait without timeout if the service is unreachable for AWAY_SECONDS.
+        """Cancel the scope `waiting` when the service has been unreachable for AWAY_SECONDS.
 
-        If a logon is required, the wait is cancelled at once.
+        If a logon is required, cancel the scope at once.
         """
         link = self._parts.service.link
         while True:
@@ -381,9 +397,11 @@ class Commands:
             await link.wait_change()
 
     async def _unmount(self, request: Request, say: Say) -> Message:
-        """Wait up to `timeout` seconds for uploads and open files, then unmount.
+        """Wait up to `timeout` seconds for uploads and for programs in the mount, then unmount.
 
-        With `now` there is no wait. The answer is sent when everything is closed.
+        With `now` or without `timeout`, do not wait. The answer is sent when everything is closed.
+        `users` lists the programs that still use the mount, and `left` counts the changes that are
+        not uploaded.
         """
         with trio.move_on_after(request.timeout or 0.0):
             if not request.now:
@@ -407,7 +425,7 @@ class Commands:
         }
 
     async def _until_unused(self, say: Say) -> None:
-        """Detach the mount as soon as no program uses it; report the programs until then."""
+        """Detach the mount when no program uses it any more; until then, report the programs."""
         folder = self._session.folder
         while not await trio.to_thread.run_sync(lambda: mountpoint.detach(folder, lazy=False)):
             users = await trio.to_thread.run_sync(mountpoint.users, folder)
@@ -417,10 +435,10 @@ class Commands:
     # ---- pause ----
 
     async def _pause(self, request: Request, say: Say) -> Message:
-        """Pause the uploads for `seconds`, or until `resume`; return the pending changes.
+        """Pause the uploads for `seconds`, or until `resume`; return the counts of pending changes.
 
-        First wait up to PUT_BACK_SECONDS for the running uploads to finish or to return to the
-        queue. `uploading` counts those that take longer.
+        When the pause has begun, wait up to PUT_BACK_SECONDS for the running uploads to finish or
+        to return to the queue. `uploading` counts the uploads that still run after that.
         """
         report = self._parts.files.report
         self._parts.state.pause.begin(request.seconds)
@@ -432,7 +450,7 @@ class Commands:
         return {"left": left, "uploading": work["uploading"]}
 
     async def _resume(self, request: Request, say: Say) -> Message:
-        """End the pause; `was_paused` is False if there was none."""
+        """End the pause of the uploads; `was_paused` is False if there was no pause."""
         was_paused = self._parts.state.pause.end()
         log.info("uploads continue")
         return {"was_paused": was_paused, "left": self._parts.files.report.left()}
@@ -443,7 +461,8 @@ class Commands:
         """Pin all `paths`, then wait until their content is cached or cannot be fetched.
 
         Progress lines contain the totals of all paths. If the client disconnects, the pins stay,
-        and the download continues in the background.
+        and the download continues in the background. `exit` is 1 if files could not be fetched, 3
+        if a logon is required, and 4 if the service is unreachable.
         """
         pins, keeping = self._parts.files.pins, self._parts.files.keeping
         inodes = await self._inodes(request)
@@ -475,7 +494,7 @@ class Commands:
         }
 
     async def _unpin(self, request: Request, say: Say) -> Message:
-        """Remove the pins of all `paths`, or no pin if one of the paths is not pinned."""
+        """Remove the pins of all `paths`; if one path is not pinned, raise an error instead."""
         pins, inodes = self._parts.files.pins, await self._inodes(request)
         for path, inode in inodes.items():
             try:
@@ -487,7 +506,10 @@ class Commands:
         return {}
 
     async def _pins(self, request: Request, say: Say) -> Message:
-        """Return the pins; with `most`, also up to `most` missing files of each pin."""
+        """Return the pins, each with its numbers of files and bytes.
+
+        With `most`, also return up to `most` missing files of each pin.
+        """
         found = []
         for inode in self._parts.files.pins.roots():
             path, most = self._parts.state.inodes.path(inode.ino), request.most
@@ -500,9 +522,9 @@ class Commands:
     # ---- file managers ----
 
     async def _states(self, request: Request, say: Say) -> Message:
-        """Return the states of all `paths` in the same order; null for an unknown path.
+        """Return the states of the entries at `paths`, in the same order; null for an unknown path.
 
-        Sends no request to the service.
+        Sends no request to the service. Raises ZonedriveError if a path is outside the mount.
         """
         folder = self._session.folder
         wholes = [folder / path for path in request.paths]
@@ -513,7 +535,7 @@ class Commands:
         return {"states": [each and msgspec.to_builtins(each) for each in found]}
 
     async def _watch(self, request: Request, say: Say) -> Message:
-        """Report changes of entry states until the client disconnects; see `EntryWatch`."""
+        """Send changes of entry states until the client disconnects; see `EntryWatch`."""
         parts = self._parts
         watch = EntryWatch(parts.files.entry_states, parts.service, parts.state.pause)
         first = {
@@ -529,7 +551,10 @@ class Commands:
         return [await self._place(path) for path in request.paths]
 
     async def _place(self, path: str) -> Place:
-        """Return the object at a path that is absolute or relative to the mount point."""
+        """Return the place at a path, which is absolute or relative to the mount point.
+
+        Raises ZonedriveError if the path is outside the mount or does not exist.
+        """
         folder = self._session.folder
         whole = folder / path
         if ".." in Path(path).parts or not whole.is_relative_to(folder):
@@ -540,7 +565,10 @@ class Commands:
             raise ZonedriveError(f"{path} does not exist") from wrong
 
     async def _inodes(self, request: Request) -> dict[str, Inode]:
-        """Return the inodes at `paths`. Raises ZonedriveError for one that cannot be pinned."""
+        """Return the inodes at `paths`, by path.
+
+        Raises ZonedriveError if there are no paths, or if an entry cannot be pinned.
+        """
         if not request.paths:
             raise ZonedriveError("the request names no paths")
         found = {}
@@ -553,7 +581,7 @@ class Commands:
 
 
 def _typed(work: Callable[[Request, Say], Awaitable[Message]]) -> Handler:
-    """Return a handler that checks the types of the arguments."""
+    """Return a handler that checks the types of the arguments before it calls `work`."""
 
     async def handle(message: Message, say: Say) -> Message:
         try:

@@ -1,17 +1,18 @@
-"""Inhibitor locks of logind while uploads are pending, and its suspend and shutdown signals.
+"""Inhibitor locks of logind for pending uploads, and handling of its suspend and shutdown signals.
 
-Knows nothing about uploading. See org.freedesktop.login1(5) and systemd-inhibit(1).
+This module knows nothing about uploading. See org.freedesktop.login1(5) and systemd-inhibit(1).
 
-Two locks delay a shutdown; their reason says how much is pending:
+Two locks delay a shutdown. The reason text of a lock says how much is pending.
 
-- `delay` whenever uploads are pending. logind then waits a few seconds, in which all pending
+- `delay`, whenever uploads are pending. logind then waits a few seconds, in which all pending
   uploads are attempted at once.
-- `block` in addition, while waiting helps: the service is online and accepts uploads. Desktops show
-  the reason and let the user wait or shut down anyway. Nothing blocks a shutdown while the service
-  is offline or without a logon, or if all pending files were rejected or are still open in a
-  program, or if uploads are paused: pending changes are safe and continue at the next mount.
+- `block`, in addition, while waiting can complete uploads: the service is online and accepts
+  uploads. Desktops show the reason, and let the user wait or shut down anyway. There is no such
+  lock while the service is offline or requires a logon, while uploads are paused, or if all pending
+  files were rejected or are still open in a program. Pending changes are safe and are uploaded
+  after the next mount.
 
-INVARIANT: there is never a lock on sleep, and no lock at all while nothing is pending.
+INVARIANT: this module never takes a lock on sleep, and holds no lock while nothing is pending.
 INVARIANT: without a system bus or logind, this module does nothing.
 """
 
@@ -56,7 +57,7 @@ FROM_LOGIND = MatchRule(  # the bus resolves the sender's name, a message has on
 
 @dataclass(frozen=True)
 class InhibitorLock:
-    """One inhibitor lock; logind holds it while its descriptor is open."""
+    """Inhibitor lock, which logind holds until the file descriptor is closed."""
 
     descriptor: int
     why: str
@@ -67,12 +68,12 @@ class InhibitorLock:
 
 
 def asleep() -> float:
-    """Return the seconds this machine has been suspended since boot."""
+    """Return how many seconds this machine has been suspended since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class Inhibitor:
-    """Inhibitor locks of one mount."""
+    """Manager of the inhibitor locks of one mount."""
 
     def __init__(
         self,
@@ -84,8 +85,9 @@ class Inhibitor:
     ) -> None:
         """Set the callbacks.
 
-        `send_all` tries to send everything within the given number of seconds. `woken` is called
-        after a suspend, with True if it was so long that connections are dead.
+        `send_all` tries to upload all pending changes within the given number of seconds. `woken`
+        is called after a suspend, with True if the suspend was so long that connections are dead.
+        `slept` returns how many seconds the machine has been suspended since boot.
         """
         self._report, self._link = report, link
         self._send_all, self._woken, self._slept = send_all, woken, slept
@@ -94,7 +96,7 @@ class Inhibitor:
         self._refused: set[Mode] = set()
         self._ending = False  # True while the machine is shutting down
         self._is_over = False  # before the shutdown: sending has finished, all locks are released
-        self._pause = trio.CancelScope()  # until the locks are next checked
+        self._pause = trio.CancelScope()  # ends the wait for the next check of the locks
 
     async def run(self) -> None:
         while True:
@@ -109,17 +111,17 @@ class Inhibitor:
             await trio.sleep(RETRY_SECONDS)
 
     async def _attend(self, address: str) -> None:
-        """Serve one connection to the bus until it ends.
+        """Hold the locks and handle the signals of logind until the connection to the bus ends.
 
-        Signals and each method call use separate connections, because the library fails on
-        cancellation if one connection is used for both.
+        Each method call uses a separate connection, because the library fails on cancellation if
+        one connection is used for signals and calls.
         """
         async with await open_dbus_connection(address) as bus:
             rule = MatchRule(type="signal", interface=MANAGER.interface, path=MANAGER.object_path)
             with trio.fail_after(SECONDS):
                 await bus.send(message_bus.AddMatch(FROM_LOGIND))
                 while (await bus.receive()).header.message_type is not MessageType.method_return:
-                    pass  # a greeting of the bus
+                    pass  # the greeting signal of the bus
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._hold, address)
                 with contextlib.suppress(trio.EndOfChannel):
@@ -130,9 +132,10 @@ class Inhibitor:
                 nursery.cancel_scope.cancel()
 
     async def _asked(self, address: str, call: Message) -> Message | None:
-        """Return the reply of logind, None if it does not arrive in time.
+        """Return the reply of logind to `call`, or None if no reply arrives within SECONDS.
 
-        The end of the mount waits for the reply, because it may contain a lock.
+        A cancellation takes effect only after the reply, because the reply may contain a lock,
+        which must be released.
         """
         with trio.move_on_after(SECONDS, shield=True):
             async with open_dbus_router(address, enable_fds=True) as bus:
@@ -153,7 +156,7 @@ class Inhibitor:
                 await self._woken(self._asleep - before >= DEAD_SECONDS)
 
     async def _end(self, address: str) -> None:
-        """Send pending changes in the time logind gives, then release the locks."""
+        """Upload pending changes within the time that logind allows, then release the locks."""
         self._ending = True
         work = self._report.work()
         if self._helps(work):
@@ -179,8 +182,11 @@ class Inhibitor:
             await trio.sleep(CALM_SECONDS)
 
     async def _adjust(self, address: str) -> bool:
-        """Take and release locks; return True if one is missing or has an outdated reason."""
-        if self._ending:  # all locks are released once all that can be sent is sent
+        """Take the locks that are needed now, and release the others.
+
+        Return True if a lock is still missing or has an outdated reason.
+        """
+        if self._ending:  # `_end` releases all locks after the last uploads
             return False
         work = self._report.work()
         why, wanted = _why(work), set[Mode]()
@@ -199,7 +205,11 @@ class Inhibitor:
         return is_sending and work["files"] > work["failed"] + work["open"]
 
     async def _take(self, address: str, mode: Mode, why: str) -> None:
-        """Take an inhibitor lock, or replace the held one if its reason has changed."""
+        """Take the lock with this mode, or replace a held lock if its reason has changed.
+
+        A lock is replaced at most every REWORD_SECONDS. A mode that logind has refused is not
+        requested again.
+        """
         held = self._locks.get(mode)
         if mode in self._refused or (
             held is not None

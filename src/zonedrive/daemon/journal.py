@@ -1,12 +1,12 @@
 """Log handler for the systemd journal, with fields that `journalctl` can filter by.
 
-A datagram to journald's socket is a list of fields (see Journal Export Formats of systemd). Nothing
-is filtered here: the caller leaves secrets out of a message, and no field has the name of a file,
-because journals are often sent to other computers. The inode number identifies the file on this
-one.
+A datagram to journald's socket is a list of fields (see Journal Export Formats of systemd). This
+module removes nothing from a message: the caller must leave secrets out. No field contains a file
+name, because journals are often sent to other computers. On this computer, the inode number
+identifies the file.
 
-INVARIANT: a record is never lost because journald is missing, or because it is too long for a
-datagram; it is then written to descriptor 2.
+INVARIANT: a record that journald cannot receive, because journald is missing or the record is too
+long for a datagram, is written to descriptor 2.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ _INODE = "inode %d"
 
 
 def is_journal(descriptor: int = 2, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return True if the descriptor is the stream that JOURNAL_STREAM names.
+    """Return True if the descriptor is the journal stream that JOURNAL_STREAM names.
 
-    The variable alone says nothing, because programs that a service starts inherit it.
+    A set variable proves nothing, because programs that a service starts inherit the variable.
     """
     try:
         found = os.fstat(descriptor)
@@ -40,7 +40,7 @@ def is_journal(descriptor: int = 2, environment: Mapping[str, str] = os.environ)
 
 
 class JournalHandler(logging.Handler):
-    """Log handler that sends records to journald; `fields` are added to every record."""
+    """Log handler that sends records to journald, and adds `fields` to every record."""
 
     def __init__(self, fields: Mapping[str, str], path: Path = SOCKET) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class JournalHandler(logging.Handler):
         self._socket.setblocking(False)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send the record, or write its text to descriptor 2."""
+        """Send the record to journald; if that fails, write its text to descriptor 2."""
         try:
             text = self.format(record)
             fields = {"MESSAGE": text, **self._fields, **dict(fields_of(record))}
@@ -70,7 +70,7 @@ class JournalHandler(logging.Handler):
 
 
 def fields_of(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
-    """Yield the fields of one record, apart from its message."""
+    """Yield the fields of one record as (name, value), without MESSAGE."""
     priority = next((number for level, number in _PRIORITIES if record.levelno >= level), _DEBUG)
     yield "PRIORITY", str(priority)
     yield "SYSLOG_IDENTIFIER", "zonedrive"
@@ -91,9 +91,9 @@ def fields_of(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
 
 
 def encoded(name: str, value: str) -> bytes:
-    """Return a field in the journal's format; a value with line breaks is preceded by its length.
+    """Return a field in the journal's format; the length precedes a value with line breaks.
 
-    A message therefore cannot inject a field.
+    A message with line breaks therefore cannot add a field.
     """
     content = value.encode("utf-8", "backslashreplace")
     if b"\n" not in content:
@@ -102,7 +102,7 @@ def encoded(name: str, value: str) -> bytes:
 
 
 def _inode(record: logging.LogRecord) -> int | None:
-    """Return the inode number that a message contains as 'inode %d', or None."""
+    """Return the inode number that a record's message contains as 'inode %d', or None."""
     before, words, _ = str(record.msg).partition(_INODE)
     if words and isinstance(record.args, tuple):
         value = record.args[before.count("%")]
@@ -111,7 +111,10 @@ def _inode(record: logging.LogRecord) -> int | None:
 
 
 def _error(record: logging.LogRecord) -> BaseException | None:
-    """Return the exception of a log record: its `extra` "error", its traceback, or an argument."""
+    """Return the exception of a log record, or None.
+
+    The exception is the `extra` value "error", the exception of the traceback, or an argument.
+    """
     raised = record.exc_info[1] if record.exc_info else None
     args = record.args if isinstance(record.args, tuple) else ()
     found = (getattr(record, "error", None), raised, *args)

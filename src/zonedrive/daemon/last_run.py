@@ -1,7 +1,7 @@
-"""Record of a daemon's run: written after the mount, removed at an orderly end.
+"""Record of a daemon's run, written after the mount and removed at an orderly end.
 
-A record without a running daemon therefore belongs to a daemon that died. The record contains the
-reason if the daemon could write it, which is impossible after SIGKILL or a stop of the machine.
+If a record exists and no daemon is running, the last daemon died. The record has the reason if the
+daemon could write the reason; this is impossible after SIGKILL or a power cut.
 
 INVARIANT: neither a change nor the removal of an existing record needs free disk space.
 """
@@ -43,10 +43,10 @@ class Death:
 
     pid: int
     mountpoint: Path
-    at: str  # ISO 8601: of the end, or of the last sign of life
+    at: str  # ISO 8601: time of the end, or of the last activity
     exact: bool  # True if `at` is the time of the end
     why: str  # in one line
-    public: str  # the same without any name
+    public: str  # the reason without file names
 
     @property
     def line(self) -> str:
@@ -64,7 +64,7 @@ class Death:
 
 
 def line_of(died: Mapping[str, Any]) -> str:
-    """Return a line of text for an object returned by `Death.json`."""
+    """Return a line of text about the death that `Death.json` describes."""
     when = local_time(datetime.fromisoformat(died["at"]).timestamp())
     said = f"died at {when}" if died["exact"] else f"died after {when}"
     return f"the daemon of {quoted(Path(died['mountpoint']))} {said}: {died['why']}"
@@ -81,7 +81,7 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Run:
-    """Record of this process's run."""
+    """Record of this daemon's run."""
 
     def __init__(self, paths: AccountPaths) -> None:
         self._path = paths.run_record
@@ -89,11 +89,11 @@ class Run:
 
     @property
     def is_open(self) -> bool:
-        """True if the daemon has served and has not ended."""
+        """True from `begin` until `died` or `end`."""
         return self._record is not None
 
     def begin(self, folder: Path) -> None:
-        """Write the record of the mount at `folder`; on a full disk, no record is written."""
+        """Write the record of the mount at `folder`; log an error, such as a full disk."""
         self._record = _Record(os.getpid(), os.fspath(folder), _boot())
         try:
             write_private(self._path, _encoded(self._record))
@@ -102,7 +102,7 @@ class Run:
             log.info("the run cannot be recorded (%s)", wrong.strerror)
 
     def died(self, wrong: BaseException | str) -> None:
-        """Record the reason why the daemon ends although it did not unmount."""
+        """Record `wrong` as the reason why the daemon ends without an unmount."""
         if self._record is None:
             return
         kind = wrong
@@ -124,12 +124,18 @@ class Run:
 
 
 def death(paths: AccountPaths) -> Death | None:
-    """Return the death of the account's last daemon; None if one is running or ended normally."""
+    """Return the death of the account's last daemon, or None.
+
+    None means that a daemon is running, or that the last daemon ended normally.
+    """
     return None if lock.is_held(paths.lock) else recorded(paths)
 
 
 def recorded(paths: AccountPaths) -> Death | None:
-    """Return the death of the last daemon, or None; the caller holds the account's lock."""
+    """Return the death of the account's last daemon, or None if that daemon ended normally.
+
+    The caller must hold the account's lock; otherwise a running daemon counts as dead.
+    """
     last = _read(paths.run_record)
     if last is None:
         return None
@@ -146,7 +152,11 @@ def recorded(paths: AccountPaths) -> Death | None:
 
 
 def keep_last_sign(paths: AccountPaths) -> None:
-    """Record the time of the last activity before later writes hide it. Needs the lock."""
+    """Store the time of a dead daemon's last activity in its record.
+
+    Call this function before the next daemon writes, because the time is that of the newest file.
+    The caller must hold the account's lock.
+    """
     last = _read(paths.run_record)
     if last is not None and not last.why and not last.seen:
         with suppress(OSError):
@@ -154,13 +164,16 @@ def keep_last_sign(paths: AccountPaths) -> None:
 
 
 def clear(paths: AccountPaths) -> None:
-    """Remove the record after the user has unmounted the mount of a dead daemon."""
+    """Remove the record of a dead daemon whose mount the user has unmounted.
+
+    Does nothing while a daemon is running.
+    """
     if not lock.is_held(paths.lock):
         _remove(paths.run_record)
 
 
 def _crash(paths: AccountPaths) -> str:
-    """Return the error that faulthandler wrote to the log of the last run, "" if none."""
+    """Return the error that faulthandler wrote to the log of the last run, or ""."""
     try:
         with paths.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
@@ -172,7 +185,7 @@ def _crash(paths: AccountPaths) -> str:
 
 
 def _last_sign(paths: AccountPaths) -> str:
-    """Return the newest modification time of the daemon's files."""
+    """Return the newest modification time of the daemon's files, in ISO 8601."""
     database, times = paths.database, []
     for path in (paths.run_record, paths.log, database, Path(f"{database}-wal"), paths.outgoing):
         with suppress(OSError):
@@ -189,7 +202,10 @@ def _read(path: Path) -> _Record | None:
 
 
 def _encoded(record: _Record) -> bytes:
-    """Return the padded record; msgspec's JSON would reject a path that is not UTF-8."""
+    """Return the record as JSON, padded to SIZE bytes.
+
+    The encoder is that of the standard library, because msgspec rejects a path that is not UTF-8.
+    """
     return json.dumps(msgspec.to_builtins(record)).encode("ascii").ljust(SIZE)
 
 

@@ -1,11 +1,11 @@
-"""Data of an account on this machine: pending changes, their data key, and `status` offline.
+"""Data of an account on this machine: pending changes, their data key, and the offline status.
 
-Works without a daemon, and sends no request to the service. Except for names, the answers need no
-key and no logon, because logon and logoff use them too.
+This module works without a daemon, and sends no request to the service. Results without file names
+need no key and no logon, because the commands `logon` and `logoff` use them too.
 
-INVARIANT: nothing on the disk changes, except by `begin_pause` and `end_pause`.
+INVARIANT: only `hold`, `begin_pause` and `end_pause` change files.
 INVARIANT: the account's lock is never held while the user is asked to unlock a keyring, so that a
-mount does not wait for that.
+mount does not have to wait for the user.
 """
 
 import errno
@@ -48,9 +48,10 @@ Found = TypeVar("Found")
 
 @contextmanager
 def reader(paths: AccountPaths) -> Iterator[StateReader]:
-    """Open the account's state for reading; no daemon can start meanwhile. Raises StoreError.
+    """Open the account's state for reading, and keep daemons from starting inside the block.
 
-    A running daemon continues, and its commits so far are visible.
+    A daemon that is already running continues, and its committed changes are visible. Raises
+    StoreError if the state cannot be read.
     """
     with lock.reading(paths.lock), StateReader.open(paths.database) as state:
         yield state
@@ -60,13 +61,13 @@ def reader(paths: AccountPaths) -> Iterator[StateReader]:
 
 
 def backlog(paths: AccountPaths) -> Backlog:
-    """Return the number and bytes of the pending changes. Raises StoreError."""
+    """Return the numbers of pending changes and of their bytes. Raises StoreError."""
     with reader(paths) as state:
         return Backlog(*state.waiting())
 
 
 def only_here(paths: AccountPaths) -> LocalData:
-    """Return the amount of data that only this machine has. Raises StoreError.
+    """Return the amounts of data that only this machine has. Raises StoreError.
 
     Without a database, all spooled files count as lost, because the next mount moves them to
     lost+found.
@@ -77,7 +78,10 @@ def only_here(paths: AccountPaths) -> LocalData:
 
 
 def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
-    """Return the path of one of the user's `local_only` files, "" if names cannot be decrypted."""
+    """Return the path of one of the user's local-only files, or "".
+
+    The result is "" if there is no such file or its name cannot be decrypted.
+    """
     with suppress(StoreError):
         key = kept_key(store) if needs_key(paths) else None
         with reader(paths) as state:
@@ -89,7 +93,7 @@ def wanted_place(paths: AccountPaths, store: SecretStore) -> str:
 
 
 def needs_key(paths: AccountPaths) -> bool:
-    """Return True if local data may be encrypted; a new key must then not replace the old one."""
+    """Return True if local data may be encrypted, so that the data key must not be replaced."""
     try:
         with reader(paths) as state:
             sealed = state.is_sealed()
@@ -99,14 +103,14 @@ def needs_key(paths: AccountPaths) -> bool:
 
 
 def is_sealed(paths: AccountPaths) -> bool | None:
-    """Return True if local names are encrypted; None if there are no readable names."""
+    """Return True if local names are encrypted; None if there are none or they are unreadable."""
     with suppress(StoreError), reader(paths) as state:
         return state.is_sealed()
     return None
 
 
 def is_opened_by(paths: AccountPaths, box: Box) -> bool:
-    """Return True if `box` decrypts the local names, or if there are no names to test."""
+    """Return False if there are local names that `box` cannot decrypt, else True."""
     with suppress(StoreError), reader(paths) as state:
         return state.is_opened_by(box)
     return True
@@ -115,7 +119,8 @@ def is_opened_by(paths: AccountPaths, box: Box) -> bool:
 def box_of(paths: AccountPaths, settings: Settings) -> Box:
     """Return the box that decrypts the local names. Raises StoreError.
 
-    May wait for the user to unlock a keyring; call it without the account's lock.
+    This function may wait until the user unlocks a keyring. Do not hold the account's lock
+    meanwhile.
     """
     if not needs_key(paths):
         return Clear()
@@ -124,7 +129,10 @@ def box_of(paths: AccountPaths, settings: Settings) -> Box:
 
 
 def wait_for_keyring(look: Callable[[], Found]) -> Found:
-    """Return the result of `look`; retry while the user has to unlock the keyring."""
+    """Return the result of `look`; repeat the call while the user has to unlock the keyring.
+
+    Raises KeyringTimeout after UNLOCK_SECONDS.
+    """
     end = time.monotonic() + UNLOCK_SECONDS
     while True:
         try:
@@ -156,9 +164,10 @@ def unreadable(paths: AccountPaths, settings: Settings) -> StoreError:
 
 @contextmanager
 def hold(paths: AccountPaths) -> Iterator[None]:
-    """Keep daemons of the account from starting. Raises AlreadyRunning if one is running.
+    """Keep daemons of the account from starting inside the block.
 
-    If the lock file cannot be locked (full disk, no lock support), no daemon can start anyway.
+    Raises AlreadyRunning if a daemon is running. If the lock file cannot be locked (full disk, no
+    lock support), the block runs without the lock, because no daemon can start either.
     """
     taken = lock.Lock(paths.lock, paths.account)
     try:
@@ -181,20 +190,23 @@ QUERIES = LocalDataQueries(only_here, lambda paths: lock.is_held(paths.lock), ne
 
 
 def pause(paths: AccountPaths) -> Pause | None:
-    """Return the present pause of the uploads, or None; a daemon may be running."""
+    """Return the current pause of the uploads, or None, whether or not a daemon is running."""
     return load_pause(paths.pause)
 
 
 def begin_pause(paths: AccountPaths, seconds: float | None) -> None:
-    """Pause the uploads of an unmounted account. Raises AlreadyRunning and OSError."""
+    """Pause the uploads of an unmounted account for `seconds`, or without an end if None.
+
+    Raises AlreadyRunning if a daemon is running, and OSError if the pause cannot be stored.
+    """
     with hold(paths):
         PauseSwitch(paths.pause).begin(seconds)
 
 
 def end_pause(paths: AccountPaths) -> bool:
-    """End the pause of an unmounted account; return False if there was none.
+    """End the pause of an unmounted account; return False if there was no pause.
 
-    Raises AlreadyRunning and OSError.
+    Raises AlreadyRunning if a daemon is running, and OSError if the pause cannot be removed.
     """
     with hold(paths):
         return PauseSwitch(paths.pause).end()
@@ -204,7 +216,7 @@ def end_pause(paths: AccountPaths) -> bool:
 
 
 def disk_problem(paths: AccountPaths) -> str:
-    """Return the problem of the state folder's disk and its remedy, "" if there is none."""
+    """Return a text with the problem of the state folder's disk and the remedy, or ""."""
     if said := read_only(paths.state):
         return said
     try:
@@ -216,7 +228,7 @@ def disk_problem(paths: AccountPaths) -> str:
 
 
 def read_only(folder: Path) -> str:
-    """Return the problem and its remedy if the folder's disk is read-only, else ""."""
+    """Return a text with the problem and the remedy if the folder's disk is read-only, else ""."""
     if folder.exists() and os.statvfs(folder).f_flag & os.ST_RDONLY:
         return f"{folder}: {READ_ONLY}"
     return ""
@@ -226,10 +238,11 @@ def read_only(folder: Path) -> str:
 
 
 def outbox(paths: AccountPaths) -> dict[str, Any]:
-    """Return measurements of the outbox, which need no key. Raises StoreError.
+    """Return measurements of the outbox. Raises StoreError.
 
-    `oldest` is in seconds since the epoch, or None if no file is waiting. A daemon may be running;
-    a file that was never closed is not counted yet.
+    This function needs no key, and also works while a daemon is running. `oldest` is the time when
+    the oldest waiting content was saved, in seconds since the epoch, or None if no content is
+    waiting. A file that was never closed is not counted.
     """
     with reader(paths) as state:
         waiting = Backlog(*state.waiting())
@@ -244,7 +257,10 @@ def outbox(paths: AccountPaths) -> dict[str, Any]:
 
 
 def cache(paths: AccountPaths) -> dict[str, int]:
-    """Return used and usable bytes of the cache of an unmounted account. Raises ConfigError."""
+    """Return the used `bytes` of an unmounted account's cache, and the usable bytes as `limit`.
+
+    Raises ConfigError if the settings are invalid.
+    """
     settings = config.load(config_file(), paths.account)
     used = cache_usage(paths.content)
     return {
@@ -257,10 +273,11 @@ def cache(paths: AccountPaths) -> dict[str, int]:
 
 
 def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
-    """Return the contract's status object of an unmounted account, which counts as offline.
+    """Return the status object of an unmounted account, in which the service counts as offline.
 
-    With `most`, the object also has the data for users that a daemon returns with `most`. Raises
-    NotLoggedOn, StoreError, or AlreadyRunning while a daemon is starting or ending.
+    `most` limits the uploads in the object, and adds the data that a daemon adds with `most`.
+    Raises NotLoggedOn if there is no logon, StoreError if the state cannot be read, and
+    AlreadyRunning if a daemon is running, starting or ending.
     """
     account = Account.load(paths)
     settings = config.load(config_file(), paths.account)
@@ -289,7 +306,7 @@ def status(paths: AccountPaths, most: int | None = None) -> dict[str, Any]:
 
 @contextmanager
 def _no_daemon(paths: AccountPaths) -> Iterator[None]:
-    """Keep daemons from starting inside the block. Raises AlreadyRunning if one is running."""
+    """Keep daemons from starting inside the block. Raises AlreadyRunning if a daemon is running."""
     with lock.reading(paths.lock) as is_free:
         if not is_free:
             raise lock.refusal(paths.account, lock.holder(paths.lock))
@@ -299,7 +316,7 @@ def _no_daemon(paths: AccountPaths) -> Iterator[None]:
 def _stored_status(
     paths: AccountPaths, settings: Settings, box: Box, most: int | None
 ) -> dict[str, Any]:
-    """Return the state that a daemon would report. Raises StoreError."""
+    """Return the part of the status object that the stored state determines. Raises StoreError."""
     with reader(paths) as state:
         if not state.is_opened_by(box):
             raise unreadable(paths, settings)

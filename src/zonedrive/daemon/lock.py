@@ -1,12 +1,12 @@
-"""Advisory lock that allows one daemon per account, and control of the process that holds it.
+"""Lock that allows one daemon per account, and signals to the process that holds the lock.
 
-The kernel releases the lock with the process. The lock file also identifies the holder, for
-messages and signals; signals are for a process whose socket is missing or does not answer.
+The kernel releases the lock when the process ends. The lock file names the holder, for error
+messages and signals. A signal is sent if the holder's control socket is missing or does not answer.
 
 INVARIANT: a signal is sent only to a process that holds the lock, because the pid in the file of a
 killed daemon may belong to another process by now.
 
-Source: proc(5) for `stat`.
+See proc(5) for the file `stat`.
 """
 
 import fcntl
@@ -35,24 +35,25 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Holder:
-    """Process that holds the lock."""
+    """Process that the lock file names as the holder of the lock."""
 
     pid: int
     mountpoint: Path
-    control: Path | None = None  # its socket; None before it has one
-    begun: int | None = None  # when its process began, see `_begun`; None: /proc was hidden
+    control: Path | None = None  # path of its control socket; None before the socket exists
+    begun: int | None = None  # start time, see `_begun`; None: /proc was hidden
 
     def is_process(self, pid: int) -> bool:
-        """Return True if `pid` is the holder, although pids are reused.
+        """Return True if the process `pid` is the holder.
 
-        The start time decides, because a container has its own pids.
+        The start times of the processes are compared if they are known, because pids are reused,
+        and a container has its own pids.
         """
         begun = None if self.begun is None else _begun(pid)
         return pid == self.pid if begun is None else begun == self.begun
 
 
 class Lock:
-    """Lock that is taken once and held until `release` or the end of the process."""
+    """Lock of one account, held from `take` until `release` or the end of the process."""
 
     def __init__(self, path: Path, account: str) -> None:
         self._path = path
@@ -61,11 +62,12 @@ class Lock:
         self._said = b""
 
     def take(self, folder: Path | None, *, patience: float = LEAVING_SECONDS) -> None:
-        """Take the lock for a mount at `folder`; with None, to keep daemons from starting.
+        """Take the lock for a daemon that mounts at `folder`.
 
-        Waits up to `patience` seconds for a daemon that is ending (its mount is gone). Raises
-        AlreadyRunning, which names process and mount point; MountError if the file system does not
-        support locks.
+        If `folder` is None, the lock only keeps daemons from starting. Waits up to `patience`
+        seconds for a daemon that is ending (its mount is gone) or for commands that read the state.
+        Raises AlreadyRunning if the lock is still held, MountError if the file system does not
+        support locks, and OSError if the lock file cannot be written.
         """
         private_dir(self._path.parent)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -106,16 +108,17 @@ class Lock:
             time.sleep(POLL_SECONDS)
 
     def tell(self, control: Path) -> None:
-        """Write the path of the holder's control socket to the file. The lock must be held.
+        """Write the path of this daemon's control socket to the lock file. The lock must be held.
 
-        From now on the process must handle LISTEN, which would otherwise end it.
+        From now on other processes may send LISTEN, so the daemon must already handle this signal.
+        A process that does not handle the signal ends.
         """
         self._write({**json.loads(self._said), "control": os.fspath(control)})
 
     def _write(self, who: dict[str, Any]) -> None:
-        """Write the holder's data in one call, padded.
+        """Write the data of the holder in one call, padded to the length of the old data.
 
-        Readers therefore see either the old or the new text.
+        A reader therefore gets either the old or the new data.
         """
         assert self._descriptor is not None, "take it first"
         self._said = json.dumps(who).encode("ascii").ljust(len(self._said))
@@ -132,7 +135,7 @@ class Lock:
 def refusal(account: str, who: Holder | None) -> AlreadyRunning:
     """Return the error for an account whose lock is held by `who`.
 
-    `who` is None if the holder is a command, or a daemon that is not in the lock file yet.
+    `who` is None if the holder is a command, or a daemon that the lock file does not name yet.
     """
     if who is None:
         return AlreadyRunning(
@@ -159,7 +162,7 @@ def refusal(account: str, who: Holder | None) -> AlreadyRunning:
 
 
 def holder(path: Path) -> Holder | None:
-    """Return the process named in the lock file, which may have ended, or None."""
+    """Return the process that the lock file names, or None. The process may have ended."""
     try:
         found = json.loads(path.read_bytes())
         control, begun = found.get("control"), found.get("begun")
@@ -174,9 +177,9 @@ def holder(path: Path) -> Holder | None:
 
 
 def _begun(pid: int) -> int | None:
-    """Return the start time of a process in ticks since boot, or None.
+    """Return the start time of a process in ticks since boot, or None if it cannot be read.
 
-    The start time distinguishes processes whatever pid namespace they are seen from.
+    The start time is the same in all pid namespaces.
     """
     try:
         return int(_stat(PROC / str(pid))[19])
@@ -185,18 +188,18 @@ def _begun(pid: int) -> int | None:
 
 
 def _stat(folder: Path) -> list[str]:
-    """Return the fields of `stat` that follow the name of a process or thread.
+    """Return the fields after the name in the file `stat` of a process or thread.
 
-    The name may contain any character.
+    The name may contain any character, so it is not split into fields.
     """
     return (folder / "stat").read_text("utf-8", "replace").rpartition(") ")[2].split()
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[bool]:
-    """Keep daemons from starting inside the block; yield False if one is running.
+    """Keep daemons from starting inside the block; yield False if a daemon is running, else True.
 
-    Nothing is written, so that it also works on a read-only disk.
+    This function writes nothing, so that it also works on a read-only disk.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -215,7 +218,7 @@ def is_held(path: Path) -> bool:
 
 
 def _is_shared(descriptor: int) -> bool:
-    """Take the lock in shared mode; return False if a daemon holds it."""
+    """Lock the file in shared mode; return False if a process holds it exclusively."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -226,7 +229,7 @@ def _is_shared(descriptor: int) -> bool:
 
 
 def _is_only_read(descriptor: int) -> bool:
-    """Return True if only readers hold the lock, and no daemon."""
+    """Return True if no process holds the lock exclusively, as a daemon does."""
     if not _is_shared(descriptor):
         return False
     with suppress(OSError):
@@ -235,10 +238,9 @@ def _is_only_read(descriptor: int) -> bool:
 
 
 def _states(pid: int) -> set[str]:
-    """Return the states of a process's threads: R runs, D waits for a disk, S sleeps, T is stopped.
+    """Return the states of a process's threads, or an empty set if the process is gone.
 
-    Returns an empty set if the process is gone. A process with state R or D is working, however
-    long it takes.
+    R means running, D waiting for a disk, S sleeping, and T or t stopped.
     """
     found = set()
     with suppress(OSError):
@@ -249,20 +251,24 @@ def _states(pid: int) -> set[str]:
 
 
 def is_working(pid: int) -> bool:
-    """Return True if the process is computing or waiting for a disk, and is therefore silent."""
+    """Return True if a thread of the process is running or waiting for a disk.
+
+    Such a process may need a long time to answer.
+    """
     return not {"R", "D"}.isdisjoint(_states(pid))
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if the process is stopped (SIGSTOP, Ctrl-Z, a debugger)."""
+    """Return True if all threads of the process are stopped (SIGSTOP, Ctrl-Z, a debugger)."""
     found = _states(pid)
     return bool(found) and found <= {"T", "t"}
 
 
 def ask_to_listen(path: Path) -> bool:
-    """Make the holder of the lock at `path` check its socket; return False if that is impossible.
+    """Tell the holder of the lock at `path` to check its control socket, by a signal.
 
-    A process that has not written its socket's path may have no handler for the signal yet.
+    Return False if the signal cannot be sent. A holder that has not written the path of its socket
+    gets no signal, because it may not handle the signal yet.
     """
     who, descriptor = holder(path), _held_by(path)
     if descriptor is None:
@@ -279,10 +285,10 @@ def ask_to_listen(path: Path) -> bool:
 
 
 def end_holder(path: Path, seconds: float) -> None:
-    """Terminate the holder of the lock at `path`: SIGTERM, after `seconds` SIGKILL.
+    """Terminate the holder of the lock at `path`, and return when the lock is free.
 
-    A stopped process is continued (SIGCONT). Returns when the lock is free. Raises ZonedriveError
-    if the process cannot be terminated.
+    Sends SIGTERM, and after `seconds` SIGKILL. SIGCONT follows each signal, because a stopped
+    process does not handle SIGTERM. Raises ZonedriveError if the process cannot be terminated.
     """
     descriptor = _held_by(path)
     if descriptor is None:
@@ -313,7 +319,7 @@ def end_holder(path: Path, seconds: float) -> None:
 
 
 def wait_until_free(path: Path, seconds: float) -> bool:
-    """Wait up to `seconds` until the lock at `path` is free; return True if it is."""
+    """Wait up to `seconds` until the lock at `path` is free; return False after that time."""
     end = time.monotonic() + seconds
     while is_held(path):
         if time.monotonic() > end:

@@ -1,10 +1,10 @@
-"""Monitor of a mount's logon: renews it, and notifies the user once when action is needed.
+"""Monitor of a mount's logon, which renews the logon or notifies the user.
 
-Knows nothing about how a logon is renewed or a notification is shown.
+This module knows nothing about how a logon is renewed or how a notification is shown.
 
-INVARIANT: a notification offers the logon, with a button or with the complete command. A
-notification is shown once; it is shown again only if a logon was accepted in between, and at most
-every RESAY_SECONDS.
+INVARIANT: a notification offers the logon, with a button or with the complete command.
+INVARIANT: a notification about an ended logon is shown at most every RESAY_SECONDS, unless the user
+has logged on since. A reminder is shown once for each bearer token.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ CALM_SECONDS = 2.0  # a state must last this long before the user is notified
 RESAY_SECONDS = 600.0
 LOOK_SECONDS = 600.0  # maximum interval between checks of the clock, which may be set
 TRY_SECONDS = 60.0  # interval between attempts to renew in advance
-LEAD = 5  # a logon is renewed when this fraction of its life is left, but not earlier than:
+LEAD = 5  # a logon is renewed when 1/LEAD of its lifetime is left, but not earlier than:
 LONGEST_LEAD_NS = 14 * 86_400 * SECOND_NS
 REMIND_NS = 7 * 86_400 * SECOND_NS  # before the end of a token that only the user can renew
 
@@ -44,7 +44,7 @@ class LogonMonitor:
         self._reminded_of = ""  # kind and expiry of the bearer in the last reminder
 
     def logged_on(self) -> None:
-        """Use the new logon and recheck the service, because the user has logged on."""
+        """Use the new logon and check the service again; call this when the user has logged on."""
         self._told_at = float("-inf")
         self._parts.renewal.forget()
         self._parts.auth.look_again()
@@ -52,7 +52,7 @@ class LogonMonitor:
         self._woken.set()
 
     def look(self) -> None:
-        """Check the clock now, because time may have passed during a suspend."""
+        """Check now if a renewal is due; call this after a suspend, which stops the timers."""
         self._woken.set()
 
     # ---- a logon that has ended ----
@@ -121,9 +121,10 @@ class LogonMonitor:
         return 0.0
 
     async def _remind(self, bearer: Bearer, refused: ZonedriveError | None = None) -> None:
-        """Notify the user, once per bearer, that the logon ends soon.
+        """Notify the user, once per bearer token, that the logon ends soon.
 
-        Sessions are too short for this; the user is notified only if their renewal was `refused`.
+        A session is too short for a reminder. Its user is notified only if the renewal was
+        `refused`.
         """
         ends = f"{bearer.kind} {bearer.expires_ns}"
         if self._reminded_of == ends or (bearer.kind == "session" and refused is None):
@@ -154,7 +155,10 @@ def logon_command(parts: Parts) -> str:
 
 
 def _lead(bearer: Bearer, possible: bool) -> int:
-    """Return how many nanoseconds before the end the renewal or reminder is due."""
+    """Return how many nanoseconds before its expiry the bearer token is to be renewed.
+
+    If a renewal is not `possible`, this is the time of the reminder.
+    """
     life = bearer.expires_ns - (bearer.began_ns or time.time_ns())
     lead = max(0, life) // LEAD
     return min(lead, LONGEST_LEAD_NS if possible else REMIND_NS)

@@ -1,12 +1,13 @@
-"""Log output of the daemon: to the terminal, the journal, or a log file.
+"""Log output of the daemon to the terminal, the journal, or a log file.
 
-Does not filter names, paths or secrets: the caller leaves secrets out. A second, anonymous file,
-which `doctor --report` copies, has the same messages without their variable parts.
+This module does not remove names, paths or secrets from a message: the caller must leave secrets
+out. A second log file, the anonymous file, has the same messages without their variable parts.
+`doctor --report` copies the anonymous file.
 
-INVARIANT: a message is one line, and no line, including a traceback, contains control characters
+INVARIANT: a message is one line, and no line, not even of a traceback, contains control characters
 for a terminal.
-INVARIANT: the anonymous file contains only texts of the sources, numbers, times, the words KNOWN,
-and types of errors. The sources therefore log constant texts with %-fields.
+INVARIANT: the anonymous file contains only constant texts of the source code, numbers, times, the
+words in KNOWN, and types of errors. The source code therefore logs constant texts with %-fields.
 """
 
 import errno
@@ -49,7 +50,7 @@ class _Lines(logging.Formatter):
 
 
 class _Anonymous(logging.Formatter):
-    """Formatter that hides all variable parts that could be names."""
+    """Formatter that hides all parts of a message that could be names."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = HIDDEN
@@ -72,7 +73,10 @@ def _anonymous(value: object) -> object:
 
 
 def _trace(error: BaseException) -> Iterator[str]:
-    """Yield the modules and lines of a traceback, and the types of its errors."""
+    """Yield lines of text about an error, its causes and the members of an exception group.
+
+    The lines have the module and line number of each frame, and the type of each error.
+    """
     if before := error.__cause__ or error.__context__:
         yield from _trace(before)
     for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
@@ -88,16 +92,16 @@ def _line(text: str) -> str:
 
 
 def _is_heard(record: logging.LogRecord) -> bool:
-    """Return False for the message about a reply that the kernel discarded.
+    """Return False for pyfuse3's message about a reply that the kernel discarded.
 
-    This is normal if the reader was killed, or if the mount has just ended.
+    The kernel discards a reply if the reader was killed, or if the mount has just ended.
     """
     nobody = f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}"
     return nobody not in record.getMessage()
 
 
 def opened(path: Path) -> int:
-    """Open a log file of this user for appending; return its descriptor."""
+    """Open a private log file (mode 0600) for appending; return its file descriptor."""
     private_dir(path.parent)
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -114,7 +118,7 @@ class PrivateFile(logging.handlers.RotatingFileHandler):
 
 
 class MainFile(PrivateFile):
-    """Log file that also receives what C code writes to descriptor 2."""
+    """Log file that also receives the output of C code to descriptor 2."""
 
     def _open(self) -> io.TextIOWrapper:
         stream = super()._open()
@@ -128,7 +132,7 @@ def anonymous(path: Path) -> Path:
 
 
 def to_file(path: Path, *, debug: bool = False) -> None:
-    """Log to a file, for a daemon without a terminal."""
+    """Log to the file `path` and to the anonymous file, for a daemon without a terminal."""
     _install(MainFile(path, MAX_BYTES), _Lines(_FORMAT), debug)
     handler = PrivateFile(anonymous(path), ANONYMOUS_BYTES)
     handler.setFormatter(_Anonymous())
@@ -136,7 +140,10 @@ def to_file(path: Path, *, debug: bool = False) -> None:
 
 
 def to_stderr(fields: Mapping[str, str] | None = None, *, debug: bool = False) -> None:
-    """Log to the terminal, or to the journal with `fields` if descriptor 2 is its stream."""
+    """Log to standard error.
+
+    If standard error is a stream of the journal, log to the journal directly, with `fields`.
+    """
     if journal.is_journal():
         _install(journal.JournalHandler(fields or {}), _Lines("%(name)s: %(message)s"), debug)
     else:
@@ -144,7 +151,10 @@ def to_stderr(fields: Mapping[str, str] | None = None, *, debug: bool = False) -
 
 
 def append(path: Path, text: str) -> None:
-    """Add a line to the log of a daemon that could not write it."""
+    """Append a line to the log file of a daemon that cannot write the line itself.
+
+    An OSError is ignored.
+    """
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
     line = f"{now} INFO zonedrive: {_line(text)}\n".encode()
     with suppress(OSError):

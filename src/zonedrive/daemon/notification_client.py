@@ -1,14 +1,15 @@
 """Client of the desktop's notification service, and of other services on the session bus.
 
-Knows nothing about the texts.  See the Desktop Notifications Specification.
+This module knows nothing about the texts of notifications. See the Desktop Notifications
+Specification.
 
-The connection is opened for the first notification and stays open: GNOME removes the notifications
-of a connection that has ended, and the service reports a click only to a connection.
+The connection is opened for the first call and stays open, because GNOME removes the notifications
+of a closed connection, and the service reports a click only to an open connection.
 
-INVARIANT: an error of the bus or of a service does not leave this module.  Without a session, a bus
-or a notification service nothing is shown.
-INVARIANT: a click has an effect only on a notification that this connection shows; a click on one
-that was withdrawn, or that an earlier service has shown, has none.
+INVARIANT: this module raises no error of the bus or of a service. Without a session, a bus or a
+notification service, nothing is shown.
+INVARIANT: a click has an effect only if the present connection shows the notification. A click on a
+withdrawn notification, or on a notification of an earlier service process, has no effect.
 """
 
 import logging
@@ -59,7 +60,7 @@ SIGNAL_OF_SERVICE = MatchRule(type="signal", interface=NAME, path=NOTIFICATIONS.
 FROM_SERVICE = MatchRule(type="signal", sender=NAME, interface=NAME, path=NOTIFICATIONS.object_path)
 
 Click = Callable[[str], Awaitable[object]]
-"""Action of a button; gets the activation token of the desktop, or ""."""
+"""Action of a button; the argument is the activation token of the desktop, or ""."""
 
 
 class Button(NamedTuple):
@@ -78,7 +79,7 @@ class _Reply:
 
 
 class Desktop:
-    """Connection of one mount to the desktop."""
+    """Connection of one mount to the services of the desktop."""
 
     def __init__(self) -> None:
         self._nursery: trio.Nursery | None = None
@@ -89,7 +90,7 @@ class Desktop:
         self._tokens: dict[int, str] = {}  # activation token for the next click, by that number
 
     async def run(self) -> None:
-        """Hold the connection and run the actions of buttons, until cancelled."""
+        """Keep the connection open and run the actions of clicked buttons, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -98,7 +99,10 @@ class Desktop:
                 self._nursery = None
 
     async def show(self, notification: "Notification", words: tuple[object, ...]) -> int:
-        """Show a notification; return its number, 0 if no desktop accepted it."""
+        """Show a notification, with `words` as the arguments of the method Notify.
+
+        Return the number of the notification, or 0 if no notification service accepted it.
+        """
         answer = await self._call(NOTIFICATIONS, "Notify", "susssasa{sv}i", words)
         if not answer:
             return 0
@@ -106,22 +110,25 @@ class Desktop:
         return int(answer[0])
 
     async def close(self, number: int) -> None:
-        """Remove a notification from the screen."""
+        """Remove the notification with this number from the screen."""
         self._shown.pop(number, None)
         await self._call(NOTIFICATIONS, "CloseNotification", "u", (number,))
 
     async def abilities(self) -> Sequence[str]:
-        """Return the capabilities of the service, such as `actions` and `body-markup`."""
+        """Return the capabilities of the notification service, such as `actions`.
+
+        The result is empty if there is no service.
+        """
         answer = await self._call(NOTIFICATIONS, "GetCapabilities")
         return answer[0] if answer else ()
 
     async def select_files(self, uris: Sequence[str], token: str) -> bool:
-        """Select files in the file manager; return False if there is none."""
+        """Select files in the file manager; return False if no file manager does that."""
         answer = await self._call(FILE_MANAGER, "ShowItems", "ass", (list(uris), token))
         return answer is not None
 
     async def session_environment(self) -> dict[str, str]:
-        """Return the environment of the user's service manager; {} without one."""
+        """Return the environment of the user's service manager, or {} without a service manager."""
         question = Properties(SERVICE_MANAGER).get("Environment")
         answer = await self._answer(question)
         pairs = answer[0][1] if answer else ()
@@ -158,7 +165,7 @@ class Desktop:
             return self._bus
 
     async def _hold(self, address: str, task_status: trio.TaskStatus[None]) -> None:
-        """Serve one connection until it ends."""
+        """Open a connection to the session bus, and handle its messages until it is closed."""
         try:
             async with await open_dbus_connection(address) as bus, trio.open_nursery() as nursery:
                 nursery.start_soon(self._receive, bus)
@@ -220,7 +227,7 @@ class Desktop:
             log.warning("the button %r had no effect: %s", button.label, wrong)
 
     def _forget(self) -> None:
-        """Forget the notifications of a service that has ended."""
+        """Forget all notifications, because the service that showed them has ended."""
         for notification in self._shown.values():
             notification.lost()
         self._shown.clear()
@@ -228,7 +235,7 @@ class Desktop:
 
 
 class Notification:
-    """One notification that is shown, replaced and withdrawn."""
+    """Desktop notification, which can be shown, replaced and withdrawn."""
 
     def __init__(
         self, desktop: Desktop, icon: str = "dialog-password", urgency: int = URGENT
@@ -241,10 +248,10 @@ class Notification:
     async def show(
         self, title: str, text: str, buttons: Sequence[Button] = (), without: str = ""
     ) -> bool:
-        """Show or replace the notification; return True if a desktop accepted it.
+        """Show the notification, or replace its content; return True if a desktop accepted it.
 
-        A click on the notification itself counts as a click on the first button.  `without` is
-        added to the text if the desktop shows no buttons.
+        A click on the notification itself counts as a click on the first button. `without` is added
+        to the text if the desktop shows no buttons.
         """
         abilities = await self._desktop.abilities()
         if "actions" not in abilities:
@@ -274,7 +281,7 @@ class Notification:
             await self._desktop.close(number)
 
     def button(self, key: str) -> Button | None:
-        """Return the button that the desktop calls `key`."""
+        """Return the button with this key, or None; the key "default" means the first button."""
         if key == "default":
             key = "0"
         return self._buttons[int(key)] if key in map(str, range(len(self._buttons))) else None

@@ -1,13 +1,13 @@
 """Desktop notifications about failed uploads and conflicts.
 
-All information is also available elsewhere, so nothing depends on a desktop.
+Commands show the same information, so that a user does not depend on a desktop.
 
-INVARIANT: each event is reported once. Events close together are reported together; the next
-notification of the same kind follows after RESAY_SECONDS at the earliest, with all events up to
-then.
+INVARIANT: each event is reported once. Events within a short time are reported together. The next
+notification of the same kind follows at least RESAY_SECONDS later, with all events until then.
+
 A conflict is never reported again, even after a restart. A conflict that occurs just before the end
-of a daemon, or while no desktop runs, is reported by a later daemon. A failed upload is retried by
-the next daemon, which reports a new failure once. An event that no desktop accepted counts as
+of a daemon, or while no desktop runs, is reported by a later daemon. The next daemon retries a
+failed upload and reports a new failure once. An event that no desktop accepted counts as
 unreported.
 """
 
@@ -44,7 +44,7 @@ class Words(NamedTuple):
 
 
 class AlertKind:
-    """One kind of event; a new notification about it replaces the previous one."""
+    """Kind of event, with one notification, which each new report replaces."""
 
     def __init__(self, notification: Notification) -> None:
         self._notification = notification
@@ -52,10 +52,11 @@ class AlertKind:
         self._earliest = float("-inf")
 
     async def tell(self, every: set[int], words: Callable[[], Words]) -> float:
-        """Notify the user about the inodes `every` if one of them is new.
+        """Show a notification about the events `every` if one of them was not reported yet.
 
-        Returns the seconds until the next useful attempt. Withdraws the notification if `every` is
-        empty.
+        An event is the number of an inode, or a negative number for a rolled-back change. Withdraws
+        the notification if there are no events. Return the number of seconds until another call is
+        useful, or infinity if only a new event makes a call useful.
         """
         fresh = every - self.told
         if not every:
@@ -73,7 +74,7 @@ class AlertKind:
 
 
 class Alerts:
-    """Event notifications of one mount."""
+    """Notifications of one mount about failed uploads and conflicts."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Alerts:
         self._conflicts = AlertKind(conflicts)
 
     async def run(self) -> None:
-        """Send notifications until cancelled; do nothing while nothing changes."""
+        """Report new events until cancelled."""
         while True:
             changed = self._report.changed
             again = min(await self._tell_failures(), await self._tell_conflicts())
@@ -98,7 +99,7 @@ class Alerts:
             await self._gather()
 
     async def _gather(self) -> None:
-        """Wait until no further events arrive, or GATHER_SECONDS have passed."""
+        """Wait until no event has arrived for CALM_SECONDS, but at most GATHER_SECONDS."""
         before = -1
         with trio.move_on_after(GATHER_SECONDS):
             while (now := len(self._report.failures()) + len(self._report.copies())) != before:
@@ -111,7 +112,11 @@ class Alerts:
         return await self._failures.tell(set(failures), lambda: self._failed(failures))
 
     def _failed(self, failures: dict[int, str]) -> Words:
-        """Return the notification about `failures`; a negative key is a rolled-back change."""
+        """Return the content of the notification about `failures`.
+
+        The keys are inode numbers, or negative numbers of rolled-back changes; the values are error
+        texts.
+        """
         first = min(failures.keys() - self._failures.told)
         path, many = self._report.path(first), len(failures)
         text = f"{_short(path)}: {failures[first]}."
@@ -151,7 +156,7 @@ class Alerts:
         try:
             if heard := self._report.unacknowledged() & topic.told:
                 self._report.tell(heard)
-        except (OSError, StoreError) as wrong:  # in memory it counts as reported
+        except (OSError, StoreError) as wrong:  # in memory, the conflicts count as reported
             log.warning("cannot record that conflicts were reported: %s", wrong)
         return again
 

@@ -1,10 +1,11 @@
 """Line format of the control socket, for both sides.
 
-Knows nothing about the commands. Each line is one JSON object. A request has a "command". An answer
-is any number of progress lines and then one line with `"done": true`, or with "error" and "kind".
+This module knows nothing about the commands. Each line is one JSON object. A request has a
+"command". An answer is any number of progress lines and one last line with `"done": true`. If the
+command failed, the last line also has "error", "remedy" and "kind".
 
-msgspec is not used: a path on Linux may contain bytes that are not UTF-8. The standard library's
-JSON represents them as lone surrogates, which msgspec rejects.
+This module uses the JSON of the standard library, because a path on Linux may contain bytes that
+are not UTF-8. Python represents these bytes as lone surrogates, which msgspec rejects.
 """
 
 import errno
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 PULSE = "pulse"
-"""Command that tests whether a daemon responds.
+"""Command that tests if a daemon responds.
 
-Any answer counts, also the error of a version that does not know the command.
+Any answer counts, even the error of a daemon version that does not know the command.
 """
 
 MAX_LINE = 1 << 20
-"""Maximum size of a request in bytes. Only a foreign program sends more."""
+"""Maximum size of a request in bytes. The commands of zonedrive send smaller requests."""
 
 
 _NO_ROOM = "make room on that disk; pending changes are kept"
@@ -49,7 +50,7 @@ def encode(message: Mapping[str, object]) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """Return the object in a line. Raises ZonedriveError if there is none."""
+    """Return the JSON object in a line. Raises ZonedriveError if the line has no JSON object."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as wrong:
@@ -60,11 +61,15 @@ def decode(line: bytes) -> Message:
 
 
 UNKNOWN = "there is no command {!r}"
-"""Error of a daemon for a command of a later version; 0.1.0 has the same words."""
+"""Error text of a daemon for a command that it does not know, for example of a later version.
+
+The text must not change: the command line recognizes an older daemon by this text, which version
+0.1.0 also sends.
+"""
 
 
 def refusal(error: Exception) -> Message:
-    """Return the answer for an error; `raised` is the inverse function."""
+    """Return the answer that reports an error; `raised` is the inverse function."""
     if isinstance(error, ZonedriveError):
         # Only the classes of `errors` are known to all clients.
         known = vars(errors).values()
@@ -79,7 +84,7 @@ def refusal(error: Exception) -> Message:
 
 
 def raised(message: Message) -> ZonedriveError:
-    """Return the exception for a line with "error"."""
+    """Return the exception that an answer with "error" reports."""
     kind = getattr(errors, str(message.get("kind")), ZonedriveError)
     if not (isinstance(kind, type) and issubclass(kind, ZonedriveError)):
         kind = ZonedriveError
@@ -88,9 +93,10 @@ def raised(message: Message) -> ZonedriveError:
 
 @contextmanager
 def address(path: Path) -> Iterator[str]:
-    """Yield a name of the socket at `path` that is short enough for bind(2) and connect(2).
+    """Yield a short name for the socket at `path`, to use with bind(2) and connect(2).
 
-    The maximum is 107 bytes, and paths may be longer.
+    These calls accept at most 107 bytes, and paths may be longer. The name is valid inside the
+    block.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -100,7 +106,10 @@ def address(path: Path) -> Iterator[str]:
 
 
 class ForeignSocketError(ZonedriveError):
-    """Another user's program is listening at the daemon's address; nothing was sent to it."""
+    """Error for a program of another user that is listening at the daemon's address.
+
+    Nothing was sent to that program.
+    """
 
     def __init__(self, path: Path, uid: int) -> None:
         try:
@@ -114,9 +123,10 @@ class ForeignSocketError(ZonedriveError):
 
 
 def peer(connection: "socket.socket | SocketType") -> tuple[int, int]:
-    """Return pid and user id of the process at the other end (unix(7), SO_PEERCRED).
+    """Return the pid and the user id of the process at the other end of a connection.
 
-    The pid of a process in an invisible pid namespace is 0. Raises OSError.
+    The pid is 0 if the process is in a pid namespace that this process cannot see. Raises OSError.
+    See SO_PEERCRED in unix(7).
     """
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", found)
@@ -124,15 +134,15 @@ def peer(connection: "socket.socket | SocketType") -> tuple[int, int]:
 
 
 def is_trusted(uid: int) -> bool:
-    """Return True if the user is this process's user or root."""
+    """Return True if `uid` is this process's user or root."""
     return uid in (os.getuid(), 0)
 
 
 def connect(path: Path, seconds: float | None) -> socket.socket:
-    """Return a connection to the daemon at `path`.
+    """Return a connection to the daemon at `path`, with a timeout of `seconds` (None: no timeout).
 
-    Raises OSError if no process is listening there, ForeignSocketError if another user's process
-    is.
+    Raises OSError if no process is listening at `path`, and ForeignSocketError if the listening
+    process belongs to another user.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:

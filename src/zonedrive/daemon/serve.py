@@ -1,9 +1,9 @@
 """Life cycle of a daemon: build, mount, serve, orderly shutdown.
 
-INVARIANT: the order of the shutdown is: kernel first (no new requests), then the file system (all
-written data is in the outbox), the stores, the socket file, the lock, and last the answers to the
-clients that requested the shutdown. A client that receives such an answer can therefore start a new
-daemon at once.
+INVARIANT: the shutdown has a fixed order: detach from the kernel (no new requests), close the file
+system (all written data is in the outbox), close the stores, remove the socket file, release the
+lock, and last answer the clients that requested the shutdown. A client that receives this answer
+can therefore start a new daemon at once.
 """
 
 import dataclasses
@@ -61,9 +61,10 @@ class Start:
 
 
 def run(start: Start, ready: Pipe) -> None:
-    """Mount and serve until unmounted.
+    """Mount and serve until the mount ends.
 
-    An error before the mount answers is reported to `ready` and raised as well.
+    `ready` gets the success of the mount, or the error that prevented the mount. Every error is
+    also raised.
     """
     lock = Lock(start.paths.lock, start.paths.account)
     record = Run(start.paths)
@@ -106,9 +107,11 @@ def run(start: Start, ready: Pipe) -> None:
 
 
 def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, Parts]:
-    """Check the folder, take the lock and build the components.
+    """Check the folder, take the lock, and build the components with `make`.
 
-    Under a service manager, wait for a locked keyring; the account's lock is free meanwhile.
+    Return the absolute path of the folder, and the components. If the keyring is locked and a
+    service manager runs this daemon, release the lock, wait until the keyring is unlocked, and
+    start again.
     """
     notifier = Notifier()
     while True:
@@ -126,7 +129,7 @@ def _opened(start: Start, lock: Lock, make: Callable[[], Parts]) -> tuple[Path, 
 
 @dataclass(eq=False)
 class Daemon:
-    """One mount and its background tasks."""
+    """Daemon of one mount, with its background tasks."""
 
     _start: Start
     _folder: Path
@@ -139,7 +142,7 @@ class Daemon:
     def __post_init__(self) -> None:
         paths, parts, report = self._start.paths, self._parts, self._parts.files.report
         link, supervisor = parts.service.link, parts.state.supervisor
-        self._is_ending = False  # a signal has asked to unmount
+        self._is_ending = False  # True after the first termination signal
         self._over = trio.Event()
         self._notifier = Notifier()
         self._session = Session(
@@ -186,7 +189,7 @@ class Daemon:
                 nursery.cancel_scope.cancel()
 
     async def _mounted(self) -> None:
-        """Serve from the first kernel request to the last, then close the stores."""
+        """Run the mount and its background tasks until the mount ends, then close the stores."""
         keep = self._parts.state.supervisor.keep
         lost = False
         try:
@@ -247,7 +250,10 @@ class Daemon:
         self._ready.ok()
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
-        """Unmount at the first termination signal; a second one ends the process at once."""
+        """Unmount at the first termination signal; exit at once at the second one.
+
+        At LISTEN, check the control socket.
+        """
         async for number in signals:
             name = signal.Signals(number).name
             if number == LISTEN:
@@ -261,7 +267,10 @@ class Daemon:
                 self._session.stop()
 
     def _restore_socket(self) -> None:
-        """Create a missing control socket again, for example after the end of a desktop session."""
+        """Create the control socket again if it is missing.
+
+        The end of a desktop session may have removed the folder of the socket, for example.
+        """
         try:
             self._server.listen_again(self._start.paths.control)
             self._lock.tell(self._server.path)

@@ -1,6 +1,6 @@
-"""Operations without a daemon that send requests to the service, and their JSON objects.
+"""Operations that send requests to the service without a daemon, and their JSON objects.
 
-Changes no local state, and starts no part of a daemon.
+This module changes no local state, and starts no part of a daemon.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -29,9 +29,9 @@ ResultT = TypeVar("ResultT")
 
 
 def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT]]) -> ResultT:
-    """Return the result of `question`, which gets the account's service.
+    """Call `question` with the account's service, and return the result.
 
-    Raises the errors of `question`, and NotLoggedOn if there was no logon.
+    Raises NotLoggedOn if the account has no logon, and the errors of `question`.
     """
 
     async def asked() -> ResultT:
@@ -47,14 +47,14 @@ def ask(paths: AccountPaths, question: Callable[[HttpService], Awaitable[ResultT
 
 
 def zones(paths: AccountPaths) -> list[dict[str, Any]]:
-    """Return the zones that the service lists now, with their current or future local names."""
+    """Return the JSON objects of the zones that the service lists now; see `zone_objects`."""
     settings = config.load(config_file(), paths.account)
     found = ask(paths, lambda service: service.zones())
     return zone_objects(found, _known_names(paths, settings))
 
 
 def _known_names(paths: AccountPaths, settings: Settings) -> dict[str, str]:
-    """Return the names of the zones in the mount, by id; none if the names cannot be read."""
+    """Return the names of the zone folders in the mount, by zone id; {} if they are unreadable."""
     with suppress(StoreError):
         box = box_of(paths, settings)
         with reader(paths) as state:
@@ -63,9 +63,10 @@ def _known_names(paths: AccountPaths, settings: Settings) -> dict[str, str]:
 
 
 def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
-    """Return the members of the zone whose id, name or folder is `wanted`.
+    """Return the JSON objects of the members of the zone with the id, name or folder `wanted`.
 
-    Raises NotSupported before any request if the profile cannot list members.
+    Raises NotSupported, before any request, if the profile cannot list members. Raises the errors
+    of `chosen`.
     """
 
     async def listed(service: HttpService) -> list[Member]:
@@ -80,10 +81,12 @@ def members(paths: AccountPaths, wanted: str) -> list[dict[str, Any]]:
 def change_member(
     paths: AccountPaths, wanted: str, who: str, level: str | None, *, new: bool = False
 ) -> str:
-    """Set the level of a member of a zone, or remove the member (None); return the member's id.
+    """Set the access level of a member of the zone `wanted`; return the member's id.
 
-    `who` is an id, or the name of a member. With `new`, it is the id of a user or group that is not
-    a member yet. Raises NotSupported before any request if the profile cannot do that.
+    If `level` is None, remove the member. `who` is the id or the name of the member. With `new`,
+    `who` is the id of a user or group that is not a member yet. Raises NotSupported, before any
+    request, if the profile lacks the operation; AlreadyExists if a `new` member is one already;
+    NotFound if no member or several members match.
     """
 
     async def change(service: HttpService) -> str:
@@ -116,10 +119,10 @@ def change_member(
 def log(
     paths: AccountPaths, zones: Sequence[str], since_ns: int
 ) -> dict[str, list[dict[str, Any]] | ZonedriveError]:
-    """Return, by zone id, the log messages as JSON objects, or the error of reading the log.
+    """Return the messages in the zones' logs since `since_ns`, as JSON objects by zone id.
 
-    `zones` are ids. `path` in an object is the path in the zone, as the mount spells it. The caller
-    has called `require_log`.
+    If the log of a zone cannot be read, the value is the error. `zones` are ids. `path` in an
+    object is the path in the zone, with names as in the mount. Call `require_log` first.
     """
     answers: dict[str, list[dict[str, Any]] | ZonedriveError] = {}
 
@@ -158,7 +161,7 @@ def require_log(paths: AccountPaths) -> None:
 def chosen(paths: AccountPaths, zones: Sequence[Zone], wanted: str) -> Zone:
     """Return the zone whose id, name or folder is `wanted`.
 
-    Raises NotFound if there is no such zone, ZonedriveError if there are several.
+    Raises NotFound if there is no such zone, and ZonedriveError if there are several.
     """
     found = [zone for zone in zones if zone.id == wanted]
     found = found or [zone for zone in zones if zone.name == wanted]
@@ -181,7 +184,10 @@ def version(
     name: str,
     take: Callable[[bytes | bytearray | memoryview], object],
 ) -> None:
-    """Pass the content of a file's version to `take`, chunk by chunk."""
+    """Download the version `name` of a file, and pass its content to `take`, chunk by chunk.
+
+    `take` is called in a worker thread.
+    """
 
     async def fetch(service: Service) -> None:
         def pieces() -> None:
@@ -195,15 +201,15 @@ def version(
 
 
 def zone_names(inodes: Inodes) -> dict[str, str]:
-    """Return the names of the zones in the mount, by id."""
+    """Return the names of the zone folders in the mount, by zone id."""
     return {inode.zone: inode.name for inode in inodes.inodes_in(ROOT) if inode.kind is Kind.ZONE}
 
 
 def zone_objects(zones: Iterable[Zone], known: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the JSON objects of `zones`, sorted by name.
 
-    `path` is the folder's name in the mount, null if it has none. `known` maps zone ids to names in
-    the mount.
+    `path` is the name of the zone's folder in the mount, or the name that the folder will get. It
+    is None if the zone is not accessible. `known` has the names of the existing folders by zone id.
     """
     names, found = dict(known), []
     for zone in sorted(zones, key=lambda each: each.id):

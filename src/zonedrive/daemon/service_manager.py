@@ -1,10 +1,10 @@
-"""Reports to a service manager (sd_notify(3)): readiness, watchdog, and the line of `status`.
+"""Reports to a service manager (sd_notify(3)): readiness, watchdog, and the status line.
 
-Without a service manager, nothing is computed or sent. The status line names no file, because
-others may read it.
+Without a service manager, nothing is computed or sent. The status line names no file, because other
+users may read the line.
 
-INVARIANT: while a daemon waits for a locked keyring, the user is not prompted again; the lock state
-is only polled.
+INVARIANT: while a daemon waits for a locked keyring, the user is not prompted again; the daemon
+only checks if the keyring is locked.
 """
 
 import logging
@@ -35,10 +35,10 @@ SECRET_SERVICE = DBusAddress("/org/freedesktop/secrets", SECRETS, "org.freedeskt
 
 
 class Notifier:
-    """Connection to the service manager."""
+    """Sender of reports to the service manager, if there is one."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID."""
+        """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from `environment`."""
         name = environment.get("NOTIFY_SOCKET", "")
         self._address = "\0" + name[1:] if name.startswith("@") else name
         self.watchdog_seconds: float | None = None
@@ -54,7 +54,7 @@ class Notifier:
         self._send("READY=1", f"STATUS={status}")
 
     def extend_start(self, status: str, seconds: float) -> None:
-        """Report that the start needs `seconds` more from now."""
+        """Report the status, and extend the start timeout to `seconds` from now."""
         self._send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}", f"STATUS={status}")
 
     def status(self, status: str) -> None:
@@ -64,7 +64,10 @@ class Notifier:
         self._send("STOPPING=1", "STATUS=unmounting")
 
     async def watchdog(self) -> None:
-        """Send the watchdog signal regularly while the loop runs, if the manager requested it."""
+        """Send the watchdog signal regularly while the event loop runs.
+
+        Returns at once if the service manager has not requested the signal.
+        """
         if self.watchdog_seconds is None:
             return
         while True:
@@ -72,9 +75,9 @@ class Notifier:
             await trio.sleep(self.watchdog_seconds / 3)
 
     def _send(self, *assignments: str) -> None:
-        """Send assignments, one per line.
+        """Send the assignments in one datagram, one per line; ignore an OSError.
 
-        `plain` leaves no line break in a status, so that a status cannot add an assignment.
+        `plain` removes line breaks, so that a status text cannot add an assignment.
         """
         if not self._address:
             return
@@ -88,7 +91,7 @@ class Notifier:
 
 @dataclass(eq=False)
 class StatusLine:
-    """Status line of one mount."""
+    """Status line that the service manager shows for one mount."""
 
     _notifier: Notifier
     _link: Connectivity
@@ -97,7 +100,10 @@ class StatusLine:
     _lost: int = 0  # number of lost files when the database was last read
 
     async def run(self) -> None:
-        """Send the status line to the service manager after each change of it, until cancelled."""
+        """Send the status line to the service manager after each change, until cancelled.
+
+        Returns at once without a service manager.
+        """
         if not self._notifier.is_heard:
             return
         said = ""
@@ -112,12 +118,12 @@ class StatusLine:
                 await changed.wait()
 
     def line(self) -> str:
-        """Return the state, and the number of pending changes."""
+        """Return the status line: the state of the connection, and the pending changes."""
         self._lost = self._report.lost()
         return f"{self._state()}; {self._outbox()}"
 
     def end(self) -> str:
-        """Return the last line; also works after the stores are closed."""
+        """Return the status line for the end of the mount; this also works with closed stores."""
         left = self._report.left()
         if not left["files"]:
             return f"unmounted; {self._nothing_pending()}"
@@ -158,10 +164,11 @@ class StatusLine:
 
 
 def wait_for_unlock(notifier: Notifier, why: str) -> None:
-    """Return when the default collection of the session's keyring is unlocked.
+    """Wait until the default collection of the session's keyring is unlocked.
 
-    The manager's start timeout is extended before each check. Only a daemon under a service manager
-    waits; without one, the user sees the error instead.
+    Before each check, extend the service manager's start timeout. `why` is the reason in the status
+    line. Call this function only under a service manager; without one, the user sees the error
+    instead.
     """
     log.info("waiting: %s", why)
     while True:
@@ -172,7 +179,10 @@ def wait_for_unlock(notifier: Notifier, why: str) -> None:
 
 
 def is_keyring_unlocked() -> bool:
-    """Return True if the default collection of the keyring is unlocked; do not prompt."""
+    """Return True if the default collection of the keyring is unlocked.
+
+    Does not prompt the user. Return False if the state cannot be read.
+    """
     address = session_bus()
     if address is None:
         return False

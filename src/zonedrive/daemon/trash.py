@@ -2,12 +2,13 @@
 
 An entry inside a deleted folder can be restored only after that folder.
 
-INVARIANT: if several entries have the requested name, none is used, and the user has to give the
-id. A zone that does not show its trash does not hide the trash of other zones; it is reported by
-name.
+INVARIANT: if several entries have the requested name, none of them is used, and the user has to
+give the id.
+INVARIANT: a zone that does not show its trash does not hide the trash of other zones, and is
+reported by name.
 INVARIANT: nothing is restored to a name that is in use, locally or on the service.
 INVARIANT: a trash of thousands of entries needs few requests: each original folder is requested
-once, and at most MOST_FOLDERS in total. Folders that are still unknown are not shown.
+once, and at most MOST_FOLDERS folders are requested. The names of other folders are not shown.
 """
 
 from collections import Counter
@@ -33,11 +34,14 @@ class Deletion:
 
     zone: Zone
     entry: Entry
-    at_ns: int  # 0: the service does not say
+    at_ns: int  # time of the deletion; 0: not reported by the service
 
     @property
     def since_ns(self) -> int:
-        """Time of the deletion, or of the last change if the service does not report it."""
+        """Time of the deletion in nanoseconds since the epoch.
+
+        If the service does not report this time, the value is the time of the entry's last change.
+        """
         return self.at_ns or self.entry.modified_ns
 
 
@@ -56,7 +60,10 @@ class Trash:
         self._asked = 0  # folders requested from the service
 
     async def do(self, command: str, entries: list[str]) -> dict[str, Any]:
-        """Run `trash`, `restore` or `purge` and return the response; `entries` are ids or names."""
+        """Run the command `trash`, `restore` or `purge`, and return the answer.
+
+        `entries` are ids, names or paths.
+        """
         if command == "restore":
             return {"restored": await self._restore(entries)}
         if command == "purge":
@@ -64,7 +71,7 @@ class Trash:
         return await self._list()
 
     async def _list(self) -> dict[str, Any]:
-        """Return the trash entries, newest first, and the zones that do not show their trash."""
+        """Return the trash entries, last deleted first, and the zones that show no trash."""
         await self._look()
         found = [(one, await self._folder(one)) for one in self._deleted]
         found.sort(
@@ -80,10 +87,10 @@ class Trash:
         return {"entries": entries, "unseen": self._unseen}
 
     async def _restore(self, wanted: list[str]) -> list[dict[str, Any]]:
-        """Restore entries.
+        """Restore the entries `wanted`, given by id, name or path.
 
-        Return the `path` of each, and the number of entries below it that are `left` in the trash
-        because they were deleted separately.
+        Return the `path` of each restored entry, and in `left` the number of entries inside it that
+        stay in the trash because they were deleted separately.
         """
         done: dict[str, str] = {}
 
@@ -114,7 +121,7 @@ class Trash:
         return [{"path": path, "left": left[entry_id]} for entry_id, path in done.items()]
 
     def _left_in(self, restored: Iterable[str]) -> "Counter[str]":
-        """Return how many other deleted entries were below each restored entry."""
+        """Return, by id of a restored entry, how many entries inside it are still in the trash."""
         above = {one.entry.id: one.entry.parent_id for one in self._deleted}
         found: Counter[str] = Counter()
         back = set(restored)
@@ -136,7 +143,11 @@ class Trash:
     async def _each(
         self, wanted: list[str], work: Callable[[Deletion], Awaitable[str]], done: str
     ) -> list[str]:
-        """Apply `work` to all requested entries, or to none if one is missing or ambiguous."""
+        """Call `work` for each entry in `wanted`, folders first, and return the results.
+
+        If an entry is missing or ambiguous, raise an error before the first call. If a later call
+        fails, the error names the results so far, after the word `done`.
+        """
         if not wanted:
             raise ZonedriveError("the request names no entries")
         await self._look()
@@ -178,7 +189,10 @@ class Trash:
         self._folders |= {one.entry.id: one.entry for one in self._deleted}  # need no request
 
     async def _chosen(self, name: str) -> Deletion:
-        """Return the deleted entry whose id is `name`, or the only one with this name or path."""
+        """Return the deleted entry with the id `name`, or the only one with this name or path.
+
+        Raises NotFound if there is no such entry, and ZonedriveError if there are several.
+        """
         by_id = [one for one in self._deleted if one.entry.id == name]
         found = by_id or [one for one in self._deleted if one.entry.name == name]
         if not found and "/" in name:
@@ -193,13 +207,16 @@ class Trash:
         return found[0]
 
     async def _was_at(self, path: str, one: Deletion) -> bool:
-        """Return True if `path` is the entry's path, either including or excluding the zone."""
+        """Return True if `path` is the entry's original path, with or without the zone's name."""
         if path.rpartition("/")[2] != one.entry.name:
             return False
         return path in ((whole := await self._path(one)), whole.partition("/")[2])
 
     async def _offer(self, found: list[Deletion]) -> str:
-        """Return folder, time and size of ambiguous entries, last deleted first."""
+        """Return a text that lists ambiguous entries, last deleted first.
+
+        The text has the id, folder, time and size of up to OFFERED entries.
+        """
         told = []
         for one in sorted(found, key=lambda one: -one.since_ns)[:OFFERED]:
             place = (await self._path(one)).removesuffix(f"/{one.entry.name}")
@@ -210,7 +227,7 @@ class Trash:
         return ", ".join(told) + (f", {more} more: run 'zonedrive trash'" if more > 0 else "")
 
     async def _folder(self, one: Deletion) -> str | None:
-        """Return the entry's original folder, relative to its zone; None if it is unknown."""
+        """Return the path of the entry's original folder in its zone, or None if it is unknown."""
         parts: list[str] = []
         above = one.entry.parent_id
         for _ in range(DEEPEST):
@@ -243,12 +260,12 @@ class Trash:
 
 
 def _folders_first(chosen: Iterable[Deletion]) -> list[Deletion]:
-    """Return the entries, each once, in an order that has each folder before its content."""
+    """Return the entries without duplicates, each folder before the entries inside it."""
     left = {(one.zone.id, one.entry.id): one for one in chosen}
     found: list[Deletion] = []
     while left:
         ready = [key for key, one in left.items() if (key[0], one.entry.parent_id) not in left]
-        for key in ready or list(left):  # in a loop of parents the service decides
+        for key in ready or list(left):  # a cycle of parents: the service decides
             found.append(left.pop(key))
     return found
 

@@ -1,15 +1,16 @@
-"""Folder listings: one request serves all waiting callers, and is trusted for `refresh` seconds.
+"""Cache of folder listings, which are trusted for `refresh` seconds.
 
-A folder that was listed before is read from the tree while the service is slow or unreachable.  A
-folder that was never listed makes its caller wait, or fails with the service's error.
+One request serves all callers that wait for the listing of a folder. While the service is slow or
+unreachable, a folder that was listed before is read from the local tree. For a folder that was
+never listed, the caller waits, or gets the service's error.
 
 A program that walks from folder to folder finds listings that were prefetched, see
-`directory_walks`.  A program that uses one folder for a long time does not wait each time the
-listing expires: in the last part of its lifetime, the listing is renewed in the background when it
-is used.
+`directory_walks`. A program that uses one folder for a long time does not wait each time the
+listing expires: if the listing is used in the last part of its lifetime, it is renewed in the
+background.
 
-INVARIANT: at most one listing of a folder is in progress; a caller that stops waiting does not
-cancel it for the others.
+INVARIANT: at most one listing of a folder is in progress. A caller that stops waiting does not
+cancel the listing for other callers.
 INVARIANT: prefetched listings leave connections free for listings that programs wait for, and are
 not requested from a service that is unreachable or failing.
 INVARIANT: the age of a listing grows while the machine is suspended.
@@ -58,12 +59,12 @@ TROUBLE_S = 5.0  # seconds without prefetching after a failure
 
 
 def _since_boot_ns() -> int:
-    """Return the time since boot in nanoseconds, including the time of suspends."""
+    """Return the time since boot in nanoseconds, including the time in suspend."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class _Listing(Flight):
-    """Listing in progress."""
+    """Listing in progress, for one folder; `error` is set if the listing has failed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class _Listing(Flight):
 
 
 class DirectoryCache:
-    """Listings of folders, kept in sync with the service."""
+    """Cache of folder listings, which are merged into the local state."""
 
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state
@@ -100,7 +101,7 @@ class DirectoryCache:
         state.listing_outdated.add(self.forget)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the listings in progress until cancelled."""
+        """Run the requests for listings in the background, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -110,21 +111,22 @@ class DirectoryCache:
                 self._nursery = None
 
     def trusted_for(self, ino: int) -> float:
-        """Return the seconds that the kernel may cache a folder's content."""
+        """Return for how many seconds the kernel may cache a folder's content."""
         folder = self._state.inodes.find(ino)
         if folder is None or folder.is_new:
             return self._state.settings.refresh
-        # A stale answer is given while the service is slow or unreachable.  Without a minimum, the
-        # kernel would look up each name of a large folder again.  Changes are announced to the
+        # A stale answer is given while the service is slow or unreachable. Without a minimum, the
+        # kernel would look up each name of a large folder again. Changes are announced to the
         # kernel anyway.
         least = min(STALE_S, self._state.settings.refresh)
         return max(least, self._trust(ino) - self._age(ino))
 
     async def ensure(self, folder: Inode) -> None:
-        """Ensure that the folder's listing is known, and fresh if the service answers in time.
+        """Wait until a folder is listed; if its listing is stale, wait briefly for a fresh one.
 
-        Raises the service's error if the folder was never listed.  Also raises Forbidden for a
-        folder that was listed before, unless it holds local changes.
+        The wait for a fresh listing takes at most PATIENCE_S seconds. Raises the service's error if
+        the folder was never listed. For a folder that was listed before, the only possible error is
+        Forbidden, and not if the folder holds local changes.
         """
         if folder.is_new or folder.parent == NOWHERE:
             return
@@ -166,7 +168,11 @@ class DirectoryCache:
             )
 
     async def list_ahead(self, folder: Inode) -> bool:
-        """Prefetch the listing of a folder; return False if that is not possible now."""
+        """Prefetch the listing of a folder; return True if the folder now has a fresh listing.
+
+        Return False if the folder is not on the service, if there is no spare capacity, or if the
+        request failed.
+        """
         if not self._wanted(folder):
             return folder.parent != NOWHERE and not folder.is_new
         if self._spare() <= 0:
@@ -175,16 +181,21 @@ class DirectoryCache:
         return flight.error is None
 
     def _holds_ours(self, folder: Inode) -> bool:
-        """Return True if the folder holds local changes, which stay readable without access."""
+        """Return True if there are local changes below the folder.
+
+        Such a folder stays readable if the service denies access.
+        """
         return any(self._state.in_use(inode) for inode in self._state.inodes.below(folder.ino))
 
     async def refresh(self, folder: Inode, newer_than_ns: int) -> None:
         """Wait for a listing that was requested after `newer_than_ns` (monotonic clock).
 
-        The age of a listing includes the time for which the machine was suspended.
+        The time in suspend counts for the age of a listing, although the monotonic clock stops
+        during a suspend.
 
-        A folder that the service no longer has is removed, or becomes a new folder if it holds
-        local changes; in both cases no listing exists.  Raises the service's error.
+        If the service no longer has the folder, the folder is removed locally, or becomes a new
+        folder if it holds local changes. The method then returns without a listing. Raises the
+        service's error.
         """
         while folder.parent != NOWHERE and not folder.is_new:
             if folder.listed and self._was_asked_since(folder.ino, newer_than_ns):
@@ -199,7 +210,7 @@ class DirectoryCache:
                 raise flight.error
 
     def known_empty(self, folder: Inode) -> None:
-        """Record that a folder created by this client is empty on the service."""
+        """Mark the listing of a folder, which this client has just created, as up to date."""
         self._asked_ns[folder.ino] = time.monotonic_ns()
         self._aged_from_ns[folder.ino] = _since_boot_ns()
 
@@ -230,7 +241,11 @@ class DirectoryCache:
         )
 
     def hidden(self, folder: int, name: str) -> Entry | None:
-        """Return the service's entry that a new local file of the same name hides."""
+        """Return the service's entry that is not shown under this name in the folder, or None.
+
+        The reason is a local file with the same name, or an entry that the listing does not
+        identify.
+        """
         return self._hidden.get(folder, {}).get(name)
 
     def notice(self) -> str:
@@ -252,7 +267,10 @@ class DirectoryCache:
         )
 
     def _was_asked_since(self, ino: int, moment_ns: int) -> bool:
-        """Return True if the newest listing was requested since a moment (monotonic clock)."""
+        """Return True if the newest listing was requested since `moment_ns` (monotonic clock).
+
+        The time in suspend since the request counts for the age of the listing.
+        """
         if self._asked_ns.get(ino, -1) < moment_ns:
             return False
         age_ns = _since_boot_ns() - self._aged_from_ns[ino]
@@ -266,7 +284,7 @@ class DirectoryCache:
     def _flight(self, folder: Inode) -> _Listing:
         flight = self._listings.get(folder.ino)
         if flight is None:
-            if self._nursery is None:  # an upload goes on for a moment after the end of the mount
+            if self._nursery is None:  # an upload may continue for a moment after the mount
                 raise Interrupted("listing a folder: zonedrive is ending")
             flight = self._listings.begin(folder.ino, _Listing())
             job = self._state.supervisor.job
@@ -274,7 +292,10 @@ class DirectoryCache:
         return flight
 
     def _awaited(self, folder: Inode) -> _Listing:
-        """Start or join the folder's listing, which is merged as soon as it arrives."""
+        """Return the folder's listing in progress; start a listing if none is in progress.
+
+        The listing is merged as soon as it arrives, because a program waits for it.
+        """
         flight = self._flight(folder)
         flight.awaited = True
         self._merging.merge_waiting()
@@ -308,7 +329,7 @@ class DirectoryCache:
         return not folder.listed or left < self._state.settings.refresh * RENEWED
 
     def _spare(self) -> int:
-        """Return how many listings that no program is waiting for may start."""
+        """Return how many prefetched listings may start now; 0 or less means none."""
         service = self._service
         if service.link.state != "online" or time.monotonic() < self._quiet_until:
             return 0
@@ -316,10 +337,11 @@ class DirectoryCache:
         return service.places - max(asked, service.underway) - RESERVED
 
     async def _list_tops(self) -> None:
-        """Prefetch the top folder of each zone that was never listed, one after the other.
+        """Prefetch the top folders of the zones that were never listed, one after the other.
 
-        A user who opens a zone can then write into it even if the service becomes unreachable.  No
-        program is waiting for these listings, and a later access gets a fresh listing.
+        A user who opens a zone can then write into the zone even if the service becomes
+        unreachable. No program is waiting for these listings, and a later access gets a fresh
+        listing.
         """
         try:
             await self._listings.wait(ROOT)
@@ -342,9 +364,10 @@ class DirectoryCache:
             self._listing_tops = False
 
     def _is_calm(self) -> bool:
-        """Return True if a prefetch may start.
+        """Return True if the top folder of a zone may be prefetched now.
 
-        There must be spare capacity; a service that allows few requests must be idle.
+        There must be spare capacity. If the service allows at most RESERVED requests at a time, it
+        must be idle.
         """
         service = self._service
         if service.places > RESERVED or service.link.state != "online":
@@ -370,7 +393,10 @@ class DirectoryCache:
         state.queue_invalidations(merged)
 
     async def _fetch_levels(self) -> None:
-        """Fetch the zones in which the user may only add; on an error the known levels stay."""
+        """Fetch the access levels, and store which zones only allow the user to add entries.
+
+        After an error, the known levels stay.
+        """
         state = self._state
         if not self._service.can("levels"):
             return
@@ -429,7 +455,10 @@ class DirectoryCache:
                 state.release_if_unreferenced(inode)
 
     def _trust(self, ino: int) -> float:
-        """Return the maximum age (s) of a listing; a listing that took long is trusted longer."""
+        """Return the maximum age of a folder's listing in seconds.
+
+        A listing that took a long time is trusted for longer than `refresh`.
+        """
         return max(self._state.settings.refresh, 2 * self.took_s(ino))
 
     def _merged(self, ino: int, flight: _Listing) -> None:

@@ -1,17 +1,18 @@
 """Prefetched listings for programs that walk the tree folder by folder.
 
-Knows nothing about the service or about how a listing is fetched.  The caller reports which
-listings programs use and which have arrived, and this module decides which ones to fetch next.
+This module knows nothing about the service or about how a listing is fetched. The caller reports
+which listings programs use and which listings have arrived, and this module decides which listings
+to fetch next.
 
 A walk begins when a program uses a second folder of the same parent soon after the first, or when
-it lists a folder and at once continues with the first subfolder.  From then on the folders that
-follow are listed ahead, the nearest first.  Their order is depth-first (pre-order), expressed by
-keys: the second subfolder of the first one has the key (0, 1).  Some programs use the order of the
-listing, others the order of the names: two consecutive folders show which.
+it lists a folder and at once continues with the first subfolder. From then on the next folders are
+listed ahead, the nearest first. The order is depth-first (pre-order). A key is a position in this
+order: the second subfolder of the first subfolder has the key (0, 1). Some programs follow the
+order of the listing, others the order of the names; two consecutive folders show which order.
 
 INVARIANT: at most MOST listings per walk are ahead of the program: requested and not used yet.
-INVARIANT: no listing is requested after a program has paused for GONE_S, or if `spare` reports no
-capacity besides the listings that programs wait for.
+INVARIANT: no listing is requested after a program has paused for GONE_S seconds, or if `spare`
+reports no capacity besides the listings that programs wait for.
 """
 
 import math
@@ -43,7 +44,7 @@ def _now() -> float:
 
 
 class _Level:
-    """Subfolders of one listed folder, in the order of the walk; often none."""
+    """Subfolders of one listed folder, in the order of the walk. Many folders have none."""
 
     def __init__(self, key: Key, inos: list[int]) -> None:
         self.key = key  # the key of the folder itself
@@ -63,8 +64,8 @@ class DirectoryWalk:
     ) -> None:
         """Start a walk; if `deep` is true, the walk enters the folders that it lists.
 
-        If `by_name` is true, the walk follows the order of the names, else the order of the
-        listing.
+        `window` is the maximum number of listings ahead. If `by_name` is true, the walk follows the
+        order of the names, else the order of the listing.
         """
         self._inodes = inodes
         self.top = top
@@ -79,15 +80,18 @@ class DirectoryWalk:
         self._open(top, ())
 
     def knows(self, folder: Inode) -> bool:
-        """Return True if this walk leads through the folder."""
+        """Return True if the folder is on the way of this walk."""
         return self._key(folder) is not None
 
     def begins_with(self, folder: Inode) -> bool:
-        """Return True if a complete walk would reach this folder first."""
+        """Return True if the folder is the first subfolder of the walk's top folder."""
         return folder.ino == self._levels[self.top].inos[0]
 
     def moved(self, folder: Inode, *, listed: bool) -> None:
-        """Record that the program has reached a folder of the walk."""
+        """Record that the program has reached a folder of the walk, and adapt the window.
+
+        `listed` is True if the listing of the folder is already known.
+        """
         self.moved_s = _now()
         expected = self.ahead.pop(folder.ino, None) is not None
         level, key = self._levels[folder.parent], self._key(folder)
@@ -115,13 +119,16 @@ class DirectoryWalk:
             self.landed(folder)
 
     def landed(self, folder: Inode) -> None:
-        """Load the subfolders of a folder whose listing is now known, if the walk enters it."""
+        """Load the subfolders of a folder, whose listing is now known, if the walk enters it."""
         key = self._key(folder) if self.deep and folder.ino not in self._levels else None
         if key is not None and key >= self._position:
             self._open(folder.ino, key)
 
     def following(self) -> Iterator[tuple[int, Key]]:
-        """Yield the next folders that are not in `ahead`, the nearest first; each one once."""
+        """Yield the ino and key of the next folders that are not in `ahead`, the nearest first.
+
+        A later call continues after the last yielded folder.
+        """
         for ino, key in self._rest:
             if key > self._position and ino not in self.ahead:
                 yield ino, key
@@ -136,7 +143,10 @@ class DirectoryWalk:
             yield from self._inside(ino, place + 1)
 
     def _inside(self, ino: int, first: int) -> Iterator[tuple[int, Key]]:
-        """Yield the subfolders from number `first` on; in a deep walk, each before its own."""
+        """Yield the ino and key of the subfolders of a folder, from number `first` on.
+
+        In a deep walk, the subfolders of each subfolder follow directly after it.
+        """
         if (level := self._levels.get(ino)) is None:
             return
         for place in range(first, len(level.inos)):
@@ -161,7 +171,11 @@ class DirectoryWalk:
 
 
 def ordered(inodes: Inodes, parent: int, *, by_name: bool) -> list[int]:
-    """Return the subfolders that are on the service, in the order of a walk."""
+    """Return the inos of the subfolders that are on the service, in the order of a walk.
+
+    With `by_name`, at most SORTED subfolders are sorted by name; a larger number keeps the order of
+    the listing.
+    """
     inos = inodes.rows.folders_in(parent)
     if by_name and len(inos) <= SORTED:
         inos = [inode.ino for inode in sorted(inodes.get_all(inos), key=lambda each: each.name)]
@@ -169,7 +183,7 @@ def ordered(inodes: Inodes, parent: int, *, by_name: bool) -> list[int]:
 
 
 class DirectoryWalks:
-    """Walks of all programs."""
+    """Current walks of all programs."""
 
     def __init__(
         self,
@@ -179,18 +193,19 @@ class DirectoryWalks:
         ask: Callable[[Inode], object],
         spare: Callable[[], int],
     ) -> None:
-        """Store the callbacks: `wanted` tells if a folder needs a listing, and `ask` requests one.
+        """Store the callbacks.
 
-        `spare` returns how many listings that no program is waiting for may start now.
+        `wanted` returns True if a folder needs a listing, and `ask` requests the listing. `spare`
+        returns how many listings that no program is waiting for may start now.
         """
         self._inodes = inodes
         self._wanted, self._ask, self._spare = wanted, ask, spare
-        self._walks: list[DirectoryWalk] = []  # the last active walk first
+        self._walks: list[DirectoryWalk] = []  # the most recently active walk first
         self._used: TTLCache[int, int] = TTLCache(REMEMBERED, SOON_S, _now)  # by parent
         self._read: TTLCache[int, float] = TTLCache(REMEMBERED, SOON_S, _now)  # by ino
 
     def expects(self, ino: int) -> bool:
-        """Return True if the folder was prefetched and the program has not reached it yet."""
+        """Return True if the folder's listing was prefetched and no program has used it yet."""
         return any(ino in walk.ahead for walk in self._walks)
 
     def reading(self, ino: int) -> None:
@@ -198,11 +213,14 @@ class DirectoryWalks:
         self._read[ino] = _now()
 
     def was_read_lately(self, ino: int) -> bool:
-        """Return True if a program read the names of the folder a moment ago."""
+        """Return True if a program read the names of the folder less than AT_ONCE_S seconds ago."""
         return _now() - self._read.get(ino, -math.inf) < AT_ONCE_S
 
     def used(self, folder: Inode, *, listed: bool) -> None:
-        """Record that a program needs a new or prefetched listing; prefetch the next ones."""
+        """Record that a program uses the listing of a folder, and prefetch the next listings.
+
+        `listed` is True if the listing is already known.
+        """
         if folder.ino == ROOT:
             return  # the root is its own parent and has no siblings
         walk = self._walk(folder)
@@ -224,7 +242,7 @@ class DirectoryWalks:
         self.go_on()
 
     def go_on(self) -> None:
-        """Request the next listings to the extent that capacity allows."""
+        """Request the next listings of the active walks, within the capacity."""
         now = _now()
         for walk in self._walks:
             if now - walk.moved_s < GONE_S:
@@ -244,7 +262,7 @@ class DirectoryWalks:
                 return
 
     def _walk(self, folder: Inode) -> DirectoryWalk | None:
-        """Return the walk that the folder belongs to, which may be a new one, or None."""
+        """Return the walk that leads to the folder, or a new walk that begins here, or None."""
         now = _now()
         self._walks = [walk for walk in self._walks if now - walk.moved_s < SOON_S]
         for walk in self._walks:
@@ -267,7 +285,10 @@ class DirectoryWalks:
         return begun if begun is not None and begun.begins_with(folder) else None
 
     def _turned(self, walk: DirectoryWalk, folder: Inode) -> DirectoryWalk:
-        """Return the walk, or a new one in the other order if the program follows that order."""
+        """Return the walk, or its replacement if the program follows the other order.
+
+        The replacement is a new walk in that order.
+        """
         before = self._used.get(folder.parent, folder.ino)
         if before == folder.ino:
             return walk

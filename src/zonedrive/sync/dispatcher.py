@@ -1,13 +1,14 @@
-"""Dispatcher: runs the steps concurrently, in order, when they are due, with retries.
+"""Dispatcher of the outbox, which runs due steps concurrently, in order, with retries.
 
-Knows nothing about the work of a step; the `Executor` does it, and records its success.
+This module knows nothing about the work of a step: the `Executor` performs the step, and records
+its success.
 
 INVARIANT: an inode has at most one running step.
 
-INVARIANT: only the executor ends an intent, on success; a failure postpones it.
+INVARIANT: only the executor ends an intent, after a success; a failure postpones the intent.
 
-INVARIANT: in a pause no step starts, except those that a caller has asked for (`preferred`) and
-those that these depend on.
+INVARIANT: during a pause, only the steps that a caller has asked for (`preferred`) start, and the
+steps that these depend on.
 """
 
 import logging
@@ -33,12 +34,12 @@ from zonedrive.sync.upload import TINY
 
 log = logging.getLogger(__name__)
 
-# Bytes.  Large uploads take at most half of the places, and some places are left for small ones.
+# Bytes. Large uploads take at most half of the places, and some places are left for small ones.
 BIG = 4 << 20
 SMALL = 256 << 10
 FIRST_RETRY_S = 1.0
 AT_ONCE = 1  # immediate retries after the state that an attempt was based on has changed
-CHANGED_RETRY_S = 0.5  # first pause of the retries after those
+CHANGED_RETRY_S = 0.5  # first pause of the later retries
 LONGEST_RETRY_S = 15.0
 WAITED_FOR_RETRY_S = 2.0  # while a caller waits for all uploads
 FULL_RETRY_S = 5.0  # after a failed write to the database
@@ -56,18 +57,21 @@ CALM = 4.0  # pause after a check, in multiples of its duration
 
 
 def is_blocked(intent: Intent, vain: int | None = None) -> bool:
-    """Return True if the user may have to act, or if `vain` attempts in a row failed."""
+    """Return True if the user may have to act before the change can be sent.
+
+    If `vain` is given, also return True after `vain` failed attempts in a row.
+    """
     return intent.failed or (vain is not None and intent.attempts >= vain)
 
 
 def _overload(error: Exception) -> Unavailable | None:
-    """Return the error if the service rejected the request because of overload, else None."""
+    """Return the error of the service if it reports an overload (429, 503), else None."""
     first = first_of(error)
     return first if isinstance(first, Unavailable) and first.is_overload else None
 
 
 def _until_end(pause: Pause) -> float:
-    """Return the seconds until the end of a pause is to be checked."""
+    """Return the seconds until the end of the pause must be checked; infinity without an end."""
     return float("inf") if not pause.until_ns else min(CLOCK_S, pause.seconds_left)
 
 
@@ -83,10 +87,10 @@ class Dispatcher:
         quiet: float = 0.0,
         most: int = 0,
     ) -> None:
-        """Allow `places` concurrent steps, and as many additional small ones.
+        """Allow `places` concurrent steps, and the same number of additional small uploads.
 
-        With a larger `most`, tiny steps may run up to that total.  After a local change no new step
-        starts for `quiet` seconds.
+        If `most` is larger than this total, tiny uploads may run up to `most`. After a local
+        change, no new step starts for `quiet` seconds, apart from overdue steps.
         """
         self._state = state
         self._intents = intents = state.intents
@@ -104,29 +108,29 @@ class Dispatcher:
         self._unwritable = False  # the last write to the database failed
         self._impatient = 0  # number of callers that wait for all uploads
         self._queue: deque[Step] = deque()  # of the last folding: startable, best first
-        self._looked = float("-inf")  # when that was made (monotonic seconds)
+        self._looked = float("-inf")  # time of the last folding (monotonic seconds)
         self._pause = 0.0  # seconds until another check is useful, if nothing changes
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
         self._changed = trio.Event()
         self.changes: Observers[[]] = Observers()
-        """Notified at every change of the outbox, also when a step starts."""
+        """Observers to notify at every change of the outbox, also when a step starts."""
         intents.changes.add(self.wake)
         state.pause.changes.add(self._note_pause)
 
     @property
     def running(self) -> set[int]:
-        """Inodes with a running step."""
+        """Inode numbers of the running steps."""
         return set(self._running)
 
     @property
     def changed(self) -> trio.Event:
-        """Event that is set at the next change of the outbox and then replaced."""
+        """Event that is set at the next change of the outbox, and then replaced by a new event."""
         return self._changed
 
     @property
     def is_paused(self) -> bool:
-        """True during a pause."""
+        """True while the uploads are paused."""
         return self._state.pause.current is not None
 
     def is_held_back(self, ino: int) -> bool:
@@ -134,35 +138,36 @@ class Dispatcher:
         return self.is_paused and ino not in self._running and ino not in self._chosen
 
     def is_quiet(self) -> bool:
-        """Return True if no step is running, except those of `preferred`."""
+        """Return True if no step is running, apart from the steps of `preferred`."""
         return self._running.keys() <= self._chosen
 
     def wake(self) -> None:
-        """Report a change, so that the dispatcher looks for new steps."""
+        """Report a change of the outbox: look for new steps, and notify the observers."""
         self._wake.set()
         self._changed.set()
         self._changed = trio.Event()
         self.changes.notify()
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Return once `reached` returns True; it is called at every change of the outbox."""
+        """Wait until `reached` returns True; call it again after changes of the outbox."""
         begun = time.perf_counter()
         while not reached():
             took = time.perf_counter() - begun
             await self._changed.wait()
-            await trio.sleep(CALM * took)  # with much to do, looking takes long, too
+            await trio.sleep(CALM * took)  # with many changes, the check takes long
             begun = time.perf_counter()
 
     async def wait_until_idle(self, ino: int) -> None:
-        """Return once the inode has no running step."""
+        """Wait until the inode has no running step."""
         await self.wait_until(lambda: ino not in self._running)
 
     def is_stalled(self, vain: int | None = None, only: Collection[int] | None = None) -> bool:
         """Return True if every remaining step has failed or is waiting for a failed step.
 
-        If `vain` is given, `vain` temporary errors in a row count as a failure of a step, and
-        `vain` rejections in a row because of overload as a failure of all steps.  With `only`,
-        the steps of these inodes, and those that they depend on, are examined.
+        While a step is running or a program is writing, return False. If `vain` is given, `vain`
+        temporary errors in a row count as a failure of a step, and `vain` rejections in a row
+        because of overload count as a failure of all steps. With `only`, examine only the steps of
+        these inodes, and the steps that they depend on.
         """
         now, running = time.time_ns(), self.running
         if only is None:
@@ -187,14 +192,18 @@ class Dispatcher:
         )
 
     def expedite(self, inos: Iterable[int]) -> None:
-        """Make the intents due at once."""
+        """Make the intents of these inodes due at once."""
         now = time.time_ns()
         for ino in inos:
             self._intents.expedite(ino, now)
 
     @contextmanager
     def waited_for(self) -> Iterator[None]:
-        """Shorten the pauses after temporary errors while a caller is waiting."""
+        """Hurry inside the block, because a caller is waiting for all uploads.
+
+        Steps start without the quiet time after a local change, and the pauses after temporary
+        errors are shorter.
+        """
         self._impatient += 1
         self._overload.rejections = 0  # so that the caller's steps get attempts
         self.wake()
@@ -205,10 +214,10 @@ class Dispatcher:
 
     @contextmanager
     def preferred(self, inos: set[int]) -> Iterator[None]:
-        """Start the steps of these inodes before all others, and also in a pause.
+        """Inside the block, start the steps of these inodes first, and also during a pause.
 
-        The steps that they depend on, such as the creation of a folder above, count as well.  The
-        caller may add to the set, and then calls `wake`.
+        The steps that they depend on, such as the creation of a parent folder, are included. The
+        caller may add inodes to the set, and must call `wake` after that.
         """
         self._preferred.append(inos)
         self.wake()
@@ -218,11 +227,11 @@ class Dispatcher:
             self._preferred = [each for each in self._preferred if each is not inos]
             if not self._preferred:
                 self._chosen.clear()
-            self._queue.clear()  # in a pause, it has nothing but these steps
+            self._queue.clear()  # during a pause, the queue has only these steps
             self.wake()
 
     def _note_pause(self) -> None:
-        """Interrupt the running uploads when a pause begins; look for steps when it ends.
+        """Interrupt the running uploads when a pause begins; look for steps when the pause ends.
 
         Uploads without a thread, and requests that concern names, are not interrupted.
         """
@@ -233,7 +242,7 @@ class Dispatcher:
         self.wake()
 
     def _recovered(self) -> None:
-        """Retry steps with temporary errors at once, because a request succeeded.
+        """Make steps due that wait after a temporary error, because another step succeeded.
 
         Steps that the service rejected because of overload keep their pauses.
         """
@@ -242,7 +251,7 @@ class Dispatcher:
             self.expedite(faltering)
 
     def failure(self, ino: int) -> Exception | None:
-        """Return the error of the inode's last delivery, or None."""
+        """Return the error of the inode's last step, or None without an error."""
         return self._failures.get(ino)
 
     async def run(self) -> None:
@@ -267,7 +276,7 @@ class Dispatcher:
             await self._rest(CALM * (time.perf_counter() - begun))
 
     def _look(self) -> None:
-        """Fill the queue with steps that may start now, if more steps may run."""
+        """Fill the queue with steps that may start now, and compute when to check again."""
         self._state.pause.end_if_over()
         pause = self._state.pause.current
         if pause is not None and not self._preferred:
@@ -308,7 +317,8 @@ class Dispatcher:
     def _startable(steps: list[Step], now: int, first: Collection[int]) -> deque[Step]:
         """Return the steps that are due and not waiting for another step.
 
-        Those of the inodes in `first` come before all others, and small ones before large ones.
+        The steps of the inodes in `first` come before all others, and small uploads before large
+        ones.
         """
         due = [
             step for step in steps if not now < step.intent.due_ns < now + FAR_NS and not step.after
@@ -324,9 +334,10 @@ class Dispatcher:
         return deque(due)
 
     def _start(self) -> None:
-        """Start steps from the queue, if they are still up to date.
+        """Start the steps of the queue that are still up to date, as far as the limits allow.
 
-        Folding takes long with many intents, so not every ended step is followed by a new folding.
+        The queue may be older than the intents: folding takes a long time with many intents, so the
+        queue is not computed again after each step.
         """
         assert self._nursery is not None
         busy = {ino for step in self._running.values() for ino in (step.ino, step.other)}
@@ -362,13 +373,13 @@ class Dispatcher:
         return max(0.0, self._intents.changed_at + self._quiet - time.monotonic())
 
     def _most(self) -> int:
-        """Return how many steps may run now."""
+        """Return the maximum number of steps that may run now."""
         if self._overload.time_left():
             return 0
         return min(FOR_OVERDUE if self._quiet_time_left() else self._in_all, self._overload.allowed)
 
     def _has_place(self, size: int, running: list[int]) -> bool:
-        """Return True if an upload of this size may start now."""
+        """Return True if a step of `size` bytes may run besides steps of the sizes `running`."""
         if size <= TINY:
             return True
         if sum(each > TINY for each in running) >= 2 * self._places:
@@ -421,14 +432,14 @@ class Dispatcher:
             self._start()
 
     def _failed(self, intent: Intent, wrong: Exception) -> None:
-        """Record a failed step and when to retry it; no step is ever abandoned."""
+        """Record the error of a failed step, and postpone its intent; no intent is abandoned."""
         cause, text = cause_of(wrong), line_of(wrong)
         self._failures[intent.ino] = wrong
         self._log(intent, cause, text, wrong)
         self._intents.postpone(intent, due_in(self._pause_after(intent, cause)), text, cause)
 
     def _pause_after(self, intent: Intent, cause: Cause) -> float:
-        """Return the seconds until the next attempt."""
+        """Return the seconds until the next attempt after a failure with this cause."""
         attempts = intent.attempts
         if cause is Cause.CHANGED:
             if attempts < AT_ONCE:

@@ -1,4 +1,4 @@
-"""Executor of the outbox: performs its steps on the service, and records their success."""
+"""Executor of the outbox, which performs the steps and records their success."""
 
 import time
 from contextlib import suppress
@@ -43,10 +43,11 @@ class Executor:
         return True
 
     async def carry(self, step: Step) -> None:
-        """Perform one step, unless it must be planned again.
+        """Perform one step, or return early if the step must be planned again.
 
-        First resolve the pending requests that affect the step.  After a failure that may be due to
-        wrong remote state, only fetch that state again.
+        First determine the outcome of the pending requests that affect the step. If the last
+        attempt failed because the known remote state may be wrong, only fetch the remote state
+        again. Raises the error of the step.
         """
         inode = self._state.inodes.find(step.ino)
         if inode is None or self._state.intents.get(step.ino) is None:
@@ -66,10 +67,10 @@ class Executor:
             raise
 
     async def _refresh_remote_state(self, step: Step) -> None:
-        """Fetch the remote state that the last attempt was based on, because it may be wrong.
+        """Fetch the remote state that the last attempt was based on, which may be wrong.
 
-        A rejection by the service is ignored here, because the next attempt of the step reports it
-        with a better message.
+        A rejection by the service is ignored here, because the next attempt of the step reports the
+        rejection with a better message.
         """
         state = self._state
         for inode in state.inodes.get_all({step.ino, step.other} - {0}):
@@ -111,7 +112,10 @@ class Executor:
         return [each.ino for each in moves if each.ino != inode.ino]
 
     async def _withdraw(self, step: Step, parked: Inode) -> None:
-        """Turn a parked file into a local file, because it cannot keep its entry."""
+        """Make a parked file local-only, because the file cannot keep its remote entry.
+
+        A later step deletes the entry, unless a coworker has moved it.
+        """
         state, planned = self._state, self._state.intents.snapshot(step.intent)
         base = step.intent.base or parked.revision
         if not parked.generation:
@@ -129,13 +133,13 @@ class Executor:
             state.revert_to_remote(parked)
 
     def _accept_deletion(self, inode: Inode) -> None:
-        """Handle an entry that the service no longer has: keep only local edits of it."""
+        """Apply the deletion of an entry on the service; keep only a local edit, as a new file."""
         intent = self._state.intents.get(inode.ino)
         if intent is not None:
             conflicts.accept_deletion(self._state, intent, inode)
 
     async def _adopt(self, step: Step, new: Inode) -> None:
-        """Give the new file the remote entry of a file that was deleted or renamed."""
+        """Give the new file the remote entry of a file that was removed or renamed locally."""
         state = self._state
         old = state.inodes.find(step.other)
         old_intent = state.intents.get(step.other)

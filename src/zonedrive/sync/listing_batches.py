@@ -1,13 +1,13 @@
 """Merging of received listings into the local state, several small ones per transaction.
 
-Knows nothing about how a listing is fetched.  A commit writes each index page that it touches:
-separate commits of small listings took a fifth of the time of a walk through many folders.
-Therefore a listing that no program is waiting for is collected with others, until they fill a
-transaction or GATHER_S has passed.  When a program needs one of them, all are merged at once
-(`merge_waiting`).
+This module knows nothing about how a listing is fetched. A commit writes each index page that it
+touches: separate commits of small listings took a fifth of the time of a walk through many folders.
+A listing that no program is waiting for is therefore collected with others, until they fill a
+transaction or GATHER_S seconds have passed. When a program needs one of them, all are merged at
+once (`merge_waiting`).
 
-INVARIANT: a listing that cannot be merged does not block others: each then gets its own
-transaction.
+INVARIANT: a listing that cannot be merged does not block other listings: after an error, each
+listing gets its own transaction.
 """
 
 import logging
@@ -43,11 +43,14 @@ class LocalChanges:
         return [*(intent.ino for intent in state.intents.all()), *state.opened]
 
     def pending_names(self, remote_id: str) -> Container[str]:
-        """Return the names in a folder that pending requests of this client may have created."""
+        """Return the names in a folder under which pending requests may have created an entry."""
         return self._state.requests.names_in(remote_id)
 
     def parked_at(self, inode: Inode, folder: str | None, name: str) -> None:
-        """Record whether a coworker has moved the entry of a parked file."""
+        """Record if a coworker has moved the entry of a parked file.
+
+        `folder` (remote id) and `name` are the place of the entry in a listing.
+        """
         if (folder, name) == (inode.remote_parent, inode.remote_name):
             self._state.moved_parked.discard(inode.ino)
         elif inode.ino not in self._state.moved_parked:
@@ -55,10 +58,10 @@ class LocalChanges:
             self._state.intents.changes.notify()
 
     def left(self, folder: Inode) -> None:
-        """Forget the place of parked files whose entries are in a folder that left the tree.
+        """Clear the remote folder of parked files whose entries are in a folder that left the tree.
 
-        Programs save no new files there.  If a coworker has moved the folder, a listing names the
-        entries again, with another inode for the folder.  Call within a transaction.
+        Programs save no new files in that folder. If a coworker has moved the folder, a listing
+        contains the entries again, in another inode for the folder. Call within a transaction.
         """
         state, place = self._state, (folder.zone, folder.remote_id)
         for intent in state.intents.parked():
@@ -69,7 +72,8 @@ class LocalChanges:
     def orphaned(self, ino: int) -> None:
         """Schedule the creation of a folder that was deleted on the service.
 
-        Call within a transaction.
+        The folder is needed again, because a file in it was edited locally. If the service cannot
+        create folders, do nothing. Call within a transaction.
         """
         state = self._state
         log.warning("inode %d: folder deleted on the service while a file in it was edited", ino)
@@ -90,12 +94,15 @@ class _Arrived:
 
 
 class ListingBatches:
-    """Queue of received folder listings; merges them into the local state in batches."""
+    """Queue of received folder listings, which are merged into the local state in batches."""
 
     def __init__(
         self, state: LocalState, service: Service, tell: Callable[[int, Merged], None]
     ) -> None:
-        """Create the queue; after a merge it calls `tell` with the folder's ino and the changes."""
+        """Create the queue.
+
+        After each merge, the queue calls `tell` with the ino of the folder and the changes.
+        """
         self._state = state
         self._service = service
         self._tell = tell
@@ -124,7 +131,8 @@ class ListingBatches:
     ) -> None:
         """Merge a listing that was requested at `asked_ns` (monotonic) into the folder.
 
-        `urgent` is True if a program is waiting for the listing.
+        If `urgent` is true, a program is waiting for the listing, and it is merged at once. Raises
+        the error of the merge.
         """
         if len(answer.ids) > TOGETHER:
             await self._merge_in_steps(folder, asked_ns, answer)
@@ -144,7 +152,7 @@ class ListingBatches:
         except trio.Cancelled:
             if arrived in self._waiting:
                 self._waiting.remove(arrived)
-                self.merge_waiting()  # others may have relied on this one
+                self.merge_waiting()  # other calls may rely on this call to merge their listings
             raise
         if not arrived.done.is_set():
             self.merge_waiting()
@@ -152,7 +160,7 @@ class ListingBatches:
             raise arrived.error
 
     def merge_waiting(self) -> None:
-        """Merge all waiting listings in one transaction."""
+        """Merge all waiting listings in one transaction; after an error, one by one."""
         batch, self._waiting = self._waiting, []
         try:
             self._merge_all(batch)

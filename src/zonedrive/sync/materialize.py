@@ -13,11 +13,11 @@ TRIES = 5  # downloads of one file that each find a newer version than the last
 
 
 async def materialize(state: LocalState, service: Service, inode: Inode) -> None:
-    """Copy the bytes of the service's version into the spool, as a local generation.
+    """Copy the service's version of a file into the spool, as local content (a generation).
 
-    If a program writes in the meantime, its bytes are kept instead.  If the service has a newer
-    version, that version is copied.  Raises Changed if the version changes repeatedly, and NotFound
-    if the file is gone.
+    Does nothing for a file with local content. If a program writes to the file meanwhile, the
+    written bytes are kept instead. If the service has a newer version, the newer version is copied.
+    Raises Changed if the version changes TRIES times, and NotFound if the file is gone.
     """
     changes = 0
     while not inode.generation:
@@ -42,7 +42,11 @@ async def materialize(state: LocalState, service: Service, inode: Inode) -> None
 async def bring_bytes(
     state: LocalState, service: Service, successor: Inode | None, former: Inode | None
 ) -> None:
-    """Copy the cached bytes of `successor` into the spool before it continues another's history."""
+    """Copy the cached content of `successor` into the spool before it takes over an identity.
+
+    The identity on the service is that of `former`. Does nothing if the cache does not have the
+    whole content, or if there is nothing to take over.
+    """
     if successor is None or former is None or former is successor or former.is_new:
         return
     if successor.is_new or successor.is_folder or successor.generation:
@@ -52,9 +56,9 @@ async def bring_bytes(
 
 
 async def refresh_version(state: LocalState, service: Service, inode: Inode) -> bool:
-    """Fetch the file's current version from the service, and show it from now on.
+    """Fetch the file's current version from the service, and show this version from now on.
 
-    Return False if the version has not changed, or if the file has local content.  Raises NotFound
+    Return False if the version has not changed, or if the file has local content. Raises NotFound
     if the file is gone.
     """
     known = Snapshot(lambda: inode.revision)

@@ -1,7 +1,8 @@
 """Local moves of files that were edited here and moved by a coworker on the service.
 
-A listing that no longer contains an edited file shows that the file was moved or deleted, but not
-where it is now.  The file cannot be dropped, and its name may already belong to another entry.
+If a listing no longer contains an edited file, the file was moved or deleted, but the listing does
+not show the new place. The local file must stay because of the edit, and its name may already
+belong to another entry.
 
 INVARIANT: this module changes only names that the service has reported, and restores no folder that
 was removed or moved locally.
@@ -32,9 +33,9 @@ class MovedFiles:
         self._service = service
 
     async def all_missing(self, folder: Inode, listed: Sequence[str]) -> None:
-        """Move the edited files of a folder that its listing does not contain.
+        """Find the edited files that the listing of their folder lacks, and move them locally.
 
-        `listed` are the ids in the listing.  If the service does not answer, the files stay.
+        `listed` are the ids in the listing. If the service does not answer, the files stay.
         """
         for inode in self._missing(folder, listed):
             place = self.place(inode)
@@ -67,14 +68,15 @@ class MovedFiles:
         ]
 
     def _may_follow(self, inode: Inode) -> bool:
-        """Return True if only the content of the inode has local changes."""
+        """Return True for a file whose only local changes are changes of the content."""
         local = self._state.local(inode.ino)
         return not (inode.is_folder or inode.local or local & (Local.PLACE | Local.GONE))
 
     def place(self, inode: Inode) -> Snapshot[object]:
-        """Return a snapshot of a file's place, which is stale after a move by this client.
+        """Return a snapshot of the place of a file; the snapshot is stale after a move.
 
-        Take the snapshot before the request, so that a response from before such a move is ignored.
+        Take the snapshot before the request, so that an answer from before a move by this client is
+        ignored.
         """
 
         def read() -> object:
@@ -85,9 +87,9 @@ class MovedFiles:
         return Snapshot(read)
 
     async def follow(self, inode: Inode, found: Entry, place: Snapshot[object]) -> bool:
-        """Move the file to the folder and name that the service reports.
+        """Move the file locally to the folder and name that the service reports in `found`.
 
-        `place` is a snapshot from before the request.  Return False if the file stays.  Raises the
+        `place` is a snapshot from before the request. Return False if the file stays. Raises the
         service's error.
         """
         above = found.parent_id or inode.remote_parent or ""
@@ -101,7 +103,10 @@ class MovedFiles:
         return True
 
     async def _folder(self, zone: str, remote_id: str) -> Inode | None:
-        """Return the local folder with a remote id, or None; add missing folders to the tree."""
+        """Return the local folder with a remote id; add missing folders to the tree.
+
+        Return None if the folder or a folder above is deleted, removed locally, or too deep.
+        """
         state, above = self._state, remote_id
         unknown: list[Entry] = []
         while (known := state.inodes.by_remote(zone, above)) is None:

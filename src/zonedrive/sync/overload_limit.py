@@ -1,14 +1,17 @@
 """Limit on concurrent steps of the outbox while the service reports an overload (429, 503).
 
-Knows nothing about steps; pure arithmetic.  Without an overload it limits nothing.
+This module only does arithmetic, and knows nothing about steps. Without an overload, it limits
+nothing.
 
-A rejection halves the number of concurrent steps, and no step starts until a pause has passed: the
-one that the service asks for, or a growing one with jitter.  Each round of successes adds one step.
+A rejection halves the number of concurrent steps, and no step starts until a pause has passed. The
+pause grows with each rejection in a row, with jitter, and is at least as long as the service asks
+for. Each round of successes adds one step.
 
-INVARIANT: steps that began before the last rejection that counted change nothing, except that the
-service may ask for a longer pause.  Concurrent rejections therefore count as one.
+INVARIANT: a step that began before the last counted rejection does not change the limit when it
+succeeds or is rejected; it can only prolong the pause, if the service asks for that. Concurrent
+rejections therefore count as one.
 
-INVARIANT: the limit is at least one, and a pause ends after LONGEST_RETRY_AFTER seconds at most.
+INVARIANT: the limit is at least one, and a pause takes at most LONGEST_RETRY_AFTER seconds.
 """
 
 import random
@@ -41,21 +44,22 @@ class OverloadLimit:
 
     @property
     def allowed(self) -> int:
-        """Number of steps that may run."""
+        """Number of steps that may run at the same time."""
         return int(self._limit)
 
     def now(self) -> float:
-        """Return the time at which a step begins."""
+        """Return the current time in seconds, to record when a step begins."""
         return self._clock()
 
     def time_left(self) -> float:
-        """Return the seconds until a step may start."""
+        """Return the seconds until a step may start, 0 if it may start now."""
         return max(0.0, self._closed_until - self._clock())
 
     def rejected(self, began: float, running: int, retry_after: float | None) -> None:
-        """Record that the service rejected a step that began at `began` as one of `running` steps.
+        """Record that the service rejected a step because of overload.
 
-        `retry_after` is the pause in seconds that the service asks for, or None.
+        The step began at `began` (see `now`), as one of `running` steps. `retry_after` is the pause
+        in seconds that the service asks for, or None.
         """
         now, pause = self._clock(), min(retry_after or 0.0, LONGEST_RETRY_AFTER)
         if began >= self._rejected_at:
@@ -67,7 +71,7 @@ class OverloadLimit:
         self._closed_until = max(self._closed_until, now + pause)
 
     def succeeded(self, began: float) -> None:
-        """Record that a step that began at `began` succeeded."""
+        """Record that a step that began at `began` (see `now`) succeeded."""
         if began >= self._rejected_at:
             self.rejections = 0
             self._limit = min(self._most, self._limit + 1 / self._limit)

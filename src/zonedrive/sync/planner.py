@@ -1,35 +1,34 @@
-"""Planner: computes the steps for the service, and their order, from the intents.
+"""Planner of the outbox, which computes the steps for the service from the intents.
 
-`fold` is a pure function: the same intents give the same steps.  Nothing is requested or changed
-during folding.  Intermediate states are not visible to it: an intent only states how the two sides
-differ now.  A temporary file renamed over its target is therefore one upload, and a backup file
-that was created and removed causes no step.  Some cases need more care:
+`fold` is a pure function: the same intents give the same steps, without a request or a change of
+state. `fold` does not see intermediate states, because an intent only says how the local state and
+the service differ now. A temporary file renamed over its target is therefore one upload, and a
+backup file that was created and removed causes no step. Some cases need more care:
 
-* A file of the service was deleted or renamed away, and a new file has its former place.  Many
-  editors save this way.  The new file takes over the old one's identity (ADOPT), so that the
-  service gets one new version and the history continues.  While the new file is still being
-  written, the old entry stays as it is.
-  After an explicit deletion (`Intent.final`) no file takes over: the entry is deleted, and the
-  new file is a new entry.
-* A file of the service got a name that stays on this machine (a backup).  The file is parked and
-  its entry stays as it is.  The entry is given up (WITHDRAW) when something that cannot take over
-  the identity (a folder) needs its place, when its remote folder is to be deleted, or when a new
-  file with its former name was removed or renamed: the entry is then deleted.  It is also given up,
-  and stays, if a coworker has moved it and no new file can take over the identity.  Parking ends
-  when another file takes over the identity or the file gets another name.
-* A new file may have arrived under an earlier name after a lost reply, or was removed since.
-  Other steps that need that name wait until the outcome is known.  The file's own step begins by
-  checking the outcome and waits for no other step.
-* A place must be free before something else can take it (a before b).  In a cycle, such as two
+* A file on the service was removed or renamed locally, and a new file has its former place. Many
+  editors save this way. The new file takes over the identity of the old file (ADOPT), so that the
+  service gets one new version and the history continues. While a program is still writing the new
+  file, the old entry stays as it is. After an explicit deletion (`Intent.final`), no file takes
+  over the identity: the entry is deleted, and the new file gets a new entry.
+* A file on the service got a local-only name (a backup). The file is parked: its entry stays as it
+  is. The file gives up its entry (WITHDRAW), and the entry is deleted, if something that cannot
+  take over the identity (a folder) needs the place, if the remote folder of the entry is to be
+  deleted, or if a new file with the former name was removed or renamed. The file also gives up its
+  entry, but the entry stays, if a coworker has moved the entry and no new file can take over the
+  identity. Parking ends when another file takes over the identity or the file gets another name.
+* After a lost reply, a new file may be on the service under an earlier name, even if the file was
+  removed locally since. Other steps that need the earlier name wait until the outcome is known. The
+  file's own step first determines the outcome, and waits for no other step.
+* An entry must leave a place before another entry can take the place. In a cycle, such as two
   exchanged names, one of the entries first moves to a temporary name (ASIDE).
 
-If thousands of intents wait, only some are folded at a time.  Intents that concern names depend on
+If thousands of intents wait, only some are folded at a time. Intents that concern names depend on
 each other, so they are always folded together, with pending requests, and with new files at places
-that other entries leave.  Intents that concern only content depend on these intents alone; they are
-folded in batches, those overdue longest first.  The steps are the same as if all intents had been
+that other entries leave. Intents that concern only content depend on these intents alone. They are
+folded in batches, the longest overdue ones first. The steps are the same as if all intents had been
 folded.
 
-Knows nothing about what a step does.  Nothing here is `async`.
+This module knows nothing about how a step is performed. No function here is `async`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,14 +47,14 @@ LARGE_ONES = 20  # most larger contents in a batch
 
 
 Chains = dict[tuple[str, str], tuple[int, ...]]
-"""Inodes of a folder and of its parents on the service, by zone and remote id of the folder."""
+"""Inodes of a remote folder and of the folders above it, by its zone and remote id."""
 
 Place = tuple[int, str]
-"""Inode number of a folder, and the service's name in it."""
+"""Inode number of a folder, and the remote name of an entry in the folder."""
 
 
 class InodeView(msgspec.Struct, frozen=True):
-    """Facts about an inode with an intent that folding needs."""
+    """Facts about an inode that the folding of its intent needs."""
 
     ino: int
     folder: bool
@@ -97,7 +96,8 @@ def fold(
 ) -> list[Step]:
     """Return the next step of every intent that has one, including steps that must wait.
 
-    `being_written` holds the places of new files that programs have open for writing.
+    `views` has the facts about the inodes; an intent without a view is ignored. `being_written` has
+    the places of new files that programs have open for writing.
     """
     items = [(intent, views[intent.ino]) for intent in intents if intent.ino in views]
     leaving = {
@@ -123,12 +123,14 @@ def fold(
         for intent, view in items
         if intent.parked and _gives_up(view, wanted, taken, deleted)
     ]
-    # A new file gives its identity only once its request is answered, which its own step finds out.
+    # A new file can pass on its identity only after its own step has found out the outcome of its
+    # request.
     adopted = {
         step.other for step in steps if step.action is Action.ADOPT and not views[step.other].new
     }
     steps = [step for step in steps if step.ino not in adopted]
-    # A file that loses its identity to another one takes over that of a file removed at its place.
+    # A file that loses its identity to another file takes over the identity of a file that was
+    # removed at its place.
     places = {views[ino].place for ino in adopted}
     steps = [step for step in steps if not _has_successor(step, views[step.ino], places)]
     return _ordered(steps, views, leaving)
@@ -137,20 +139,23 @@ def fold(
 def _gives_up(
     view: InodeView, wanted: Collection[Place], taken: Collection[Place], deleted: Collection[int]
 ) -> bool:
-    """Return True if a parked file cannot keep its entry."""
+    """Return True if a parked file must give up its remote entry."""
     if view.moved and view.origin not in wanted:
         return True
     return view.origin is not None and (view.origin in taken or view.origin[0] in deleted)
 
 
 def _has_successor(step: Step, view: InodeView, places: Collection[Place]) -> bool:
-    """Return True if a removed file waits for the new file that will be at one of the places."""
+    """Return True if the step removes a file whose identity a file at its place can take over.
+
+    `places` are the local places of files that lose their own identity to a new file.
+    """
     is_removal = step.action is Action.DELETE and not view.folder and not view.new
     return is_removal and not step.intent.final and view.origin in places
 
 
 def _leaves(intent: Intent, view: InodeView) -> bool:
-    """Return True if the entry is to be deleted or moved away from its origin."""
+    """Return True if the inode's entry is to be deleted or moved away from its origin."""
     return intent.gone or intent.place or (view.new and view.origin != view.place)
 
 
@@ -160,7 +165,7 @@ def _step(
     inherited: Mapping[Place, InodeView],
     wanted: Collection[Place],
 ) -> Step | None:
-    """Return the step for one intent, not considering dependencies on other steps."""
+    """Return the step for one intent, or None, without the dependencies on other steps."""
     if intent.parked:
         return None
     if view.new and intent.gone:
@@ -191,9 +196,10 @@ def _step(
 def _ordered(
     steps: Sequence[Step], views: Mapping[int, InodeView], leaving: Mapping[Place, InodeView]
 ) -> list[Step]:
-    """Return the steps with their dependencies; break each cycle by moving one entry aside.
+    """Return the steps with their dependencies; break a cycle, if there is one.
 
-    ASIDE moves that entry to a temporary name.
+    If steps are waiting for each other in a cycle, one of them becomes an ASIDE step, which moves
+    its entry to a temporary name. Other cycles are broken by later foldings.
     """
     by_ino = {step.ino: step for step in steps}
     held_by: dict[int, set[int]] = {}  # by folder: its entries on the service
@@ -242,7 +248,7 @@ def _in_the_way(
     views: Mapping[int, InodeView],
     leaving: Mapping[Place, InodeView],
 ) -> set[int]:
-    """Return the inodes that must be moved or deleted before the step."""
+    """Return the inodes that must be moved or deleted on the service before the step."""
     view = views[step.ino]
     if step.action is Action.DELETE:
         return held_by.get(step.ino, set()) if view.folder else set()
@@ -256,7 +262,7 @@ def _in_the_way(
 def _folders_first(
     step: Step, by_ino: Mapping[int, Step], views: Mapping[int, InodeView]
 ) -> set[int]:
-    """Return the target folder and its ancestors whose steps must end before `step`."""
+    """Return the target folder and those folders above it whose steps must end before `step`."""
     view = views[step.ino]
     if not _takes_a_place(step, view):
         return set()
@@ -278,7 +284,10 @@ def _takes_a_place(step: Step, view: InodeView) -> bool:
 
 
 def _cycle(waits: Mapping[int, set[int]]) -> list[int]:
-    """Return steps that are waiting for each other in a cycle, or an empty list."""
+    """Return inodes whose steps are waiting for each other in a cycle, or an empty list.
+
+    `waits` has for each inode the inodes that its step waits for.
+    """
     over: set[int] = set()
     for start in waits:
         path: list[int] = []
@@ -300,7 +309,7 @@ def _cycle(waits: Mapping[int, set[int]]) -> list[int]:
 
 
 def with_prerequisites(steps: Sequence[Step], inos: Collection[int]) -> set[int]:
-    """Return `inos` and all inodes whose steps must end before theirs."""
+    """Return `inos` and all inodes whose steps must end before the steps of `inos`."""
     by_ino = {step.ino: step for step in steps}
     found, todo = set[int](), list(inos)
     while todo:
@@ -312,14 +321,14 @@ def with_prerequisites(steps: Sequence[Step], inos: Collection[int]) -> set[int]
 
 
 def _ordered_due(due: Collection[int], first: Collection[int], only: bool) -> Iterator[int]:
-    """Yield the due inodes, those in `first` before the others; with `only`, no others."""
+    """Yield the due inodes, first those in `first`; with `only`, yield no other inodes."""
     yield from (ino for ino in first if ino in due)
     if not only:
         yield from (ino for ino in due if ino not in first)
 
 
 class InodeViews:
-    """The planner's view of the inodes."""
+    """Source of the planner's facts about inodes."""
 
     def __init__(self, state: LocalState) -> None:
         self._state = state
@@ -327,7 +336,7 @@ class InodeViews:
     def describe(self, ino: int, chains: Chains) -> InodeView | None:
         """Return the facts that folding needs, or None if the inode no longer exists.
 
-        `chains` caches results for other inodes in the same round.
+        `chains` caches the folders above an inode for the other inodes of the same folding.
         """
         state = self._state
         inode = state.inodes.find(ino)
@@ -378,7 +387,7 @@ class InodeViews:
         return [request.ino for request in self._state.requests.all()]
 
     def occupant(self, place: Place) -> int:
-        """Return the new file at a local place, or 0."""
+        """Return the inode number of the new file at a local place, or 0 without a new file."""
         folder = self._state.inodes.find(place[0])
         if folder is None or folder.parent == NOWHERE:
             return 0
@@ -405,7 +414,7 @@ class Planner:
     def steps_of(self, inos: Collection[int]) -> list[Step]:
         """Return the steps of these inodes, and of all intents that concern names.
 
-        The order of an upload depends only on the latter.
+        The order of an upload depends only on the intents that concern names.
         """
         origins = self._origins  # of the newest folding, which this one does not replace
         views: dict[int, InodeView | None] = {}
@@ -420,11 +429,11 @@ class Planner:
     def due(
         self, now_ns: int, busy: Collection[int], first: Collection[int] = (), *, only: bool = False
     ) -> tuple[list[Step], bool]:
-        """Return the steps that concern names, the most urgent uploads, and True if more are due.
+        """Return the steps of intents that concern names, and of the most urgent due uploads.
 
-        `busy` holds the inodes with a running step.  Uploads of `first` come before all others;
-        with `only`, there are no others.  The second value is True if more uploads are due than
-        were folded.
+        The second value is True if more uploads are due than were folded. `busy` has the inodes
+        with a running step, whose uploads are left out. The uploads of `first` come before all
+        others; with `only`, other uploads are left out.
         """
         agenda = self._intents.agenda
         before, self._folded = self._folded, Snapshot(self._basis)
@@ -448,20 +457,20 @@ class Planner:
         return steps, more
 
     def ended(self, ino: int) -> None:
-        """Record that a step of the inode ended, and unblock the uploads waiting for it."""
+        """Record that a step of an inode has ended, and unblock the uploads that waited for it."""
         self._blocked -= self._blocks.pop(ino, set())
 
     def _basis(self) -> tuple[int, Collection[Place]]:
         return self._intents.agenda.epoch, self._views.being_written()
 
     def is_current(self, step: Step) -> bool:
-        """Return True if the step, which concerns a name, would be planned again unchanged."""
+        """Return True if a new folding would give the same step. The step must concern a name."""
         known = self._origins.get(step.ino)
         taken = known is not None and self._views.occupant(known[0]) != known[1]
         return self._folded.is_current and not taken
 
     def _related(self, views: dict[int, InodeView | None], chains: Chains) -> list[Intent]:
-        """Return all intents that concern names, and the uploads that they may depend on."""
+        """Return all intents that concern names, and intents that they may depend on."""
         intents = self._intents
         found = {intent.ino: intent for intent in intents.names()}
         for ino in self._views.pending():

@@ -1,17 +1,19 @@
-"""Outcome of unanswered requests, which is determined before the next request for the inode.
+"""Resolution of pending requests: finds out if an unanswered request had an effect.
 
-A lost reply or a killed daemon leaves a pending request.  The service's state is compared with the
-request.  If they match, the result is recorded as if the answer had arrived, also for a file that
-was renamed or removed locally in the meantime.
+A lost reply or a killed daemon leaves a pending request. Before the next request for the same
+inode, the service's state is compared with the pending request. If they match, the result is
+recorded as if the answer had arrived, also for a file that was renamed or removed locally in the
+meantime.
 
-A sent version need not be the newest one of its file.  A coworker may have saved a version on top
-of it.  Versions are sent by name: a coworker may have renamed the file between the check and the
-request, and perhaps have given its name to another file.  Then the service created the version in
-that other file, or a new file.
+The sent version is not always the newest version of its file, because a coworker may have saved
+another version since. The sent version may also be in another file, because an upload identifies
+the file by name: if a coworker has renamed the file between the check and the upload, the service
+has created a new file, or a version of a file that has got the name.
 
 INVARIANT: the service's answer, the end of the pending request and the end of the intent are stored
 in one transaction.
-INVARIANT: a version that is on the service is not sent again, and the user is told where it is.
+INVARIANT: a version that is on the service is not sent again, and the user is told where the
+version is.
 """
 
 import logging
@@ -47,12 +49,12 @@ from zonedrive.sync.directory_cache import DirectoryCache
 log = logging.getLogger(__name__)
 
 MAY_HAVE_ARRIVED = (Unreachable, Unavailable, BadAnswer)
-"""Errors after which a request may have had an effect, unless the service turned it away.
+"""Errors after which a request may have had an effect, unless `unprocessed` is set.
 
-Other errors mean no effect.
+After any other error, the request had no effect.
 """
 
-LOOK_BACK = 6  # maximum number of versions on top of one with a lost answer
+LOOK_BACK = 6  # newest versions of a file that are searched for one with a lost answer
 
 
 async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | None:
@@ -65,7 +67,7 @@ async def current_entry(service: Service, zone: str, remote_id: str) -> Entry | 
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """Facts about the uploaded file."""
+    """Facts about an uploaded file, which save reading the file again."""
 
     taken: int  # allocated bytes on disk
     manifest: bytes  # see `ContentFile.manifest`
@@ -73,21 +75,25 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class ContentComparison:
-    """Comparison of versions on the service, which are downloaded, with bytes of the spool.
+    """Comparison of versions, which are downloaded from the service, with bytes in the spool.
 
-    Size and author alone prove nothing: two versions by one user may have the same size.
+    The size and the author are not sufficient: two versions by one user may have the same size.
     """
 
     def __init__(self, state: LocalState, service: Service) -> None:
         self._state = state
         self._service = service
-        # Separate threads, so that others do not wait for the service as well.
+        # Separate threads, so that other work does not wait for the service.
         self._threads = trio.CapacityLimiter(state.settings.transfers)
 
     async def is_what_was_sent(
         self, request: PendingRequest, file_id: str, version: str | None = None
     ) -> bool:
-        """Return True if a version on the service has the bytes of this client's request."""
+        """Return True if a version on the service has the bytes that a request has sent.
+
+        `version` is by default the current version. Return False if the bytes are missing in the
+        spool or damaged.
+        """
         try:
             file = self._state.spool.open(request.bytes_ino, request.generation)
         except (FileNotFoundError, Damaged):
@@ -102,7 +108,10 @@ class ContentComparison:
     async def same_bytes(
         self, file: ContentFile, zone: str, file_id: str, version: str | None = None
     ) -> bool:
-        """Return True if a version on the service, by default the current one, equals `file`."""
+        """Return True if a version on the service has the same bytes as `file`.
+
+        `version` is by default the current version. Raises Damaged, and the errors of the download.
+        """
         transfer = self._service.transfer
 
         def pieces() -> Iterator[bytes | memoryview]:
@@ -133,15 +142,17 @@ class Reconciler:
     # ---- one request to one place at a time ----
 
     async def wait_for(self, folder: str, name: str) -> bool:
-        """Wait for a running request for that folder and name; return False if none is running."""
+        """Wait for the end of a running request for this folder (remote id) and name.
+
+        Return False at once if no such request is running.
+        """
         return await self._under_way.wait((folder, name))
 
     @contextmanager
     def sending(self, request: PendingRequest) -> Iterator[None]:
-        """Record a request before it is sent, and block others for the same folder and name.
+        """Record a request as pending; during the block, `wait_for` waits for the request.
 
-        Uploads, moves and new folders have an unknown outcome from here until their answer is
-        recorded.
+        From now on the outcome of the request is unknown, until its answer is recorded.
         """
         with self._under_way.flying((request.folder, request.name), Flight()):
             self._state.record_request(request)
@@ -149,7 +160,11 @@ class Reconciler:
 
     @contextmanager
     def asking(self, request: PendingRequest) -> Iterator[None]:
-        """Wrap the request; an error that proves no effect ends the pending request."""
+        """End the pending request if the block, which sends the request, fails without an effect.
+
+        After an error with an unknown effect, the request stays pending. Every error is raised
+        again.
+        """
         try:
             yield
         except MAY_HAVE_ARRIVED as wrong:
@@ -161,11 +176,12 @@ class Reconciler:
             raise
 
     async def make_durable(self) -> None:
-        """Flush the database, to make the record of a conflict or of an exchange of names durable.
+        """Flush the database, so that a power cut cannot undo the record of a conflict or exchange.
 
-        Without the record, the conflict would be found again after a power cut.  The name of a copy
-        contains the time, so its content would be sent a second time.  After an exchange, only the
-        record tells which name an entry with a temporary name must get.
+        Without the record of a conflict, the conflict would be found again. The name of a conflict
+        copy contains the time, so its content would be sent a second time. After an exchange of
+        names, only the record says which name an entry with a temporary name must get. An OSError
+        is logged.
         """
         try:
             await trio.to_thread.run_sync(self._state.database.flush)
@@ -180,7 +196,10 @@ class Reconciler:
     # ---- resolving ----
 
     async def settle(self, ino: int) -> bool:
-        """Determine the outcome of the inode's last request; return True if plans may change."""
+        """Determine the outcome of the inode's pending request, if there is one.
+
+        Return True if the steps of the inode must be planned again.
+        """
         state = self._state
         request = state.requests.get(ino)
         if request is None:
@@ -261,7 +280,7 @@ class Reconciler:
         return self._as_it_was(request, found, below)
 
     def _as_it_was(self, request: PendingRequest, found: Entry, version: Version) -> Entry:
-        """Return the entry of a new file as it was when the version was the newest one."""
+        """Return the entry of a new file as it was when `version` was its newest version."""
         folder = self._state.inodes.by_remote(request.zone, request.folder)
         if folder is not None:  # its next listing shows the newer version
             self._folders.forget(folder.ino)
@@ -276,13 +295,13 @@ class Reconciler:
     async def _has_sent(
         self, request: PendingRequest, size: int, file_id: str, version: str | None = None
     ) -> bool:
-        """Return True if a version on the service has the bytes of the request."""
+        """Return True if a version on the service, with `size` bytes, is what the request sent."""
         if size != request.size:
             return False
         return await self.comparison.is_what_was_sent(request, file_id, version)
 
     async def _find_elsewhere(self, request: PendingRequest) -> Entry | None:
-        """Return the other file of the same name that got the version of the request, or None."""
+        """Return another file with the name of the request that has the sent bytes, or None."""
         for entry in await self._entries(request):
             if entry.name != request.name or entry.id == request.remote_id:
                 continue
@@ -293,9 +312,10 @@ class Reconciler:
         return None
 
     async def _is_below_another(self, inode: Inode, request: PendingRequest) -> bool:
-        """Return True if the sent version is in the history below a coworker's version.
+        """Return True if the sent version is in the history of its file, below a newer version.
 
-        In that case, the request and the change are recorded as done.
+        In that case, the request and the edit are recorded as done, unless they have changed
+        meanwhile.
         """
         state = self._state
         intent = state.intents.get(inode.ino)
@@ -317,10 +337,13 @@ class Reconciler:
     async def was_sent(
         self, inode: Inode, intent: Intent, request: PendingRequest, found: Entry
     ) -> bool:
-        """Return True if the content is a version below the newest one, and nothing is to be sent.
+        """Return True if the content to upload is already on the service, below a newer version.
 
-        A power cut can undo the records of a request and its answer.  The version on top may be
-        this client's next one.  Versions up to the base of the edit are older than the edit.
+        The upload is then recorded as done. Also return True if the intent has changed meanwhile.
+
+        A power cut can undo the records of a request and its answer; the newer version may also be
+        by this client. The search ends at the base of the edit, because older versions cannot have
+        the edit.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if found.folder or found.unsure:
@@ -348,10 +371,10 @@ class Reconciler:
     async def _version_below(
         self, request: PendingRequest, file_id: str, base: Revision | None = None
     ) -> Version | None:
-        """Return the version with the request's bytes below the newest one, or None.
+        """Return a version with the request's bytes that is older than the newest version, or None.
 
-        A coworker's version, or one that another machine of this user sent, may be newer.  The
-        search ends at the version `base`.
+        The newer versions may be by coworkers or by another machine of this user. The search covers
+        the newest LOOK_BACK versions, and ends at the version `base`.
         """
         if not self._lists_versions:
             return None
@@ -371,9 +394,9 @@ class Reconciler:
     # ---- recording ----
 
     async def arrived(self, sent: PendingRequest, entry: Entry, known: Sent | None = None) -> None:
-        """Record that the service has the content as a new version, file or folder.
+        """Record the answer to a request: the service has the new version, file or folder `entry`.
 
-        `known` describes the uploaded file if it has just been read.
+        `known` describes the uploaded file if the file has just been read.
         """
         state = self._state
         request = state.requests.present(sent)
@@ -415,7 +438,7 @@ class Reconciler:
         return found is not None and found.is_new and not found.is_folder
 
     async def _arrived_elsewhere(self, inode: Inode, request: PendingRequest, entry: Entry) -> None:
-        """Record that the upload went to another entry of the same name."""
+        """Record that an upload has gone to `entry`, another entry with the same name."""
         state = self._state
         pending = state.requests.snapshot(request)
         current = await self._entry(request)
@@ -442,7 +465,7 @@ class Reconciler:
     def _leave_to(self, inode: Inode, request: PendingRequest) -> None:
         """End the request, because another inode represents the uploaded entry.
 
-        The inode is removed, unless it still has a name and is a folder or was edited since.
+        Remove the inode, unless it still has a name and is a folder or was edited since.
         """
         state = self._state
         state.resolved(request)
@@ -455,7 +478,7 @@ class Reconciler:
         self._forget(inode)
 
     def _forget(self, inode: Inode) -> None:
-        """Forget a removed inode that needs no further request to the service."""
+        """Remove an inode that needs no further request to the service."""
         if inode.remote_id is not None:
             log.warning("inode %d: removed during the upload: stays on the service", inode.ino)
             self._folders.forget()

@@ -45,7 +45,10 @@ class RemoteNamespace:
         self._rollback = Rollback(state, folders)
 
     async def make(self, intent: Intent, inode: Inode) -> None:
-        """Create a folder on the service, or adopt one with that name."""
+        """Create a folder on the service, or use the remote folder that already has the name.
+
+        If a remote file has the name, rename the local folder to a conflict-copy name.
+        """
         state, reconciler = self._state, self._reconciler
         planned = state.intents.snapshot(intent)
         parent = self._folders.require_remote_id(self._state.inodes.get(inode.parent))
@@ -76,7 +79,7 @@ class RemoteNamespace:
     async def _in_the_way(self, inode: Inode, name: str, taken: AlreadyExists) -> Entry:
         """Return the service's entry with the name that the inode should get.
 
-        Raises Changed if that entry is gone, or is a local inode that is about to be moved away.
+        Raises Changed if that entry is gone, or if a local change is about to move that entry away.
         """
         state = self._state
         parent = state.inodes.get(inode.parent)
@@ -92,10 +95,11 @@ class RemoteNamespace:
         return found
 
     async def move(self, intent: Intent, inode: Inode, *, aside: bool = False) -> None:
-        """Rename or move the entry; roll the local change back if the service rejects it.
+        """Move the entry on the service; if the service rejects the move, undo it locally.
 
-        `aside`: move it to a temporary name only, so that another entry can get its name.  The move
-        to the final name follows.
+        With `aside`, only move the entry to a temporary name, so that another entry can get its
+        name. A later step moves the entry to its final name. Raises the rejection if the rollback
+        is not possible.
         """
         try:
             await (self._step_aside if aside else self._move)(intent, inode)
@@ -167,7 +171,10 @@ class RemoteNamespace:
         return found.revision == intent.base
 
     async def _roll_back(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
-        """Roll a move back and return True on success; this may restore former folders."""
+        """Roll a move back and return True on success.
+
+        If the former folders were removed locally, restore them first.
+        """
         state = self._state
         await self._locate(intent, inode)
         if self._rollback.move(intent, inode, refused):
@@ -183,7 +190,10 @@ class RemoteNamespace:
         return bool(way) and self._rollback.move(intent, inode, refused)
 
     async def _locate(self, intent: Intent, inode: Inode) -> None:
-        """Record the entry's place after a rejection: the first of two requests may have worked."""
+        """Record the place of an entry on the service after a rejected move.
+
+        A move may take two requests, and the first one may have had an effect.
+        """
         planned = self._state.intents.snapshot(intent)
         try:
             entry = await self._service.entry(inode.zone, inode.entry_id)
@@ -195,7 +205,11 @@ class RemoteNamespace:
             remote_operations.record_move(self._state, inode, above, entry)
 
     async def _tell(self, inode: Inode, folder: str, name: str) -> tuple[PendingRequest, Entry]:
-        """Move an entry on the service; the request stays pending until the answer is recorded."""
+        """Move an entry on the service; return the request and the moved entry.
+
+        The request stays pending until the caller records the answer. Raises Changed if the target
+        folder is gone, and the other errors of the request.
+        """
         reconciler, remote_id = self._reconciler, inode.entry_id
         request = PendingRequest(inode.ino, inode.ino, 0, 0, inode.zone, folder, name, remote_id)
         try:
@@ -219,7 +233,7 @@ class RemoteNamespace:
         return True
 
     async def delete(self, intent: Intent, inode: Inode) -> None:
-        """Delete a removed entry on the service; if the service rejects it, restore the entry."""
+        """Delete a removed entry on the service; if the service rejects that, restore the entry."""
         planned = self._state.intents.snapshot(intent)
         try:
             await self._delete(intent, inode, planned)
@@ -231,7 +245,7 @@ class RemoteNamespace:
                 await self._deleted(inode)
 
     async def _is_there(self, inode: Inode) -> bool:
-        """Return True if the service still has the entry, or rejects the query."""
+        """Return True if the service still has the entry, or if it rejects the query."""
         try:
             return await current_entry(self._service, inode.zone, inode.entry_id) is not None
         except FOR_GOOD:
@@ -243,7 +257,7 @@ class RemoteNamespace:
         else:
             changed = await self._has_other_version(intent, inode)
         if not planned.is_current:
-            return  # another inode may stand for the entry now
+            return  # another inode may represent the entry now
         if changed:
             log.warning(
                 "inode %d: a removed folder has new entries on the service: kept there"
@@ -270,9 +284,10 @@ class RemoteNamespace:
         await self._deleted(inode)
 
     async def _name_again(self, inode: Inode, instead: str = "") -> None:
-        """Rename an entry from its temporary name to its own, or to `instead` if that is taken.
+        """Give an entry with a temporary name its own name, or `instead` if that name is taken.
 
-        Without `instead` the second name is that of a conflict copy.
+        The default of `instead` is the name of a conflict copy. Raises AlreadyExists if both names
+        are taken.
         """
         if not is_aside(inode.remote_name):
             return
@@ -291,7 +306,7 @@ class RemoteNamespace:
             return
 
     async def _deleted(self, inode: Inode) -> None:
-        """Forget the inode, and everything below it, after the service has deleted its entry."""
+        """Forget the inode and all inodes below it, because the service has deleted the entry."""
         state, deleted = self._state, inode.remote_id or ""
         state.inodes.settled.add(inode.zone, deleted)
         while below := list(islice(state.inodes.innermost_first(inode), remote_operations.STEP)):
@@ -301,7 +316,7 @@ class RemoteNamespace:
         state.refusals.over(inode.zone, deleted)
 
     async def _has_other_version(self, intent: Intent, inode: Inode) -> bool:
-        """Return True if the service has a version that was unknown at the removal."""
+        """Return True if the service has a version that was not known at the removal."""
         entry = await current_entry(self._service, inode.zone, inode.entry_id)
         if entry is None or entry.revision == inode.revision:
             return False
@@ -313,9 +328,9 @@ class RemoteNamespace:
     async def _others_in(self, folder: Inode) -> bool:
         """Return True if the remote folder holds entries that were not removed locally.
 
-        Entries of a folder that was removed as a whole are still in the tree.  In that case,
-        subfolders that were listed before are listed again, and a new version of a file counts as
-        well.
+        If the folder was removed as a whole, its entries are still in the local tree. The listings
+        of its subfolders are then fetched again, and a new version of a file counts like a new
+        entry.
         """
         state, inodes = self._state, self._state.inodes
         if await self._news_in(folder):
@@ -329,7 +344,10 @@ class RemoteNamespace:
         return any(each is not folder and inodes.is_below(each, folder) for each in pending)
 
     async def _news_in(self, folder: Inode) -> bool:
-        """Return True if the remote folder holds entries or versions that are unknown locally."""
+        """Return True if the remote folder holds entries or versions that are unknown locally.
+
+        Also return True if the listing is incomplete.
+        """
         state = self._state
         try:
             listed = await self._service.listed(folder.zone, folder.entry_id)
@@ -350,7 +368,7 @@ class RemoteNamespace:
 
 
 def _unsupported_endpoint_error(unknown: NotFound) -> Rejected:
-    """Return the error for a 404 about existing entries: the service lacks that endpoint."""
+    """Return the error for a 404 about entries that exist: the service lacks the endpoint."""
     return Rejected(
         f"{unknown.message}, but has what this is about",
         remedy="'zonedrive doctor --profile PROFILE' tells whether the service has such a request",

@@ -1,4 +1,4 @@
-"""Sources of file content: the cache reads missing bytes from them."""
+"""Sources of file content, from which the cache reads missing bytes."""
 
 from contextlib import AbstractContextManager
 
@@ -9,19 +9,22 @@ from zonedrive.state.inode import Inode
 
 
 class VersionSource:
-    """Source of the bytes of one version of a file; a former version never changes."""
+    """Source of the content of one version of a file."""
 
     def __init__(
         self, service: Service, zone: str, file_id: str, version: str | None = None
     ) -> None:
-        """Create a source for the service's version id `version`, by default the current one."""
+        """Create a source for the version with the id `version`, by default the current version."""
         self._service = service
         self._zone = zone
         self._file_id = file_id
         self._version = version
 
     def open(self, offset: int, end: int | None = None) -> AbstractContextManager[Download]:
-        """Start a download, up to `end` if given; blocks, so call it in a thread."""
+        """Start a download of the bytes from `offset` up to `end` (exclusive, default: all).
+
+        This method blocks, so call it in a worker thread.
+        """
         return self._service.transfer.download(
             self._zone, self._file_id, offset=offset, end=end, version=self._version
         )
@@ -38,7 +41,7 @@ class CurrentSource(VersionSource):
         self._revision = inode.revision
 
     async def confirm(self) -> None:
-        """Raise Changed if the service has another version.  Also raises errors of the request."""
+        """Raise Changed if the service has another version. Also raises errors of the request."""
         found = await self._service.entry(self._zone, self._file_id)
         if found.revision != self._revision:
             raise Changed("the service has a newer version")

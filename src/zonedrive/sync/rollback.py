@@ -1,11 +1,12 @@
 """Rollback of removals and renames that the service rejects permanently.
 
-Endless retries would hide the service's entry and fail each time.  A temporary failure, such as an
-unreachable service or a lock, is not a rejection: the change is retried later.
+Without a rollback, every retry would fail, and the service's entry would stay hidden. A temporary
+failure, such as an unreachable service or a lock, is not a rejection: the change is retried later.
 
-INVARIANT: no local data is lost: waiting bytes are uploaded under the former name.
+INVARIANT: no local data is lost: content that waits for its upload is uploaded under the former
+name.
 INVARIANT: a restored entry is reachable: it is neither in a removed folder nor below itself.
-INVARIANT: each rolled-back change becomes a `RejectedChange`, which the user is told of.
+INVARIANT: each rolled-back change becomes a `RejectedChange`, and the user is told about it.
 """
 
 import logging
@@ -22,18 +23,18 @@ from zonedrive.sync.directory_cache import DirectoryCache
 log = logging.getLogger(__name__)
 
 FOR_GOOD = (Forbidden, Rejected, NotSupported)
-"""Errors that each retry would raise again until a user acts."""
+"""Errors that every retry would raise again until a user acts."""
 
 
 class Rollback:
-    """Rollback of local name changes."""
+    """Rollback of local removals and moves."""
 
     def __init__(self, state: LocalState, folders: DirectoryCache) -> None:
         self._state = state
         self._folders = folders
 
     def keep(self, inode: Inode) -> None:
-        """Keep a locally removed entry on the service; the next listing shows it again."""
+        """Undo the local removal of an entry; the next listing shows the entry again."""
         state = self._state
         above = state.inodes.by_remote(inode.zone, inode.remote_parent or "")
         local_operations.forget(state, inode)
@@ -43,7 +44,7 @@ class Rollback:
             self._folders.forget(above.ino)
 
     def removal(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> None:
-        """Roll back a removal that the service rejects."""
+        """Roll back a removal that the service rejects, and record the rejection for the user."""
         state = self._state
         if not state.intents.snapshot(intent).is_current:
             return
@@ -55,7 +56,11 @@ class Rollback:
         state.intents.changes.notify()
 
     def move(self, intent: Intent, inode: Inode, refused: ZonedriveError) -> bool:
-        """Roll back a rename or move; return False if the former place is in use."""
+        """Roll back a rename or move that the service rejects.
+
+        Return False if the former place is in use or gone. Return True without a rollback if the
+        intent has changed, or if an earlier request has already moved the entry.
+        """
         state = self._state
         if not state.intents.snapshot(intent).is_current:
             return True
@@ -81,8 +86,9 @@ class Rollback:
     def reopen(self, inode: Inode, refused: ZonedriveError) -> list[str]:
         """Roll back the removals of the folders that the inode was moved out of.
 
-        Return the remote ids of the folders above its former place, topmost first: after they are
-        listed, `move` may move the inode back.  The list is empty if no such folder was removed.
+        Return the remote ids of the folders above the inode's former place, topmost first. When
+        these folders have been listed, `move` may succeed. The result is empty if no such folder
+        was removed.
         """
         state = self._state
         removed: list[tuple[Inode, Intent]] = []
@@ -103,10 +109,11 @@ class Rollback:
         return way
 
     def _way(self, inode: Inode) -> dict[int, tuple[Inode, Inode, str]] | None:
-        """Return the moves that bring the inode back, also those of inodes that occupy its place.
+        """Return the moves that bring the inode back, and those of inodes that occupy its place.
 
-        An inode with a temporary remote name gets the place that becomes free, or in a cycle its
-        current one.  Return None if one of the places is in use or gone.
+        The result has for each inode number the inode, its target folder and its target name. An
+        inode with a temporary remote name gets the place that becomes free, or in a cycle its
+        current place. Return None if a place is in use or gone.
         """
         state, inodes = self._state, self._state.inodes
         if is_aside(inode.remote_name):
@@ -135,7 +142,7 @@ class Rollback:
         return way if self._leads_up(way) else None
 
     def _leads_up(self, way: Mapping[int, tuple[Inode, Inode, str]]) -> bool:
-        """Return True if every moved inode is still below the root afterwards."""
+        """Return True if every moved inode is still below the root after the moves."""
         for each, folder, _ in way.values():
             passed: set[int] = {each.ino}
             above: Inode | None = folder

@@ -33,7 +33,7 @@ from zonedrive.transfer_slots import TransferSlot
 log = logging.getLogger(__name__)
 
 # Age at which a listing no longer shows which names are free, in seconds and in multiples of its
-# duration.  A coworker's new file of the same name can stay unseen for that time.  (The service
+# duration. A coworker's new file of the same name can stay unseen for that time. (The service
 # keeps all versions, and such a window exists between check and upload in any case.)
 RECENT_S = 1.0
 CALM = 5.0
@@ -47,7 +47,7 @@ KEPT_HERE = "the file is kept on this computer; rename it, or see 'zonedrive doc
 
 
 class Decision(Enum):
-    """Decision about local content, from the service's current entry."""
+    """Decision about local content, based on the service's current entry."""
 
     SEND = auto()  # no other version was added since
     COMPARE = auto()  # the service has another version of equal size: possibly the same content
@@ -56,9 +56,10 @@ class Decision(Enum):
 
 
 def decide(size: int, found: Entry | None, *, is_new: bool, base: Revision | None) -> Decision:
-    """Return the decision for `size` bytes based on version `base`, or for a new file.
+    """Return the decision about a local content of `size` bytes.
 
-    `found` is the service's entry of the file, or the one with the name of the new file.
+    `base` is the version that the edit is based on. `found` is the service's current entry of the
+    file or, for a new file, the entry with the same name.
     """
     if found is None:
         return Decision.SEND if is_new else Decision.LOST
@@ -70,7 +71,7 @@ def decide(size: int, found: Entry | None, *, is_new: bool, base: Revision | Non
 
 
 class Body:
-    """Bytes of one generation for an upload; they can be read again from the start."""
+    """Bytes of one generation for an upload, which can be read again from the start."""
 
     def __init__(self, file: ContentFile, size: int, limit: int = 0) -> None:
         """Create the body; `limit` is in bytes per second, or 0 for no limit."""
@@ -96,7 +97,7 @@ class Body:
 
 
 class Uploader:
-    """Upload of local generations as new versions."""
+    """Uploader of local content, as new versions or new files."""
 
     def __init__(
         self, state: LocalState, service: Service, folders: DirectoryCache, reconciler: Reconciler
@@ -108,9 +109,9 @@ class Uploader:
         self._bodies: dict[int, Body] = {}
 
     def sent(self, ino: int) -> int:
-        """Return the bytes of a running upload that were sent.
+        """Return how many bytes of the inode's running upload were sent.
 
-        A small file is sent at once, so the number is 0 until its answer arrives.
+        A small file is sent at once, so the result is 0 until its answer arrives.
         """
         body = self._bodies.get(ino)
         return body.sent if body else 0
@@ -133,8 +134,8 @@ class Uploader:
     async def _upload(self, intent: Intent, inode: Inode, file: ContentFile) -> None:
         """Compare the service's version with the base of the edit, and carry out the decision.
 
-        A rename, for instance, can change the base during the comparison.  The decision is then
-        discarded, because it would take this client's own version for a coworker's.
+        The decision is discarded if the intent has changed meanwhile, for example by a rename.
+        Otherwise this client's own version could be taken for a coworker's version.
         """
         state, planned = self._state, self._state.intents.snapshot(intent)
         if inode.is_new:
@@ -190,7 +191,11 @@ class Uploader:
             await self._send(intent, inode, request, file)
 
     def _keep_both(self, intent: Intent, inode: Inode, found: Entry) -> None:
-        """Keep both versions: the coworker's under its name, the local one as a conflict copy."""
+        """Keep both versions: the local version becomes a conflict copy, and the name stays.
+
+        The name then belongs to the coworker's version. Raises Changed while a program is writing
+        to the file.
+        """
         session = self._state.session(inode.ino)
         if session is not None and not session.frozen:
             raise Changed("a coworker saved a version while a program writes to the file")
@@ -200,7 +205,7 @@ class Uploader:
             conflicts.keep_both_versions(self._state, intent, inode, found)
 
     async def _whole(self, intent: Intent) -> ContentFile:
-        """Open the bytes to upload, and check them for damage.
+        """Open the bytes to upload; after a crash, also check them for damage.
 
         Raises Damaged, and FileNotFoundError if the bytes are gone.
         """
@@ -221,7 +226,7 @@ class Uploader:
         return file
 
     async def _wait_for_rival(self, inode: Inode) -> bool:
-        """Wait for another upload to the same name; return True if one was running."""
+        """Wait until no other upload to the same name is running; return True after a wait."""
         folder = self._state.inodes.get(inode.parent)
         name = self._state.remote_name(inode)
         return await self._reconciler.wait_for(folder.remote_id or "", name)
@@ -229,7 +234,10 @@ class Uploader:
     async def _send(
         self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile
     ) -> None:
-        """Send the bytes and record the answer."""
+        """Send the bytes and record the answer; do nothing if the intent or its entry has changed.
+
+        Raises StoreError if a policy forbids the upload.
+        """
         reconciler = self._reconciler
         if self._state.is_never_uploaded(request.name):
             raise StoreError("the organization's policy forbids this upload", remedy=KEPT_HERE)
@@ -251,7 +259,10 @@ class Uploader:
     async def _transfer(
         self, intent: Intent, inode: Inode, request: PendingRequest, file: ContentFile
     ) -> tuple[Entry, bytes | None]:
-        """Send the bytes; return the new entry, and the bytes if they are in memory."""
+        """Send the bytes; return the new entry, and the bytes if they are in memory, else None.
+
+        Raises Cancelled if the upload is interrupted, for example by a pause or a newer change.
+        """
         state = self._state
         body = Body(file, intent.size, state.settings.upload_limit)
         content, pending = state.intents.content_snapshot(intent), state.requests.snapshot(request)
@@ -279,9 +290,10 @@ class Uploader:
             self._bodies.pop(inode.ino, None)
 
     async def _require_only_one(self, inode: Inode, folder_id: str, name: str) -> None:
-        """Check that the name is unique in the remote folder: uploads identify a file by name.
+        """Check that no other entry in the remote folder has the name.
 
-        Raises Changed and AmbiguousName.
+        An upload identifies its file by name, so two entries of one name are ambiguous. Raises
+        AmbiguousName, or Changed if the entries are about to be renamed or moved.
         """
         state = self._state
         folder = state.inodes.by_remote(inode.zone, folder_id)
@@ -306,21 +318,24 @@ class Uploader:
                 raise Changed("the file was moved on the service")
 
     async def _others_staying(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
-        """Return `_others_named`.  Raises Changed if one of them is to be moved or deleted."""
+        """Return the inodes of `_others_named`.
+
+        Raises Changed if one of these inodes is to be moved or deleted.
+        """
         others = await self._others_named(inode, folder, name)
         if any(self._state.local(each.ino) & (Local.PLACE | Local.GONE) for each in others):
             raise Changed("another file still has this name and is moved first")
         return others
 
     async def _others_named(self, inode: Inode, folder: Inode, name: str) -> list[Inode]:
-        """Return other inodes of the folder with that remote name, whatever their local names."""
+        """Return the other inodes in the folder with this remote name, under any local name."""
         inodes, fits = self._state.inodes, may_show(name)
         if folder.parent == NOWHERE:
             return []
         for _ in inodes.loading(folder.ino):
             await trio.lowlevel.checkpoint()
         names = inodes.children(folder.ino)
-        # Inodes with a mark in the local name, and the one without.
+        # Inodes with a mark in the local name, and the inode without a mark.
         inos = {names[local] for local in names if "~" in local and fits(local)}
         inos.add(names.get(safe(name), inode.ino))
         inos |= {intent.ino for intent in self._state.intents.leaving()}
@@ -335,9 +350,10 @@ class Uploader:
         return await current_entry(self._service, inode.zone, inode.entry_id)
 
     async def _under_another_id(self, intent: Intent, inode: Inode) -> Entry | None:
-        """Return the entry of the base version, and adopt its id, if the known id is wrong.
+        """Return the service's entry of the base version if the inode has a wrong id, or None.
 
-        The entry must have the same name and the same revision as the base.
+        The entry has the same name and the revision of the base version. The inode gets the id of
+        the entry.
         """
         folder, name = inode.remote_parent or "", inode.remote_name
         planned = self._state.intents.snapshot(intent)
@@ -355,11 +371,11 @@ class Uploader:
         return found[0]
 
     async def _look_for_name(self, intent: Intent, inode: Inode) -> tuple[str, str, Entry | None]:
-        """Return (folder id, name, the service's entry there) for a new file.
+        """Return (folder id, name, the service's entry with this name or None) for a new file.
 
-        The listing was requested after the step became due, so after the newest change and after an
-        earlier attempt with unknown outcome.  It is also recent: one listing serves all waiting
-        files.
+        The listing of the folder must be recent, and requested after the step became due: after the
+        newest local change, and after an earlier attempt with an unknown outcome. One listing
+        serves all waiting files.
         """
         state = self._state
         folder = state.inodes.get(inode.parent)
@@ -373,7 +389,7 @@ class Uploader:
         return folder_id, name, found
 
     async def _known_by(self, inode: Inode, folder: Inode, name: str) -> Entry | None:
-        """Return the service's entry with that name if its inode has another local name."""
+        """Return the service's entry with this name whose inode has another local name."""
         for other in await self._others_staying(inode, folder, name):
             found = await self._look_at(other)
             if found is not None and (found.name, found.parent_id) == (name, folder.remote_id):

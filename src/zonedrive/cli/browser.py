@@ -2,8 +2,9 @@
 
 Knows nothing about the content of a URL.
 
-INVARIANT: the browser's command line contains a private file, never the address of a sign-on.
-Pasted text is not echoed, because it may contain credentials.
+INVARIANT: the browser's command line contains the path of a private file, never the address of a
+sign-on.
+INVARIANT: pasted text is not echoed, because it may contain credentials.
 """
 
 import contextlib
@@ -41,24 +42,32 @@ class BrowserPrompt:
     def __init__(
         self, requested: "Offer | None", *, here: bool, seconds: float, username: Callable[[], str]
     ) -> None:
-        """Prepare the dialog; `here` allows it to open a browser on this machine."""
+        """Prepare the dialog.
+
+        `requested` is the sign-on method that the user requested. With `here`, a browser may be
+        opened on this machine. `seconds` is the maximum wait for the sign-on. `username` asks for
+        the user name.
+        """
         self.requested, self.seconds = requested, seconds
         self._commands = browser_commands(os.environ) if here else []
         self._wanted_here = here
         self._username = username
-        self.asked = False  # whether a browser was asked for
+        self.asked = False  # True after the user was asked to use a browser
 
     @property
     def here(self) -> bool:
-        """True if a browser can be opened."""
+        """True if a browser can be opened on this machine."""
         return bool(self._commands)
 
     def username(self) -> str:
-        """Ask for the user name."""
+        """Ask for the user name, and return the answer."""
         return self._username()
 
     def choose(self, offers: "Sequence[Offer]") -> "Offer":
-        """Let the user choose by number. Raises UsageError without a terminal."""
+        """Let the user choose one of `offers` by number, and return the choice.
+
+        Raises UsageError without a terminal.
+        """
         ways = [shlex.join(offer.option) for offer in offers]
         if not sys.stdin.isatty():
             raise click.UsageError(
@@ -68,7 +77,11 @@ class BrowserPrompt:
         return offers[_number([_described(offer) for offer in offers])]
 
     def prefers(self, offers: "Sequence[Offer]") -> "Offer | None":
-        """Let the user choose by number; the first choice is user name and password."""
+        """Let the user choose one of `offers` by number, and return the choice.
+
+        The first choice is user name and password, for which None is returned. Also returns None
+        without a terminal.
+        """
         if not sys.stdin.isatty():
             return None
         chosen = _number(["user name and password", *map(_described, offers)])
@@ -80,7 +93,10 @@ class BrowserPrompt:
         return sys.stdin.isatty()
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask the user to confirm by typing "y"; discard input typed before the question."""
+        """Return True if the user accepts, with "y", the sign-on as `user` instead of `expected`.
+
+        Input that was typed before the question is discarded.
+        """
         found = word(user) if user else "a user whom the service does not name"
         descriptor = sys.stdin.fileno()
         termios.tcflush(descriptor, termios.TCIFLUSH)
@@ -96,7 +112,7 @@ class BrowserPrompt:
         complain(text)
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open a browser page that redirects to `start`, then wait for `led`.
+        """Open a browser page that redirects to `start`; return when `led` returns.
 
         If no browser starts, the user is asked to open `start`.
         """
@@ -110,7 +126,10 @@ class BrowserPrompt:
             await led()
 
     async def guide(self, name: str, address: str, back: str, take: Callable[[str], str]) -> None:
-        """Ask the user to open `address`; read pasted lines until `take` accepts one."""
+        """Ask the user to open `address`; pass each pasted line to `take` until `take` accepts one.
+
+        Also returns at the end of input.
+        """
         self.asked = True
         if self._wanted_here:
             click.echo("There is no browser to open on this machine.", err=True)
@@ -157,7 +176,7 @@ def _described(offer: "Offer") -> str:
 
 
 def _number(ways: Sequence[str]) -> int:
-    """Let the user choose one of `ways`; return its index."""
+    """Let the user choose one of `ways` by number; return the index of the choice."""
     click.echo("Sign on with", err=True)
     for number, way in enumerate(ways, 1):
         say(f"  {number}  {word(way)}", err=True)
@@ -169,7 +188,8 @@ def _number(ways: Sequence[str]) -> int:
 async def _opened(commands: Sequence[Sequence[str]], address: str) -> bool:
     """Open the address with the first command that works; return False if none does.
 
-    Runs in a thread, because the browser may contact the listener before the command ends.
+    The command runs in a thread, because the browser may contact the listener before the command
+    ends.
     """
     import trio
 
@@ -186,7 +206,10 @@ def opened_by(
 
 
 def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) -> bool:
-    """Start the command; return False if it cannot start or fails at once."""
+    """Start the browser command for `address`; return False if the command does not work.
+
+    A command that is still running after LOOK_SECONDS works.
+    """
     words = list(command)
     if os.path.basename(words[0]) == "gio":  # noqa: PTH119  a word of a command line
         words.append("open")
@@ -213,15 +236,18 @@ def _runs(command: Sequence[str], address: str, environment: Mapping[str, str]) 
 
 
 class RawLineReader:
-    """Reader for lines of any length, with the usual keys for editing a line."""
+    """Reader for lines of up to LONGEST bytes, also from a terminal in noncanonical mode.
+
+    The reader handles Backspace, Ctrl-U and Ctrl-D itself.
+    """
 
     def __init__(self, descriptor: int) -> None:
-        """Read from a terminal (see `_unseen`), a pipe or a file."""
+        """Set the file descriptor of a terminal (see `_unseen`), a pipe or a file."""
         self._descriptor = descriptor
         self._rest = b""  # bytes that were read together with the previous line
 
     async def next(self) -> str | None:
-        """Return the next line; None at the end of input."""
+        """Return the next line without surrounding white space, or None at the end of input."""
         import trio
 
         text = bytearray()
@@ -251,7 +277,10 @@ class RawLineReader:
 
 @contextlib.contextmanager
 def _unseen(descriptor: int) -> Iterator[None]:
-    """Turn off the echo of a terminal and its limit of 4095 characters per line."""
+    """Turn off a terminal's echo and its limit of 4095 characters per line during the block.
+
+    Does nothing if `descriptor` is not a terminal.
+    """
     if not os.isatty(descriptor):
         yield
         return
@@ -273,9 +302,9 @@ def _unseen(descriptor: int) -> Iterator[None]:
 def leading_to(address: str) -> Iterator[Path | None]:
     """Yield a private page that redirects to `address` during the block, or None on failure.
 
-    All users of a machine can read the arguments of all processes. The page is in the home folder,
-    under a name without a leading dot, because confined browsers (snap) cannot read hidden folders,
-    /tmp or the runtime folder.
+    A browser command gets the page instead of `address`, because all users of a machine can read
+    the arguments of all processes. The page is in the home folder if possible, under a name without
+    a leading dot: confined browsers (snap) cannot read hidden folders, /tmp or the runtime folder.
     """
     folder = _private_folder()
     if folder is None:
@@ -291,7 +320,7 @@ def leading_to(address: str) -> Iterator[Path | None]:
 
 
 def _private_folder() -> Path | None:
-    """Create a folder that no other user can enter or replace; return None on failure."""
+    """Create and return a folder that no other user can enter or replace, or None on failure."""
     for place in (home, runtime_dir):
         with contextlib.suppress(OSError, NoHomeDirectory):
             above = place()

@@ -1,8 +1,8 @@
 """Client of the control socket, and lookup of the daemon that serves a path.
 
 INVARIANT: a hanging daemon is detected within some seconds, whatever was requested and however long
-the request may take. A busy daemon is not mistaken for a hanging one. This module accesses no file
-in a mount.
+the request may take. A busy daemon is not mistaken for a hanging daemon.
+INVARIANT: this module accesses no file in a mount.
 """
 
 import os
@@ -30,7 +30,7 @@ ASK_SECONDS = 90.0
 # Maximum time in seconds between a daemon's start and first answer, or last answer and end.
 BETWEEN_SECONDS = 20.0
 LISTEN_SECONDS = 5.0  # maximum time in seconds for a daemon to create its socket again
-SLICE_SECONDS = 0.5  # of a wait
+SLICE_SECONDS = 0.5  # length in seconds of one slice of a wait
 QUIET_SECONDS = 3.0  # seconds of silence before each test whether the daemon is alive
 SIGN_SECONDS = 2.0  # maximum duration of that test in seconds
 # Maximum duration of that test in seconds while the daemon computes or waits for its disk.
@@ -76,7 +76,10 @@ class DaemonExited(MountEnded):
 
 
 def _restart(paths: AccountPaths, *, now: bool = True) -> str:
-    """Return the commands that restart the daemon; `now`: without waiting for uploads."""
+    """Return a remedy with the commands that restart the daemon.
+
+    With `now`, the daemon does not wait for uploads.
+    """
     who = lock.holder(paths.lock)
     folder = quoted(who.mountpoint) if who else "DIR"
     unmount = f"unmount{' --now' if now else ''} {folder}"
@@ -86,7 +89,10 @@ def _restart(paths: AccountPaths, *, now: bool = True) -> str:
 def ask(
     paths: AccountPaths, request: Mapping[str, object], *, timeout: float | None = ASK_SECONDS
 ) -> Message:
-    """Send a request and return the last message of the response. Raises the errors of `stream`."""
+    """Send a request and return the last message of the response.
+
+    `timeout` (seconds) and the errors are those of `stream`.
+    """
     *_, last = stream(paths, request, timeout=timeout)
     return last
 
@@ -96,8 +102,8 @@ def asked_or_stored(
 ) -> Message:
     """Return the daemon's response, or the result of `stored` if the account is not mounted.
 
-    `stored` raises AlreadyRunning while a daemon is starting or ending; both functions are then
-    called again.
+    `stored` raises AlreadyRunning while a daemon is starting or ending. Both functions are then
+    called again, for up to BETWEEN_SECONDS. Raises the errors of both functions.
     """
     end = time.monotonic() + BETWEEN_SECONDS
     while True:
@@ -144,7 +150,7 @@ def stream(
 
 
 def _connected(paths: AccountPaths) -> socket.socket:
-    """Return a connection to the account's daemon; ask it for a new socket if needed.
+    """Return a connection to the account's daemon; make the daemon create a missing socket again.
 
     Raises the errors of `stream`.
     """
@@ -181,11 +187,12 @@ def _connected(paths: AccountPaths) -> socket.socket:
 
 
 def _reached(paths: AccountPaths) -> socket.socket:
-    """Connect to the daemon that holds the account's lock, at the socket named in the lock file.
+    """Return a connection to the daemon that holds the account's lock.
 
-    The daemon of an account with the same name in another XDG_STATE_HOME may listen there; it is
-    treated as a missing socket. Raises OSError, and TimeoutError if the daemon does not accept the
-    connection.
+    The lock file names the daemon's socket. A daemon of an account with the same name in another
+    XDG_STATE_HOME may listen at this socket; then the socket counts as missing. Raises OSError if
+    the socket is missing, TimeoutError if the daemon does not accept the connection, or
+    protocol.ForeignSocketError.
     """
     who = _daemon(paths)
     if who is None:  # no daemon has announced its socket
@@ -199,7 +206,7 @@ def _reached(paths: AccountPaths) -> socket.socket:
 
 
 def _daemon(paths: AccountPaths) -> lock.Holder | None:
-    """Return the process of the account's running daemon, or None if it is not known."""
+    """Return the account's running daemon, or None if the lock file names no running daemon."""
     return lock.holder(paths.lock) if running(paths) else None
 
 
@@ -218,12 +225,15 @@ def _not_logged_on(paths: AccountPaths) -> NotLoggedOn:
 
 
 def running(paths: AccountPaths) -> bool:
-    """Return True if a daemon is serving the account."""
+    """Return True if a daemon of the account is running.
+
+    Also returns True during a logon or logoff that keeps daemons from starting.
+    """
     return lock.is_held(paths.lock)
 
 
 def accounts() -> list[AccountPaths]:
-    """Return every account with data on this machine."""
+    """Return the accounts with a logon or a lock file on this machine, sorted by name."""
     found = []
     with suppress(FileNotFoundError):
         for entry in sorted(state_dir().iterdir()):
@@ -235,7 +245,7 @@ def accounts() -> list[AccountPaths]:
 
 
 def _mounts() -> Iterator[tuple[Path, AccountPaths]]:
-    """Yield the mount point of each running daemon, and its account."""
+    """Yield the mount point and the account of each running daemon."""
     for paths in accounts():
         if who := _daemon(paths):
             yield who.mountpoint, paths
@@ -247,17 +257,21 @@ def serving(folder: Path) -> AccountPaths | None:
 
 
 def require_logon(account: str | None) -> None:
-    """Raise NotLoggedOn if `account` has no logon; for None, if no account has one."""
+    """Raise NotLoggedOn if `account` is not logged on.
+
+    If `account` is None, raise NotLoggedOn if no account is logged on.
+    """
     names = [paths.account for paths in accounts() if paths.account_file.exists()]
     if account not in names if account else not names:
         raise _not_logged_on(AccountPaths(account or DEFAULT_ACCOUNT))
 
 
 def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, list[str]]:
-    """Return the account of PATH arguments, and the arguments as absolute paths.
+    """Return the account whose mount contains all paths in `given`, and the absolute paths.
 
-    Without paths the account is `account`, or the default one. Raises ZonedriveError for a path
-    that is in no mount, or in the mount of another account.
+    Without paths, the account is `account` or the default account. Raises ZonedriveError for a path
+    that is in no mount, or in the mount of an account other than `account`, or if the paths are in
+    mounts of several accounts.
     """
     absolute = [mountpoint.absolute(path) for path in given]
     found: AccountPaths | None = AccountPaths(account) if account else None
@@ -283,10 +297,11 @@ def resolve(given: tuple[str, ...], account: str | None) -> tuple[AccountPaths, 
 def received(
     connection: socket.socket, paths: AccountPaths, longest: float | None
 ) -> Iterator[bytes]:
-    """Yield the received lines until the end; wait for a silent daemon as long as it is alive.
+    """Yield each line that the daemon sends, until the daemon closes the connection.
 
-    Time is counted in slices of waiting, so that an hour of suspend counts as one slice. Raises
-    TimeoutError if the daemon hangs, DaemonTimeout if it is alive but silent for `longest` seconds.
+    A silent daemon is waited for as long as it is alive. Time is counted in slices of waiting, so
+    that an hour of suspend counts as one slice. Raises TimeoutError if the daemon hangs,
+    DaemonTimeout if the daemon is alive but silent for `longest` seconds (None: no limit).
     """
     buffer, quiet, asked = b"", 0.0, 0.0
     while True:
@@ -334,8 +349,9 @@ def _require_life(paths: AccountPaths, quiet: float) -> None:
 def connect(path: Path, pid: int | None) -> socket.socket:
     """Return a connection to the daemon at the socket `path`; `pid` is the daemon's process id.
 
-    Raises OSError if no process listens there, TimeoutError if it does not accept the connection,
-    or protocol.ForeignSocketError.
+    If `pid` is None, a busy daemon gets no extra time. Raises OSError if no process listens at the
+    socket, TimeoutError if the process does not accept the connection, or
+    protocol.ForeignSocketError.
     """
     connection = None
     slices = _slices(pid)
@@ -350,9 +366,10 @@ def connect(path: Path, pid: int | None) -> socket.socket:
 
 
 def _slices(pid: int | None) -> Iterator[None]:
-    """Yield before each slice of a wait, and raise TimeoutError when the time is used up.
+    """Yield before each slice of a wait; raise TimeoutError when the time is used up.
 
-    The limit is SIGN_SECONDS, or WORKING_SECONDS while the daemon computes or waits for its disk.
+    The caller waits for SLICE_SECONDS after each yield. The limit is SIGN_SECONDS, or
+    WORKING_SECONDS while the daemon computes or waits for its disk.
     """
     left = SIGN_SECONDS
     while left > 0:
@@ -363,7 +380,7 @@ def _slices(pid: int | None) -> Iterator[None]:
 
 
 def _is_readable(connection: socket.socket) -> bool:
-    """Return True if data or the end of input arrives within a slice of time."""
+    """Return True if data or the end of input arrives within SLICE_SECONDS."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(1000 * SLICE_SECONDS))

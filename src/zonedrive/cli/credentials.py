@@ -51,7 +51,10 @@ def password(account: str, password_stdin: bool) -> None:
     user = about.user_id or about.username
 
     async def change(service: "HttpService") -> bool:
-        """Change the password; return True if the logon is still valid."""
+        """Change the password, and delete the saved password from this machine.
+
+        Return True if the logon is still valid.
+        """
         await service.change_password(user, old.reveal(), new.reveal())
         text_output.line(f"changed the password of {user}")
         store = open_store(paths)

@@ -43,7 +43,7 @@ def doctor(
     With DIR, also check that this folder can be mounted on.
 
     With --profile, check that the service has the operations of a deployment profile.  Nothing is
-    changed there: lists are read, and for all other operations only the address is tested.
+    changed on the service: lists are read, and for all other operations only the address is tested.
 
     With --report, write the checks, versions, settings, counts and the log, without names.  The
     report, and the output of --json, can be sent to others; the text output may contain names.

@@ -24,7 +24,10 @@ UNREACHABLE = 4
 INTERRUPTED = 130
 
 DESCRIPTOR = "ZONEDRIVE_ERROR_DESCRIPTOR"
-"""Environment variable with the number of a file descriptor; the web UI reads errors from it."""
+"""Environment variable with the number of a file descriptor to which an error is written.
+
+The descriptor is the writing end of a pipe that the web UI reads.
+"""
 
 _REMEDIES = {
     **dict.fromkeys(
@@ -69,7 +72,7 @@ def line(error: Exception) -> str:
 
 
 def pass_on(error: ZonedriveError, descriptor: int) -> None:
-    """Write an error with its class to a file descriptor, as a control protocol message."""
+    """Write `error`, with its class, to a file descriptor as a message of the control protocol."""
     from zonedrive.daemon import protocol
 
     os.write(descriptor, protocol.encode(protocol.refusal(error)))
@@ -113,7 +116,7 @@ def has_folder() -> bool:
 
 
 def _is_of_ours(name: object) -> bool:
-    """Return True if `name` is in, or above, one of zonedrive's own folders."""
+    """Return True if the path `name` is inside or above one of zonedrive's own folders."""
     if not isinstance(name, str | bytes):
         return False
     path = Path(os.fsdecode(name))
@@ -122,7 +125,10 @@ def _is_of_ours(name: object) -> bool:
 
 
 def _unforeseen(error: Exception) -> str:
-    """Write the details to a file for a bug report; return a line with its path."""
+    """Write an error's type and stack to a new file; return a line for the user with its path.
+
+    The user can send the file with a bug report.
+    """
     descriptor, name = tempfile.mkstemp(prefix="zonedrive-", suffix=".txt")
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         # Types and places only: a message or a variable may contain a secret.

@@ -1,6 +1,6 @@
 """Commands for zones and files: lists, versions, the trash, conflicts and pinned files.
 
-If the profile has no endpoint for a command, the daemon reports it.
+A command fails with NotSupported if the profile has no endpoint for its operation.
 """
 
 import sys
@@ -52,7 +52,10 @@ def zones(account: str, as_json: bool) -> None:
 
 
 def zones_of(paths: AccountPaths) -> list[dict[str, Any]]:
-    """Return the zones as JSON objects: from the daemon, or from the service without a daemon."""
+    """Return the account's zones as JSON objects with the members that `zones --json` documents.
+
+    The zones come from the daemon, or from the service if no daemon is running.
+    """
     try:
         found: list[dict[str, Any]] = control_client.ask(paths, {"command": "zones"})["zones"]
     except control_client.NoDaemon:
@@ -200,7 +203,10 @@ def restore(entries: tuple[str, ...], account: str, zone: str | None) -> None:
 
 
 def _asked(account: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the daemon's response, or ask the service directly if no daemon is running."""
+    """Return the response to a trash request: from the daemon, or directly from the service.
+
+    The service is used if no daemon is running.
+    """
     paths = AccountPaths(account)
     try:
         return control_client.ask(paths, request)
@@ -282,7 +288,10 @@ def unpin(path: tuple[str, ...], account: str | None) -> None:
 
 
 def _here(one: Message) -> str:
-    """Return `3 of 12 files available offline (1.2 of 3.4 MiB)`, or the totals if all are."""
+    """Return a text such as `3 of 12 files available offline (1.2 MiB of 3.4 MiB)`.
+
+    If all files are available, the text has only the totals.
+    """
     files, amount = text_output.count(one["files"], "file"), text_output.amount(one["bytes"])
     if one["here"] == one["files"]:
         return f"{files} available offline ({amount})"

@@ -35,8 +35,8 @@ STOP_SECONDS = 60.0
 def logoff(account: str, timeout: float, discard: bool) -> None:
     """Log off; delete the account's key, cache and logon from this machine.
 
-    Waits for pending uploads first.  Refuses if something would be lost.  The account is no longer
-    mounted at each login.
+    Waits for pending uploads first.  Fails if data that is only on this machine would be lost.  The
+    account is no longer mounted at each login.
     """
     paths = AccountPaths(account)
     try:
@@ -101,10 +101,11 @@ def _require_nothing_lost(paths: AccountPaths, here: LocalData, store: SecretSto
 
 
 def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
-    """Describe the data that is deleted with the account, as the end of a sentence.
+    """Return the end of a sentence that describes the data deleted with the account.
 
-    Call this when no daemon can add data. Without `discard`, raises ZonedriveError for data that
-    would be lost, which may have been saved since the first check.
+    Returns "" if only copies of data on the service are deleted. The caller keeps daemons from
+    starting, so that no data is added. Without `discard`, raises ZonedriveError for data that would
+    be lost, because a daemon may have saved data since the first check.
     """
     try:
         here = local_data.only_here(paths)
@@ -123,10 +124,10 @@ def _dropped(paths: AccountPaths, store: SecretStore, discard: bool) -> str:
 
 
 def _wait(paths: AccountPaths, timeout: float) -> tuple[Backlog, str, str]:
-    """Wait up to `timeout` seconds for uploads; return pending changes, reason and remedy.
+    """Wait up to `timeout` seconds for uploads; return the pending changes, a reason and a remedy.
 
-    The reason and the remedy are "" unless the uploads are paused or the logon has ended. Without a
-    daemon there is no wait, because nothing is sent.
+    The reason says why changes are pending. Reason and remedy are "" unless the uploads are paused
+    or the logon has ended. Without a daemon, returns at once, because nothing is uploaded.
     """
     request = {"command": "sync", "paths": [], "timeout": timeout}
     try:

@@ -1,9 +1,9 @@
-"""Command `logon`: asks for credentials in the terminal, and reports the result.
+"""Command `logon`: read credentials from the terminal, log on, and print the result.
 
 Knows nothing about the logon protocol.
 
-INVARIANT: a password comes from the terminal (without echo) or from standard input, a token from
-standard input, never from an argument or the environment.
+INVARIANT: a password comes from the terminal (without echo) or from standard input, and a token
+from standard input. Neither comes from an argument or the environment.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ WITHOUT_TOKEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class LogonOptions:
-    """Values of the command-line options."""
+    """Values of the arguments and options of `zonedrive logon`."""
 
     base_url: str | None
     account: str
@@ -72,7 +72,7 @@ class LogonOptions:
 
         Raises UsageError for options that exclude each other, BadOption for an invalid base URL,
         --ca-file or --profile, and ConfigError if the organization's policy forbids an option or
-        its base URL is invalid.
+        the organization's base URL is invalid.
         """
         if self.session_only and self.token_days is not None:
             raise click.UsageError("--session-only and --token-days exclude each other.")
@@ -133,7 +133,10 @@ class LogonOptions:
 
 @contextlib.contextmanager
 def _usage(option: str = "", *, given: str | None) -> Iterator[None]:
-    """Convert a ConfigError about an option or argument to BadOption, unless `given` is None."""
+    """Convert a ConfigError in the block to BadOption, unless `given` is None.
+
+    `given` is the value that the user gave for `option` (for the argument if `option` is "").
+    """
     try:
         yield
     except ConfigError as wrong:
@@ -229,11 +232,11 @@ def logon(**options: Any) -> None:
     password, a --profile must define the operation.
 
     With --token-stdin nothing else is asked for, and the token is checked with one request.  The
-    service does not say whose token it is: give the --username of its owner as the service writes
-    it.  No logoff or later logon ends such a token.
+    service does not say whose token it is: give the user name of its owner with --username, as the
+    service writes this name.  No logoff or later logon ends such a token.
 
-    With --idp or --personal-id, or if the service requires it, you sign on in a browser.  This
-    needs a --profile that defines the result of the sign-on.
+    With --idp or --personal-id, you sign on in a browser.  The service may also require this.  A
+    sign-on in a browser needs a --profile that defines the result of the sign-on.
     """
     given = LogonOptions(**options).checked()
     paths, prompt = AccountPaths(given.account), given.browser_prompt()
@@ -271,7 +274,10 @@ def logon(**options: Any) -> None:
 
 
 def _arrange_logins(given: LogonOptions) -> None:
-    """Set up mounting at each login if requested; otherwise explain how to on a terminal."""
+    """Set up mounting at each login if --at-login was given.
+
+    Otherwise, if standard output is a terminal, print how to set up mounting at each login.
+    """
     if not given.at_login and not sys.stdout.isatty():
         return
     # Not a static import: the web UI is in a layer above the commands.
@@ -285,10 +291,14 @@ def _arrange_logins(given: LogonOptions) -> None:
 
 
 class Terminal:
-    """Source of credentials: prompts, options and standard input."""
+    """Source of the credentials of a logon: prompts, options and standard input."""
 
     def __init__(self, password_stdin: bool, code: str | None) -> None:
-        """Prepare the inputs; `code` is "-" for a code on standard input."""
+        """Set the inputs.
+
+        With `password_stdin`, passwords are read from standard input. `code` is the one-time code,
+        "-" for a code on standard input, or None.
+        """
         self._password_stdin = password_stdin
         self._code_stdin = code == STDIN
         self._code = None if self._code_stdin else code
@@ -298,14 +308,21 @@ class Terminal:
             self._ahead.insert(1 if password_stdin else 0, "code")
 
     def password(self) -> Secret:
-        """Return the password from standard input or a prompt without echo."""
+        """Return the password from standard input or a prompt without echo.
+
+        Raises BadOption or UsageError if there is no password.
+        """
         if self._password_stdin:
             missing = "standard input is empty, and --password-stdin reads the password from it"
             return Secret(self._line("password", missing))
         return Secret(_prompt("Password", hidden=True))
 
     def new_password(self) -> Secret:
-        """Return the new password from standard input, or typed twice without echo."""
+        """Return the new password from standard input, or from two prompts without echo.
+
+        Raises CredentialsRefused if the two inputs differ, BadOption or UsageError if there is no
+        password.
+        """
         if self._password_stdin:
             missing = "the new password is missing; it is the last line of standard input"
             return Secret(self._line("new password", missing))
@@ -317,7 +334,8 @@ class Terminal:
     def code(self, kind: str) -> Secret:
         """Return the one-time code from standard input or a prompt; `kind` is shown to the user.
 
-        Raises CredentialsRefused without a terminal, unless --code - was given.
+        Raises CredentialsRefused without a terminal or with --password-stdin, unless --code - was
+        given; then raises BadOption if standard input has no code.
         """
         if self._code_stdin and (self._password_stdin or not sys.stdin.isatty()):
             missing = "standard input has no line with the one-time code"
@@ -332,18 +350,21 @@ class Terminal:
         return Secret(_prompt(f"One-time code{how}").strip())
 
     def given_code(self) -> Secret | None:
-        """Return the value of --code, or None."""
+        """Return the value of --code, or None without --code or with `--code -`."""
         return Secret(self._code.strip()) if self._code else None
 
     def _line(self, name: str, missing: str) -> str:
-        """Return the line for `name` from standard input; skip unneeded lines before it."""
+        """Return the line of standard input for the input `name`; skip the lines of unused inputs.
+
+        Raises BadOption if the line is empty (with the message `missing`) or not usable.
+        """
         while self._ahead and self._ahead.pop(0) != name:
             sys.stdin.buffer.readline(LONGEST_PASSWORD)
         return _line(missing)
 
 
 def token_line() -> Secret:
-    """Return a token from standard input. Raises BadOption if there is none."""
+    """Return the token in the first line of standard input. Raises BadOption without one."""
     missing = "standard input is empty, and --token-stdin reads the token from it"
     text = _line(missing, LONGEST_HEADER).strip()
     if not fits_header(text):
@@ -352,9 +373,10 @@ def token_line() -> Secret:
 
 
 def _line(missing: str, longest: int = LONGEST_PASSWORD) -> str:
-    """Return a line of standard input with a secret.
+    """Return the next line of standard input, which contains a secret, without the line break.
 
-    Raises BadOption if the line is empty (with the message `missing`), too long or not UTF-8.
+    Raises BadOption if the line is empty (with the message `missing`), longer than `longest` bytes,
+    or not UTF-8.
     """
     line = sys.stdin.buffer.readline(longest + 1)
     if len(line) > longest:
@@ -370,7 +392,7 @@ def _line(missing: str, longest: int = LONGEST_PASSWORD) -> str:
 
 
 def _prompt(text: str, *, hidden: bool = False) -> str:
-    """Prompt the user and return the input.
+    """Prompt the user with `text` and return the input; with `hidden`, the input has no echo.
 
     Raises UsageError without a terminal, ZonedriveError for Ctrl-D, click.Abort for Ctrl-C.
     """

@@ -1,9 +1,10 @@
-"""Entry point: lists the commands, and converts errors to one line and an exit code.
+"""Entry point: the list of commands, and the conversion of errors to one line and an exit code.
 
-Does not import the dependencies of commands: `--help` and `--version` load only click.
+The module does not import the dependencies of the commands: `--help` and `--version` load only
+click.
 
 INVARIANT: before a command begins, core dumps and debuggers are disabled for this process, because
-most commands hold the logon, and some a password.
+most commands load the token of the account, and some read a password.
 """
 
 import contextlib
@@ -74,7 +75,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "sandbox": ("sandbox", "Run a trial service on this machine."),
     },
 }
-"""Commands by section: module in this package, and line in the list of commands."""
+"""Commands by section and name, each with its module in this package and its line in the help."""
 
 # Exception raised if no arguments were given; click 8.1 shows the help itself.
 NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -83,7 +84,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 
 class Lazy(click.Group):
-    """Group whose commands are imported on first use."""
+    """Click group whose commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -98,13 +99,16 @@ class Lazy(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command without importing its module."""
+        """Return the completions of a command's name without importing the command's module."""
         names = [name for name in COMMANDS if name.startswith(incomplete)]
         found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command. A closed pipe is not an error here; click would exit with 1."""
+        """Run the command and return its result.
+
+        Return 0 if standard output is a closed pipe. Click would exit with status 1.
+        """
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -127,7 +131,7 @@ def program() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit."""
+    """Run the command in `arguments` (default: `sys.argv`), and exit with its exit code."""
     if arguments is None:
         sigint.quiet()
         process_setup.ensure_utf8()
@@ -156,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _flushed() -> int:
-    """Flush standard output; return the exit code if that fails, else 0.
+    """Flush standard output; if that fails, print an error and return exit code 1, else return 0.
 
     A closed pipe (`zonedrive zones | head -1`) is not an error.
     """
@@ -231,6 +235,9 @@ def _say(line: str, code: int) -> int:
 
 
 def _sentence(text: str) -> str:
-    """Return click's message as part of a sentence; a name at its beginning keeps its case."""
+    """Return a message of click without its period, and with a small letter at the beginning.
+
+    A name at the beginning, such as `BASE_URL`, keeps its case.
+    """
     text = text.rstrip(".")
     return text[:1].lower() + text[1:] if re.match(r"[A-Z][a-z]+ ", text) else text

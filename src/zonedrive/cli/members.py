@@ -7,11 +7,11 @@ from zonedrive.cli.options import Id, Name, Text, account_option, json_option
 from zonedrive.paths import AccountPaths
 
 LEVELS = ("Add", "Modify", "Manage")
-"""Known levels of the service; a deployment may have others, which are passed on unchanged."""
+"""Known access levels of a member; other levels of a deployment are sent unchanged."""
 
 
 class ZoneGroup(click.Group):
-    """Group with `list` as the default command, whose first argument is a zone."""
+    """Click group with `list` as the default command, so that `members ZONE` lists the members."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -22,7 +22,7 @@ class ZoneGroup(click.Group):
 
 
 class Level(Text):
-    """Level of a member in a zone; known levels are case-insensitive."""
+    """Parameter type for the access level of a member; known levels may be in any case."""
 
     name = "level"
     forbidden = ("", "None", "none")

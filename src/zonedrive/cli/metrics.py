@@ -1,8 +1,9 @@
 """Metrics of accounts in the text format of Prometheus, for `status --metrics`.
 
 INVARIANT: no label contains a name of a file, zone or user, or a secret.
-INVARIANT: the user is never asked to unlock a keyring, and a silent daemon delays the answer by
-`ASK_SECONDS` at most.
+INVARIANT: the user is never asked to unlock a keyring.
+INVARIANT: a daemon that does not respond delays the output by about `ASK_SECONDS`, or by up to
+`control_client.WORKING_SECONDS` more while the daemon computes or waits for its disk.
 """
 
 import os
@@ -22,7 +23,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Metrics:
-    """Metrics of several accounts, grouped by name as the format requires."""
+    """Metrics of several accounts, grouped by the name of the metric as the format requires."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}  # by the name of the metric
@@ -30,7 +31,7 @@ class Metrics:
         self.add("info", "gauge", "Version of zonedrive.", [({"version": __version__}, 1)])
 
     def collect(self, paths: AccountPaths) -> None:
-        """Add the metrics of an account; omit those that cannot be read."""
+        """Add the metrics of an account; omit each metric that cannot be read."""
         self._labels = {"uid": str(os.getuid()), "account": paths.account}
         found, state = self._asked(paths)
         self._gauge("up", "1 if a daemon serves the account and answers.", bool(found))
@@ -93,7 +94,7 @@ class Metrics:
             self._gauge("cache_limit_bytes", "Disk space that the cache may use.", used["limit"])
 
     def _daemon(self, found: dict[str, Any]) -> None:
-        """Add the metrics that only a daemon has."""
+        """Add the metrics in `found`, the response of the daemon; add none if `found` is empty."""
         if not found:
             return
         self._gauge("failing_tasks", "Background tasks of the daemon that fail.", found["failing"])
@@ -121,7 +122,10 @@ class Metrics:
             self.add(name, "gauge", text, [({}, value)])
 
     def add(self, name: str, kind: str, text: str, samples: Iterable[tuple[Any, ...]]) -> None:
-        """Add samples of a metric: tuples of labels, value and an optional suffix of the name."""
+        """Add samples of the metric `name`, whose type is `kind` and whose help text is `text`.
+
+        A sample is a tuple of labels (a dict), value and, optionally, a suffix of the name.
+        """
         name = f"zonedrive_{name}"
         head = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
         lines = self._lines.setdefault(name, head)
@@ -137,9 +141,9 @@ class Metrics:
 
 
 def of_accounts(account: str | None) -> str:
-    """Return the metrics of one account, or of all accounts.
+    """Return the metrics of `account` (None: of all accounts) in the Prometheus text format.
 
-    Raises NotLoggedOn for an unknown account.
+    Raises NotLoggedOn if `account` is not logged on.
     """
     if account is not None:
         control_client.require_logon(account)

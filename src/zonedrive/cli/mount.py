@@ -44,9 +44,9 @@ CLOSING_SECONDS = 30.0  # time in seconds for a daemon without a reachable socke
 def mount(folder: str, account: str, foreground: bool, texts: tuple[str, ...]) -> None:
     """Mount your zones on the empty folder DIR.
 
-    Returns when the mount is ready; a daemon serves it in the background.  Without the service,
-    cached files can be read, and changes are uploaded later.  'man zonedrive.toml' describes the
-    settings.
+    Returns when the mount is ready; a daemon serves it in the background.  While the service
+    cannot be reached, cached files can be read, and changes are uploaded later.
+    'man zonedrive.toml' describes the settings.
 
     \b
     Examples:
@@ -62,9 +62,9 @@ def mount(folder: str, account: str, foreground: bool, texts: tuple[str, ...]) -
 @click.option("-f", "--foreground", is_flag=True)
 @click.option("-o", "texts", multiple=True, metavar="OPT[,OPT...]")
 def mount_helper(url: str, folder: str, foreground: bool, texts: tuple[str, ...]) -> None:
-    """Mount the account of the service at URL on DIR, as mount(8) asks for it.
+    """Mount the account that is logged on at URL on DIR; mount(8) runs this command.
 
-    A line in /etc/fstab: 'https://service.example  /home/me/Zones  fuse.zonedrive
+    Example of a line in /etc/fstab: 'https://service.example  /home/me/Zones  fuse.zonedrive
     noauto,user,account=work  0  0'.
     """
     _mount(_account_of(url, options.parse(texts).account), folder, texts, foreground)
@@ -115,7 +115,10 @@ def _base_urls() -> dict[str, str]:
 
 
 def _account_of(url: str, account: str | None) -> AccountPaths:
-    """Return the account logged on at `url`; `account` selects one of several."""
+    """Return the account that is logged on at `url`; `account` selects one of several.
+
+    Raises ConfigError if no account matches, or more than one.
+    """
     wanted = url.rstrip("/").lower()
     there = [name for name, base in _base_urls().items() if base.rstrip("/").lower() == wanted]
     found = [name for name in there if account in (None, name)]
@@ -212,7 +215,10 @@ def _waiting(message: Message) -> str:
 
 
 def _end(paths: AccountPaths, path: Path, seconds: float) -> None:
-    """Detach the mount and end its daemon; kill the daemon after `seconds`."""
+    """Detach the mount at `path`, end its daemon, and remove the record of the daemon's run.
+
+    If the daemon has not ended after `seconds`, it is killed.
+    """
     _detach(path)
     lock.end_holder(paths.lock, seconds)
     last_run.clear(paths)
@@ -224,9 +230,10 @@ def _detach(path: Path) -> None:
 
 
 def _without_daemon(path: Path, now: bool) -> None:
-    """Detach a mount whose daemon was killed, or with --now a mount of another user's daemon.
+    """Detach a mount whose daemon has died, or with `now` also a mount of another user's daemon.
 
-    If a daemon of this user died there, reports and logs its death, and removes the record of it.
+    If a daemon of this user died while it served `path`, print and log one line about its death,
+    and remove the record of its run. Raises MountError for another user's daemon without `now`.
     """
     if not now and not mountpoint.dead(path):
         raise MountError(

@@ -17,7 +17,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Name of an account."""
+    """Parameter type for the name of an account."""
 
     name = "name"
 
@@ -34,7 +34,10 @@ class AccountName(click.ParamType):  # type: ignore[type-arg]  # click 8.1 canno
 
 
 class LocalPath(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Path with completion; click.Path would access the path, and block in a hanging mount."""
+    """Parameter type for a local path, with completion in the shell.
+
+    The path is not accessed. click.Path would access the path, and block in a hanging mount.
+    """
 
     name = "path"
 
@@ -48,7 +51,7 @@ class LocalPath(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot 
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Text parameter that is sent to the service."""
+    """Parameter type for a text that is sent to the service."""
 
     name = "text"
     forbidden: tuple[str, ...] = ()  # rejected values, after stripping white space
@@ -62,19 +65,19 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be to
 
 
 class Name(Text):
-    """Text parameter that must not be blank."""
+    """Parameter type for a text that must not be blank."""
 
     forbidden = ("",)
 
 
 class Id(Text):
-    """Identifier of an object on the service, used as a segment of a URL path."""
+    """Parameter type for the id of an object on the service, a valid segment of a URL path."""
 
     forbidden = ("", ".", "..")
 
 
 class Seconds(click.FloatRange):
-    """Finite, non-negative number of seconds."""
+    """Parameter type for a finite, non-negative number of seconds."""
 
     def __init__(self) -> None:
         super().__init__(min=0)
@@ -87,7 +90,10 @@ class Seconds(click.FloatRange):
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Length of time with a unit, such as `30m`; a plain number is in seconds."""
+    """Parameter type for a duration such as `30m`, converted to seconds (float).
+
+    A number without a unit is in seconds.
+    """
 
     name = "time"
 
@@ -123,7 +129,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def timeout_option(default: float, what: str) -> Callable[[Decorated], Decorated]:
-    """Return the option `--timeout SECONDS`; `what` completes its help, "How long to wait …"."""
+    """Return a decorator that adds the option `--timeout SECONDS` to a command.
+
+    `default` is in seconds; `what` completes the help text "How long to wait …".
+    """
     return click.option(
         "--timeout",
         type=Seconds(),

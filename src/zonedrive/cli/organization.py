@@ -1,4 +1,4 @@
-"""Commands `users` and `groups`."""
+"""Commands `users` and `groups`: the users of the organization, and groups of users."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -58,7 +58,10 @@ def list_users(account: str, as_json: bool) -> None:
 def _levels(
     ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
 ) -> "dict[str, Level]":
-    """Return the level of each member in the values `ID=LEVEL` of an option."""
+    """Return the level of each member, by member id, from the values `ID=LEVEL` of an option.
+
+    Raises click.UsageError for an invalid value.
+    """
     found: dict[str, Level] = {}
     for value in given:
         member_id, _, wanted = value.rpartition("=")

@@ -61,7 +61,10 @@ def resume(account: str) -> None:
 
 
 def _told(paths: AccountPaths, request: dict[str, Any]) -> dict[str, Any]:
-    """Send the request to the daemon, or change the stored pause if no daemon is running."""
+    """Send the request to the daemon and return its response.
+
+    If no daemon is running, change the stored pause, and return a response like the daemon's.
+    """
     return control_client.asked_or_stored(
         paths, lambda: control_client.ask(paths, request), lambda: _stored(paths, request)
     )

@@ -1,7 +1,8 @@
-r"""Manual pages and shell completions; `docs/man` has the texts that commands do not define.
+r"""Manual pages and shell completion scripts, generated from the commands and from `docs/man`.
 
-`python -m zonedrive.cli.reference FOLDER` writes them to a `share` folder. In ~/.local/share, man,
-bash and fish find them. The completion scripts call zonedrive (see click.shell_completion).
+`python -m zonedrive.cli.reference FOLDER` writes all of them to FOLDER, a `share` folder. In
+~/.local/share, the programs man, bash and fish find them. The completion scripts call zonedrive
+(see click.shell_completion).
 """
 
 import sys
@@ -15,7 +16,7 @@ from zonedrive import __version__
 from zonedrive.cli.main import SECTIONS, program
 from zonedrive.cli.text_output import say
 
-COLUMNS = 70  # of the help texts in a manual page
+COLUMNS = 70  # width of the help texts in a manual page
 TEXTS = Path(__file__).parents[1] / "docs" / "man"
 
 SHELLS = {
@@ -61,12 +62,15 @@ def _commands() -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Escape `text` for man(7): hyphens can be copied, and backslashes are literal."""
+    """Return `text` with escapes for man(7), so that each character is shown and can be copied."""
     return text.translate(_ESCAPES)
 
 
 def main() -> None:
-    """Write all manual pages and completion scripts, and print their paths."""
+    """Write all manual pages and completion scripts below the folder in `sys.argv[1]`.
+
+    Print the path of each file.
+    """
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python -m zonedrive.cli.reference FOLDER")
     texts = {f"man/man{path.suffix[1:]}/{path.name}": manual(path.name) for path in TEXTS.iterdir()}

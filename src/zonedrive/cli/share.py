@@ -51,7 +51,7 @@ def unshare(path: str, account: str | None) -> None:
 
 
 def _shareable(path: str, account: str | None) -> tuple[AccountPaths, dict[str, Any]]:
-    """Return the account, and the daemon's description of an entry that can be shared.
+    """Return the account, and the daemon's description of the entry at `path`.
 
     Raises ZonedriveError if the entry does not exist, is not on the service or cannot be shared.
     """

@@ -1,8 +1,10 @@
 """Handling of Ctrl-C before a command begins and after its end: exit at once, without output.
 
-Imports no slow modules: `_signal` is the part of `signal` that is already loaded. During a command,
-Ctrl-C raises KeyboardInterrupt as usual; during an import, this would print a traceback. If the
-parent process has set SIGINT to be ignored, it stays ignored.
+During a command, Ctrl-C raises KeyboardInterrupt as usual. During the import of a command,
+KeyboardInterrupt would print a traceback. If the parent process has set SIGINT to be ignored,
+SIGINT stays ignored.
+
+Imports no slow modules: `_signal` is the part of `signal` that is already loaded.
 """
 
 import _signal  # type: ignore[import-not-found]
@@ -10,7 +12,7 @@ import os
 
 
 def quiet() -> None:
-    """Make Ctrl-C end the process at once."""
+    """Make Ctrl-C end the process at once, with exit code 130 and without output."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _leave)
 

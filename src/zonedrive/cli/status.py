@@ -1,10 +1,10 @@
 """Command `status`: pending changes, their upload, and the cache, once or until Ctrl-C.
 
-INVARIANT: the first line says whether all written data is on the service. Only lines that say how
-to log on again come before it.
+INVARIANT: the first line says whether all written data is on the service. Only lines about a daemon
+that does not respond, and lines that say how to log on again, come before this line.
 INVARIANT: however the live view ends (Ctrl-C, a signal, an error, a closed terminal), the terminal
-is restored: the cursor is visible, and the previous lines are back. Without a terminal, or on one
-without cursor control, nothing is overwritten.
+is restored: the cursor is visible, and the previous lines are shown again. Without a terminal, or
+on a terminal without cursor control, nothing is overwritten.
 """
 
 import contextlib
@@ -138,9 +138,10 @@ class Look:
             raise
 
     def again(self, former: Status) -> Status:
-        """Return the current status, or the marked previous one while the daemon is silent.
+        """Return the current status; `former` is the previous status.
 
-        After the end of the daemon, returns the stored status.
+        If the daemon does not respond, returns `former` with "unknown_since" and "unknown". After
+        the end of the daemon, returns the status from the stored state.
         """
         try:
             found = self._asked()
@@ -175,7 +176,7 @@ class Look:
 
 
 def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
-    """Add the number of pending changes to the error about an unresponsive daemon."""
+    """Add the number of pending changes to the message of `silent`, if the number can be read."""
     from zonedrive.daemon.local_data import backlog
 
     with contextlib.suppress(ZonedriveError, OSError):
@@ -187,7 +188,7 @@ def _add_backlog(paths: AccountPaths, silent: ZonedriveError) -> None:
 
 
 def _watch(look: Look, *, as_json: bool) -> None:
-    """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next one.
+    """Show the status until Ctrl-C or a closed pipe; if the mount ends, wait for the next mount.
 
     On a terminal, each view replaces the previous one. Otherwise each changed status is printed, as
     JSON with one object per line.
@@ -371,7 +372,7 @@ def _command(words_: str, found: Status) -> str:
 
 
 def _uploads(found: Status, rows: int) -> list["RenderableType"]:
-    """Return the list of uploads, most urgent first, and the number of omitted uploads."""
+    """Return up to `rows` uploads, failed ones first, after a line if uploads are omitted."""
     waiting = _waiting(found)
     order = ("failed", "uploading", "conflict", "pending")
     every = sorted(found["uploads"], key=lambda one: order.index(one["state"]))[:rows]

@@ -1,6 +1,6 @@
 """Commands `sync` and `send`: wait for uploads, with progress, and print the result.
 
-INVARIANT: an exit code other than 0 has a line with the reason.
+INVARIANT: if the exit code is not 0, a line with the reason is printed.
 """
 
 import time
@@ -42,9 +42,9 @@ _timeout_option = click.option(
 def sync(path: tuple[str, ...], account: str | None, timeout: float | None) -> None:
     """Wait until everything under PATH is on the service; without PATH, the whole mount.
 
-    Exits with 0 if it is, 1 if something failed or is left, 3 if the service requires a logon,
-    4 if it could not be reached in time.  While uploads are paused, it does not wait, and exits
-    with 1 if something is left.
+    Exits with 0 if everything is on the service, 1 if something failed or is left, 3 if the service
+    requires a logon, 4 if the service could not be reached in time.  While uploads are paused, the
+    command does not wait, and exits with 1 if something is left.
     """
     paths, below = control_client.resolve(path, account)
     _wait(paths, {"command": "sync", "paths": below, "timeout": timeout})
@@ -65,7 +65,7 @@ def send(path: tuple[str, ...], account: str | None, timeout: float | None) -> N
 
 
 def _wait(paths: AccountPaths, request: Message) -> None:
-    """Send the request, show a progress bar until the result, print the result, and exit."""
+    """Send `request`, show a progress bar until the result arrives, print the result, and exit."""
     held, last, largest = Held(), Message(), 0
     try:
         with Progress() as progress:
@@ -92,7 +92,8 @@ def _wait(paths: AccountPaths, request: Message) -> None:
 def _report_unsent(paths: AccountPaths, ended: ZonedriveError) -> None:
     """Raise ZonedriveError if an unmounted account has pending changes or files in lost+found.
 
-    If there are none, raise `ended`, unless the mount ended during the command.
+    If there are none, raise `ended` again, unless it is a MountEnded, which means that the mount
+    ended during the command.
     """
     from zonedrive.daemon.local_data import disk_problem, only_here
 
@@ -124,7 +125,11 @@ class Held:
         self._told: set[str] = set()
 
     def at(self, message: Message) -> list[str]:
-        """Return the lines to print now: each file once, after it has been open for a while."""
+        """Return the lines to print after `message`, a progress message of the daemon.
+
+        Each file is named once, after it has been open for HELD_SECONDS. Of the files of one
+        message, at most LINES are named.
+        """
         now = self._clock()
         self._since = {path: self._since.get(path, now) for path in message.get("held", [])}
         long = {path for path, since in self._since.items() if now - since >= HELD_SECONDS}
@@ -162,12 +167,18 @@ def report(last: Message) -> None:
 
 
 def report_rejected(last: Message) -> None:
-    """Print rejected changes that were reverted; the daemon reports them only once."""
+    """Print the changes that the service rejected and the daemon reverted.
+
+    The daemon reports each of these changes only once.
+    """
     print_failures(last.get("taken_back", []), "could not be removed or renamed")
 
 
 def print_failures(failed: list[Message], more: str) -> None:
-    """Print a line for each of the first LINES failures, and the number of the others."""
+    """Print one line for each of the first LINES failures, and one with the number of the others.
+
+    `more` completes the last line after the words "3 more files".
+    """
     for one in failed[:LINES]:
         complain(f"{one['path']}: {one['error']}")
     if len(failed) > LINES:

@@ -1,7 +1,7 @@
 """Output for users: lines, tables, lists and sizes, fitted to the width of the terminal.
 
 INVARIANT: text from other sources cannot control the terminal, and one line of text stays one line
-of output. The commands write only through this module.
+of output. The commands print such text only through this module, or as JSON in ASCII.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ NESTED = 60  # maximum length of a nested object, in characters; JSON output has
 
 
 def as_json(value: object) -> None:
-    """Print a value as JSON in ASCII, so that the locale does not affect it."""
+    """Print a value as JSON in ASCII, so that the locale does not affect the output."""
     click.echo(json.dumps(value, indent=2))
 
 
@@ -151,12 +151,15 @@ def put(*shown: "RenderableType") -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print one line, folded by the terminal; `err`: on stderr, as part of a dialog."""
+    """Print one line on standard output or, with `err`, on stderr as part of a dialog.
+
+    A long line is folded by the terminal.
+    """
     click.echo(clean(text, sys.stderr if err else sys.stdout), err=err)
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr: an error or a note."""
+    """Print an error or a note on stderr: one line that begins with `zonedrive: `."""
     say(f"zonedrive: {' '.join(text.split())}", err=True)
 
 
@@ -182,7 +185,7 @@ def is_confirmed(question: str) -> bool:
 
 @contextlib.contextmanager
 def asking() -> Iterator[None]:
-    """End the line on Ctrl-C in a prompt that echoes its input."""
+    """Print a line break if Ctrl-C ends a prompt with echo in the block."""
     try:
         yield
     except click.Abort as given_up:
@@ -197,7 +200,7 @@ def word(text: str) -> str:
 
 
 class Progress:
-    """Terminal line that is updated during a wait; without a terminal, nothing is printed."""
+    """Line on stderr that is updated during a wait; without a terminal, nothing is printed."""
 
     def __init__(self) -> None:
         self._shows = can_redraw(sys.stderr)
@@ -247,7 +250,7 @@ def _cell(value: object) -> str:
 
 
 def _blocks(rows: Sequence[Row]) -> "RenderableType":
-    """Return one line for each cell, and an empty line between rows."""
+    """Return one line for each cell that is not empty, and an empty line between rows."""
     from rich.console import Group
 
     lines: list[Text] = []
@@ -280,7 +283,7 @@ def replaced(name: str, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield a file that replaces the file `name` atomically at the end of the block.
 
     The new file gets `mode`, or the mode of the old file. On failure, the old file is unchanged. A
-    device or pipe is written directly. Raises ZonedriveError.
+    device or pipe is written directly. Raises ZonedriveError if the file cannot be written.
     """
     target = Path(name).resolve()
     new = target.with_name(f".zonedrive-{os.getpid()}")

@@ -129,12 +129,12 @@ def create(
 ) -> None:
     """Create a token and print its secret.
 
-    The secret is shown only once.  NAME is shown in the list of tokens.
-    The service requires your password for this.  Only the secret is written to standard output, so
-    that token=$(zonedrive tokens create NAME) works; messages go to standard error.
+    The secret is shown only once.  NAME is shown in the list of tokens.  The service requires your
+    password to create a token.  Only the secret is written to standard output, so that
+    token=$(zonedrive tokens create NAME) works; messages go to standard error.
 
     Without a scope the token has all your rights.  With --scope SCIM, which is for administrators,
-    it is limited to users and groups.
+    the token is limited to users and groups.
 
     \b
     --json: {"id", "name", "token", "expires"}; token is the secret
@@ -199,7 +199,7 @@ def _revoke(account: str, token_id: str) -> None:
 
 
 def _own_id(account: str) -> str | None:
-    """Return the id of the token that the account uses, or None if it uses none."""
+    """Return the id of the account's token, or None for a session or a token without a known id."""
     from zonedrive.logon.bearer_auth import load_bearer
     from zonedrive.logon.secrets import open_store
 
@@ -209,9 +209,10 @@ def _own_id(account: str) -> str | None:
 
 @contextmanager
 def _not_lost(account: str, name: str, made: "NewToken") -> Iterator[None]:
-    """Revoke the token if the block cannot print its secret; always raise ZonedriveError then.
+    """Revoke the token `made` if the block raises OSError, because it cannot print the secret.
 
-    If the token cannot be revoked, the error says until when it remains valid.
+    Raises ZonedriveError in this case. If the token cannot be revoked, the error says until when
+    the token remains valid.
     """
     try:
         yield
@@ -242,7 +243,7 @@ def _object(token: "Token", now_ns: int) -> dict[str, Any]:
 
 
 def _row(shown: dict[str, Any]) -> dict[str, Any]:
-    """Return the table row of a token: known fields first, then the deployment's own fields."""
+    """Return the table row of a token's JSON object: known fields, then the deployment's fields."""
     row: dict[str, Any] = {"name": shown["name"]}
     if shown["expires"]:
         row["expires"] = text_output.when(shown["expires"]) + (
@@ -275,7 +276,10 @@ def scope_of(
     clients: tuple[str, ...],
     scope_file: str | None,
 ) -> "Scope | None":
-    """Return the scope that the options describe, or None without any. Raises click.UsageError."""
+    """Return the scope that the options describe, or None if none of the options is given.
+
+    Raises click.UsageError for invalid options, ConfigError for an invalid scope file.
+    """
     if scope_file is not None:
         if scope is not None or permissions or clients:
             raise click.UsageError("--scope-file excludes the other options of a scope.")

@@ -34,7 +34,7 @@ def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> No
     """Open the window: everything that the commands do, as a page in your browser.
 
     This command serves the page on this machine, for you alone, until the page is closed.  If the
-    window is open already, it shows another page of it.
+    window is open already, the command opens another page of the same window.
     """
     if path is not None and page not in OF_A_PATH:
         raise click.UsageError("PATH goes with --page files, versions, log, share or conflicts.")
@@ -47,7 +47,10 @@ def ui(path: str | None, account: str | None, page: str, no_browser: bool) -> No
 
 
 def _address(page: str, path: str | None, account: str | None) -> str:
-    """Return the URL path of a page.  Raises ZonedriveError for a PATH outside the zones."""
+    """Return the path and query of a page's URL.
+
+    Raises ZonedriveError if `path` is not in one of the user's zones.
+    """
     if path is not None:
         paths, (whole,) = control_client.resolve((path,), account)
         mount = mountpoint.holding(mountpoint.absolute(path))

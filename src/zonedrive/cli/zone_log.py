@@ -30,7 +30,10 @@ Entry = Mapping[str, Any]
 
 
 class Since(click.ParamType):  # type: ignore[type-arg]  # click 8.1 cannot be told
-    """Date, date with time, or duration before now, converted to ns since the epoch."""
+    """Parameter type for a date, a date with time, or a duration before now.
+
+    The value is converted to ns since the epoch.
+    """
 
     name = "time"
 
@@ -64,9 +67,11 @@ class ZoneLog:
     user: str = ""  # only messages of this user; "": of all users
 
     def messages(self, since_ns: int = 0) -> tuple[list[Entry], list[str]]:
-        """Return the messages since a time, newest first, and the zones whose log is not readable.
+        """Return the messages, newest first, and the folders of the zones without a readable log.
 
-        Raises the errors of the daemon and the service.
+        A message is an object of `log --json`; none is older than `since_ns` (ns since the epoch).
+        Raises the errors of the daemon and the service, and NotSupported if the profile cannot
+        read zone logs.
         """
         from zonedrive.daemon import service_commands
 
@@ -94,7 +99,10 @@ class ZoneLog:
         return {zone["id"]: zone["path"] for zone in zones if zone["path"] is not None}
 
     def _chosen(self, zone_id: str, folder: str, answer: Sequence[Entry]) -> list[Entry]:
-        """Return the messages of one zone that concern the path and the user."""
+        """Return the messages in `answer`, of one zone, that concern the log's path and user.
+
+        The `path` of a returned message is a path in the mount. `folder` is the zone's folder.
+        """
         if self.user:
             answer = [one for one in answer if _is_by(one["user"], self.user)]
         inside = "" if self.place is None else self.place["path"].partition("/")[2]
@@ -120,7 +128,10 @@ class ZoneLog:
         ]
 
     def _located(self, zone_id: str, ids: Sequence[str]) -> dict[str, str]:
-        """Return the current path of each entry that is in the mount, by id."""
+        """Return the current path of each entry in the mount, by id.
+
+        Entries that are not in the mount are left out; without a daemon, the result is empty.
+        """
         found: dict[str, str] = {}
         for start in range(0, len(ids), BATCH):
             batch = list(ids[start : start + BATCH])
@@ -133,7 +144,11 @@ class ZoneLog:
 
 
 def zone_log(path: str | None, account: str | None, user: str = "") -> ZoneLog:
-    """Return the zone log of a path, also a deleted one, or of all zones of an account."""
+    """Return the zone log of `path`, or of all zones of the account if `path` is None.
+
+    `path` may be the path of a deleted entry. With `user`, the log has only messages of this user.
+    Raises the errors of `control_client.resolve` and `control_client.ask`.
+    """
     paths, below = control_client.resolve((path,) if path is not None else (), account)
     if not below:
         return ZoneLog(paths, None, user)
@@ -141,7 +156,7 @@ def zone_log(path: str | None, account: str | None, user: str = "") -> ZoneLog:
 
 
 def _is_by(user: str, wanted: str) -> bool:
-    """Return True if `wanted` is the user id or its part before the @, ignoring case."""
+    """Return True if `wanted` is the id `user`, or the part of `user` before the @, in any case."""
     lower = user.casefold()
     return wanted.casefold() in (lower, lower.partition("@")[0])
 
@@ -185,10 +200,10 @@ def log(
 ) -> None:
     """Show who changed what, and when: the zone log, newest first.
 
-    PATH is a file, folder or zone in a mount, also one that was deleted.  Without PATH, the logs of
-    all zones are shown, which needs no mount.  --follow begins with the last 10 messages of the
-    past week, or with those since TIME, and shows the newest last.  Needs a profile, given at
-    logon, that defines the operation.
+    PATH is a file, folder or zone in a mount, or the former path of a deleted file or folder.
+    Without PATH, the logs of all zones are shown, which needs no mount.  --follow begins with the
+    last 10 messages of the past week, or with all messages since TIME, and shows the newest last.
+    Needs a profile, given at logon, that defines the operation.
 
     \b
     --json: an array of {"time", "user", "event", "path", "id", "message"}; with
@@ -223,7 +238,11 @@ def log(
 
 
 def _followed(source: ZoneLog, since: int | None) -> Iterator[Entry]:
-    """Yield the first messages, oldest first, then new messages as they arrive."""
+    """Yield the latest messages, oldest first, then each new message, without an end.
+
+    The latest messages are those since `since` (ns since the epoch), or if `since` is None, at most
+    FIRST messages of the last FIRST_NS.
+    """
     begun = time.monotonic()
     first = max(0, time.time_ns() - FIRST_NS) if since is None else since
     found, unseen = source.messages(first)
@@ -261,7 +280,10 @@ def _key(one: Entry) -> str:
 
 
 def _latest(found: Sequence[Entry], otherwise: int) -> int:
-    """Return the time of the newest message in ns, or `otherwise` if no message has one."""
+    """Return the time of the newest message in ns since the epoch.
+
+    If no message has a time, return `otherwise`.
+    """
     times = [one["time"] for one in found if one["time"]]
     return int(datetime.fromisoformat(max(times)).timestamp()) * 10**9 if times else otherwise
 

@@ -1,4 +1,4 @@
-"""Identity at the service: accounts, secrets, the logon, and the bearer in each request.
+"""Logon to the service: accounts, secrets, and the bearer (token or session id) of each request.
 
 `stored` is a stable interface for other programs: see docs/PYTHON_CLIENT.md.
 """

@@ -28,14 +28,15 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     organization: str = ""
     ca_file: str | None = None  # absolute path of a PEM file, None: the system's authorities
     profile: str = "published"  # a packaged profile's name or an absolute path
-    sign_on: tuple[str, ...] = ()  # the option that chose a sign-on in a browser, if one did
-    keeps_password: bool = False  # the user requested it, for renewal of the logon
+    sign_on: tuple[str, ...] = ()  # option of the sign-on in a browser, if there was one
+    keeps_password: bool = False  # the password is stored, for renewals of the logon
 
     @classmethod
     def load(cls, paths: AccountPaths) -> Self:
         """Return the account from its account file, or from the copy if the file is damaged.
 
-        Raises NotLoggedOn if there was no logon, ConfigError if the copy cannot be read either.
+        Raises NotLoggedOn if there was no logon, ConfigError if the copy cannot be read either, or
+        if the base URL is invalid.
         """
         try:
             account = cls._read(paths.account_file)
@@ -53,8 +54,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def _here(self, paths: AccountPaths) -> Self:
         """Return the account with a validated base URL and the current path of its CA certificate.
 
-        The state folder may have been moved, or restored elsewhere.  A policy for `ca_file` takes
-        precedence, even if it is newer than the logon.
+        The state folder may have been moved, or restored elsewhere. A policy for `ca_file` takes
+        precedence, even if the policy is newer than the logon. Raises ConfigError.
         """
         ca_file, shared = self.ca_file, config.organization(paths.account)
         if "ca_file" in shared.policy:
@@ -65,7 +66,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load_copy(cls, paths: AccountPaths) -> Self | None:
-        """Return the account from the second copy that `save` wrote; None if it cannot be read."""
+        """Return the account from the copy that `save` wrote; None if the copy cannot be read."""
         try:
             return cls._read(paths.account_copy)._here(paths)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, ConfigError):
@@ -73,7 +74,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def is_damaged(cls, paths: AccountPaths) -> bool:
-        """Return True if the account file cannot be read, so that the copy has to be used."""
+        """Return True if the account file is missing or cannot be read."""
         try:
             cls._read(paths.account_file)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -85,10 +86,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     def save(self, paths: AccountPaths) -> None:
-        """Write the account file atomically, and a copy of it.
+        """Write the account file atomically, and a copy of the file. Raises OSError.
 
-        The file says who owns the outbox. The copy ensures that a damaged file does not assign the
-        outbox to another user.
+        The account file names the owner of the pending uploads. Because of the copy, damage to the
+        file does not assign the uploads to another user.
         """
         text = msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
         paths.account_copy.unlink(missing_ok=True)  # never one of another user's
@@ -112,7 +113,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return name if self.name == DEFAULT_ACCOUNT else f"{name} ({self.name})"
 
     def logon_command(self, *, session_only: bool = False) -> str:
-        """Return the command that repeats this logon."""
+        """Return the shell command that repeats this logon, with --session-only if requested."""
         words = ["zonedrive", "logon", self.base_url]
         words += self.sign_on or ("--username", self.username)
         if self.name != DEFAULT_ACCOUNT:
@@ -125,9 +126,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def logon_again(cls, paths: AccountPaths) -> Callable[[bool], str]:
-        """Return a function that returns the command to repeat the last logon, "" if unknown.
+        """Return a function that returns the shell command to repeat the last logon.
 
-        Its argument is True for a logon with a session only.
+        The function's argument is True for a logon with a session only. The command is "" if the
+        account cannot be loaded.
         """
 
         def command(session_only: bool) -> str:
@@ -141,13 +143,16 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def known_as(self, username: str) -> str:
         """Return the service's name for this account's user, or "" if `username` is another user.
 
-        If `username` is "", it matches every user.
+        If `username` is "", it matches this account's user.
         """
         ours = (self.username.casefold(), self.user_id.casefold())
         return (self.user_id or self.username) if username.casefold() in ("", *ours) else ""
 
     def same_owner(self, other: "Account") -> bool:
-        """Return True if both are the same user of the same service, who can share stored data."""
+        """Return True if both accounts belong to the same user of the same service.
+
+        Such accounts can use the same local data.
+        """
         if self.base_url != other.base_url:
             return False
         if self.user_id and other.user_id:

@@ -1,6 +1,6 @@
 """Local data of an account, and its deletion.
 
-Does not talk to the service and does not read the stores: callers provide the number of pending
+Does not talk to the service, and does not read the database: callers provide the number of pending
 uploads.
 """
 
@@ -17,7 +17,7 @@ from zonedrive.paths import AccountPaths
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """Pending changes that the service does not have yet."""
+    """Number and size of the pending changes, which the service does not have yet."""
 
     files: int = 0  # everything that waits
     bytes: int = 0
@@ -28,7 +28,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class LocalData(msgspec.Struct, frozen=True):
-    """Data that only this machine has; `lost`, `local` and `wanted` are numbers of files."""
+    """Amount of data that only this machine has; `lost`, `local` and `wanted` count files."""
 
     backlog: Backlog = Backlog()
     lost: int = 0  # in lost+found
@@ -37,12 +37,15 @@ class LocalData(msgspec.Struct, frozen=True):
 
 
 def ca_copy(paths: AccountPaths) -> Path:
-    """Return the path of the account's own copy of the CA certificate."""
+    """Return the path of the account's copy of the CA certificates that the user gave."""
     return paths.state / "ca.pem"
 
 
 def forget_data(paths: AccountPaths, store: SecretStore) -> None:
-    """Delete the data key, cache, database and spooled bytes; the logon stays."""
+    """Delete the account's data key, cache, database and pending uploads, but not the logon.
+
+    Raises StoreError if the key cannot be deleted, OSError if the database cannot.
+    """
     store.delete(keys.NAME)
     shutil.rmtree(paths.cache, ignore_errors=True)
     shutil.rmtree(paths.outgoing, ignore_errors=True)
@@ -52,10 +55,11 @@ def forget_data(paths: AccountPaths, store: SecretStore) -> None:
 
 
 def destroy(paths: AccountPaths, store: SecretStore, *, lost: bool = False) -> str:
-    """Delete everything of the account, the key first, so that data left by a crash is unreadable.
+    """Delete the account's secrets and folders from this machine; return "" or an error message.
 
-    Raises StoreError if the secrets cannot be deleted, OSError if folders cannot. With `lost`, the
-    rest is deleted even if the secrets cannot be; the error message about the secrets is returned.
+    The secrets are deleted first, so that data left by a crash is unreadable. Raises StoreError if
+    the secrets cannot be deleted, OSError if the folders cannot. With `lost`, the folders are
+    deleted even if the secrets cannot be; the error message about the secrets is then returned.
     """
     from zonedrive.logon import bearer_auth  # slow to import, and few commands need it
 

@@ -1,6 +1,7 @@
 """The service's endpoints for logon, logoff and tokens, as typed methods.
 
-Asks the user nothing and stores nothing. Each method is one request, sent once.
+Asks the user nothing and stores nothing. Each method sends one request. Only a request without an
+effect is repeated after an error. The methods raise subclasses of RemoteError.
 
 INVARIANT: a password and a code go into a request's body and nowhere else.
 """
@@ -35,7 +36,10 @@ PERSONAL_ID: Final = "/api/access/personalid-signonuri"
 
 
 class _Given(httpx.Auth):
-    """Authentication with the current bearer of this process; none at first."""
+    """Authentication of httpx requests with `bearer`; None: without a bearer.
+
+    Updates the clock from each response.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.bearer: Secret | None = None
@@ -58,11 +62,11 @@ class LogonApi:
         client.auth = self._given
 
     def carry(self, bearer: Secret | None) -> None:
-        """Send `bearer` with each request from now on."""
+        """Send `bearer` with each request from now on; None: send no bearer."""
         self._given.bearer = bearer
 
     async def requirements(self) -> Requirements:
-        """Return the requirements of a logon.  This is the first request of a logon."""
+        """Return the service's requirements for a logon; this is the first request of a logon."""
         answer = await self._calls.read(Request("GET", REQUIREMENTS), doing="")
         return wire.requirements(answer, "")
 
@@ -74,7 +78,10 @@ class LogonApi:
         code: Secret | None = None,
         flow: Secret | None = None,
     ) -> Outcome:
-        """Run one step of a logon; `flow` is the session id of the previous step."""
+        """Send the given credentials as one step of a logon, and return the result.
+
+        `flow` is the session id of the previous step.
+        """
         body: dict[str, object] = {"username": username} if username else {}
         if password is not None:
             body["password"] = list(password.reveal())
@@ -85,7 +92,10 @@ class LogonApi:
         return await self.logon_by(body)
 
     async def logon_by(self, fields: Mapping[str, object]) -> Outcome:
-        """Log on with the fields of a browser sign-on."""
+        """Send one step of a logon, and return the result.
+
+        `fields` are members of the JSON body, for example those of a browser sign-on.
+        """
         doing = "logging on"
         request = Request("POST", LOGON, body={**fields, "acceptSessions": True})
         return wire.outcome(await self._calls.change(request, doing=doing), doing)
@@ -95,8 +105,8 @@ class LogonApi:
     ) -> str:
         """Return the address for the browser sign-on; the browser goes to `redirect` afterwards.
 
-        `fragment` requests that the answer returns in the fragment of the address. Personal
-        identification has no such choice.
+        With `fragment`, the browser returns with the sign-on result in the fragment of the address,
+        otherwise with a form post. For personal identification, `fragment` has no effect.
         """
         query = {"organization": organization, "redirectURI": redirect}
         doing = f"asking where to sign on with {offer.name}"
@@ -110,14 +120,20 @@ class LogonApi:
         return wire.sign_on_uri(answer, doing)
 
     async def create_token(self, name: str, seconds: int, password: Secret) -> NewToken:
-        """Create a token for the user of the current bearer."""
+        """Create a token, valid for `seconds`, for the user of the current bearer.
+
+        `password` is the user's password.
+        """
         doing = "asking for a token"
         body = token_wanted(name, seconds, password.reveal(), None)
         answer = await self._calls.change(Request("POST", TOKENS, body=body), doing=doing)
         return new_token(answer, doing, self.clock.now_ns(), seconds)
 
     async def new_credentials(self, username: str) -> str:
-        """Request new credentials for a user; return the service's message, "" if it has none."""
+        """Request new credentials for a user; return the service's message.
+
+        The message is "" if the service sent none.
+        """
         doing = "asking for new credentials"
         body = {"name": username}
         try:
@@ -131,7 +147,7 @@ class LogonApi:
     async def change_password(
         self, operation: Operation, user: str, old: Secret, new: Secret
     ) -> None:
-        """Change the password with the profile's operation.
+        """Change the user's password from `old` to `new` with an operation of the profile.
 
         Raises CredentialsRefused if `old` is wrong.
         """
@@ -143,7 +159,7 @@ class LogonApi:
             await self._calls.change(request, doing=doing)
 
     async def revoke_token(self, operation: Operation, token_id: str) -> None:
-        """Revoke a token with the profile's operation."""
+        """Revoke a token with an operation of the profile."""
         await self._calls.change(operation.request({"token": token_id}), doing="revoking the token")
 
     async def check(self) -> None:
@@ -151,7 +167,7 @@ class LogonApi:
         await self._calls.read(Request("GET", ZONES), doing="checking the logon")
 
     async def logoff(self) -> None:
-        """End the current session; a session that does not exist counts as ended."""
+        """End the current session; after a 404 response, the session counts as ended."""
         try:
             await self._calls.change(Request("GET", LOGOFF), doing="logging off")
         except NotFound:
@@ -160,7 +176,10 @@ class LogonApi:
 
 @asynccontextmanager
 async def open_access(url: str, ca_file: str | None) -> AsyncIterator[LogonApi]:
-    """Yield the client of the logon endpoints at `url`. Raises ConfigError for a bad address."""
+    """Yield a client of the logon endpoints at `url`, which trusts `ca_file` or the system's CAs.
+
+    Raises ConfigError if `url` or `ca_file` is not usable.
+    """
     transport = LoopTransport(tls.trust(ca_file))
     try:
         yield LogonApi(LoopClient(base_url(url), transport, httpx.Auth()))

@@ -1,14 +1,15 @@
-"""Bearer authentication for both kinds of client, with replacement of a rejected bearer.
+"""Authentication of sync and async httpx clients with a bearer that is replaced after a rejection.
 
-Knows nothing about the logon: the creator of a BearerAuth provides a function that renews it.
+Knows nothing about the logon: the creator of a BearerAuth provides a function that renews the
+bearer.
 
 INVARIANT: a request that the service rejects with 401 is repeated at most once, and only with
-another bearer than the rejected one (renewed just now, or by a user who logged on meanwhile).
-INVARIANT: a request that contains a password is never repeated, and a 401 to it says nothing about
-the bearer.
+another bearer than the rejected bearer (a renewed bearer, or the bearer of a later logon).
+INVARIANT: a request that contains a password is never repeated, and a 401 response to such a
+request says nothing about the bearer.
 INVARIANT: a rejected bearer is sent to the service again only after a wait that grows from
-AGAIN_SECONDS to LONGEST_SECONDS, because a rejection may be temporary. Until then requests fail
-without being sent.
+AGAIN_SECONDS to LONGEST_SECONDS, because a rejection may be temporary. During the wait, requests
+fail without being sent.
 """
 
 import contextlib
@@ -35,14 +36,14 @@ LONGEST_SECONDS = 900.0
 THREADS = 16  # maximum number of threads that load or renew a bearer
 TURN_SECONDS = 30.0  # longer than a renewal takes
 LOOK_SECONDS = 1.0  # minimum interval between reads of the store after a rejection
-AGREED_NS = 5 * 10**9  # a Date names whole seconds, and an answer was underway for a while
+AGREED_NS = 5 * 10**9  # clocks with this difference agree: a Date has whole seconds, and is late
 _YEAR_9999 = 253_370_764_800 * 10**9
 
 REJECTED = "the service does not accept the logon, or it has ended"
 
 
 class Clock:
-    """The service's time: the local clock, corrected by the Date of the last answer. Thread-safe.
+    """Clock of the service: the local clock, corrected by the last Date header. Thread-safe.
 
     INVARIANT: times stored by a logon are in the service's time, so that a wrong or later corrected
     local clock changes no expiry.
@@ -54,7 +55,7 @@ class Clock:
         self._ahead_ns = 0  # offset of the local clock
 
     def heard(self, date: str | None) -> None:
-        """Update the correction from a Date header; a missing or malformed one changes nothing."""
+        """Update the correction from a Date header; ignore a missing or malformed header."""
         there = header_seconds(date)
         if there is None:
             return
@@ -90,7 +91,7 @@ def load_bearer(store: SecretStore) -> Bearer | None:
     """Return the account's bearer, or None if none is stored.
 
     Text that is not zonedrive's JSON is used as the token itself (a credential set up by hand).
-    Raises StoreError.
+    Raises StoreError if the store fails or the stored bearer is damaged.
     """
     kept = store.get(NAME)
     if kept is None or not kept.reveal().strip():
@@ -109,7 +110,10 @@ def load_bearer(store: SecretStore) -> Bearer | None:
 
 
 def token_name(account: str) -> str:
-    """Return the name of a new token, by which people tell their tokens apart at the service."""
+    """Return the name of a new token: machine, user, account and time.
+
+    By this name, users tell their tokens apart in the list of the service.
+    """
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container may have no entry for its user
@@ -124,22 +128,26 @@ def save_bearer(store: SecretStore, bearer: Bearer) -> None:
 
 
 Renew = Callable[["Bearer | None"], "Bearer | None"]
-"""Function that returns a replacement for the rejected bearer, or None if that is impossible here.
+"""Function that returns a new bearer for a rejected one, or None if renewal is not possible.
 
-Blocks, is called by several threads at once, and raises NotLoggedOn if the renewal was rejected.
+The argument is None if no bearer is stored. The function blocks, is called by several threads at
+once, and raises NotLoggedOn if the service rejected the renewal.
 """
 
 
 Command = Callable[[bool], str]
-"""Function that returns the command to log on again, for a session only (True) or a token."""
+"""Function that returns the shell command to log on again, "" if unknown.
+
+The argument is True for a logon with a session only, False for a logon with a token.
+"""
 
 Found = TypeVar("Found")
 
 
 class BearerAuth(httpx.Auth):
-    """Authentication with the stored bearer. Thread-safe.
+    """Authentication of httpx requests with the account's stored bearer. Thread-safe.
 
-    Raises NotLoggedOn if no acceptable bearer exists, or if the keyring is locked. A request with
+    A request raises NotLoggedOn if no acceptable bearer exists or the store fails. A request with
     `extensions["replayable"]` false is not repeated, because its body cannot be read again. A 401
     to a request with `extensions["password"]` concerns the password in the request.
     """
@@ -152,9 +160,9 @@ class BearerAuth(httpx.Auth):
         *,
         command: Command = lambda session_only: "",
     ) -> None:
-        """Set the callbacks.
+        """Set the store and the callbacks.
 
-        `monotonic` returns seconds; `command` returns the command to log on again, "" if unknown.
+        `monotonic` returns seconds; see `Renew` and `Command` for the other callbacks.
         """
         self._command = command
         self.clock = Clock()
@@ -171,7 +179,10 @@ class BearerAuth(httpx.Auth):
     def sync_auth_flow(
         self, request: httpx.Request
     ) -> Generator[httpx.Request, httpx.Response, None]:
-        """Authenticate requests of worker threads."""
+        """Authenticate a request of a worker thread.
+
+        After a 401 response, the request is repeated once if another bearer is available.
+        """
         bearer = self.usable() or self.find()
         _authorize(request, bearer)
         response = yield request
@@ -185,7 +196,10 @@ class BearerAuth(httpx.Auth):
     async def async_auth_flow(
         self, request: httpx.Request
     ) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """Authenticate requests on the loop; blocking work runs in a thread."""
+        """Authenticate a request on the trio loop, as `sync_auth_flow` does.
+
+        Blocking work runs in a thread.
+        """
         bearer = self.usable()
         if bearer is None:
             bearer = await self._in_thread(self.find)
@@ -204,17 +218,21 @@ class BearerAuth(httpx.Auth):
         )
 
     def usable(self) -> Bearer | None:
-        """Return the bearer in use, or None if it has to be loaded."""
+        """Return the bearer in use, or None if no bearer is loaded or the service rejected it."""
         known = self._known
         return None if known is None or self._is_refused(known) else known
 
     @property
     def last(self) -> Bearer | None:
-        """Bearer that was last in use, rejected or not."""
+        """Bearer that was last in use, rejected or not, or None if no bearer was used."""
         return self._known or self._refused
 
     def find(self) -> Bearer:
-        """Return a bearer that may be accepted. Blocks. Raises NotLoggedOn."""
+        """Return a bearer that the service may accept: in use, stored or renewed. Blocks.
+
+        Raises NotLoggedOn if there is no such bearer, or after waiting TURN_SECONDS for another
+        thread.
+        """
         if not self._turn.acquire(timeout=TURN_SECONDS):
             raise self._ended()
         try:
@@ -255,16 +273,16 @@ class BearerAuth(httpx.Auth):
         return NotLoggedOn(self._why.message, remedy=self._why.remedy)
 
     def renewed(self, bearer: Bearer) -> None:
-        """Use `bearer` from now on."""
+        """Use the renewed `bearer` for requests from now on."""
         self._known = bearer
 
     def look_again(self) -> None:
-        """Reload the bearer with the next request, because the user may have logged on."""
+        """Make the next request load the stored bearer, because the user may have logged on."""
         self._look_at = 0.0
         self._known = self._why = None
 
     def _accepts(self, bearer: Bearer, request: httpx.Request, response: httpx.Response) -> bool:
-        """Return True unless the service rejected the bearer; record the result."""
+        """Return False if the service rejected `bearer`, else True; record the result."""
         self.clock.heard(response.headers.get("Date"))
         if response.status_code != httpx.codes.UNAUTHORIZED:
             if self._refused is not None and self._known in (None, bearer):

@@ -3,8 +3,8 @@
 Knows nothing about terminals, files or keyrings: the caller provides credentials through
 `CredentialPrompt`.
 
-A browser sign-on is a step like the others: its result goes to the service in place of user name
-and password.
+A browser sign-on is a step like the other steps: its result is sent to the service instead of user
+name and password.
 
     START ──200──▶ LOGGED_ON
       │ └──202──▶ PENDING ──200──▶ LOGGED_ON
@@ -12,7 +12,7 @@ and password.
       └──else──▶ ENDED ◀──else──┘
 
 INVARIANT: each credential is sent once. A flow runs once, and nothing in this module starts another
-one.
+flow.
 """
 
 import shlex
@@ -61,10 +61,10 @@ _REFUSALS: Final = {
 
 
 class CredentialPrompt(Protocol):
-    """Source of credentials."""
+    """Source of the user's credentials for a logon."""
 
     def password(self) -> Secret:
-        """Return the user's password. Raises CredentialsRefused if no user can be asked."""
+        """Return the user's password. Raises an error if no user can be asked."""
 
     def code(self, kind: str) -> Secret:
         """Return a one-time code of `kind` (TOTP, HOTP, ServiceMail, "").
@@ -73,7 +73,7 @@ class CredentialPrompt(Protocol):
         """
 
     def given_code(self) -> Secret | None:
-        """Return a code that was provided in advance, or None."""
+        """Return a one-time code that was given before the logon, or None."""
 
 
 class PasswordChange(NamedTuple):
@@ -94,7 +94,7 @@ class LoggedOn(msgspec.Struct, frozen=True):
 
 
 class Flow:
-    """One logon; it can run only once."""
+    """One run of the state machine for one logon; an instance runs only once."""
 
     def __init__(
         self,
@@ -109,9 +109,10 @@ class Flow:
     ) -> None:
         """Prepare the flow.
 
-        If `username` is "", it is asked for when it is needed. Without `browser`, no browser
-        sign-on is possible. Without `change`, a password that must be changed ends the flow.
-        `known` is the service's name for the same user, from the previous logon.
+        If `username` is "", the user is asked for the name when it is needed. `needs` are the
+        service's requirements; `ask` provides credentials. Without `browser`, no browser sign-on is
+        possible. Without `change`, a password that must be changed ends the flow. `known` is the
+        service's name for the same user, from the previous logon.
         """
         self._has_begun = False
         self._browser, self._change = browser, change
@@ -122,10 +123,11 @@ class Flow:
         self._way: tuple[str, ...] = ()
 
     async def run(self) -> LoggedOn:
-        """Run the flow to its end.
+        """Run the flow to its end, and return the session and its user.
 
         Raises CredentialsRefused or its subclass PasswordChangeRequired if the service rejects the
-        logon, and other RemoteErrors if the result is unknown.
+        logon, other RemoteErrors if the result is unknown, and the errors of `Browser.offer`,
+        `Browser.sign_on` and the credential prompt.
         """
         if self._has_begun:
             raise RuntimeError("a logon flow runs once")
@@ -153,7 +155,10 @@ class Flow:
         return password
 
     def _first_code(self) -> Secret | None:
-        """Return the code to send with the password; a mailed code comes only later."""
+        """Return the one-time code to send with the password, or None.
+
+        The service sends a code by mail only after this step.
+        """
         if given := self._ask.given_code():
             return given
         if self._needs.code and self._needs.code_kind != MAILED:
@@ -198,7 +203,10 @@ class Flow:
             raise _refusal(refused) from refused
 
     async def _sign_on(self, browser: Browser | None, where: Offer | str) -> Outcome:
-        """Run the browser sign-on; at most once per flow."""
+        """Run the browser sign-on with `where`, an offered method or an address from the service.
+
+        Raises CredentialsRefused without a browser, or if the flow already had a browser sign-on.
+        """
         if browser is None:
             ways = " or ".join(shlex.join(offer.option) for offer in self._needs.offers)
             raise CredentialsRefused(
@@ -228,9 +236,10 @@ class Flow:
     async def _confirm(self, browser: Browser, outcome: Outcome) -> None:
         """Raise CredentialsRefused for an unexpected user, unless the user confirms the name.
 
-        An attacker who answers instead of the user's own browser could log this account on under
-        the attacker's name, and would receive the user's files. At a first logon without a user
-        name there is no expected user; the last line of the logon shows who signed on.
+        Before the error is raised, the session is ended. An attacker who answers instead of the
+        user's own browser could log this account on under the attacker's name, and would receive
+        the user's files. At a first logon without a user name there is no expected user; the last
+        line of the logon shows who signed on.
         """
         found = outcome.user_id
         if not self._expected or found.casefold() in (name.casefold() for name in self._expected):
@@ -247,7 +256,7 @@ class Flow:
             raise _not_confirmed(found, expected, asked=person.can_confirm)
 
     async def _give_back(self, outcome: Outcome) -> None:
-        """End a session that is not used."""
+        """End the session in `outcome`, which is not used; ignore errors of the service."""
         if fits_header(outcome.session):
             self._access.carry(Secret(outcome.session))
             with trio.move_on_after(GOODBYE_SECONDS, shield=True):
@@ -299,7 +308,10 @@ class Flow:
 
 
 def _not_confirmed(found: str, expected: str, *, asked: bool) -> CredentialsRefused:
-    """Return the error for an unexpected user; `asked`: the user declined to confirm."""
+    """Return the error for a sign-on as `found` instead of `expected`.
+
+    `asked` is True if the user was asked to confirm and declined.
+    """
     whom = f"{found or 'a user whom the service does not name'}, not as {expected}"
     if asked:
         why, remedy = ", which was not confirmed", "sign off there first, and sign on as yourself"
@@ -329,8 +341,9 @@ async def require_accepted(access: LogonApi) -> None:
 async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
     """Test a token that was created elsewhere, and return the token as a logon of `user`.
 
-    The service does not say whose token it is.  Raises CredentialsRefused if the service rejects
-    the token, and other RemoteErrors if the result is unknown.
+    `user` is not checked, because the service does not say whose token it is. Raises
+    CredentialsRefused if the service rejects the token, and other RemoteErrors if the result is
+    unknown.
     """
     access.carry(token)
     try:
@@ -348,12 +361,10 @@ async def use_token(access: LogonApi, token: Secret, user: str) -> LoggedOn:
 
 
 async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int) -> Bearer:
-    """Create a token, test it with a request, and return it.
+    """Create a token called `name`, valid for `days`, test it with a request, and return it.
 
-    Afterwards, `access` uses the session for its requests again.
-
-    Raises RemoteError if the service creates no usable token, and CredentialsRefused if the user
-    did not log on with a password.
+    Afterwards, `access` uses the session for its requests again. Raises RemoteError if the service
+    creates no usable token, and CredentialsRefused if the user did not log on with a password.
     """
     if session.password is None:
         raise CredentialsRefused("it takes a password, and none was used to log on")
@@ -369,9 +380,10 @@ async def obtain_token(access: LogonApi, session: LoggedOn, name: str, days: int
 
 
 async def leave_session(access: LogonApi, token: Bearer) -> None:
-    """End the session that `access` carries, and check that `token` stays valid.
+    """End the session that `access` uses, and check that `token` remains valid.
 
-    Raises CredentialsRefused if the token ended too; then no valid logon remains.
+    Afterwards, `access` uses `token`. Raises CredentialsRefused if the token ended too (then no
+    valid logon remains), and other RemoteErrors if the check fails.
     """
     await end_session(access)
     access.carry(Secret(token.secret))
@@ -385,7 +397,7 @@ async def leave_session(access: LogonApi, token: Bearer) -> None:
 
 
 async def end_session(access: LogonApi) -> RemoteError | None:
-    """End the session that `access` carries; return the error, if any, instead of raising it."""
+    """End the session that `access` uses; return the error, or None if there was no error."""
     try:
         await access.logoff()
     except RemoteError as wrong:
@@ -394,10 +406,10 @@ async def end_session(access: LogonApi) -> RemoteError | None:
 
 
 async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
-    """Revoke the token that `access` carries; return False if that is not supported.
+    """Revoke `token`, which `access` uses, and return True.
 
     Returns False if the token's id is unknown, or if the profile cannot revoke tokens. Raises
-    RemoteError if the service rejects the request.
+    RemoteError if the request fails.
     """
     if not token.id or not profile.can("revoke_token"):
         return False
@@ -408,10 +420,11 @@ async def revoke(access: LogonApi, profile: Profile, token: Bearer) -> bool:
 async def dismiss(
     access: LogonApi, profile: str, bearer: Bearer, tell: Callable[[str], None], which: str
 ) -> None:
-    """End an unused bearer, also during the cancellation of a logon.
+    """End a bearer that is not used any more, also during the cancellation of a logon.
 
-    If that is impossible, `tell` gets the bearer's id and expiry; `which` describes the bearer for
-    the user, such as "your previous token". No error of the service is raised.
+    If the bearer cannot be ended, `tell` gets a message with the bearer's id and expiry; `which`
+    describes the bearer for the user, such as "your previous token". No error of the service is
+    raised.
     """
     access.carry(Secret(bearer.secret))
     is_ended, why = False, "it could not be ended now"

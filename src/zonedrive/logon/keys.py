@@ -20,11 +20,11 @@ NAME = "key"
 
 
 def data_box(store: SecretStore, encrypt: bool, *, make: bool = True) -> tuple[Box, bytes | None]:
-    """Return the box for names and the key for content; (Clear, None) if `encrypt` is false.
+    """Return the cipher for names and the key for content; (Clear, None) if `encrypt` is false.
 
-    Blocks like the store. Raises StoreError if the keyring is locked, the key is damaged, or the
-    key is missing and `make` is false. In the last case a new key would make all data stored so far
-    unreadable.
+    A missing key is created if `make` is true; use false if encrypted data exists, because a new
+    key cannot decrypt it. Blocks as long as the store does. Raises StoreError if the keyring is
+    locked, the key is damaged, or the key is missing and `make` is false.
     """
     if not encrypt:
         return Clear(), None
@@ -54,12 +54,12 @@ def kept_key(store: SecretStore) -> bytes | None:
 
 
 def names_box(master: bytes) -> Box:
-    """Return the box for names that uses the key `master`."""
+    """Return the cipher for names, with a key derived from `master`."""
     return Sealed(_derived(master, b"zonedrive names"))
 
 
 def gone() -> StoreError:
-    """Return the error for a missing key of existing data."""
+    """Return the error for local data whose key is missing."""
     return StoreError(
         "the account's data key is missing, so the local data cannot be read",
         remedy="was the keyring emptied, or another one opened? if it is permanently lost, log"

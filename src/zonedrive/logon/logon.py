@@ -1,4 +1,4 @@
-"""A complete logon: checks before it, the flow, a token, and storage on this machine.
+"""Complete logon: checks before the flow, the flow, a token, and storage on this machine.
 
 Knows nothing about terminals: credentials come from a `CredentialPrompt`, and messages for the
 user go to `tell`.
@@ -65,7 +65,7 @@ from zonedrive.remote.profiles.load import load_profile
 from zonedrive.remote.profiles.operations import Profile
 from zonedrive.remote.urls import base_url
 
-LONGEST = 4 << 20  # bytes of a file of certificates; a system has 200 KB of them
+LONGEST = 4 << 20  # maximum size of a certificate file in bytes; a system's has 200 KB
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----", re.ASCII)
 
 
@@ -82,7 +82,10 @@ class LogonRequest(msgspec.Struct, frozen=True, kw_only=True):
     save_password: bool = False
 
     def within(self, shared: Organization) -> "LogonRequest":
-        """Return the request with the administrator's defaults, and with the policy's values."""
+        """Return the request with the organization's defaults and policy.
+
+        A value that the policy sets replaces the user's value.
+        """
         at_home = shared.is_service(self.url)
         return msgspec.structs.replace(
             self,
@@ -112,10 +115,11 @@ class Logon:
     ) -> None:
         """Prepare the logon.
 
-        `premises` describe the local state of the account, `tell` prints lines. `person` can sign
-        on in a browser; None: no browser sign-on is possible. `new_password` asks for a new
-        password if the service requires a change. `token` replaces every other credential; it is
-        stored, and never ended at the service, because others may use it.
+        `ask` provides credentials, `premises` answers questions about the account's local data, and
+        `tell` prints a line. `person` can sign on in a browser; None: no browser sign-on is
+        possible. `new_password` asks for a new password if the service requires a change. `token`
+        replaces every other credential; it is stored, and never ended at the service, because other
+        programs may use it.
         """
         self._person, self._new_password, self._token = person, new_password, token
         self._paths, self._request, self._ask, self._tell = paths, request, ask, tell
@@ -124,7 +128,10 @@ class Logon:
         self.kept = ""  # set at the end: description of the stored bearer
 
     async def run(self) -> Account:
-        """Log on and store the account. Raises subclasses of ZonedriveError."""
+        """Log on, store the account and its secrets, and return the account.
+
+        Raises ZonedriveError, or OSError if a file cannot be written.
+        """
         base = base_url(self._request.url)
         before = PreviousAccount(self._paths, self._premises)
         former = before.account
@@ -207,10 +214,10 @@ class Logon:
         bearer: Bearer,
         certificates: bytes | None,
     ) -> Account:
-        """Store the account and its secrets; delete the data of a different previous user.
+        """Store the account and its secrets, and return the account as stored.
 
-        The previous owner is determined again, because another terminal may have logged on
-        meanwhile.
+        Delete the local data of a different previous user. The previous user is determined again,
+        because another terminal may have logged on meanwhile.
         """
         before = PreviousAccount(self._paths, self._premises)
         with ExitStack() as stack:
@@ -242,7 +249,11 @@ class Logon:
         bearer: Bearer,
         former: Bearer | None,
     ) -> None:
-        """Restore the previous bearer, and revoke the new one, which could not be stored."""
+        """Restore the bearer `former`, and end `bearer`, which could not be stored.
+
+        If `former` is None, delete the stored bearer and password. A token that the user gave is
+        not ended.
+        """
         with suppress(StoreError):
             if former is None:
                 store.delete(bearer_auth.NAME)
@@ -256,7 +267,7 @@ class Logon:
 
     @staticmethod
     def _replaced(store: SecretStore, bearer: Bearer) -> Bearer | None:
-        """Return the bearer of the previous logon if it differs from `bearer`."""
+        """Return the stored bearer of the previous logon if it differs from `bearer`, else None."""
         with suppress(StoreError):
             found = bearer_auth.load_bearer(store)
             return found if found is not None and found.secret != bearer.secret else None
@@ -269,7 +280,7 @@ class Logon:
         return None
 
     def _keep_password(self, store: SecretStore, account: Account, password: Secret | None) -> bool:
-        """Store the password if requested; return True if it is stored.
+        """Store the password if this was requested; return True if the password is stored.
 
         An earlier password and the record of its rejection are deleted.
         """
@@ -291,13 +302,16 @@ class Logon:
         return wanted
 
     def _change(self, profile: Profile) -> PasswordChange | None:
-        """Return the password change, if the user can be asked and the profile supports it."""
+        """Return the password change, or None if no user can be asked or the profile lacks it."""
         if self._new_password is None or not profile.can("change_password"):
             return None
         return PasswordChange(profile.operation("change_password"), self._new_password, self._tell)
 
     def _usable_store(self) -> SecretStore:
-        """Return a secret store that is accessible, so that the new token can be stored."""
+        """Return an accessible secret store, so that the new token can be stored.
+
+        Raises StoreError if systemd provides the token, or if a locked keyring has the data key.
+        """
         store = self._open_store(self._paths)
         if isinstance(store, CredentialsStore) and store.gives(bearer_auth.NAME):
             raise StoreError(
@@ -329,9 +343,10 @@ class Logon:
             ) from wrong
 
     async def _bearer(self, access: LogonApi, signed_on: LoggedOn, profile: str) -> Bearer:
-        """Return a token if it is requested and available, else the session if it is accepted.
+        """Return a new token if one is requested and the service creates it, else the session.
 
-        If the logon is cancelled, the token and the session are ended if they are already known.
+        Raises CredentialsRefused if the service rejects the session, or ends the token together
+        with the session. If the logon is cancelled, a known session or token is ended.
         """
         days = self._request.token_days
         if self._token is not None:
@@ -377,7 +392,10 @@ class Logon:
 
 
 def read_certificates(path: Path) -> bytes:
-    """Return only the certificates in a PEM file, excluding other content such as a key."""
+    """Return the certificates in a PEM file without other content such as a key.
+
+    Raises ConfigError if the file cannot be read or has no certificate.
+    """
     require_file(path)
     try:
         with path.open("rb") as file:

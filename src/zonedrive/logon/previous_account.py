@@ -1,6 +1,6 @@
 """The previous logon of an account, its data on this machine, and their owner.
 
-Does not talk to the service and does not read the stores: see `LocalDataQueries`.
+Does not talk to the service and does not read the database: see `LocalDataQueries`.
 
 INVARIANT: bytes that wait for upload are never sent as another user, and never dropped without a
 message.
@@ -36,7 +36,7 @@ class LocalDataQueries:
 
 
 class PreviousAccount:
-    """The previous logon, if any."""
+    """Previous logon of an account, if any, and the local data that belongs to it."""
 
     def __init__(self, paths: AccountPaths, premises: LocalDataQueries) -> None:
         self._paths, self._here = paths, premises
@@ -50,17 +50,23 @@ class PreviousAccount:
 
     @property
     def hold(self) -> AbstractContextManager[None]:
-        """Lock that keeps daemons from starting. Raises AlreadyRunning if one is running."""
+        """Context manager that keeps daemons of the account from starting.
+
+        Entering the context raises AlreadyRunning if a daemon is running.
+        """
         return self._here.hold(self._paths)
 
     def is_of(self, account: Account) -> bool:
-        """Return True if all data stored here belongs to the user of `account`, or if none is."""
+        """Return True if the user of `account` is the previous user, who owns the local data.
+
+        If the previous user is unknown, return True if there is no database.
+        """
         if self.account is None:
             return not self._paths.database.exists()
         return self.account.same_owner(account)
 
     def refuse_takeover(self) -> None:
-        """Raise ConfigError if data stored here is in use, or not uploaded yet."""
+        """Raise ConfigError if a daemon uses the local data, or if data is only on this machine."""
         here, running = self._here.local_data(self._paths), self._here.running(self._paths)
         waiting, lost, wanted = here.backlog, here.lost, here.wanted
         kept = "in lost+found" if lost else "of local_only"
@@ -93,9 +99,10 @@ class PreviousAccount:
             )
 
     def forget(self, store: SecretStore) -> str:
-        """Delete the other user's data; return a message for the user.  Call this within `hold`.
+        """Delete the local data of the previous user; return a message for the new user.
 
-        Raises ConfigError if that would lose data that only this machine has.
+        Call this method within `hold`. Raises ConfigError if data that is only on this machine
+        would be lost.
         """
         here = self._here.local_data(self._paths)
         if here.backlog.files or here.lost or here.wanted:  # saved after the first check
@@ -105,10 +112,10 @@ class PreviousAccount:
         return f"the local data of {self.whose} is deleted: cache, names, data key{also}"
 
     def require_key(self, store: SecretStore) -> None:
-        """Raise StoreError if the key of the data stored here is missing, as a mount would.
+        """Raise StoreError if the key of the local data is missing, as a mount would.
 
-        Nothing is raised while a daemon is running, which still has the key, or if the previous
-        account is unknown, because no logoff would be possible then.
+        Raises nothing while a daemon is running, because the daemon still has the key. Raises
+        nothing if the previous account is unknown, because then no logoff would be possible.
         """
         if (
             self.account is not None
@@ -118,12 +125,12 @@ class PreviousAccount:
             raise keys.gone()
 
     def misses_key(self, store: SecretStore) -> bool:
-        """Return True if the key of the data stored here is missing."""
+        """Return True if local data is encrypted and its key is missing. Raises StoreError."""
         return self._here.needs_key(self._paths) and store.get(keys.NAME) is None
 
     @property
     def whose(self) -> str:
-        """User and service, for messages."""
+        """User and service of the previous logon, for messages."""
         if self.account is None:
             return "a former logon"
         return f"{self.account.username} at {self.account.base_url}"

@@ -1,10 +1,10 @@
-"""Renewal of a logon with the stored password, as the daemon requests it.
+"""Renewal of a logon with the stored password, for the daemon.
 
 Does not read the password: the separate process `renewal_worker` reads it, and its memory is freed
 when it exits.
 
-INVARIANT: after a rejection no renewal is attempted before the user has logged on, nor while the
-service blocks the user.
+INVARIANT: after a rejection, no renewal is attempted before the user has logged on again. While the
+service blocks the user, no renewal is attempted.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ LATER_SECONDS = 15.0  # before the next attempt if the service did not answer
 
 
 class RenewalRequest(msgspec.Struct, frozen=True):
-    """Task for the renewal process."""
+    """Request to the renewal process."""
 
     instead_of: str  # digest of the current bearer, "" for none
-    ended: bool  # whether the service has refused that one
+    ended: bool  # True if the service has rejected the current bearer
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -44,14 +44,17 @@ class Outcome(msgspec.Struct, frozen=True):
     result: Literal["renewed", "refused", "blocked", "later"]
     message: str = ""
     remedy: str = ""
-    seconds: float = LATER_SECONDS  # for the last two: wait before the next attempt
+    seconds: float = LATER_SECONDS  # for "blocked" and "later": wait before the next attempt
 
 
 Run = Callable[[AccountPaths, RenewalRequest], Outcome]
 
 
 class Renewal:
-    """Renewal of the logon of one account. Thread-safe; calls block for up to SECONDS."""
+    """Renewal of the logon of one account. Thread-safe.
+
+    A renewal blocks for up to SECONDS + 5 seconds; concurrent calls run one after another.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class Renewal:
         run: "Run | None" = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set the callbacks: `run` does the renewal; `monotonic` returns seconds."""
+        """Set the callbacks: `run` renews the logon; `monotonic` returns seconds."""
         self._paths, self._store = paths, store
         self._run, self._monotonic = run or in_a_process, monotonic
         self._turn = threading.Lock()
@@ -68,18 +71,21 @@ class Renewal:
         self.last: Outcome | None = None
 
     def __call__(self, refused: Bearer | None) -> Bearer | None:
-        """Return a replacement for the rejected bearer; None if renewal is not possible now.
+        """Return a replacement for the bearer `refused`, or None if renewal is not possible now.
 
         Raises CredentialsRefused if the password was rejected, or the user is blocked.
         """
         return self._renewed(refused, ended=True)
 
     def ahead(self, bearer: Bearer) -> Bearer | None:
-        """Renew `bearer` before it expires; results and errors are those of `__call__`."""
+        """Renew `bearer` before it expires; the result and the errors are those of `__call__`."""
         return self._renewed(bearer, ended=False)
 
     def is_possible(self) -> bool:
-        """Return True if a password should be available: stored at the logon, or from systemd."""
+        """Return True if a password was stored at the logon, or systemd provides one.
+
+        Return False if the organization does not allow saved passwords.
+        """
         if not config.organization(self._paths.account).allows_saved_password:
             return False
         folder = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -118,7 +124,10 @@ def digest(bearer: Bearer | None) -> str:
 
 
 def in_a_process(paths: AccountPaths, order: RenewalRequest) -> Outcome:
-    """Run `zonedrive.logon.renewal_worker` and return its outcome."""
+    """Run `zonedrive.logon.renewal_worker` and return its outcome.
+
+    If the process fails or takes too long, return an outcome with the result "later".
+    """
     try:
         ended = subprocess.run(  # noqa: S603
             [sys.executable, "-m", "zonedrive.logon.renewal_worker", "--account", paths.account],

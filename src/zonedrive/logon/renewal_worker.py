@@ -88,29 +88,30 @@ class StoredPasswordPrompt:
         self._password = password
 
     def password(self) -> Secret:
-        """See CredentialPrompt."""
+        """Return the stored password."""
         return self._password
 
     def code(self, kind: str) -> Secret:
-        """See CredentialPrompt."""
+        """Raise CredentialsRefused, because only the user has a one-time code."""
         raise CredentialsRefused("renewing the logon: the service wants a one-time code")
 
     def given_code(self) -> Secret | None:
-        """See CredentialPrompt."""
+        """Return None, because no one-time code is stored."""
         return None
 
 
 class Renewer:
-    """One renewal of one account."""
+    """One renewal of the logon of one account."""
 
     def __init__(self, paths: AccountPaths, store: SecretStore, opened: Open = open_access) -> None:
         self._paths, self._store, self._open = paths, store, opened
         self._sent: Literal["", "logon", "token"] = ""  # purpose for which the password was sent
 
     async def run(self, order: RenewalRequest) -> Outcome:
-        """Renew the logon, unless that has been done meanwhile or is not allowed now.
+        """Renew the logon, store the new bearer, and return the outcome.
 
-        Raises ZonedriveError.
+        Sends nothing if the stored bearer was replaced meanwhile, or if an earlier rejection
+        forbids a renewal now. Raises ZonedriveError if the account or the secrets are not usable.
         """
         account = Account.load(self._paths)
         bearer = bearer_auth.load_bearer(self._store)
@@ -197,7 +198,12 @@ class Renewer:
     def _refused(
         self, refused: RemoteError, password: Secret, mark: RefusalRecord | None, account: Account
     ) -> Outcome:
-        """Return the outcome for an error; record it if it concerns the password."""
+        """Return the outcome for the error `refused`.
+
+        If only the user can help, the password is recorded as rejected, and deleted. A block, or
+        another rejection of a logon with the password, is recorded with the time until which no
+        password is sent. Other errors are not recorded.
+        """
         blocked = refused.code in BLOCKED
         final = not blocked and _is_final(refused, sent=bool(self._sent))
         if not final and not self._sent:
@@ -232,14 +238,20 @@ class Renewer:
 
 
 def _is_final(refused: RemoteError, *, sent: bool) -> bool:
-    """Return True if only the user can help: a wrong password, or a second factor is required."""
+    """Return True if only the user can help: a wrong password, or a required second factor.
+
+    `sent` is True if the password was sent.
+    """
     if isinstance(refused, CredentialsRefused) and not refused.status:
         return True  # raised by the flow: a code, a browser or another password is required
     return sent and (refused.status == UNAUTHORIZED or refused.code in WRONG_PASSWORD)
 
 
 async def _revoke(access: LogonApi, account: Account, former: Bearer) -> None:
-    """Revoke a token that is no longer used, if the profile supports it; else it expires."""
+    """Revoke the token `former`, which is not used any more, if the profile supports this.
+
+    Otherwise, or after an error, the token remains valid until it expires.
+    """
     access.carry(Secret(former.secret))
     with suppress(RemoteError, ConfigError):
         await revoke(access, load_profile(account.profile), former)
@@ -263,7 +275,10 @@ def _scrypt(password: Secret, salt: bytes) -> bytes:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock, so that only one renewal runs at a time on this machine."""
+    """Hold the lock file `path`, so that only one renewal of the account runs at a time.
+
+    Blocks until the lock is free.
+    """
     private_dir(path.parent)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -274,7 +289,10 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Run the RenewalRequest from standard input, and write its Outcome to standard output."""
+    """Run the RenewalRequest from standard input, and write its Outcome to standard output.
+
+    Return exit code 0.
+    """
     process_setup.ensure_utf8()
     process_setup.forbid_dumps()
     parser = argparse.ArgumentParser(prog="zonedrive.logon.renewal_worker")

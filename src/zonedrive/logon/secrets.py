@@ -1,11 +1,11 @@
 """Stores for secrets: the desktop's keyring, systemd credentials, or one file with mode 0600.
 
-Knows nothing about the purpose of the secrets, and does not talk to the service. Names in use:
+Knows nothing about the purpose of the secrets, and does not talk to the service. Secrets in use:
 `bearer` (see `bearer_auth`), `key` (see `keys`), `password` and `refused` (see `renewal_worker`).
 
-The store is chosen in this order: a file written by an earlier logon; the keyring, if one answers;
-else a new file. So an account always finds its secrets where its logon stored them, also in a
-session without a keyring. If the secrets are in a keyring that does not answer now, they count as
+The store is chosen in this order: a file written by an earlier logon; a keyring that answers; a new
+file. So an account always finds its secrets where its logon stored them, also in a session without
+a keyring. If the secrets are in a keyring that does not answer now, the secrets count as
 unavailable, and no new secrets are created.
 
 INVARIANT: a secret's text is in no repr, log line, exception or argument list.
@@ -36,7 +36,7 @@ RESULT = TypeVar("RESULT")
 
 
 class Secret:
-    """Text that is only returned by an explicit `reveal()`."""
+    """Secret text, which only an explicit call of `reveal()` returns."""
 
     __slots__ = ("_text",)
 
@@ -44,7 +44,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text."""
+        """Return the secret text."""
         return self._text
 
     def __repr__(self) -> str:
@@ -71,15 +71,15 @@ class InsecurePermissions(StoreError):
 
 
 class KeyringTimeout(KeyringLocked):
-    """The keyring does not answer, usually because it waits for its password."""
+    """The keyring does not answer, usually because it waits for the user to enter its password."""
 
 
 class SecretStore(Protocol):
-    """Secrets of one account, by name. Calls block for at most KEYRING_SECONDS."""
+    """Store for the secrets of one account, by name. Calls block for at most KEYRING_SECONDS."""
 
     @property
     def kind(self) -> Kind:
-        """Kind of the store."""
+        """Kind of the store: keyring, credentials of systemd, or file."""
 
     def get(self, name: str) -> Secret | None:
         """Return the secret, or None if it is not stored. Raises StoreError, e.g. KeyringLocked."""
@@ -92,7 +92,7 @@ class SecretStore(Protocol):
 
 
 class Keyring(Protocol):
-    """The part of the interface of the library's backends that zonedrive uses."""
+    """Interface of a backend of the `keyring` library: the methods that zonedrive uses."""
 
     def get_password(self, service: str, username: str) -> str | None: ...
     def set_password(self, service: str, username: str, password: str) -> None: ...
@@ -100,9 +100,9 @@ class Keyring(Protocol):
 
 
 class FileStore(SecretStore):
-    """A JSON object in one file with mode 0600; the password is in a separate file.
+    """Secret store in a JSON file with mode 0600; the password is in a separate file.
 
-    INVARIANT: reading another secret does not load the password into memory.
+    INVARIANT: reading a secret other than the password does not load the password into memory.
     """
 
     kind: Kind = "file"
@@ -125,7 +125,7 @@ class FileStore(SecretStore):
             self._write(path, kept)
 
     def destroy(self) -> None:
-        """Delete all secrets at once, which needs no free disk space. Raises StoreError."""
+        """Delete all secrets with their files; needs no free disk space. Raises StoreError."""
         for path in (self._home(PASSWORD), self._path):
             self._write(path, {})
 
@@ -171,9 +171,10 @@ class FileStore(SecretStore):
 
 
 class CredentialsStore(SecretStore):
-    """Read-only files that systemd passes to a unit; other secrets are in the account's own store.
+    """Secret store with the read-only credentials that systemd passes to a unit as files.
 
-    The credential of account `work` and secret `bearer` is called `zonedrive.work.bearer`.
+    Secrets that systemd does not provide are in the account's own store, `beside`. The credential
+    of account `work` and secret `bearer` is called `zonedrive.work.bearer`.
     """
 
     kind: Kind = "credentials"
@@ -209,7 +210,7 @@ class CredentialsStore(SecretStore):
 
 
 class KeyringStore(SecretStore):
-    """The desktop's keyring.
+    """Secret store in the desktop's keyring.
 
     INVARIANT: while a call hangs, no other call starts: a locked keyring asks for its password
     once, however many requests need a secret.
@@ -224,9 +225,10 @@ class KeyringStore(SecretStore):
         seconds: float = KEYRING_SECONDS,
         mark: Path | None = None,
     ) -> None:
-        """Create the store; the file `mark` is created with the first secret, see `open_store`.
+        """Create the store; a call of the keyring takes at most `seconds`.
 
-        `keyring` is None if the secrets are in a keyring that is not running.
+        `keyring` is None if the secrets are in a keyring that is not running. The file `mark` is
+        created before the first secret is stored, and records that the secrets are in a keyring.
         """
         self._keyring, self._account, self._seconds = keyring, account, seconds
         self._mark = mark
@@ -291,10 +293,10 @@ class KeyringCall(Generic[RESULT]):
         return not self._ended.done()
 
     def result(self, seconds: float) -> RESULT:
-        """Return the function's result.
+        """Wait up to `seconds` for the function, and return its result.
 
-        Raises KeyringTimeout after `seconds` (the thread keeps running), and StoreError if the
-        function fails.
+        Raises KeyringTimeout after this time (the thread keeps running), KeyringLocked if the
+        keyring is locked, and StoreError if the function fails.
         """
         wait([self._ended], seconds)
         if self.is_running:
@@ -310,9 +312,10 @@ class KeyringCall(Generic[RESULT]):
 def open_store(
     paths: AccountPaths, *, find_keyring: Callable[[], Keyring | None] | None = None
 ) -> SecretStore:
-    """Return the store of an account, in the order of the module docstring. Nothing is written.
+    """Return the secret store of an account, chosen in the order of the module docstring.
 
-    `find_keyring` returns a keyring that answers, or None; the default is the desktop's keyring.
+    Writes nothing. `find_keyring` returns a keyring that answers, or None; the default is
+    `desktop_keyring`.
     """
     own = _own_store(paths, find_keyring or desktop_keyring)
     folder = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -333,10 +336,10 @@ def _own_store(paths: AccountPaths, find_keyring: Callable[[], Keyring | None]) 
 
 
 def desktop_keyring() -> Keyring | None:
-    """Return the Secret Service of this session, or None if none answers.
+    """Return the Secret Service of this session, or None if no Secret Service answers.
 
-    The backend is selected by name: the other backends of the keyring library (plain-text files,
-    chained backends) are no better than zonedrive's own file.
+    The backend is selected by name, because the other backends of the keyring library (plain-text
+    files, chained backends) protect secrets no better than zonedrive's own file.
     """
     bus = session_bus()
     if bus is None:
@@ -355,10 +358,10 @@ def _secret_service() -> Keyring:
         raise RuntimeError("no Secret Service")
 
     class OwnKeyring(SecretService.Keyring):
-        """The library's keyring, which connects to the bus at each use."""
+        """Keyring of the library, which connects to the session bus at each use."""
 
         def get_preferred_collection(self) -> object:
-            """Return the collection as the library does, but only on this user's bus."""
+            """Return the library's collection; raise ConnectionRefusedError without an own bus."""
             if session_bus() is None:
                 raise ConnectionRefusedError("the session bus has gone")
             return super().get_preferred_collection()  # type: ignore[no-untyped-call]

@@ -32,7 +32,7 @@ FOREIGN: Final = "the session bus here is another user's"
 
 
 def session_bus() -> str | None:
-    """Return the address of this user's session bus, or None."""
+    """Return the address of this user's session bus, or None if no bus is certainly this user's."""
     for name in _names():
         if name.startswith("\0"):
             if _owner(name) == os.geteuid():
@@ -49,7 +49,7 @@ def is_foreign() -> bool:
 
 
 def own_environment() -> dict[str, str]:
-    """Return an environment for a child process, without another user's session."""
+    """Return the environment for a child process, without references to another user's session."""
     found = dict(os.environ)
     if is_foreign():
         del found[VARIABLE]
@@ -97,7 +97,7 @@ def _own_socket(path: str) -> Path | None:
 
 
 def _owner(name: str) -> int | None:
-    """Return the user id of the process that is listening on the socket, or None."""
+    """Return the user id of the process that listens on the socket `name`, or None."""
     with socket.socket(socket.AF_UNIX) as bus:
         bus.setblocking(False)  # do not wait for a bus that accepts no connections
         try:

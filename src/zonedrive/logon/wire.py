@@ -1,6 +1,7 @@
-"""Tolerant parsing of the JSON of logon and logoff.
+"""Tolerant parsing of the JSON responses to requests of a logon.
 
-The only module of this package that knows the JSON member names. Knows nothing about requests.
+The only module of this package that knows the JSON member names of responses. Knows nothing about
+requests. `doing` names the attempted operation at the beginning of an error message.
 """
 
 from typing import Literal
@@ -58,7 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def requirements(body: bytes, doing: str) -> Requirements:
-    """Return the requirements in an answer. Raises BadAnswer if it is not an object."""
+    """Return the requirements in the response `body`. Raises BadAnswer if it is not an object."""
     found = parse_object(body, doing)
     kind = text(found.get("otpType"))
     return Requirements(
@@ -76,7 +77,7 @@ def requirements(body: bytes, doing: str) -> Requirements:
 
 
 def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> list[Offer]:
-    """Return the offered methods without duplicates; `alone` is used if `items` has none."""
+    """Return the methods in `items` without duplicates; if there is none, the method `alone`."""
     found: dict[str, Offer] = {}
     for item in items if isinstance(items, list) else []:
         if isinstance(item, dict) and (name := identifier(item.get("name"))):
@@ -85,7 +86,10 @@ def _offers(kind: Literal["idp", "personal-id"], items: object, alone: str) -> l
 
 
 def sign_on_uri(body: bytes, doing: str) -> str:
-    """Return the address in an answer. Raises BadAnswer if it is not suitable for a browser."""
+    """Return the address of a browser sign-on in the response `body`.
+
+    Raises BadAnswer if the address is missing or not safe for a browser.
+    """
     return browser_address(text(parse_object(body, doing).get("uri")), doing)
 
 
@@ -107,7 +111,10 @@ def browser_address(address: str, doing: str) -> str:
 
 
 def outcome(body: bytes, doing: str) -> Outcome:
-    """Return the result in an answer. Raises BadAnswer if it has no result and no next step."""
+    """Return the result of a logon request in the response `body`.
+
+    Raises BadAnswer if the body has neither a result nor a next step.
+    """
     found = parse_object(body, doing)
     user = found.get("userId")
     result = Outcome(

@@ -1,14 +1,14 @@
-"""Loopback listener to which a browser returns after a sign-on, once.
+"""Loopback listener for one sign-on: after the sign-on, the browser returns to the listener.
 
 Knows nothing about providers, logons or terminals.
 
-    GET  /START                 redirect to the provider; the page the browser opens leads here
+    GET  /START                 redirect to the provider; the browser's first page redirects here
     GET  /PATH?state=STATE      return in fragment form: a page that posts the fragment
     POST /PATH/answer           the fragment posted by that page
     POST /PATH?state=STATE      return as a form post
     GET  /PATH/outcome          the last page, which waits until the result is known
 
-INVARIANT: one answer is accepted, the first complete one. A rejected request does not end the wait.
+INVARIANT: only the first complete answer is accepted. A rejected request does not end the wait.
 INVARIANT: START, PATH, STATE and the key that identifies zonedrive's own page cannot be guessed. An
 address that is recorded elsewhere (a file, a history) cannot be used a second time.
 """
@@ -54,7 +54,10 @@ class Exchange:
         self.too_large = False
 
     async def receive(self, most: int) -> None:
-        """Receive the request; at most `most` + 1 bytes of its body are kept."""
+        """Receive the request; keep at most `most` + 1 bytes of its body.
+
+        If the connection ends before the request is complete, `method` stays "".
+        """
         request: h11.Request | None = None
         body = bytearray()
         while True:
@@ -102,7 +105,7 @@ class Listener:
         self.redirect = f"http://{self._host}{self._path}?state={self._state}"
         """Address to which the provider sends the browser back."""
         self.start = f"http://{self._host}{self._start}"
-        """Address that redirects to the provider once; afterwards it is useless."""
+        """Address that redirects to the provider at the first request only."""
         self._provider = ""
         self._answer: dict[str, str] = {}
         self._led, self._answered, self._concluded = trio.Event(), trio.Event(), trio.Event()
@@ -116,16 +119,16 @@ class Listener:
         self._provider = provider
 
     async def led(self) -> None:
-        """Wait until a browser was redirected to the provider; `start` works only once."""
+        """Wait until a browser has requested `start` and was redirected to the provider."""
         await self._led.wait()
 
     async def answer(self) -> Mapping[str, str]:
-        """Wait for the returned fields, and return them."""
+        """Wait for the answer of the sign-on, and return its fields."""
         await self._answered.wait()
         return self._answer
 
     def conclude(self, verdict: Verdict) -> None:
-        """Set the result that the browser shows."""
+        """Set the result that the browser shows; only the first call has an effect."""
         if not self._concluded.is_set():
             self._verdict = verdict
             self._concluded.set()
@@ -137,7 +140,7 @@ class Listener:
                 await self._shown.wait()
 
     def take_address(self, text: str) -> str:
-        """Accept `text` as the address the browser returned to; return an error message or ""."""
+        """Accept `text` if it is the browser's final address; return "", else an error message."""
         try:
             parts = urlsplit(text.strip())
             here = parts.netloc == self._host and parts.path == self._path
@@ -159,7 +162,10 @@ class Listener:
         return secrets.compare_digest(given.encode(), self._state.encode())
 
     def _take(self, text: str) -> bool:
-        """Accept the first valid answer; return True if `text` was accepted."""
+        """Accept the form fields in `text` as the answer, and return True.
+
+        Returns False if the fields are invalid, or if an answer was already accepted.
+        """
         if self._answered.is_set():
             return False
         try:
@@ -285,7 +291,10 @@ class Listener:
 
 @asynccontextmanager
 async def listening(refused: Callable[[], None] = lambda: None) -> AsyncIterator[Listener]:
-    """Yield a listener on a free port of 127.0.0.1 for the duration of the block."""
+    """Yield a listener on a free port of 127.0.0.1 for the duration of the block.
+
+    `refused` is called for the first connection that does not come from this user.
+    """
     (socket,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     listener = Listener(socket.socket.getsockname()[1], refused)
     try:
@@ -299,7 +308,10 @@ async def listening(refused: Callable[[], None] = lambda: None) -> AsyncIterator
 
 
 def _chief(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the most important exception: an interrupt, else an error, else the cancellation."""
+    """Return the most important exception of a group and its subgroups.
+
+    An interrupt is more important than an error, and an error more than a cancellation.
+    """
     leaves: list[BaseException] = []
     for one in group.exceptions:
         leaves.append(_chief(one) if isinstance(one, BaseExceptionGroup) else one)

@@ -2,12 +2,12 @@
 
 Knows nothing about requests or secrets: no page contains any part of an answer.
 
-INVARIANT: a page loads nothing and runs no script but the one below; the content security policy
-lists the digests of script and style.
+INVARIANT: a page loads no other resource, and runs only the script below; the content security
+policy lists the digests of script and style.
 INVARIANT: the content of an answer is removed from the address bar and from the "back" history
 before anything else happens. However, the browser writes its own history before any page can act,
-whatever the page's status (tested in Chromium), so an answer in the fragment stays there. Therefore
-a form post is requested if there is a choice.
+whatever the page's status (tested in Chromium), so an answer in the fragment stays in this history.
+Therefore a form post is requested if there is a choice.
 """
 
 import base64
@@ -100,7 +100,10 @@ HEADERS: Final = (
 
 
 def relay(to: str, then: str, page: str) -> bytes:
-    """Return the page that posts its own fragment to `to`, with `page` as proof of origin."""
+    """Return the page that posts its own fragment to `to`, and then goes to `then`.
+
+    The page sends the secret `page` as proof of its origin.
+    """
     waiting = (
         '<section id="waiting"><div class="mild"><svg viewBox="0 0 56 56" aria-hidden="true">'
         '<circle class="turning" cx="28" cy="28" r="22" stroke-dasharray="90 50"/></svg></div>'
@@ -116,7 +119,7 @@ def relay(to: str, then: str, page: str) -> bytes:
 
 
 def outcome(verdict: Verdict) -> bytes:
-    """Return the last page, which shows the result."""
+    """Return the last page of a sign-on, which shows `verdict`."""
     return _document(verdict.title, f"<main>{_section(verdict, 'outcome')}</main>")
 
 

@@ -2,10 +2,10 @@
 
 Knows nothing about the purpose of a request.
 
-Every page in a browser on this machine and every local user can reach the listener. A foreign page
-is rejected because it cannot guess the paths, and by the Host header (against a name made to
-resolve to 127.0.0.1) and Origin. Another user is rejected by the owner of the connection, which the
-kernel reports.
+Every page in a browser on this machine and every local user can reach the listener. A request of a
+foreign page is rejected: the page cannot guess the paths, its Origin header is different, and so is
+its Host header if the page uses a name that resolves to 127.0.0.1. A connection of another user is
+rejected by its owner, which the kernel reports.
 
 INVARIANT: a connection with an unknown owner is rejected. Connections of root are rejected too:
 programs of root forward the traffic of others (proxies, container port forwarders), so the owner
@@ -22,13 +22,13 @@ from typing import Final
 import trio
 
 IPV4_TABLE: Final = Path("/proc/net/tcp")
-IPV6_TABLE: Final = Path("/proc/net/tcp6")  # also has IPv6 sockets that speak IPv4
-MAPPED: Final = bytes(10) + b"\xff\xff"  # before an IPv4 address in an IPv6 one
+IPV6_TABLE: Final = Path("/proc/net/tcp6")  # also has the IPv6 sockets with IPv4 connections
+MAPPED: Final = bytes(10) + b"\xff\xff"  # prefix of an IPv4 address in IPv6 form
 # Without an inode a socket was closed already, and the kernel may show root in place of its owner.
 CLOSED: Final = "0"
 LOCAL, REMOTE, OWNER, INODE = 1, 2, 7, 9  # columns
 ESTABLISHED, CLOSE_WAIT = 1, 8  # states in which the other side has not given up its port
-LOOKS: Final = 2  # readings of a table: one that changes meanwhile may lack a row
+LOOKS: Final = 2  # reads of the tables: a table that changes during a read may lack a row
 USERS: Final = Path("/proc/self/uid_map")
 ALL_USERS: Final = ["0", "0", "4294967295"]
 NOBODY: Final = Path("/proc/sys/kernel/overflowuid")
@@ -37,12 +37,12 @@ Address = tuple[str, int]
 
 
 def is_ours(headers: dict[bytes, bytes], host: str) -> bool:
-    """Return True if the Host header has the listener's own address."""
+    """Return True if the Host header is `host`, the listener's own address."""
     return headers.get(b"host", b"").decode("latin-1") == host
 
 
 def is_own_page(headers: dict[bytes, bytes], host: str) -> bool:
-    """Return True if the request comes from a page that the listener served."""
+    """Return True if a page of the listener at `host` sent the request."""
     site = headers.get(b"sec-fetch-site", b"same-origin")
     return headers.get(b"origin") == f"http://{host}".encode() and site == b"same-origin"
 
@@ -60,7 +60,10 @@ def is_this_user(connection: trio.socket.SocketType) -> bool:
 
 
 def owner(peer: Address, here: Address) -> int | None:
-    """Return the user id of the socket at `peer` connected to `here`, or None if unknown."""
+    """Return the user id that owns the socket at `peer`, or None if the user id is unknown.
+
+    `here` is the address of the socket at the other end of the connection.
+    """
     for _ in range(LOOKS):
         found = {*_owners(IPV4_TABLE, peer, here), *_owners(IPV6_TABLE, peer, here)}
         if found:
@@ -89,7 +92,7 @@ def _written(address: Address, *, mapped: bool) -> str:
 
 
 def _is_anybody(found: set[int]) -> bool:
-    """Return True for the user id that stands for all users outside the user namespace."""
+    """Return True if `found` has the id that stands for all users outside the user namespace."""
     try:
         if USERS.read_text("ascii").split() == ALL_USERS:
             return False

@@ -36,34 +36,40 @@ STRANGER = (
 )
 
 Take = Callable[[str], str]
-"""Function that accepts an address and returns an error message or ""."""
+"""Function that gets the browser's final address; returns "" or, if rejected, an error message."""
 
 
 class Person(Protocol):
-    """The user at the terminal, and at a browser on this machine or another one."""
+    """Interface to the user, who has a terminal, and a browser on this or another machine."""
 
     @property
     def seconds(self) -> float:
-        """Maximum wait for the sign-on."""
+        """Maximum wait for the sign-on, in seconds."""
 
     @property
     def requested(self) -> Offer | None:
-        """Sign-on method that the user requested by name (without a description)."""
+        """Sign-on method that the user requested by name (without a description), or None."""
 
     @property
     def here(self) -> bool:
         """True if a browser can be opened on this machine."""
 
     def username(self) -> str:
-        """Ask for the user name, if it was not given and no browser sign-on is used."""
+        """Ask for the user name, and return the answer.
+
+        Called if the name was not given and no browser sign-on is used.
+        """
 
     def choose(self, offers: Sequence[Offer]) -> Offer:
-        """Ask the user for one of several methods. Raises an error if the user cannot be asked."""
+        """Ask the user to choose one of `offers`, and return the choice.
+
+        Raises an error if the user cannot be asked.
+        """
 
     def prefers(self, offers: Sequence[Offer]) -> Offer | None:
-        """Ask the user for a method; return None for user name and password.
+        """Ask the user to choose one of `offers` or user name and password.
 
-        Also returns None if nobody can be asked.
+        Return None for user name and password, or if the user cannot be asked.
         """
 
     @property
@@ -71,25 +77,25 @@ class Person(Protocol):
         """True if a user at a terminal can be asked."""
 
     async def confirm(self, user: str, expected: str) -> bool:
-        """Ask whether to continue as `user`, who signed on in the browser ("": unknown).
+        """Return True if the user wants to continue as `user` instead of `expected`.
 
-        `expected` is the user that was expected.
+        `user` is the name of the user who signed on in the browser, "" if unknown.
         """
 
     def warn(self, text: str) -> None:
-        """Print a line."""
+        """Show a line of text to the user."""
 
     async def show(self, name: str, start: str, led: Callable[[], Awaitable[None]]) -> None:
-        """Open `start` in a local browser to sign on with `name`.
+        """Open `start` in a local browser to sign on with the provider `name`.
 
-        `led` waits until `start` was requested.
+        Return when `led` returns; `led` waits until a browser has requested `start`.
         """
 
     async def guide(self, name: str, address: str, back: str, take: Take) -> None:
-        """Ask the user to open `address` in any browser, which returns to an address below `back`.
+        """Ask the user to open `address` in any browser, to sign on with the provider `name`.
 
-        The user may paste the final address: it is passed to `take`, repeatedly until it is
-        accepted.
+        The browser's final address begins with `back`. The user may paste this address. Each pasted
+        text is passed to `take`, until `take` accepts a text.
         """
 
 
@@ -97,14 +103,18 @@ class Browser:
     """Browser sign-on of one logon."""
 
     def __init__(self, profile: str, way: SignOn | None, person: Person) -> None:
-        """Set the name of the profile, and its table `sign_on` if it has one."""
+        """Prepare the sign-on of the user `person`.
+
+        `profile` is the name of the profile, and `way` its table `sign_on`, or None without one.
+        """
         self._profile, self._sign_on, self.person = profile, way, person
 
     def offer(self, needs: Requirements, named: bool) -> Offer | None:
         """Return the requested or required sign-on method, None for user name and password.
 
-        `named`: the user name is known. If it is not and no password is required, the user may
-        choose. Raises ConfigError if the service does not offer the requested method.
+        `named` is True if the user name is known. If the name is unknown and no password is
+        required, the user may choose. Raises ConfigError if the service does not offer the
+        requested method.
         """
         if requested := self.person.requested:
             return _offered(requested, needs)
@@ -121,10 +131,11 @@ class Browser:
         where: Offer | str,
         logon: Callable[[Fields], Awaitable[Outcome]],
     ) -> Outcome:
-        """Let the user sign on, then call `logon` with the returned fields.
+        """Let the user sign on, call `logon` with the returned fields, and return its outcome.
 
         `where` is the chosen method, or an address that the service returned. Raises NotSupported
-        without a suitable profile, CredentialsRefused for a rejection, and the errors of `logon`.
+        without a suitable profile, CredentialsRefused if the sign-on fails or takes too long,
+        BadAnswer for unusable fields, and the errors of `logon`.
         """
         way = self._way(where)
         if isinstance(where, Offer) and not needs.organization:

@@ -1,13 +1,14 @@
-"""Entry point of the command, also for `python -m zonedrive`.
+"""Entry point of the `zonedrive` command, also for `python -m zonedrive`.
 
-Slow modules are not imported at the top, because Ctrl-C is handled quietly only once `main` runs.
+`main` imports the slow modules itself, because Ctrl-C ends the process without a traceback only
+after `main` has called `sigint.quiet`.
 """
 
 from zonedrive.cli import sigint
 
 
 def main() -> None:
-    """Run one command and exit."""
+    """Run the command that the arguments of the process name, and exit."""
     sigint.quiet()
     from zonedrive.cli.main import main as command
 

@@ -1,8 +1,8 @@
-"""Causes of failed changes: one classification for status, sync, logs and all other output.
+"""Classification of the causes of failed changes, for status, sync, logs and all other output.
 
-Only this module turns an exception type into a cause and one line of text.
+Only this module converts an exception to a cause and to one line of text.
 
-INVARIANT: only an answer of the service is called a refusal.
+INVARIANT: a failure counts as REFUSED only if the service answered the request.
 """
 
 import errno
@@ -19,7 +19,7 @@ REFUSAL_REMEDY = f"{KEPT}; another name or folder may help, or the administrator
 
 
 class Cause(IntEnum):
-    """Cause of the last failed attempt to send a change; the numbers are stored in the outbox."""
+    """Cause of the last failed attempt to send a change. The outbox stores the numbers."""
 
     NONE = 0  # it did not fail
     UNCLEAR = 1  # an unclear reply of the service; also every failure recorded by 0.1.0
@@ -31,7 +31,7 @@ class Cause(IntEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Return True if the user may have to act; other causes need no action."""
+        """True if the user may have to act; a change with another cause needs no action."""
         return self in PHRASES
 
 
@@ -41,7 +41,7 @@ PHRASES = {
     Cause.UNCLEAR: "held up by an unclear answer of the service",
     Cause.UNEXPECTED: "held up by an error in zonedrive",
 }
-"""Phrases for failed changes, by cause."""
+"""Phrase that describes a failed change, by cause. Other causes need no action of the user."""
 
 _TYPES: dict[type[BaseException], Cause] = {
     errors.Changed: Cause.CHANGED,
@@ -68,7 +68,11 @@ _DISK = {
 
 
 def cause_of(error: Exception) -> Cause:
-    """Return the cause of a failed attempt; the most specific matching type decides."""
+    """Return the cause of a failed attempt.
+
+    The most specific known class of the exception decides. Of an exception group, the first
+    exception decides.
+    """
     error = errors.first_of(error)
     if isinstance(error, OSError) and not error.errno:
         return Cause.UNEXPECTED  # not of the disk: the code raised it without a number
@@ -79,7 +83,7 @@ def cause_of(error: Exception) -> Cause:
 
 
 def line_of(error: Exception) -> str:
-    """Return one line for the user: the failure, its reason and a remedy."""
+    """Return one line for the user: the error message and, if known, a remedy."""
     error = errors.first_of(error)
     cause = cause_of(error)
     if isinstance(error, errors.ZonedriveError):
@@ -95,21 +99,22 @@ def line_of(error: Exception) -> str:
 
 
 def label(cause: Cause) -> str | None:
-    """Return the cause as `status --json` prints it, or None for Cause.NONE."""
+    """Return the name of the cause in the daemon's answers (in lower case), or None for NONE."""
     return cause.name.lower() if cause else None
 
 
 def count(causes: Iterable[Cause]) -> dict[str, int]:
-    """Return the number of failed changes for each cause, by the cause's label."""
+    """Return the number of failed changes for each cause that is a failure, by its label."""
     found = Counter(cause for cause in causes if cause.is_failure)
     return {cause.name.lower(): number for cause, number in found.items()}
 
 
 def summary(counts: Mapping[str, int], failed: int, word: str = "") -> str:
-    """Return a text with the number of failed changes for each cause, or "".
+    """Return a text such as "2 refused by the service, 1 failed", or "" if `failed` is 0.
 
-    Each number is followed by `word`.  Changes that `counts` does not contain, for example because
-    a daemon of an earlier version does not count causes, are listed as "failed".
+    `counts` has the number of failed changes by the label of their cause, `failed` is the total,
+    and `word` is inserted after each number. Changes that `counts` does not contain, for example
+    because a daemon of an earlier version does not count causes, are listed as "failed".
     """
     known = [(counts.get(cause.name.lower(), 0), phrase) for cause, phrase in PHRASES.items()]
     known.append((failed - sum(number for number, _ in known), "failed"))

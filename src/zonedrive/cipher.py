@@ -1,6 +1,6 @@
-"""Encryption of local data: authenticated encryption of names, and keys of content files.
+"""Encryption of local data: authenticated encryption of short texts, and creation of random keys.
 
-Knows nothing about files, tables or the origin of the account's key.  The encryption is AES-256-GCM
+Knows nothing about files, tables or the origin of the account's key. The encryption is AES-256-GCM
 (NIST SP 800-38D) with random 96-bit nonces, as implemented by `cryptography`.
 """
 
@@ -20,20 +20,20 @@ MARK_BYTES = 8
 
 
 class Box(Protocol):
-    """Encryption of short texts such as names."""
+    """Interface for the encryption of short byte strings such as names."""
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
-        """Encrypt bytes; `open` needs the same `context`."""
+        """Return `plain` in encrypted form; `open` needs the same `context`."""
 
     def open(self, sealed: bytes, context: bytes = b"") -> bytes:
-        """Decrypt bytes.  Raises Damaged if the bytes or the context are not the sealed ones."""
+        """Return the decrypted bytes. Raises Damaged if `sealed` or `context` was changed."""
 
     def mark(self, plain: bytes) -> int:
-        """Return a number (64 bits, signed, never 0) to look up `plain` without revealing it."""
+        """Return a signed 64-bit number, never 0, to look up `plain` without revealing it."""
 
 
 class Clear:
-    """Box of an account with `encrypt = false`: bytes are unchanged."""
+    """Box for an account with `encrypt = false`; the bytes stay unchanged."""
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
         """Return `plain`."""
@@ -44,12 +44,12 @@ class Clear:
         return sealed
 
     def mark(self, plain: bytes) -> int:
-        """Return an unkeyed hash, because nothing is kept secret."""
+        """Return an unkeyed hash of `plain`, because such an account keeps nothing secret."""
         return _number(hashlib.blake2b(plain, digest_size=MARK_BYTES).digest())
 
 
 class Sealed:
-    """Cipher that encrypts with AES-256-GCM under one key; output is nonce, ciphertext and tag."""
+    """Box that encrypts with AES-256-GCM under one key; the output is nonce, ciphertext and tag."""
 
     def __init__(self, key: bytes) -> None:
         """Create a box; `key` has KEY_BYTES bytes."""
@@ -59,19 +59,19 @@ class Sealed:
         self._marker = hashlib.blake2b(key=marking, digest_size=MARK_BYTES)
 
     def seal(self, plain: bytes, context: bytes = b"") -> bytes:
-        """Encrypt bytes under a new nonce."""
+        """Return `plain`, encrypted under a new random nonce."""
         nonce = os.urandom(NONCE_BYTES)
         return nonce + self._aead.encrypt(nonce, plain, context)
 
     def open(self, sealed: bytes, context: bytes = b"") -> bytes:
-        """Decrypt bytes.  Raises Damaged if the bytes or the context are not the sealed ones."""
+        """Return the decrypted bytes. Raises Damaged if `sealed` or `context` was changed."""
         try:
             return self._aead.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
         except (InvalidTag, ValueError) as wrong:
             raise Damaged("stored bytes fail their check") from wrong
 
     def mark(self, plain: bytes) -> int:
-        """Return a keyed hash (BLAKE2b)."""
+        """Return a keyed hash of `plain` (BLAKE2b)."""
         marker = self._marker.copy()
         marker.update(plain)
         return _number(marker.digest())
@@ -82,5 +82,5 @@ def _number(digest: bytes) -> int:
 
 
 def new_key() -> bytes:
-    """Return a new random key."""
+    """Return a new random key of KEY_BYTES bytes."""
     return AESGCM.generate_key(KEY_BYTES * 8)

@@ -1,6 +1,6 @@
 """Settings: config.toml, overridden by `-o` options, validated once and then read-only.
 
-A setting has the same name and meaning in both places.  Tables `[account.NAME]` in the file
+A setting has the same name and meaning in the file and in `-o`. Tables `[account.NAME]` in the file
 override the top level for one account.
 """
 
@@ -52,11 +52,11 @@ LOCAL_ONLY = (
     ".nfs0*",
 )
 
-# Desktop programs that read every file to create thumbnails or an index.  An item is the name of a
+# Desktop programs that read every file to create thumbnails or an index. An item is the name of a
 # program, of a script, or of a plug-in run by kioslave5 or kioworker (which also copy files for the
-# user).  If a program does this among other work, the thread's name follows after a slash.  GLib
+# user). If a program does this among other work, the thread's name follows after a slash. GLib
 # uses O_NOATIME only for files that it opens to detect their type, because a name can be ambiguous
-# (*.png and *.json are two types each on some systems).  If that fails, it uses the name.
+# (*.png and *.json are two types each on some systems). If that fails, it uses the name.
 GUARD = (
     "tumblerd", "gdk-pixbuf-thumbnailer", "totem-video-thumbnailer", "ffmpegthumbnailer",
     "evince-thumbnailer", "papers-thumbnailer", "atril-thumbnailer", "xreader-thumbnailer",
@@ -93,7 +93,7 @@ MOST_TRANSFERS = 8  # each needs a thread and a connection; more would not be fa
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All settings with their defaults."""
+    """Settings of one account; each field has its default value."""
 
     settle: float = 1.0  # seconds after the last close before an upload starts
     close: Literal["background", "wait"] = "background"
@@ -114,7 +114,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def transfers(self) -> int:
         """Maximum number of concurrent uploads, and separately of concurrent downloads.
 
-        Small files are not counted.
+        Transfers of small files do not count towards this number.
         """
         return min(self.connections, MOST_TRANSFERS)
 
@@ -131,10 +131,11 @@ def choices(name: str) -> tuple[str, ...]:
 
 
 class Organization(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the administrator for one account.
+    """Administrator's settings for one account: defaults and policies.
 
-    INVARIANT: an error in the file never raises. A policy that cannot be read forbids everything
-    that a policy can forbid.
+    INVARIANT: an error in the administrator's file is stored in `problems` and never raised. If a
+    policy cannot be read, the user cannot choose the value: the default is used, and uploads,
+    logons or saved passwords that the policy could forbid are forbidden.
     """
 
     base_url: str | None = None
@@ -147,29 +148,30 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_read_only(self) -> bool:
-        """Return True if a mount must not upload, because the `local_only` names are unknown."""
+        """True if a mount must not upload, because the policy's `local_only` names are unknown."""
         return "local_only" in self.closed
 
     @property
     def allows_logon(self) -> bool:
-        """Return True if all policies that a logon depends on could be read.
+        """True if all policies that a logon depends on could be read.
 
-        They define the service, the certificate authority, the profile and the state folder.
+        These policies define the service, the certificate authority, the profile and the state
+        folder.
         """
         return self.closed.isdisjoint((*LOGON_POLICIES, "state_dir"))
 
     @property
     def allows_saved_password(self) -> bool:
-        """Return True unless the policy forbids saving passwords, or cannot be read."""
+        """True unless the policy forbids saving passwords or cannot be read."""
         return "save_password" not in self.closed and bool(self.policy.get("save_password", True))
 
     def is_service(self, base_url: str) -> bool:
-        """Return True if the organization names `base_url` as its service, or no service at all."""
+        """Return True if `base_url` is the organization's service, or if no service is set."""
         ours = (self.base_url or base_url).rstrip("/").lower()
         return ours == base_url.rstrip("/").lower()
 
     def check_service(self, base_url: str) -> None:
-        """Raise ConfigError if the policy names another service than `base_url`."""
+        """Raise ConfigError if the policy names a service other than `base_url`."""
         if "base_url" in self.policy and not self.is_service(base_url):
             raise ConfigError(
                 f"the organization's policy allows only {self.base_url}, not {base_url}",
@@ -198,7 +200,8 @@ class Organization(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Settings:
         """Return the user's settings, completed with the defaults and overridden by the policy.
 
-        `tell` is called with a line for each of the user's values that the policy overrides.
+        A list of the policy is followed by the user's items. `tell` is called with a line for each
+        of the user's values that the policy overrides.
         """
         values: dict[str, object] = {**self.defaults, **own}
         rule: dict[str, object] = {n: v for n, v in self.policy.items() if n in NAMES}
@@ -224,7 +227,10 @@ POLICIES = (*NAMES, *POLICY_FOLDERS, "base_url", "ca_file", "save_password")
 
 
 def organization(account: str, folder: Path = SYSTEM_FOLDER) -> Organization:
-    """Return the administrator's settings for `account`, from config.toml in `folder`."""
+    """Return the administrator's settings for `account`, from config.toml in `folder`.
+
+    Errors are not raised, but stored in `problems` of the result.
+    """
     path = folder / "config.toml"
     everything = frozenset(POLICIES)
     try:
@@ -274,7 +280,11 @@ ADMINISTRATOR = "ask the administrator of this computer to correct it"
 def _of_organization(
     name: str, value: object, where: str, folder: Path, table: tuple[str, ...]
 ) -> object:
-    """Validate and return a value of the administrator's file. Raises ConfigError."""
+    """Validate a value of the administrator's file and return it.
+
+    `where` is the file and line for messages, and `table` the path of the table with the value.
+    Paths relative to `folder` become absolute. Raises ConfigError.
+    """
     if name == "save_password" and table == ("policy",):
         if isinstance(value, bool):
             return value
@@ -295,7 +305,7 @@ def _of_organization(
 
 
 def _require_certificates(path: Path, where: str) -> None:
-    """Raise ConfigError if a policy's file has no usable certificates."""
+    """Raise ConfigError if the file at `path` has no certificates that can be read."""
     import ssl  # most commands do not need it
 
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -316,10 +326,11 @@ def load(
 ) -> Settings:
     """Read the settings of `account`, overridden by `-o` options.
 
-    A missing file means the defaults. A relative path of a profile is relative to the directory of
-    the file that names it. `system` are the administrator's settings (None: read them); `tell` is
-    called with a line for each of their problems and each overridden value. Raises ConfigError,
-    which names the file and the setting.
+    Without a file, the defaults are used. A relative path of a profile is relative to the directory
+    of the file that names it, or to the current directory in an option. `system` has the
+    administrator's settings; None reads them. `tell` is called with a line for each problem in the
+    administrator's file and for each overridden value of the user. Raises ConfigError, which names
+    the file and the setting, or BadOption for a wrong option.
     """
     if blocked := obstacle(path.parent):
         raise no_folder(blocked)
@@ -345,11 +356,10 @@ def load(
 
 
 def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
-    """Change settings of `account` in the file and keep its comments; None removes a setting.
+    """Change settings of `account` in the file at `path`, and keep the file's comments.
 
-    Values are as in `-o` options, but lists have one item per line.
-
-    Raises ConfigError, and then changes nothing.
+    `values` maps names to texts as in `-o` options, but each item of a list is on a line of its
+    own. None removes a setting. Raises ConfigError or OSError, and then the file is unchanged.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -377,7 +387,7 @@ def change(path: Path, account: str, values: Mapping[str, str | None]) -> None:
 
 
 def as_text(value: object) -> str:
-    """Return the value of a setting in the form that `change` accepts."""
+    """Return the value of a setting as a text that `change` accepts."""
     if isinstance(value, tuple):
         return "\n".join(value)
     if isinstance(value, bool) or value is None:
@@ -390,7 +400,10 @@ def as_text(value: object) -> str:
 
 
 def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
-    """Return the text of a settings file, and its tables. Raises ConfigError."""
+    """Return the text of a settings file and its parsed tables.
+
+    Raises ConfigError, for a syntax error with `remedy` as its remedy.
+    """
     text = _text(path)
     try:
         return text, toml_input.parse(text)
@@ -400,7 +413,7 @@ def _document(path: Path, remedy: str) -> tuple[str, dict[str, typing.Any]]:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a settings file, "" if there is none. Raises ConfigError."""
+    """Return the text of a settings file, or "" if there is no file. Raises ConfigError."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
             raise ConfigError(f"{path} is not a file", remedy="move it away")
@@ -421,9 +434,10 @@ def _text(path: Path) -> str:
 
 
 def profile_at(name_or_path: str, folder: Path) -> str:
-    """Return the name of a profile, or its absolute path.
+    """Return the name of a profile unchanged, or the path of a profile as an absolute path.
 
-    A relative path is relative to `folder`.
+    A relative path is relative to `folder`. Raises ConfigError for the home folder of an unknown
+    user.
     """
     if "/" not in name_or_path and not name_or_path.endswith(".toml"):
         return name_or_path
@@ -431,11 +445,10 @@ def profile_at(name_or_path: str, folder: Path) -> str:
 
 
 def _checked(name: str, value: object, where: str, folder: Path) -> object:
-    """Validate a value and convert it to the setting's type.
+    """Return a value converted to the type of the setting `name`.
 
-    A profile's path is relative to `folder`.
-
-    Raises ConfigError with the allowed values.
+    A relative path of a profile is relative to `folder`. Raises ConfigError with the allowed
+    values; its message starts with `where`.
     """
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, 1)
@@ -458,7 +471,7 @@ def _checked(name: str, value: object, where: str, folder: Path) -> object:
 
 
 def _size(value: object) -> object:
-    """Return the number of bytes for a text such as `10G` or `500 MiB`, another value unchanged."""
+    """Return the bytes for a text such as `10G` or `500 MiB`; return any other value unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"([0-9]{1,18}) ?([KMGT])?(i?B)?", value, re.IGNORECASE | re.ASCII)
@@ -466,7 +479,11 @@ def _size(value: object) -> object:
 
 
 def _from_text(name: str, text: str) -> object:
-    """Return the value of the option `name=text`; list items are separated by colons."""
+    """Convert the text of the option `name=text` to the type of the setting.
+
+    The items of a list are separated by colons. A text that cannot be converted is returned
+    unchanged.
+    """
     kind = HINTS.get(name)
     if kind is bool:
         return BOOLEANS.get(text.lower(), text)

@@ -1,6 +1,6 @@
-"""SQLite wrapper of all stores: one connection, write-ahead log, nested transactions.
+"""SQLite wrapper that all stores use: one connection, write-ahead log, nested transactions.
 
-Knows nothing about any table.  Calls are synchronous and short (tens of microseconds), so they are
+Knows nothing about any table. Calls are synchronous and short (tens of microseconds), so they are
 atomic between two awaits of the caller.
 
 INVARIANT: no `await` inside a transaction.
@@ -39,10 +39,10 @@ _READS = ("SELECT", "WITH", "PRAGMA")
 """First words of statements that change nothing."""
 
 LOG_PAGES = 1000
-"""Pages of the write-ahead log at which a commit checkpoints and waits for the disk.
+"""Length of the write-ahead log, in pages, from which a commit checkpoints and waits for the disk.
 
-The log takes disk space that the database file may need.  On a full disk a longer log would make
-removals fail that free space.  See `checkpoint`.
+The log takes disk space that the database file may need. With a longer log, removals that free
+space could fail on a full disk. See `checkpoint`.
 """
 
 PASSES = 3  # of one checkpoint, at most
@@ -57,26 +57,29 @@ Run = Callable[..., sqlite3.Cursor]
 
 
 def is_damage(wrong: BaseException | None) -> bool:
-    """Return True if an SQLite error concerns the file's content, not the disk."""
+    """Return True if `wrong` is an SQLite error about the file's content, not about the disk."""
     code = getattr(wrong, "sqlite_errorcode", 0)
     return isinstance(wrong, sqlite3.DatabaseError) and code & 0xFF in _BROKEN
 
 
 class Database:
-    """SQLite file that is private (0600), versioned and safe against a killed process.
+    """SQLite file that only its owner can access (mode 0600), with a schema version.
 
-    A commit survives the death of the process.  After `flush`, all earlier commits survive a power
-    cut, too.
+    A commit survives the death of the process. After `flush`, all earlier commits also survive a
+    power cut.
     """
 
     def __init__(
         self, path: Path, connection: Connection, resources: ExitStack, *descriptors: int
     ) -> None:
-        """Use a connection made by `open` or `read`; `close` closes the `resources`."""
+        """Store a connection that `open` or `read` has made.
+
+        `close` closes the `resources`, and `flush` flushes the files of the `descriptors`.
+        """
         self.path = path
         self._connection = connection
         self._resources = resources
-        # Of log and file, for `flush`.  Closing any descriptor of a file drops all POSIX locks that
+        # Of log and file, for `flush`. Closing any descriptor of a file drops all POSIX locks that
         # the process holds on it; another program could then delete the log in use.
         self._descriptors = descriptors
         self._undo: list[Callable[[], object]] | None = None  # of the open transaction
@@ -86,8 +89,8 @@ class Database:
     def open(cls, path: Path, migrations: Sequence[Migration]) -> Self:
         """Open the file at `path`, creating it if necessary, and upgrade its schema.
 
-        `migrations[n]` upgrades schema n to n + 1.  Raises StoreError if the file is damaged or was
-        written by a newer zonedrive.
+        `migrations[n]` upgrades schema n to n + 1. Raises OSError if the file cannot be created,
+        StoreError if the file is damaged or was written by a newer zonedrive.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with ExitStack() as stack, _explained(path, "opened"):
@@ -105,10 +108,11 @@ class Database:
 
     @classmethod
     def read(cls, path: Path, migrations: Sequence[Migration]) -> Self:
-        """Open the file at `path` for reading, without any effect on the disk.
+        """Open the file at `path` for reading, without changing the file or its log.
 
-        The write-ahead log of a killed daemon is read as well.  An older schema is upgraded in a
-        copy in memory; a missing file counts as empty.  Raises StoreError as `open` does.
+        The write-ahead log of a killed daemon is read as well. A file with an older schema is
+        copied to memory and upgraded there. A missing file counts as empty. Raises StoreError as
+        `open` does, and OSError if the disk has no room for a temporary copy.
         """
         with ExitStack() as stack, _explained(path, "read"):
             exists = path.exists()
@@ -126,28 +130,32 @@ class Database:
 
     @property
     def identity(self) -> str:
-        """Unique identifier of this file; a file created again has another one."""
+        """Random identifier of this file (8 hex digits); a new file gets another identifier."""
         (number,) = self._connection.execute("PRAGMA application_id").fetchone()
         return f"{number:08x}"
 
     def transaction(self) -> "Transaction":
-        """Return a transaction; its statements take effect together or not at all.
+        """Return a context manager whose statements take effect together or not at all.
 
-        Transactions may be nested.  Code that mirrors rows in memory registers with `on_rollback`
-        how to undo a change.  SQLite begins a transaction at the first statement that changes data;
-        without one there is nothing to commit.
+        Transactions may be nested: the outermost one commits or rolls back everything. Code that
+        keeps rows in memory registers with `on_rollback` how to undo a change. SQLite begins a
+        transaction at the first statement that changes data; without such a statement, nothing is
+        committed.
         """
         return Transaction(self)
 
     def _begin(self) -> bool:
-        """Begin a transaction; return False inside another one."""
+        """Begin a transaction and return True, or return False inside another transaction."""
         if self._undo is not None:
             return False
         self._undo, self._afterwards = [], []
         return True
 
     def _commit(self) -> None:
-        """Commit the transaction.  Raises OSError or StoreError after rolling it back."""
+        """Commit the transaction and call the functions that `after_commit` has registered.
+
+        If the commit fails, roll back and raise OSError or StoreError.
+        """
         try:
             if self._connection.in_transaction:
                 self._run(self._connection.execute, "COMMIT", ())
@@ -159,7 +167,11 @@ class Database:
             step()
 
     def _roll_back(self, wrong: BaseException | None) -> None:
-        """Undo all changes of the transaction, in the file and in memory."""
+        """Undo all changes of the transaction, in the file and in memory.
+
+        `wrong` is the error that ended the transaction. After an error about a full disk, the
+        write-ahead log is truncated.
+        """
         try:
             if self._connection.in_transaction:  # a full disk may have rolled back already
                 self._connection.execute("ROLLBACK")
@@ -176,15 +188,20 @@ class Database:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def on_rollback(self, step: Callable[[], object]) -> None:
-        """Call `step` if this transaction fails, in reverse order of registration."""
+        """Register `step` to be called if the open transaction is rolled back.
+
+        Registered functions are called in reverse order of registration. Raises AssertionError if
+        no transaction is open.
+        """
         if self._undo is None:
             raise AssertionError("a change outside a transaction")
         self._undo.append(step)
 
     def after_commit(self, step: Callable[[], object]) -> None:
-        """Call `step` after the commit of the open transaction, or at once without one.
+        """Call `step` after the commit of the open transaction, or at once without a transaction.
 
-        Used for steps that cannot be undone, such as deleting a file that rows referred to before.
+        Use this for steps that cannot be undone, such as deleting a file that rows referred to
+        before.
         """
         if self._undo is None:
             step()
@@ -192,16 +209,16 @@ class Database:
             self._afterwards.append(step)
 
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
-        """Run one statement with its `?` parameters.
+        """Run one statement with its `?` parameters and return the cursor.
 
-        Raises OSError if the disk is full or read-only, StoreError if the file is damaged.
+        Raises OSError if the disk is full, read-only or broken, StoreError if the file is damaged.
         """
         if self._undo is not None and not sql.startswith(_READS):
             self._begin_writing()
         return self._run(self._connection.execute, sql, parameters)
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
-        """Run one statement for each row of parameters.  Raises the errors of `execute`."""
+        """Run one statement once for each row of parameters. Raises the errors of `execute`."""
         if self._undo is not None:
             self._begin_writing()
         self._run(self._connection.executemany, sql, rows)
@@ -226,7 +243,7 @@ class Database:
             raise StoreError(f"{self.path} is damaged ({wrong})") from wrong
 
     def flush(self) -> None:
-        """Wait until all commits are on the disk (milliseconds: call it in a thread)."""
+        """Wait until all commits are on the disk (takes milliseconds; call this in a thread)."""
         for descriptor in self._descriptors:
             os.fsync(descriptor)
 
@@ -236,11 +253,12 @@ class Database:
         return self._connection.total_changes
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the file (milliseconds: call it in a thread).
+        """Copy the content of the write-ahead log into the database file.
 
-        A commit that finds a long log does this itself, and waits for the disk.  The log restarts
-        only when all of it was moved, so commits made meanwhile are moved in a few more passes.
-        Failed moves are repeated by later commits.
+        Call this in a thread, because it takes milliseconds. A commit that finds a long log does
+        the same, and waits for the disk. The log is reused from its start only after all of it was
+        copied, so at most PASSES passes also copy the commits that were made in the meantime.
+        Errors of SQLite are ignored; later commits copy the rest.
         """
         before = None
         with suppress(sqlite3.Error), closing(self._second_connection()) as connection:
@@ -256,12 +274,12 @@ class Database:
         return sqlite3.connect(uri, uri=True, isolation_level=None)
 
     def close(self) -> None:
-        """Checkpoint and close."""
+        """Copy the write-ahead log into the file and close the file."""
         self._resources.close()
 
 
 class Transaction:
-    """One `with` block of `Database.transaction`; a class, because a generator is twice as slow."""
+    """Context manager of `Database.transaction`. A generator would take twice the time."""
 
     __slots__ = ("_database", "_outermost")
 
@@ -287,7 +305,7 @@ class Transaction:
 
 
 def _connected(place: Path | str, stack: ExitStack) -> Connection:
-    """Open a connection that is closed together with `stack`."""
+    """Return a new connection, which is closed together with `stack`."""
     return stack.enter_context(
         closing(
             sqlite3.connect(
@@ -305,7 +323,7 @@ def _descriptor(path: Path, flags: int, stack: ExitStack) -> int:
 
 @contextmanager
 def _explained(path: Path, done: str) -> Iterator[None]:
-    """Raise StoreError for SQLite's errors."""
+    """Convert SQLite errors in the block to StoreError; `done` is "opened" or "read"."""
     try:
         yield
     except sqlite3.DatabaseError as wrong:
@@ -337,12 +355,13 @@ def _migrate(path: Path, connection: Connection, migrations: Sequence[Migration]
 
 
 def _read_only(path: Path, stack: ExitStack) -> Connection:
-    """Connect to a file without changing it.
+    """Return a connection to a file that does not change the file, its log or the log's index.
 
-    SQLite writes to the index next to a write-ahead log, and creates both if they are missing.
-    With `readonly_shm` it builds the index in memory; without a log no index is needed
-    (`immutable`).  If a daemon has the file open, the daemon's index is used, which requires a lock
-    on that index.  If the index is missing or needs a repair, a private copy is read.
+    SQLite normally writes to the index next to a write-ahead log, and creates log and index if they
+    are missing. With `readonly_shm`, SQLite builds the index in memory. Without a log, SQLite needs
+    no index (`immutable`). If a daemon has the file open, SQLite uses the daemon's index and has to
+    lock that index. If the index is missing or needs a repair, the connection reads a temporary
+    copy.
     """
     log, index = _beside(path, "-wal"), _beside(path, "-shm")
     uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -369,7 +388,11 @@ def _looked_at(uri: str, stack: ExitStack) -> Connection:
 
 
 def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
-    """Connect to a temporary copy of file and log, and delete the copy.  Raises OSError."""
+    """Return a connection to a temporary copy of the file and its log.
+
+    The copy is already deleted when the function returns, but the connection can still read it.
+    Raises OSError if no folder has room for the copy.
+    """
     for place in ("/dev/shm", given_runtime_dir(), tempfile.gettempdir()):  # noqa: S108 - private
         if place is None:
             continue
@@ -389,7 +412,7 @@ def _copied(path: Path, log: Path, stack: ExitStack) -> Connection:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Delete the copies of processes that were killed while they made them."""
+    """Delete the temporary copies in `place` that were left by killed processes."""
     for each in place.glob(f"{_COPY}*"):
         process = each.name.removeprefix(_COPY).partition("-")[0]
         if not Path("/proc", process).exists():

@@ -1,8 +1,8 @@
 """Exceptions of zonedrive: one class hierarchy, raised and caught by type.
 
-A message is one sentence that names the cause; `remedy` tells the user what to do.  Errors with a
-POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s.  Only
-`fuse.errno_table` maps errors to an errno, and only `cli` to an exit code.
+A message is one sentence that names the cause; `remedy` tells the user what to do. Errors with a
+POSIX name (a name that exists, a folder that is not empty) are plain `OSError`s. Only
+`fuse.errno_table` maps errors to an errno, and only `cli` maps errors to an exit code.
 """
 
 OVERLOADED = (429, 503)  # statuses of an overloaded service
@@ -26,61 +26,63 @@ class ZonedriveError(Exception):
 
 
 class ConfigError(ZonedriveError):
-    """A setting, an option or an account file is not usable."""
+    """Setting, option or account file that is not usable."""
 
 
 class BadOption(ConfigError):
-    """An option or argument of a command is not usable."""
+    """Option or argument of a command that is not usable."""
 
 
 class NoHomeDirectory(ConfigError):
-    """The user has no home folder for zonedrive's files."""
+    """Missing home folder: the user has no folder for zonedrive's files."""
 
 
 class ProfileError(ConfigError):
-    """A deployment profile is not usable; the message names file and line."""
+    """Deployment profile that is not usable; the message names the file and the line."""
 
 
 class NotSupported(ZonedriveError):
-    """The profile has no endpoint for this operation (POSIX: EPERM)."""
+    """Operation for which the profile has no endpoint (POSIX: EPERM)."""
 
 
 class StoreError(ZonedriveError):
-    """Local data is damaged or cannot be stored."""
+    """Local data that is damaged or cannot be stored."""
 
 
 class Damaged(StoreError):
-    """Stored bytes failed their integrity check; they are never returned, but fetched again."""
+    """Stored bytes that failed their integrity check, and are therefore not returned."""
 
 
 class Changed(ZonedriveError):
-    """The state on the service differs from the last known state.
+    """State on the service that differs from the last known state.
 
-    The operation is evaluated again with the new state.  A reader opens the current version.
+    The operation is planned again with the new state. A program that reads gets ESTALE and has to
+    open the file again.
     """
 
 
 class AmbiguousName(ZonedriveError):
-    """Several entries in a folder have one name on the service, and only names can be sent."""
+    """Name that several entries of a folder have on the service, although requests use names."""
 
 
 class AlreadyRunning(ZonedriveError):
-    """Another daemon serves this account."""
+    """Account that another daemon already serves."""
 
 
 class MountError(ZonedriveError):
-    """A mount point is not usable, or the kernel refuses the mount."""
+    """Mount point that is not usable, or mount that the kernel refuses."""
 
 
 class MountEnded(MountError):
-    """The mount ended while its daemon handled a request."""
+    """End of the mount while its daemon handled a request."""
 
 
 class RemoteError(ZonedriveError):
-    """The service, or the connection to it, failed.
+    """Failure of the service or of the connection to the service.
 
-    `status` is the HTTP status (0: no answer), `code` the APIError name ("" if none was sent),
-    `data` the optional data of the error body, `bare` the message without the attempted operation.
+    `status` is the HTTP status (0 without an answer), `code` the APIError name ("" if the service
+    sent none), `data` the optional data of the error body, and `bare` the message without the
+    attempted operation.
     """
 
     def __init__(
@@ -101,53 +103,56 @@ class RemoteError(ZonedriveError):
 
 
 def during(doing: str, text: str) -> str:
-    """Return `text`, preceded by the attempted operation unless `doing` is ""."""
+    """Return `text`, preceded by `doing` (the attempted operation) unless `doing` is ""."""
     return f"{doing}: {text}" if doing else text
 
 
 class Unreachable(RemoteError):
-    """The service did not answer: unknown name, refused, timed out, reset.  Try again later."""
+    """Missing answer of the service; a later attempt may succeed.
+
+    For example, the host name is unknown, or the connection was refused, timed out or was reset.
+    """
 
 
 class TimedOut(Unreachable):
-    """The service took longer than the timeout."""
+    """Missing answer of the service within the timeout."""
 
 
 class Interrupted(Unreachable):
-    """The connection broke without effect on the service; the request may be repeated."""
+    """Connection that broke without effect on the service; the request may be repeated."""
 
 
 class ReplyLost(Unreachable):
-    """The connection broke after the request was sent; its effect is unknown."""
+    """Connection that broke after the request was sent; the effect of the request is unknown."""
 
 
 class ProxyFailed(Unreachable):
-    """The proxy of this machine did not connect to the service."""
+    """Proxy of this machine that did not connect to the service."""
 
 
 class Untrusted(Unreachable):
-    """The server's certificate is not trusted; a retry alone does not help.
+    """Server certificate that is not trusted; a retry alone does not help.
 
-    `is_renewable`: a certificate is expired or not yet valid; the service needs a new one, or the
-    clock is wrong.
+    `is_renewable` is True if a certificate is expired or not yet valid: the service needs a new
+    certificate, or this machine's clock is wrong.
     """
 
     is_renewable = False
 
 
 class OtherHost(Untrusted):
-    """The server's certificate is for another host."""
+    """Server certificate that is for another host."""
 
 
 class NoTls(Unreachable):
-    """The server answers, but not with TLS 1.2 or later."""
+    """Server that answers, but not with TLS 1.2 or later."""
 
 
 class Unavailable(RemoteError):
-    """The service answers with a temporary error (408, 429, 500, 502, 503, …): try again later.
+    """Temporary error of the service (408, 429, 500, 502, 503, …); a later attempt may succeed.
 
-    `retry_after` is the delay in seconds that the service asks for, or None.  `unprocessed`: the
-    request certainly had no effect.
+    `retry_after` is the delay in seconds that the service requests, or None. `unprocessed` is True
+    if the request certainly had no effect.
     """
 
     retry_after: float | None = None
@@ -155,58 +160,61 @@ class Unavailable(RemoteError):
 
     @property
     def is_overload(self) -> bool:
-        """Return True if the service rejected the request because it is overloaded."""
+        """True if the service rejected the request because of overload."""
         return self.status in OVERLOADED
 
 
 class BadAnswer(RemoteError):
-    """An answer violates the API: malformed JSON, a missing field, a short body."""
+    """Answer that violates the API: malformed JSON, a missing field, a short body."""
 
 
 class NotLoggedOn(RemoteError):
-    """401: there is no session, or the session has ended."""
+    """Missing session: the user has not logged on, or the session has ended (401)."""
 
 
 class CredentialsRefused(NotLoggedOn):
-    """The service rejected a logon.  INVARIANT: only the user may start another attempt."""
+    """Logon that the service rejected, or that the user did not complete.
+
+    INVARIANT: only the user may start another attempt.
+    """
 
 
 class PasswordChangeRequired(CredentialsRefused):
-    """The logon succeeded, but the service requires a password change first."""
+    """Logon that succeeded, but for which the service requires a password change first."""
 
 
 class Forbidden(RemoteError):
-    """403: the user is logged on but lacks the permission."""
+    """Request for which the user lacks the permission (403)."""
 
 
 class NotFound(RemoteError):
-    """404: the zone, entry, version or endpoint does not exist."""
+    """Zone, entry, version or endpoint that does not exist (404)."""
 
 
 class AlreadyExists(RemoteError):
-    """409: the name exists."""
+    """Name that already exists (409)."""
 
 
 class Locked(RemoteError):
-    """Another user has locked the entry (APIError LOCKED)."""
+    """Entry that another user has locked (APIError LOCKED)."""
 
 
 class TooLarge(RemoteError):
-    """413: the content is larger than the service accepts."""
+    """Content that is larger than the service accepts (413)."""
 
 
 class Rejected(RemoteError):
-    """400 and similar: the service rejects the request, for example an illegal name."""
+    """Request that the service rejects, for example with an illegal name (400 and similar)."""
 
 
 def first_of(wrong: Exception) -> Exception:
-    """Return the first exception of a group, at any depth."""
+    """Return the first exception in a group, at any depth; return other exceptions unchanged."""
     while isinstance(wrong, ExceptionGroup):
         wrong = wrong.exceptions[0]
     return wrong
 
 
 def described(wrong: BaseException) -> str:
-    """Return one line about an exception: its type and its message."""
+    """Return the type and the message of an exception in one line."""
     said = " ".join(str(wrong).split())
     return f"{type(wrong).__name__}: {said}" if said else type(wrong).__name__

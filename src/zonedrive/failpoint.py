@@ -1,11 +1,12 @@
 """Failpoints: named places in the code at which tests kill the daemon.
 
-Knows nothing about the work at a place.  A daemon that is started with ZONEDRIVE_KILL_AT=NAME in
-its environment (NAME:3 for the third time) kills itself there with SIGKILL.  The effect is that of
-a power cut that loses nothing the kernel has already received.  Tests use this to show that no data
-is lost at any place.  In all other processes, `reached` only makes one comparison.
+Knows nothing about the code at a place. A daemon that is started with ZONEDRIVE_KILL_AT=NAME in its
+environment kills itself with SIGKILL at the place NAME (NAME:3: when the daemon reaches the place
+for the third time). The effect is that of a power cut that loses nothing the kernel has already
+received. Tests use this to show that no data is lost at any place. In all other processes,
+`reached` only makes one comparison.
 
-INVARIANT: every place is passed in exactly one line of the sources.
+INVARIANT: each place occurs in exactly one call of `reached` in the sources.
 """
 
 import logging
@@ -22,7 +23,7 @@ VARIABLE = "ZONEDRIVE_KILL_AT"
 
 
 class Place(StrEnum):
-    """Place at which a daemon may be killed; each comment states the durable data there.
+    """Place at which a daemon may be killed; each comment names the durable data at that place.
 
     Bytes are unnamed if no row of the database refers to them.
     """
@@ -100,9 +101,9 @@ _times = 1
 
 
 def arm(environment: Mapping[str, str]) -> None:
-    """Read from the environment the place at which to kill this process.
+    """Set the place at which this process is killed, as `environment` names it.
 
-    Raises ConfigError for an unknown place.
+    Raises ConfigError for an unknown place or a wrong number.
     """
     global _deadly, _times
     name, _, times = environment.get(VARIABLE, "").partition(":")
@@ -114,7 +115,7 @@ def arm(environment: Mapping[str, str]) -> None:
 
 
 def reached(place: Place) -> None:
-    """Kill the process at the place that `arm` has read, once it is reached often enough."""
+    """Kill the process if `arm` has set this place and the process has reached it often enough."""
     if place is _deadly:
         _die(place)
 

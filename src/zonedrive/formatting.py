@@ -1,4 +1,4 @@
-"""Formatting of amounts and times, and sanitizing of foreign text, for all output to people."""
+"""Formatting of sizes, counts and times for people, and replacement of control characters."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ _PLAIN |= {ord(char): " " for char in _BREAKS}
 
 
 def amount(size: float) -> str:
-    """Return a size in readable units: `5 bytes`, `3.4 MiB`, `12 GiB`."""
+    """Return a size in bytes with a readable unit: `5 bytes`, `3.4 MiB`, `12 GiB`."""
     if size < 1024:
         return count(round(size), "byte")
     for unit in ("KiB", "MiB", "GiB", "TiB"):
@@ -23,15 +23,15 @@ def amount(size: float) -> str:
 
 
 def count(number: int, thing: str, things: str = "") -> str:
-    """Return `1 file` or `2 files`; `things` is the plural if it does not end in s."""
+    """Return `1 file` or `2 files`; `things` is the plural if it is not `thing` with an s."""
     return f"{number} {thing}" if number == 1 else f"{number} {things or thing + 's'}"
 
 
 def unsent(left: Mapping[str, int]) -> str:
-    """Return `2 files (5 bytes) and 1 change (new folders, renames, removals)` or a part of it.
+    """Return a text such as `2 files (5 bytes) and 1 change (new folders, renames, removals)`.
 
-    `left` has `files`, the number of all pending changes, `bytes`, and `changes`, the number of
-    pending changes without content.
+    A part with the number 0 is omitted. `left` has `files`, the number of all pending changes,
+    `bytes`, and `changes`, the number of pending changes without content.
     """
     changes = left.get("changes", 0)
     said = []
@@ -43,39 +43,42 @@ def unsent(left: Mapping[str, int]) -> str:
 
 
 def saved(number: int) -> str:
-    """Return a text that says how many files were recovered to lost+found.
+    """Return a text such as `2 files in lost+found are only on this machine`.
 
-    The files belonged to a damaged database, and exist only on this machine.
+    The names of such files were lost when the database was damaged.
     """
     return f"{count(number, 'file')} in lost+found {verb(number)} only on this machine"
 
 
 def verb(number: int) -> str:
-    """Return "is" or "are" for a number."""
+    """Return "is" if `number` is 1, else "are"."""
     return "is" if number == 1 else "are"
 
 
 def timestamp(ns: int) -> str:
-    """Return a time in ns since the epoch as ISO 8601 in UTC."""
+    """Return a time in nanoseconds since the epoch as ISO 8601 in UTC, in whole seconds."""
     return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
 
 
 def local_time(seconds: float) -> str:
-    """Return a time in seconds since the epoch in the local time zone."""
+    """Return a time in seconds since the epoch as a text in the local time zone."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def plain(text: str) -> str:
-    """Return `text` on one line, without control characters and text direction overrides.
+    """Return `text` on one line, with control characters and text direction overrides replaced.
 
-    Such a line cannot control a terminal, a log, a bus or a service manager. File names are not
-    changed here; `state.names` defines their display.
+    The result cannot control a terminal, a log, a bus or a service manager. This function does not
+    define how file names are shown; see `state.names`.
     """
     return text if text.isprintable() else text.translate(_PLAIN)
 
 
 def plain_text(text: str, limit: int = 200) -> str:
-    """Return at most `limit` characters of `text`; remove control and formatting characters."""
+    """Return `text` on one line, shortened to `limit` characters.
+
+    Control characters are replaced, and other characters that cannot be printed are removed.
+    """
     clean = "".join(char for char in plain(text[: limit * 8]) if char.isprintable())
     clean = " ".join(clean.split())
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

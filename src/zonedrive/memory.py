@@ -1,6 +1,6 @@
 """Memory for content: allocated in huge pages, and returned to the system when free.
 
-Requires glibc and Linux; on other systems no memory is returned.
+Requires Linux. Without glibc, `give_back` only frees unused buffers.
 """
 
 import ctypes
@@ -24,9 +24,10 @@ _trim = _found()
 
 
 def give_back() -> None:
-    """Return free memory to the system.
+    """Return free memory to the operating system.
 
-    This takes some milliseconds and releases the interpreter lock: call it in a thread.
+    Call this in a thread, because it takes some milliseconds. The interpreter lock is released
+    meanwhile.
     """
     for buffers in _all_buffers:
         buffers.free()
@@ -34,9 +35,9 @@ def give_back() -> None:
 
 
 def large(count: int) -> memoryview:
-    """Allocate at least `count` zero bytes, in huge pages if the kernel provides them.
+    """Return new memory of at least `count` zero bytes, in huge pages if the kernel provides them.
 
-    The kernel looks up every page that is copied from or to /dev/fuse.  Huge pages need fewer
+    The kernel looks up every page that is copied from or to /dev/fuse. Huge pages need fewer
     lookups.
     """
     size = -(-count // LARGE) * LARGE
@@ -47,7 +48,7 @@ def large(count: int) -> memoryview:
 
 
 class Buffers:
-    """Buffers of one size that any thread can borrow; `give_back` frees the unused ones."""
+    """Pool of buffers of one size, for any thread; `give_back` frees the unused buffers."""
 
     def __init__(self, size: int) -> None:
         self._size = size  # bytes
@@ -56,7 +57,7 @@ class Buffers:
 
     @contextmanager
     def lend(self) -> Iterator[memoryview]:
-        """Lend a buffer until the end of the context."""
+        """Yield a buffer for use until the end of the block; the buffer may have old content."""
         try:
             lent = self._unused.pop()
         except IndexError:

@@ -1,7 +1,7 @@
-"""Data types of the service, independent of a wire format: zones, entries, versions, tokens.
+"""Data types of the service, independent of the wire format: zones, entries, versions, tokens.
 
-Knows nothing about HTTP, SQL, inodes or the kernel; every other package may import it.  Times are
-nanoseconds since the epoch, sizes are bytes.
+Knows nothing about HTTP, SQL, inodes or the kernel; every other package may import this module.
+Times are nanoseconds since the epoch, sizes are bytes.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ import msgspec
 Revision = NewType("Revision", str)
 """Identifier of one state of a file on the service.
 
-An entry of the published API names no version, so the identifier is made of the fields that change
-with every new version (time, size and author).  Equal identifiers mean the same version; they have
-no other meaning.
+In the published API, an entry does not contain its version number, so the identifier is made of the
+fields that change with every new version: time, size and author. Equal identifiers mean the same
+version; an identifier has no other meaning.
 """
 
 
@@ -61,7 +61,7 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 class LogMessage(msgspec.Struct, frozen=True):
-    """Message of a zone's log; the service decides which fields it fills."""
+    """Message of a zone's log; the service may leave fields empty."""
 
     time_ns: int  # 0: not stated
     user: str
@@ -72,7 +72,7 @@ class LogMessage(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """One immutable version of a file; `id` is the service's id of the version."""
+    """Immutable version of a file; `id` is the service's id of the version."""
 
     version: str
     id: str
@@ -111,7 +111,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Limits of a token beyond the rights of its user."""
+    """Restrictions of a token, in addition to those of its user."""
 
     name: str = ""  # SCIM: users and groups alone
     description: str = ""
@@ -131,12 +131,12 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class NewToken(msgspec.Struct, frozen=True):
-    """Newly created token; its secret is only available here."""
+    """Newly created token with its secret, which the service does not send again."""
 
     id: str
     secret: str
     expires_ns: int  # 0: the service does not say
 
     def __repr__(self) -> str:
-        """Return the fields, excluding the secret."""
+        """Return a text with all fields except the secret."""
         return f"NewToken(id={self.id!r}, expires_ns={self.expires_ns})"

@@ -7,16 +7,16 @@ P = ParamSpec("P")
 
 
 class Observers(Generic[P]):
-    """Functions to call at each event of one kind."""
+    """List of functions to call at each event of one kind."""
 
     def __init__(self) -> None:
         self._functions: list[Callable[P, None]] = []
 
     def add(self, function: Callable[P, None]) -> None:
-        """Call `function` at each event from now on."""
+        """Register `function` to be called at each later event."""
         self._functions.append(function)
 
     def notify(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call all functions in the order in which they were added."""
+        """Call the registered functions with these arguments, in the order of registration."""
         for function in self._functions:
             function(*args, **kwargs)

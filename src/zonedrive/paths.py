@@ -1,9 +1,9 @@
 """Paths on this machine: the XDG directories, and the files of each account below them.
 
 The XDG variables are read at every call, so that two complete instances can run side by side. A
-variable with a relative path is ignored, as the XDG specification requires, because it would name a
-different folder for each program.  The organization's policies state_dir and cache_dir take
-precedence over the variables.
+variable with a relative path is ignored, as the XDG specification requires, because a relative path
+would name a different folder for each program. The organization's policies state_dir and cache_dir
+take precedence over the variables.
 """
 
 import contextlib
@@ -51,15 +51,15 @@ def runtime_dir() -> Path:
     """Return the folder for sockets and ready files.
 
     A private folder in the state directory is used if XDG_RUNTIME_DIR is not set (in a bare
-    container or cron), belongs to another user (after `su`), or is writable for others.  A socket
-    in a shared /tmp could be another user's.
+    container or cron), belongs to another user (after `su`), or is writable for others. A shared
+    /tmp is not used, because another user could create the socket there.
     """
     base = given_runtime_dir()
     return base / "zonedrive" if base is not None else state_dir() / ".run"  # no account's name
 
 
 def given_runtime_dir() -> Path | None:
-    """Return the folder of XDG_RUNTIME_DIR with links resolved, or None if it is not private."""
+    """Return XDG_RUNTIME_DIR with links resolved, or None if the folder is not private."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     with contextlib.suppress(OSError, RuntimeError):  # links in a cycle
         base = Path(given).resolve()
@@ -71,8 +71,8 @@ def given_runtime_dir() -> Path | None:
 def is_private(path: Path) -> bool:
     """Return True if only this user or root can change `path` or replace it.
 
-    `path` contains no links.  A path that does not exist is as private as the folder that it would
-    be created in.
+    `path` must not contain links. A path that does not exist is as private as the folder that it
+    would be created in.
     """
     try:
         found = path.stat()
@@ -87,13 +87,13 @@ def is_private(path: Path) -> bool:
 def is_irreplaceable(path: Path) -> bool:
     """Return True if only this user or root can put another file in the place of `path`.
 
-    The caller knows that `path` belongs to this user or root and contains no links.
+    The caller must ensure that `path` belongs to this user or root and contains no links.
     """
     return all(_keeps_names(each) for each in path.parents)
 
 
 def _keeps_names(folder: Path) -> bool:
-    """Return True if other users cannot rename or remove this user's files in a folder."""
+    """Return True if other users cannot rename or remove this user's files in `folder`."""
     with contextlib.suppress(OSError):
         found = folder.stat()
         trusted = found.st_uid in (0, os.geteuid())
@@ -107,7 +107,7 @@ POLICY_FOLDERS = ("state_dir", "cache_dir")
 
 @functools.cache  # the folders of a running daemon do not move
 def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path]:
-    """Return the POLICY_FOLDERS that are set to an absolute path.
+    """Return the folders that POLICY_FOLDERS set to an absolute path, by policy name.
 
     Errors in the file are ignored here; `config` reports them.
     """
@@ -128,15 +128,16 @@ def policy_folders(file: Path = SYSTEM_FOLDER / "config.toml") -> dict[str, Path
 
 
 def _by_policy(name: str) -> Path | None:
-    """Return this user's folder below a folder of a policy, or None without such a policy."""
+    """Return this user's subfolder of a policy's folder, or None without such a policy."""
     folder = policy_folders().get(name)
     return folder / str(os.geteuid()) if folder else None
 
 
 def require_policy_folders(folders: dict[str, Path]) -> None:
-    """Raise ConfigError unless each of `folders` exists and protects users' subfolders.
+    """Raise ConfigError unless each folder exists and protects the users' subfolders.
 
-    A subfolder of one user must not be replaceable by another user.
+    `folders` maps policies to folders. Only the owner of a subfolder and root may be able to
+    replace the subfolder.
     """
     for name, folder in folders.items():
         wrong = ""
@@ -158,7 +159,7 @@ def _base(variable: str, default: str) -> Path:
 
 
 def home() -> Path:
-    """Return the home folder.  Raises NoHomeDirectory if the system knows none."""
+    """Return the home folder. Raises NoHomeDirectory if the system knows no home folder."""
     with contextlib.suppress(RuntimeError):
         found = Path.home()
         if found.is_absolute():
@@ -170,12 +171,12 @@ def home() -> Path:
 
 
 def quoted(path: Path) -> str:
-    """Return the path for use in a shell, quoted if necessary."""
+    """Return the path as a shell word, quoted if necessary."""
     return shlex.quote(os.fspath(path))
 
 
 def expanded(path: str) -> Path:
-    """Return the path with a leading `~` expanded.  Raises ConfigError for an unknown user."""
+    """Return the path with a leading `~` expanded. Raises ConfigError for an unknown user."""
     try:
         return Path(path).expanduser()
     except RuntimeError as wrong:
@@ -185,7 +186,7 @@ def expanded(path: str) -> Path:
 
 
 class _InState:
-    """File or folder in an account's state folder."""
+    """Descriptor that returns the path of a file or folder in an account's state folder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -196,7 +197,7 @@ class _InState:
 
 @dataclass(frozen=True)
 class AccountPaths:
-    """Files and folders of one account."""
+    """Paths of one account's files and folders. Raises ConfigError for a wrong account name."""
 
     account: str
 
@@ -221,7 +222,7 @@ class AccountPaths:
 
     @property
     def option(self) -> str:
-        """Command line option for this account, with a leading space; "" for the default one."""
+        """Command line option for this account, after a space; "" for the default account."""
         return "" if self.account == DEFAULT_ACCOUNT else f" --account {self.account}"
 
     @property
@@ -231,7 +232,7 @@ class AccountPaths:
 
     @property
     def cache(self) -> Path:
-        """Folder of data that can be fetched again; it may be emptied at any time."""
+        """Folder of data that can be fetched again; the folder may be emptied at any time."""
         return cache_dir() / self.account
 
     @property
@@ -261,13 +262,13 @@ def obstacle(folder: Path) -> Path | None:
 
 
 def no_folder(found: Path) -> ConfigError:
-    """Return the error for an `obstacle`."""
+    """Return the error about `found`, a result of `obstacle`."""
     kind = "a file" if found.is_file() else "no folder" if found.exists() else "a broken link"
     return ConfigError(f"{found} is {kind}, where a folder is needed", remedy=_way_around(found))
 
 
 def _way_around(found: Path) -> str:
-    """Return the remedy for an `obstacle`."""
+    """Return a remedy for a file or folder that prevents the use of a folder of zonedrive."""
     with contextlib.suppress(NoHomeDirectory):
         if home().is_relative_to(found):
             return "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to folders that you own"
@@ -287,8 +288,8 @@ def _way_around(found: Path) -> str:
 def require_folders(paths: AccountPaths) -> None:
     """Raise ConfigError if a folder that zonedrive needs is a file or belongs to another user.
 
-    A folder that belongs to root is accepted. Another owner could replace the files that this user
-    keeps there.
+    A folder that belongs to root is accepted. Any other owner could replace the files that this
+    user stores in the folder.
     """
     require_policy_folders(policy_folders())
     with contextlib.suppress(NoHomeDirectory):  # raised by code that needs a home folder
@@ -306,7 +307,11 @@ def require_folders(paths: AccountPaths) -> None:
 
 
 def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
-    """Return the error for an account without a logon; it names the accounts that have one."""
+    """Return the error for an account without a logon; its remedy names the accounts with a logon.
+
+    If the account is still in a folder that it used before a policy set `state_dir`, the remedy is
+    to move that folder.
+    """
     former = _base("XDG_STATE_HOME", ".local/state") / paths.account
     if former != paths.state and (former / "account.json").exists():  # the policy is newer
         return NotLoggedOn(
@@ -326,7 +331,7 @@ def not_logged_on(paths: AccountPaths) -> NotLoggedOn:
 def require_file(path: Path) -> None:
     """Raise ConfigError if `path` is a pipe or a device.
 
-    A pipe or a device may never end, and can be read only once.  A missing file or a folder is
+    A pipe or a device may never end, and can be read only once. A missing file or a folder is
     reported by the code that opens it.
     """
     with contextlib.suppress(OSError):
@@ -338,9 +343,9 @@ def require_file(path: Path) -> None:
 
 
 def private_dir(path: Path) -> Path:
-    """Create the folder `path` with access for its owner only, and return it.
+    """Create the folder `path`, or restrict the existing one, to mode 0700, and return `path`.
 
-    Missing parent folders are created in the same way, as the XDG specification requires.
+    Missing parent folders are created with the same mode, as the XDG specification requires.
     """
     if not path.parent.exists():
         private_dir(path.parent)
@@ -365,7 +370,11 @@ def require_room(folder: Path) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace `path` atomically by a file with `data` and mode 0600, safe against a power cut."""
+    """Replace the file at `path` atomically by a file with `data` and mode 0600.
+
+    After a power cut, the file has either the old or the new content. The parent folder gets mode
+    0700. Raises OSError.
+    """
     private_dir(path.parent)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,6 +1,6 @@
 """Setup of a process of zonedrive: file name encoding, standard streams, protection of its memory.
 
-Imports nothing else of zonedrive, because it runs before everything else.
+Imports no other module of zonedrive, because this code runs before all other code.
 
 In a locale with an encoding other than UTF-8, Python would use that encoding for paths and text
 files. A command and a daemon in different locales would then mean different files by the same name.
@@ -21,7 +21,7 @@ import resource
 import sys
 
 closed_streams: set[int] = set()
-"""Standard streams that were closed at the start; output to them is discarded."""
+"""Descriptors of the standard streams that were closed at the start; their output is discarded."""
 
 _PR_SET_DUMPABLE = 4  # prctl(2)
 
@@ -29,7 +29,7 @@ _PR_SET_DUMPABLE = 4  # prctl(2)
 def ensure_utf8() -> None:
     """Restart this process in Python's UTF-8 mode if the file system encoding is not UTF-8.
 
-    Must be called before all other code, and only by the main program.
+    Call this before all other code, and only in the main program.
     """
     if codecs.lookup(sys.getfilesystemencoding()).name == "utf-8" or sys.flags.utf8_mode:
         return
@@ -38,9 +38,9 @@ def ensure_utf8() -> None:
 
 
 def decode_argument(word: str) -> str:
-    """Return a command line word, decoded from the locale's encoding.
+    """Return a word of the command line, decoded from the locale's encoding.
 
-    A word in UTF-8, or the name of an existing file with exactly these bytes, is unchanged.
+    A word in UTF-8 is returned unchanged, and so is the name of an existing file.
     """
     if word.isprintable() or "utf8" not in sys._xoptions or os.path.lexists(word):
         return word
@@ -48,9 +48,9 @@ def decode_argument(word: str) -> str:
 
 
 def adapt_output() -> None:
-    """Write output in the locale's encoding, with `?` or escapes for unencodable characters.
+    """Write output in the locale's encoding, with `?` or escapes for characters outside of it.
 
-    If Python itself chose UTF-8, as it does in most C locales, that choice is kept.
+    If Python itself chose UTF-8, as it does in most C locales, output stays in UTF-8.
     """
     known = codecs.lookup(locale.getencoding()).name
     if "utf8" not in sys._xoptions or known == "utf-8" or "PYTHONIOENCODING" in os.environ:
@@ -76,7 +76,7 @@ def forbid_dumps() -> None:
     """Prevent core files, crash handlers and debuggers of this user from reading the memory.
 
     The resource limit alone is not enough, because a kernel that pipes core dumps to a program
-    ignores it. fusermount3 is a separate program and not affected.
+    ignores the limit. fusermount3 is a separate program and not affected.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,9 +1,9 @@
-"""Single flight: at most one operation per key is in progress, and all callers share it.
+"""Single flight: at most one operation per key is in progress, and all callers share its result.
 
-The first caller begins the flight before its first await; later callers wait for the same one.
-Runs on the event loop.
+The first caller begins a flight before its first await; later callers wait for the same flight. Use
+this only in the thread of the event loop.
 
-INVARIANT: all callers that wait for a flight are woken when it ends, also if it failed.
+INVARIANT: all callers that wait for a flight are woken when the flight ends, also after a failure.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,17 @@ import trio
 
 
 class Flight:
-    """Work under way; subclasses add its result."""
+    """Operation in progress that several callers can wait for; subclasses add its result."""
 
     def __init__(self) -> None:
         self._landed = trio.Event()
 
     async def wait(self) -> None:
-        """Wait until the work has ended, successfully or not."""
+        """Wait until the operation has ended, successfully or not."""
         await self._landed.wait()
 
     def land(self) -> None:
-        """Wake the waiting callers."""
+        """Mark the operation as ended, and wake the waiting callers."""
         self._landed.set()
 
 
@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Flight)
 
 
 class SingleFlight(Generic[K, F]):
-    """Flights under way, by key."""
+    """Operations in progress, by key."""
 
     def __init__(self) -> None:
         self._flights: dict[K, F] = {}
@@ -45,11 +45,11 @@ class SingleFlight(Generic[K, F]):
         return key in self._flights
 
     def get(self, key: K) -> F | None:
-        """Return the flight of a key, or None."""
+        """Return the flight in progress for a key, or None."""
         return self._flights.get(key)
 
     async def wait(self, key: K) -> bool:
-        """Wait for the flight of a key; return False at once if there is none."""
+        """Wait for the flight of a key and return True; return False at once without a flight."""
         flight = self._flights.get(key)
         if flight is None:
             return False
@@ -57,18 +57,18 @@ class SingleFlight(Generic[K, F]):
         return True
 
     def begin(self, key: K, flight: F) -> F:
-        """Register a flight; `end` must follow."""
+        """Register and return a flight; the caller must call `end` afterwards."""
         assert key not in self._flights, f"two flights of {key}"
         self._flights[key] = flight
         return flight
 
     def end(self, key: K) -> None:
-        """Remove the flight and wake the callers that wait for it."""
+        """Remove the flight of a key, and wake the callers that wait for the flight."""
         self._flights.pop(key).land()
 
     @contextmanager
     def flying(self, key: K, flight: F) -> Iterator[F]:
-        """Register a flight for the duration of a block."""
+        """Register a flight for the duration of the block, and yield the flight."""
         self.begin(key, flight)
         try:
             yield flight

@@ -1,7 +1,7 @@
-"""Rule for stale data: take a snapshot, await, check that it is current, commit.
+"""Detection of stale data: take a snapshot, await, check that the snapshot is current, commit.
 
-A value that was read before an await may have changed after the await.  Between the check and the
-commit there is no further await.
+A value that was read before an await may have changed after the await. Do not await between the
+check and the commit.
 """
 
 from collections.abc import Callable
@@ -11,23 +11,23 @@ T = TypeVar("T")
 
 
 class Snapshot(Generic[T]):
-    """Value that a decision is based on, and how to read it again."""
+    """Value that a decision is based on, together with the function that reads the value."""
 
     __slots__ = ("_read", "value")
 
     def __init__(self, read: Callable[[], T]) -> None:
-        """Read the value now."""
+        """Call `read`, and store the value that it returns."""
         self._read = read
         self.value = read()
 
     @classmethod
     def of(cls, value: T, read: Callable[[], T]) -> "Snapshot[T]":
-        """Return the snapshot of a value that was read earlier."""
+        """Return a snapshot with a value that was read earlier."""
         snapshot = cls.__new__(cls)
         snapshot._read, snapshot.value = read, value
         return snapshot
 
     @property
     def is_current(self) -> bool:
-        """True if reading again gives an equal value."""
+        """True if another call of `read` returns an equal value."""
         return self._read() == self.value

@@ -1,10 +1,10 @@
-"""Supervision of a daemon's background tasks: handling of their exceptions.
+"""Supervision of a daemon's background tasks: restarts, and records of their exceptions.
 
 Knows nothing about the work of a task.
 
-A task is kept (`keep`: restarted after a pause until it returns), is a job (`job`: run once; its
-caller tries again) or a callback of the event loop (`call`: run once).  In each case the exception
-is logged with its traceback, and `failing` lists the task until it works again.
+`keep` restarts a task after each exception until the task returns. `job` runs a task once; only its
+caller may try again. `call` runs a function once in a callback of the event loop. In each case an
+exception is logged with its traceback, and `failing` lists the task until the task works again.
 
 INVARIANT: no exception of a task leaves this module except a cancellation, so the mount continues.
 
@@ -89,7 +89,7 @@ class Failure(msgspec.Struct, eq=False):
     until: float  # end of the failure (trio's clock); infinite: waiting for a restart
 
     def json(self) -> dict[str, object]:
-        """Return the JSON object for `status`."""
+        """Return the failure as a JSON object for `status`."""
         return {
             "task": str(self.task),
             "since": timestamp(self.since_ns),
@@ -105,7 +105,11 @@ class Supervisor:
         self._failures: dict[Task, Failure] = {}
 
     def failing(self) -> list[Failure]:
-        """Return the failures that have not ended."""
+        """Return the current failures of tasks.
+
+        The failure of a job or a callback counts for REMEMBERED_S seconds, unless a later run
+        succeeds.
+        """
         now = trio.current_time()
         return [each for each in self._failures.values() if each.until > now]
 
@@ -131,7 +135,7 @@ class Supervisor:
         work: Callable[[*Arguments], Awaitable[object]],
         *args: *Arguments,
     ) -> None:
-        """Run `work` once, and record an exception as a failure."""
+        """Run `work` once, and record an exception as a failure of the task."""
         wrong = await self._run(task, lambda: work(*args))
         if wrong is None:
             self._failures.pop(task, None)
@@ -143,7 +147,7 @@ class Supervisor:
     ) -> Exception | None:
         """Run `work` in a callback of the event loop; return its exception, or None.
 
-        An exception would otherwise end the event loop.
+        Without this function, an exception would end the event loop.
         """
         try:
             work(*args)
@@ -154,7 +158,7 @@ class Supervisor:
         return None
 
     async def _run(self, task: Task, work: Callable[[], Awaitable[object]]) -> Exception | None:
-        """Return the exception that ended `work`, or None.  Propagates a cancellation."""
+        """Run `work`; return the exception that ended it, or None. Propagate a cancellation."""
         try:
             await work()
         except Exception as wrong:

@@ -1,7 +1,7 @@
 """TOML written by users: parsing with limits, and line numbers for error messages.
 
-INVARIANT: a text is parsed or rejected with WrongDocument, in about the time of one parser run.
-Recursion through a parsed document is safe.
+INVARIANT: a text is parsed, or rejected with WrongDocument, in about the time of one parser run.
+The nesting of a parsed document is limited, so recursive functions can process the document.
 """
 
 import re
@@ -48,7 +48,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _depth(value: object) -> int:
-    """Return the nesting depth of tables and arrays. Raises RecursionError."""
+    """Return the nesting depth of tables and arrays in a value. Raises RecursionError."""
     if not isinstance(value, dict | list):
         return 0
     inner = value.values() if isinstance(value, dict) else value
@@ -56,7 +56,7 @@ def _depth(value: object) -> int:
 
 
 def brief(words: str) -> str:
-    """Shorten long `words` in the middle; keep the end, which may name the line."""
+    """Return `words`, with a long text shortened in the middle, because its end may name a line."""
     if len(words) <= LONGEST_WORDS:
         return words
     half = LONGEST_WORDS // 2
@@ -66,8 +66,9 @@ def brief(words: str) -> str:
 def line_of(text: str, where: Where, needle: str = "") -> int:
     """Return the line (from 1) with the key `where`, else the line of its table, else 1.
 
-    With a `needle`: return the first line from there on that contains it. This is a search in the
-    text for the table's header, then for the key.
+    With a `needle`, return the first line from there on that contains the needle, if any. `text`
+    must be a valid document. The function searches the text for the table's header, then for the
+    key.
     """
     document: object = tomllib.loads(text)
     for depth, name in enumerate(where):

@@ -1,10 +1,11 @@
-"""Turns of fast transfer threads: one of them works at a time, the others wait.
+"""Turns of fast transfer threads: one thread at a time has the turn to work, the others wait.
 
-A fast transfer takes the interpreter lock some thousand times a second.  With several of them the
-event loop, which answers the kernel, would wait too long for that lock.  Slow transfers need no
-turn.
+A fast transfer takes the interpreter lock some thousand times a second. If several fast transfers
+worked at once, the event loop, which answers the kernel, would wait too long for that lock. Slow
+transfers need no turn.
 
-INVARIANT: a transfer waits at most PATIENCE_S for a turn, even if the current one does not end.
+INVARIANT: a transfer waits at most PATIENCE_S seconds for a turn, even if the current turn does not
+end.
 """
 
 import threading
@@ -19,7 +20,7 @@ PATIENCE_S: Final = 0.05  # seconds that a transfer waits for its turn
 
 
 class TransferSlots:
-    """Turn that one thread holds at a time, with a queue of waiting threads.  Thread-safe."""
+    """Turn that one thread holds at a time, with a queue of waiting threads. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +28,7 @@ class TransferSlots:
         self.is_taken = False
 
     def take(self) -> bool:
-        """Wait for a turn; return False after a timeout of PATIENCE_S."""
+        """Wait for the turn; return True if the caller has it, False after PATIENCE_S seconds."""
         with self._lock:
             if not self.is_taken:
                 self.is_taken = True
@@ -43,7 +44,7 @@ class TransferSlots:
             return False
 
     def pass_on(self) -> None:
-        """End the turn, and give it to the next waiter."""
+        """End the caller's turn; the thread that has waited longest gets the next turn."""
         with self._lock:
             if self.waiting:
                 self.waiting.popleft().set()
@@ -55,7 +56,7 @@ TURNS: Final = TransferSlots()
 
 
 class TransferSlot:
-    """Turns of one transfer, used by one thread."""
+    """State of one transfer that takes turns; only the transfer's thread may use this object."""
 
     def __init__(
         self, turns: TransferSlots = TURNS, clock: Callable[[], float] = time.monotonic
@@ -66,7 +67,10 @@ class TransferSlot:
         self._since = clock()
 
     def went(self, count: int) -> None:
-        """Count transferred bytes; at the end of a turn wait for the next one."""
+        """Count `count` transferred bytes; after QUANTUM bytes, end the turn.
+
+        If the transfer is fast, wait for the next turn.
+        """
         self._bytes += count
         if self._bytes < QUANTUM:
             return
@@ -78,7 +82,7 @@ class TransferSlot:
         self._since = self._clock()
 
     def end(self) -> None:
-        """End the turn, if the transfer has it."""
+        """End the transfer's turn, if the transfer has one."""
         if self._has_turn:
             self._has_turn = False
             self._turns.pass_on()

@@ -1,7 +1,6 @@
 """Texts of the window, menus and notifications in the language of the session.
 
-The catalogues are in the folder `locale` of this package.  Commands print their texts
-untranslated.
+The catalogues are in the folder `locale` of this package. Commands print their texts untranslated.
 """
 
 import gettext
@@ -13,7 +12,7 @@ LOCALE = Path(__file__).parent / "locale"
 
 @cache
 def _catalogue() -> gettext.NullTranslations:
-    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG; English if there is none."""
+    """Return the catalogue for LANGUAGE, LC_ALL, LC_MESSAGES or LANG; else an empty one."""
     return gettext.translation("zonedrive", LOCALE, fallback=True)
 
 
@@ -23,7 +22,7 @@ def marked(text: str) -> str:
 
 
 def translated(text: str) -> str:
-    """Return a text in the language of the session."""
+    """Return the translation of a text into the language of the session."""
     return _catalogue().gettext(text)
 
 

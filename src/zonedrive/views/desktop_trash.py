@@ -1,15 +1,15 @@
-"""Trash folder of file managers: entries moved into it are deleted on the service.
+"""Trash folder of file managers: moving an entry there deletes the entry on the service.
 
-File managers keep a folder `.Trash-UID` at the top of each file system.  Its folder `files` holds
-the trashed entries, and its folder `info` holds a note for each with the former path and the time.
-If the profile can delete, the mount has this folder, and moving a remote entry into `files` deletes
-the entry on the service, which moves it to its own trash (`zonedrive trash`).
+File managers keep a folder `.Trash-UID` at the top of each file system. Its folder `files` holds
+the trashed entries, and its folder `info` holds a note for each entry with the former path and the
+time. If the profile can delete, the mount has this folder, and moving a remote entry into `files`
+deletes the entry on the service, which moves the entry to the service's trash (`zonedrive trash`).
 
-`files` shows the entries that were put in since the mount began, without their bytes.  Programs can
+`files` shows the entries that were put in since the mount began, without their bytes. Programs can
 list and restore them: an entry that is moved out of `files` is restored on the service. Removing an
 entry from `files`, as programs do to empty the trash, only hides the entry.
 
-Knows nothing about the programs, and does not read their notes.
+Knows nothing about the file managers, and does not read their notes.
 
 INVARIANT: nothing in this module deletes anything permanently.
 """
@@ -52,7 +52,7 @@ class DesktopTrash:
 
 
 class _Fixed(Node):
-    """Folder that always exists."""
+    """Virtual folder that exists as long as the mount, with its entries in memory."""
 
     mode = stat.S_IFDIR | PRIVATE
 
@@ -72,13 +72,16 @@ class _Fixed(Node):
         )
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
-        """Accept a change to the current mode, because programs set it.  Raises PermissionError."""
+        """Accept the current mode and any time, because programs set them, but change nothing.
+
+        Raises PermissionError (EPERM) for another mode.
+        """
         if mode not in (None, PRIVATE):
             raise PermissionError(errno.EPERM, "only its owner may enter the trash")
 
 
 class _Movable(_Fixed):
-    """Folder to which entries can be added, and from which they can be removed."""
+    """Virtual folder to which entries can be added, and from which they can be removed."""
 
     def put(self, name: str, node: Node) -> None:
         self.entries[name] = node
@@ -87,7 +90,7 @@ class _Movable(_Fixed):
             del self.entries[next(iter(self.entries))]
 
     def named(self, name: str) -> Node:
-        """Return the entry with that name.  Raises FileNotFoundError."""
+        """Return the node of the entry `name`. Raises FileNotFoundError."""
         if name not in self.entries:
             raise FileNotFoundError(errno.ENOENT, "no such entry")
         return self.entries[name]
@@ -97,7 +100,7 @@ class _Movable(_Fixed):
         self.mtime_ns = time.time_ns()
 
     async def remove(self, name: str, *, folder: bool) -> None:
-        """Hide an entry; the service keeps its data."""
+        """Remove an entry from this folder only; the service keeps the data of a trashed entry."""
         if self.named(name).is_folder is not folder:
             raise OSError(errno.ENOTDIR if folder else errno.EISDIR, "of another kind")
         self.drop(name)
@@ -115,7 +118,7 @@ class _Movable(_Fixed):
 
 
 class _Notes(_Movable):
-    """Folder `info`: the notes of programs about trashed entries, kept in memory."""
+    """Folder `info` with the file managers' notes about trashed entries, kept in memory."""
 
     def __init__(self, state: LocalState, word: str) -> None:
         super().__init__(state, word)
@@ -133,7 +136,7 @@ class _Notes(_Movable):
 
 
 class _Note(Node, Content):
-    """Short file in memory."""
+    """Note of a file manager, a file of at most NOTE_BYTES bytes in memory."""
 
     mode = stat.S_IFREG | 0o600
 
@@ -146,7 +149,7 @@ class _Note(Node, Content):
         return SyncState(NOTE, here_only=True)
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
-        """Change size or modification time; the permissions stay as they are."""
+        """Change size or modification time; the permissions stay unchanged."""
         if size is not None:
             self._resize(size)
         if mtime_ns is not None:
@@ -175,7 +178,7 @@ class _Note(Node, Content):
 
 
 class _Deleted(Node):
-    """Trashed file or folder; its bytes or entries are not included."""
+    """Trashed file or folder, without its bytes or entries."""
 
     def __init__(self, ino: int, gone: TrashedEntry) -> None:
         super().__init__(ino)
@@ -197,7 +200,7 @@ class _Deleted(Node):
 
 
 class _Files(_Movable):
-    """Folder `files`: the trashed entries; an entry that is moved out is restored."""
+    """Folder `files` with the trashed entries; an entry that is moved out is restored."""
 
     def __init__(self, state: LocalState, operations: TrashOperations) -> None:
         super().__init__(state, "files")
@@ -205,7 +208,7 @@ class _Files(_Movable):
         self._operations = operations
 
     async def children(self) -> Mapping[str, Node]:
-        """Return the entries, excluding those that were restored by other means."""
+        """Return the trashed entries, except those that were restored by other means."""
         for name, node in list(self.entries.items()):
             if isinstance(node, _Deleted) and self._operations.is_back(node.gone):
                 self.drop(name)

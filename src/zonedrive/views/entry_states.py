@@ -1,9 +1,9 @@
 """States of entries for file managers: batch queries and change notifications.
 
-Knows nothing about the control socket.  No function sends a request to the service or reads through
-the mount, so answers are as fast while the service is unreachable.
+Knows nothing about the control socket. No function sends a request to the service or reads through
+the mount, so answers are just as fast while the service is unreachable.
 
-A folder has the most urgent state of everything below it.
+The state of a folder is the most urgent state of everything below the folder.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ WRITABLE = 0o222
 
 
 class EntryState(msgspec.Struct, frozen=True):
-    """State of one entry."""
+    """State of one entry, as file managers show it."""
 
     state: str  # one of URGENCY, "synced", or "local" for an entry that is never uploaded
     folder: bool
@@ -43,7 +43,7 @@ class Unsynced(msgspec.Struct, frozen=True):
     counts: dict[str, int] = {}  # number of entries by state, without the folders above them
 
     def changed_since(self, before: "Unsynced") -> list[int]:
-        """Return the inodes whose states differ."""
+        """Return the inodes whose states differ from those in `before`."""
         return [ino for ino, _ in set(self.states.items()) ^ set(before.states.items())]
 
 
@@ -67,9 +67,9 @@ class EntryStates:
 
     @property
     def changed(self) -> trio.Event:
-        """Event set at the next change, then replaced.
+        """Event that is set at the next change of a state, and then replaced.
 
-        Read this property before the states; otherwise a change can be missed.
+        Get the event before you read the states; otherwise you can miss a change.
         """
         self._is_watched = True
         return self._changed
@@ -87,9 +87,9 @@ class EntryStates:
         self._note_change()
 
     async def unsynced(self) -> Unsynced:
-        """Return the entries that are not synced; the result is cached until the next change.
+        """Return the states of all entries that are not synced.
 
-        With many entries, other tasks run in between.
+        The result is cached until the next change. With many entries, other tasks run in between.
         """
         if self._unsynced is not None:
             return self._unsynced
@@ -115,16 +115,16 @@ class EntryStates:
         return found
 
     def _candidates(self, conflicts: set[int]) -> Iterator[Inode]:
-        """Yield every inode that may be in a state of URGENCY."""
+        """Yield every inode that may be in one of the states URGENCY."""
         state = self._state
         changed = {intent.ino for intent in state.intents.pending()}
         written = {ino for ino, opened in state.opened.items() if opened.session is not None}
         return state.inodes.get_all(changed | written | conflicts)
 
     async def look_up(self, paths: list[str]) -> list[EntryState | None]:
-        """Return the states at these paths, which are relative to the mount point.
+        """Return the state of the entry at each path; paths are relative to the mount point.
 
-        None stands for a path that is not known here, or belongs to a virtual entry.
+        The state is None if the path is not known on this machine or belongs to a virtual entry.
         """
         states, folders, found = (await self.unsynced()).states, dict[str, int | None](), []
         for number, path in enumerate(paths):
@@ -135,7 +135,7 @@ class EntryStates:
         return found
 
     def _inode(self, path: str, folders: dict[str, int | None]) -> Inode | None:
-        """Return the inode at a path; `folders` caches the folders of earlier calls."""
+        """Return the inode at a path, or None; `folders` caches the folders of earlier calls."""
         inodes, pure = self._state.inodes, PurePosixPath(path)
         if not pure.parts:
             return inodes.get(ROOT)
@@ -155,7 +155,7 @@ class EntryStates:
         )
 
     def named(self, unsynced: Unsynced, inos: list[int]) -> dict[str, EntryState]:
-        """Return the states of inodes by path; removed entries are left out."""
+        """Return the states of these inodes by path, without removed entries."""
         inodes = self._state.inodes
         found = (each for each in inodes.get_all(inos) if each.parent != NOWHERE)
         return {inodes.path(each.ino): self._described(each, unsynced.states) for each in found}

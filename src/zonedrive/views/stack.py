@@ -51,7 +51,7 @@ class FileSystem:
     """File system of one mounted account."""
 
     def __init__(self, state: LocalState, service: Service, title: str) -> None:
-        """Create the parts of the mount; no task runs yet, and `state` has been recovered.
+        """Create the parts of the mount without starting any task; `state` must be recovered.
 
         `title` is the name of the mount for file managers.
         """
@@ -116,11 +116,11 @@ class FileSystem:
             await self._folders.refresh(self._state.inodes.get(ROOT), time.monotonic_ns())
 
     def _preconnect(self) -> None:
-        """Open a connection for downloads in advance; connecting takes as long as some requests."""
+        """Open a connection for downloads in advance, because connecting takes long."""
         self._state.cache.expect(self._service.transfer.prepare)
 
     async def _watch_link(self) -> None:
-        """Wake tasks that wait for uploads when the service becomes unreachable or is back."""
+        """Wake tasks that wait for uploads whenever the connection state changes."""
         while True:
             await self._service.link.wait_change()
             self._dispatcher.wake()
@@ -138,7 +138,7 @@ class FileSystem:
     # ---- names ----
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """Look up a name; a name that the tree lacks may be virtual."""
+        """Return the attributes of the entry `name`, from the tree or else of a virtual entry."""
         if parent >= VIRTUAL:
             return await self._virtual.lookup(parent, name)
         try:
@@ -207,7 +207,7 @@ class FileSystem:
     # ---- attributes ----
 
     async def getattr(self, ino: int) -> Attr:
-        """Return the stat fields; those of an open former version do not change any more."""
+        """Return the stat fields; those of a former version that is open do not change any more."""
         if ino >= VIRTUAL:
             return self._virtual.getattr(ino)
         kernel = self._state.kernel
@@ -229,8 +229,9 @@ class FileSystem:
         """Set size, permission bits, owner and times.
 
         Permission bits and times are stored locally (access times until the mount ends), because
-        the service cannot store them.  Raises PermissionError (EPERM) for another owner, for the
-        root, and for permissions that the service's protection forbids.
+        the service cannot store them. Raises PermissionError (EPERM) for another owner, for the
+        mount point, and for permissions that the service's protection forbids; IsADirectoryError
+        for the size of a folder.
         """
         state = self._state
         if ino >= VIRTUAL:
@@ -281,17 +282,17 @@ class FileSystem:
         return xattrs.values(self._state, inode, self._versions.present(inode))
 
     async def setxattr(self, ino: int, name: bytes, value: bytes) -> None:
-        """Raise OSError (ENOTSUP), because the service cannot store attributes."""
+        """Raise OSError: ENOTSUP, because the service stores no attributes; EROFS if virtual."""
         await self.removexattr(ino, name)
 
     async def removexattr(self, ino: int, name: bytes) -> None:
-        """Raise OSError (ENOTSUP), as `setxattr`."""
+        """Raise OSError, as `setxattr` does."""
         if ino >= VIRTUAL:
             refuse()
         raise OSError(errno.ENOTSUP, "extended attributes cannot be changed")
 
     async def statfs(self) -> tuple[int, int]:
-        """Return the total and free bytes of the local disk, as the service reports no quota."""
+        """Return total and free bytes of the local disk, because the service reports no quota."""
         disk = shutil.disk_usage(self._state.database.path.parent)
         return disk.total, self._state.spool.room()
 

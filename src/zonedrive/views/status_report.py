@@ -1,4 +1,4 @@
-"""Reports for users: what is uploaded, what is waiting, what failed, and what is never uploaded.
+"""Reports for users about running, waiting and failed uploads, and files that are never uploaded.
 
 Knows nothing about the commands.
 
@@ -42,7 +42,7 @@ NOT_YET = "it is not there yet"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Entry at a path."""
+    """Entry of the mount at a path, from the tree or virtual."""
 
     path: str  # relative to the mount point
     inos: tuple[int, ...]  # inodes whose changes, with those below them, count for the path
@@ -53,7 +53,7 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def unknown(self) -> str:
-        """Reason why the service has no version of the file, or ""."""
+        """Reason why the service has no version of the file, or "" for any other entry."""
         if self.file is None or self.file.remote_id is not None:
             return ""
         return self.stays or NOT_YET
@@ -61,7 +61,7 @@ class Place(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class StatusReport:
-    """Answers of the vfs to status queries, as plain values that JSON can encode."""
+    """Data about a mount for status queries, as plain values that JSON can encode."""
 
     _state: LocalState
     _service: Service
@@ -78,7 +78,11 @@ class StatusReport:
         self._status = Status(self._state, work)
 
     def status(self, under: Iterable[int] | None = None, most: int | None = None) -> dict[str, Any]:
-        """Return `Status.answer` of the mount; `under` limits the uploads to these folders."""
+        """Return the result of `Status.answer` for the mount.
+
+        `under` limits the uploads to these inodes and everything below them; `most` limits the list
+        of uploads to the most urgent ones.
+        """
         state = self._state
         return self._status.answer(
             self._below(under),
@@ -101,14 +105,14 @@ class StatusReport:
         return self._state.pause.current
 
     async def wait_until_quiet(self) -> None:
-        """Wait until no upload is running, except those that a caller has asked for."""
+        """Wait until no upload is running, except those that `sync` with `first` waits for."""
         await self._dispatcher.wait_until(self._dispatcher.is_quiet)
 
     def lost(self, under: Iterable[int] | None = None) -> int:
-        """Return the number of files that lost their names: never sent and not on the service.
+        """Return the number of files in lost+found, which exist only on this machine.
 
-        These files are at the top of the mount, so the number is 0 if `under` does not contain the
-        root.  For the path of a single file, `Place.stays` has the answer.
+        The folder lost+found is at the top of the mount, so the number is 0 if `under` does not
+        contain the root. For a single file, see `Place.stays`.
         """
         if under is not None and ROOT not in under:
             return 0
@@ -118,7 +122,7 @@ class StatusReport:
         return damage_notice(self._state.database.path, self.lost())
 
     def _taken_back(self) -> str:
-        """Return one line about rolled-back changes that `sync` has not reported yet."""
+        """Return one line about rolled-back changes that `sync` has not reported yet, or ""."""
         every = self._state.refusals.unacknowledged()
         if not every:
             return ""
@@ -126,7 +130,7 @@ class StatusReport:
         return f"{every[0].path}: {every[0].said}{more}"
 
     def vitals(self) -> dict[str, Any]:
-        """Return the values that `zonedrive doctor` checks; they include no file names."""
+        """Return the values that `zonedrive doctor` checks; no value contains a file name."""
         intents = self._state.intents.pending()
         return {
             "state": self._service.link.state,
@@ -143,28 +147,28 @@ class StatusReport:
         }
 
     def left(self) -> dict[str, int]:
-        """Return the counts of files, changes and bytes that are not uploaded.
+        """Return the counts of pending changes: `files`, `changes` and `bytes`, as in `work`.
 
-        Works with closed stores.
+        This also works after the stores were closed.
         """
         return _counts(self._waiting())
 
     @property
     def changed(self) -> trio.Event:
-        """Event set at the next outbox change, then replaced.
+        """Event that is set at the next change of the outbox, and then replaced.
 
-        Read this property before the outbox; otherwise a change can be missed.
+        Get the event before you read the outbox; otherwise you can miss a change.
         """
         return self._dispatcher.changed
 
     def work(self, under: Iterable[int] | None = None) -> dict[str, Any]:
         """Return counts of the pending changes: files, bytes, sent, uploading, failed and others.
 
-        `causes` counts the failed changes per cause.
-
-        `changes` counts new folders, renames and removals: changes without local bytes.  `open`
-        counts files that a program may still write to, and `paused` is True while uploads are
-        paused.  `under` limits the counts to these folders.  The result contains no file names.
+        `files` counts all pending changes, and `changes` those without local bytes: new folders,
+        renames and removals. `sent` is the number of bytes that the running uploads have sent.
+        `causes` counts the failed changes per cause. `open` counts files that a program may still
+        write to, and `paused` is True while uploads are paused. `under` limits the counts to these
+        inodes and everything below them. The result contains no file names.
         """
         intents = self._below(under)
         running = self._dispatcher.running
@@ -185,14 +189,18 @@ class StatusReport:
         return [self.path(ino) for ino in itertools.islice(found, most)]
 
     def waiting(self) -> set[int]:
-        """Return inodes with pending changes, and the negated numbers of rolled-back changes."""
+        """Return the inodes with pending changes, and negated numbers of rolled-back changes.
+
+        A rolled-back change is included until it was reported to the user.
+        """
         taken_back = {-each.number for each in self._state.refusals.unacknowledged()}
         return {intent.ino for intent in self._state.intents.pending()} | taken_back
 
     def failures(self) -> dict[int, str]:
-        """Return the error texts of the changes in `waiting` that failed since the daemon started.
+        """Return the error texts of the failed changes in `waiting`, by inode.
 
-        A rolled-back change has a negative number.
+        Only failures since the start of the daemon are included. The key of a rolled-back change is
+        its negated number.
         """
         return {
             intent.ino: intent.error
@@ -201,34 +209,37 @@ class StatusReport:
         } | {-each.number: each.said for each in self._state.refusals.unacknowledged()}
 
     def copies(self) -> set[int]:
+        """Return the inodes of all conflict copies."""
         return self._status.copies()
 
     def unacknowledged(self) -> set[int]:
-        """Return the conflict copies that were not reported to the user yet."""
+        """Return the inodes of the conflict copies that were not reported to the user yet."""
         return self._state.intents.conflicts.unacknowledged()
 
     def tell(self, copies: Iterable[int]) -> None:
-        """Store that these copies were reported to the user.  Raises OSError, StoreError."""
+        """Record that these copies were reported to the user. Raises OSError, StoreError."""
         local_operations.acknowledge_conflicts(self._state, copies)
 
     def state(self, ino: int) -> str:
-        """Return the sync state of one entry, as its extended attribute shows it."""
+        """Return the sync state of an inode, as its extended attribute `state` shows it."""
         return state_of(self._state, self._state.inodes.get(ino))
 
     def conflicts(self) -> list[dict[str, Any]]:
-        """Return the existing conflict copies: path, original, by and at_ns of each."""
+        """Return `path`, `original`, `by` and `at_ns` of each existing conflict copy."""
         return self._status.conflicts()
 
     async def sync(
         self, under: Iterable[int], timeout: float | None, *, first: bool = False
     ) -> dict[str, Any]:
-        """Wait until every change under these inodes is uploaded or blocked.
+        """Wait until every change of these inodes and below them is uploaded or blocked.
 
-        Without a `timeout`, a change that failed VAIN times in a row counts as blocked.
-        While uploads are paused, wait only for running ones.  With `first`, the changes are sent
-        before all others, and also while uploads are paused.
-        Return the remaining uploads: failed ones and, after `timeout` seconds or in a pause,
-        pending ones.
+        Without a `timeout` (in seconds), a change that failed VAIN times in a row counts as
+        blocked. While uploads are paused, wait only for running uploads. With `first`, these
+        changes are sent before all others, and also while uploads are paused.
+
+        Return a dict: `left` has the counts of the remaining changes, `uploads` describes each of
+        them, `failed` is the number of failed ones, and `conflicts` has the conflict copies created
+        during the call. After a timeout or in a pause, the remaining changes include pending ones.
         """
         roots = list(under)
         started = time.time_ns()
@@ -281,10 +292,10 @@ class StatusReport:
         }
 
     def take_rejected(self, roots: Collection[int]) -> list[dict[str, str]]:
-        """Return path and error of each rejected and rolled-back change below these inodes.
+        """Return path and error of each unreported change that was rejected and rolled back.
 
-        Each change is returned only once, because the caller shows it to the user.  With ROOT, this
-        also works while the stores are closed.
+        Only changes of the inodes `roots` and below them are returned. A returned change counts as
+        reported from then on. With ROOT, this also works while the stores are closed.
         """
         below = self._state.refusals.unacknowledged()
         if below and ROOT not in roots:
@@ -300,10 +311,10 @@ class StatusReport:
         return [{"path": one.path, "error": one.said} for one in below]
 
     def _waiting(self) -> list[Intent]:
-        """Return all pending changes, oldest first.
+        """Return all pending changes, ordered by sequence number.
 
-        Unclosed writes without an intent are included as intents that are `held` and
-        have the sequence number WRITTEN.
+        A file that is open with unsaved bytes, but has no intent yet, is included as an intent that
+        is `held` and has the sequence number WRITTEN.
         """
         state = self._state
         written = [
@@ -319,7 +330,7 @@ class StatusReport:
         return written + state.intents.pending()
 
     def _below(self, under: Iterable[int] | None) -> list[Intent]:
-        """Return the intents of these inodes and of everything below them."""
+        """Return the pending changes of these inodes and below them; None means all changes."""
         intents = self._waiting()
         roots = None if under is None else set(under)
         if roots is None or ROOT in roots:
@@ -332,7 +343,7 @@ class StatusReport:
         return [intent for intent in intents if is_below(intent.ino)]
 
     def path(self, ino: int) -> str:
-        """Return the path of an inode; a negative number stands for a rolled-back change."""
+        """Return the path of an inode, or of the rolled-back change with the number -`ino`."""
         for each in self._state.refusals.unacknowledged() if ino < 0 else ():
             if each.number == -ino:
                 return each.path
@@ -343,7 +354,7 @@ class StatusReport:
     async def find(self, path: str) -> Place:
         """Return the entry at a path relative to the mount point.
 
-        Raises FileNotFoundError, NotADirectoryError, or the error of a listing.
+        Raises FileNotFoundError, NotADirectoryError, or the error of a failed listing.
         """
         found: Inode | Node = self._state.inodes.get(ROOT)
         for part in PurePosixPath(path).parts:
@@ -382,7 +393,7 @@ class StatusReport:
         )
 
     def _stays(self, inode: Inode) -> str:
-        """Return the reason why the inode is never uploaded; "" if it is or will be uploaded."""
+        """Return the reason why the inode is never uploaded, or "" for any other inode."""
         if not inode.local:
             return ""
         inodes, top = self._state.inodes, inode
@@ -411,7 +422,10 @@ class StatusReport:
         return f"{above}{inode.remote_name or inode.name}"
 
     async def versions(self, inode: Inode) -> list[Any]:
-        """Return the versions of a file, newest first.  Raises NotSupported."""
+        """Return the versions of a file, newest first; [] if the service does not have the file.
+
+        Raises ZonedriveError for a folder, NotSupported, and the service's errors.
+        """
         if inode.is_folder:
             raise ZonedriveError("a folder has no versions")
         if inode.remote_id is None:

@@ -1,12 +1,12 @@
-"""Operations on the service's trash, for the desktop's trash folder and `zonedrive trash`.
+"""Operations on the service's trash, for the trash folder of file managers and `zonedrive trash`.
 
-Programs use unlink(2) and rmdir(2) one by one and for many purposes.  A deletion in this module
-takes a folder with its content, is sent at once and can be undone.  The entries below the folder
-keep their rows until the service has deleted it, so that they can be distinguished from entries
-that coworkers add in the meantime.
+Programs use unlink(2) and rmdir(2) for single entries and for many purposes. A deletion in this
+module, in contrast, takes a folder with its content, is sent at once and can be undone. The entries
+below the folder keep their rows until the service has deleted the folder, so that these entries can
+be distinguished from entries that coworkers add in the meantime.
 
 INVARIANT: only entries that are completely on the service are deleted; no local data is lost.
-INVARIANT: a deleted entry keeps its identity and history, whatever takes its place.
+INVARIANT: a deleted entry keeps its identity and history, even if another entry takes its name.
 INVARIANT: a restored entry replaces no local entry, uploaded or not.
 """
 
@@ -35,7 +35,7 @@ PATIENCE_S = 10.0  # seconds to wait for pending uploads or deletions
 
 
 class TrashedEntry(msgspec.Struct, frozen=True):
-    """Facts about a deleted entry."""
+    """Inode, name and last known state of a deleted entry."""
 
     ino: int
     name: str  # in the mount
@@ -56,11 +56,12 @@ class TrashOperations:
         return self._service.can("delete")
 
     async def delete(self, parent: int, name: str) -> TrashedEntry:
-        """Delete the entry with that name and everything in it.
+        """Delete the entry `name` of the folder `parent`, and everything in the entry.
 
-        Raises OSError: EXDEV if some of it is only local or is rejected by the service (programs
-        then offer to delete it permanently), EBUSY if it is being written, ENETUNREACH or EBUSY if
-        it is not uploaded yet and the upload does not end soon.
+        Raises OSError: EXDEV if a part of the entry is only local or was rejected by the service
+        (programs then offer to delete the entry permanently), EBUSY if a program is writing to a
+        part or has renamed the entry, ENETUNREACH or EBUSY if a part is not uploaded yet and the
+        upload does not end soon. Raises PermissionError for a zone or a protected entry.
         """
         names = self._names
         folder = await names.folder(parent)
@@ -85,7 +86,10 @@ class TrashOperations:
         return gone
 
     async def _all_sent(self, inode: Inode) -> None:
-        """Wait until everything in the entry is uploaded or has been rejected once more."""
+        """Wait until everything in the entry is uploaded, at most PATIENCE_S seconds.
+
+        Raises OSError, as `delete` describes, also as soon as an upload fails once more.
+        """
         self._dispatcher.expedite(each.ino for each in self._unsent(inode))
         await self._wait_while(lambda: self._unsent(inode) and not self._is_refused(inode))
         if self._is_refused(inode):
@@ -99,7 +103,7 @@ class TrashOperations:
             raise OSError(errno.EBUSY, "a part of the entry is not on the service yet")
 
     def _is_refused(self, inode: Inode) -> bool:
-        """Return True if the last upload of a part was rejected and no retry is running."""
+        """Return True if the last upload of a part failed and no retry is running."""
         intents = [self._state.intents.get(each.ino) for each in self._unsent(inode)]
         return any(
             intent.failed
@@ -110,7 +114,10 @@ class TrashOperations:
         )
 
     def _unsent(self, inode: Inode) -> list[Inode]:
-        """Return the inodes in the entry that are not uploaded.  Raises OSError, see `delete`."""
+        """Return the inodes in the entry, itself included, that are not uploaded.
+
+        Raises OSError, as `delete` describes.
+        """
         state = self._state
         suspects = {*state.inodes.without_origin(), *(each.ino for each in state.intents.all())}
         written = {ino for ino, opened in state.opened.items() if opened.writers}
@@ -134,11 +141,12 @@ class TrashOperations:
         return None if inode is None or inode.parent == NOWHERE else inode
 
     async def bring_back(self, gone: TrashedEntry, parent: int, name: str) -> None:
-        """Restore an entry on the service and move it to a free place.
+        """Restore an entry on the service, and move it to the folder `parent` as `name`.
 
-        The service restores the entry in its former place; from there it is moved if needed.
-        Raises OSError (EEXIST, also if its former name is in use; EXDEV for another zone; EBUSY;
-        ENETUNREACH), NotSupported and the service's errors.
+        The service restores the entry in its former place; from there the entry is moved if needed.
+        Raises OSError: EEXIST if `name` or the former name is in use, EXDEV if the folder is in
+        another zone, ENETUNREACH or EBUSY if the service has not deleted the entry yet, EBUSY if
+        the name was taken during the restore. Raises NotSupported and the service's errors.
         """
         state, entry = self._state, gone.entry
         folder = await self._names.folder(parent)
@@ -164,7 +172,10 @@ class TrashOperations:
             )
 
     async def _deletion_sent(self, entry: Entry) -> None:
-        """Wait until the service knows the deletion and all other changes that free the name."""
+        """Wait until the service has the deletion and all other changes that free the name.
+
+        Raises OSError (ENETUNREACH, EBUSY) if that takes longer than PATIENCE_S seconds.
+        """
         state, place = self._state, (entry.zone_id, entry.parent_id, entry.name)
 
         def leaving() -> list[int]:
@@ -184,9 +195,9 @@ class TrashOperations:
             )
 
     async def _wait_while(self, waiting: Callable[[], object]) -> None:
-        """Wait until `waiting` is false or the service is unreachable, at most PATIENCE_S.
+        """Wait until `waiting` returns false or the service is unreachable.
 
-        While uploads are paused, do not wait.
+        The wait takes at most PATIENCE_S seconds. While uploads are paused, return at once.
         """
         with self._dispatcher.waited_for(), trio.move_on_after(PATIENCE_S):
             await self._dispatcher.wait_until(
@@ -200,7 +211,7 @@ class TrashOperations:
     # ---- zonedrive trash and restore ----
 
     async def send_deletions(self) -> None:
-        """Send the pending deletions to the service now, and wait for them at most PATIENCE_S."""
+        """Send the pending deletions to the service now, and wait at most PATIENCE_S seconds."""
         intents, dispatcher = self._state.intents, self._dispatcher
 
         def waiting() -> bool:
@@ -215,9 +226,10 @@ class TrashOperations:
         await self._wait_while(waiting)
 
     def require_vacant(self, entry: Entry) -> None:
-        """Raise AlreadyExists if a local entry has the entry's name, as the service would.
+        """Raise AlreadyExists if another local entry has the name of the entry to restore.
 
-        Otherwise an entry that is not on the service yet would be renamed.
+        The service raises the same error only for entries that it has. Without this check, a local
+        entry that is not on the service yet would be renamed.
         """
         inodes = self._state.inodes
         folder = inodes.by_remote(entry.zone_id, entry.parent_id)
@@ -228,14 +240,14 @@ class TrashOperations:
             raise AlreadyExists("restoring: the name is taken")
 
     def known_folder(self, zone_id: str, entry_id: str) -> Entry | None:
-        """Return the last known state of a remote folder, or None if it is unknown."""
+        """Return the last known state of a remote folder, or None for an unknown folder."""
         inode = self._state.inodes.by_remote(zone_id, entry_id)
         if inode is None or inode.remote_parent is None or inode.remote_name is None:
             return None
         return _entry(inode)
 
     async def show(self, entry: Entry) -> str:
-        """Refresh the listing that contains a restored entry, so that the mount shows it at once.
+        """Refresh the listing with a restored entry, so that the mount shows the entry at once.
 
         Return the entry's path in the mount, or only its name if its folder was never listed.
         Raises the service's error.

@@ -1,21 +1,21 @@
 """Former versions as files: `.versions` in each folder, if the profile supports versions.
 
     FOLDER/.versions/               a folder for each file of FOLDER that the service has
-    FOLDER/.versions/NAME/          its versions, including the newest one
+    FOLDER/.versions/NAME/          the versions of NAME, including the newest version
     FOLDER/.versions/NAME/VERSION   the bytes of one version, named by `version_name`
 
-The bytes are read through the cache, where each version has its own inode number.  The newest
-version is read from the cached file itself.
+The bytes are read through the cache, where each version has its own inode number. If the complete
+newest version of NAME is in the cache, its bytes are read from there.
 
-The folder of a file belongs to the remote entry: it stays the same when a program saves by renaming
-a new file over the old one.
+The folder NAME belongs to the entry on the service, so the folder stays the same when a program
+saves by renaming a new file over the old one.
 
-A history is requested only when a user looks at it.  It is valid for `refresh` seconds, or until a
-listing shows another version.  While the service is unreachable, the last history is used.
-Histories are only in memory.
+The history of a file is requested only when a user looks at the history. A history is valid for
+`refresh` seconds, or until a listing shows another version. While the service is unreachable, the
+last history is used. Histories are only in memory.
 
 INVARIANT: everything is read-only: every change is refused with EROFS.
-INVARIANT: at most one request per file is in progress; all callers share the answer.
+INVARIANT: at most one request per file is in progress; all callers share its result.
 """
 
 import errno
@@ -64,7 +64,7 @@ KEPT = 50_000  # versions of recently requested histories
 
 
 def extension_of(name: str) -> str:
-    """Return the extension of a name with its dot, or ""."""
+    """Return the extension of a file name with its dot, or "" without an extension."""
     stem, dot, extension = name.rpartition(".")
     return dot + extension if stem and len(extension.encode()) <= EXTENSION else ""
 
@@ -72,11 +72,10 @@ def extension_of(name: str) -> str:
 def version_name(version: Version, extension: str) -> str:
     """Return the file name of a version: `NUMBER_TIME_AUTHOR.EXTENSION`.
 
-    The number comes first and is padded with zeros, so that listings are in version order.  Time
-    (in UTC, so that it is the same for all users) and author describe the version.  The extension
-    tells programs the file type.  The name has no spaces, so a shell needs no quotes.  If a service
-    has no version numbers, the time comes first, and a short hash of the version id makes names
-    unique.
+    The number comes first and is padded with zeros, so that listings are in version order. Time (in
+    UTC, the same for all users) and author describe the version. The extension tells programs the
+    file type. The name has no spaces, so a shell needs no quotes. If a service has no version
+    numbers, the time comes first, and a short hash of the version id makes names unique.
     """
     numbered = version.version.isascii() and version.version.isdecimal()
     parts = [version.version.zfill(DIGITS)] if numbered else []
@@ -93,6 +92,7 @@ def version_name(version: Version, extension: str) -> str:
 
 
 def with_mark(name: str, version: Version) -> str:
+    """Return `name` with a short hash of the version's id, which makes the name unique."""
     digest = hashlib.sha256(version.id.encode("utf-8", "surrogatepass")).hexdigest()
     return names.with_mark(name, f"~{digest[:8]}")
 
@@ -101,7 +101,11 @@ class VersionList:
     """History of one file as reported by the service."""
 
     def __init__(self, versions: Sequence[Version], revision: str, asked_s: float) -> None:
-        """Store the versions; `revision` is the file's revision at the request time `asked_s`."""
+        """Store the versions, newest first.
+
+        `revision` is the file's revision at the time `asked_s` of the request, in seconds since
+        boot.
+        """
         self.versions = versions  # newest first
         self.revision = revision
         self._asked_s = asked_s
@@ -110,12 +114,16 @@ class VersionList:
         self._named: dict[str, Version] = {}
 
     def serves(self, revision: str, refresh_s: float) -> bool:
-        """Return True if no request is needed; a history that was slow to fetch is valid longer."""
+        """Return True if this history is still valid for a file with `revision`.
+
+        A history is valid for `refresh_s` seconds, or twice as long as its request took, if that is
+        longer.
+        """
         age_s = _now_s() - self._asked_s
         return revision == self.revision and age_s < max(refresh_s, 2 * self._took_s)
 
     def named(self, extension: str) -> Mapping[str, Version]:
-        """Return the versions by name, the oldest first."""
+        """Return the versions by file name, the oldest first."""
         if not self._named or extension != self._extension:
             self._extension, self._named = extension, {}
             for version in reversed(self.versions):
@@ -127,7 +135,7 @@ class VersionList:
 
 
 class _Request(Flight):
-    """Request for a history that is in progress."""
+    """Running request for a history."""
 
     result: VersionList | Exception | None = None  # None: cancelled
 
@@ -160,7 +168,7 @@ class Versions:
         return number(self.state.database.identity, *what)
 
     def known(self, zone: str, file_id: str) -> VersionList | None:
-        """Return the last history of a file, which may be outdated."""
+        """Return the last history of a file, which may be outdated, or None."""
         return self._kept.get((zone, file_id))
 
     def present(self, inode: Inode) -> str:
@@ -172,7 +180,11 @@ class Versions:
         return newest.version if newest.revision == inode.revision else ""
 
     async def past(self, file: Inode) -> VersionList:
-        """Return the history of a file, at most `refresh` seconds old if the service answers."""
+        """Return the history of a file, at most `refresh` seconds old if the service answers.
+
+        While the service is unreachable, or if its answer takes longer than PATIENCE_S seconds,
+        return the last history. Raises the service's errors and NotSupported.
+        """
         past = self.known(file.zone, file.remote_id or "")
         if past is not None and (
             past.serves(file.revision, self.state.settings.refresh)
@@ -210,7 +222,7 @@ class Versions:
         return past
 
     async def requested(self, file: Inode) -> VersionList:
-        """Request and return the current history.  Raises the service's errors and NotSupported."""
+        """Request the current history and return it. Raises NotSupported, the service's errors."""
         asked_s, revision = _now_s(), file.revision
         versions = await self.service.versions(file.zone, file.remote_id or "")
         past = VersionList(versions, revision, asked_s)
@@ -227,7 +239,7 @@ def _now_s() -> float:
 
 
 class _Files(Node):
-    """Folder `.versions`: each file of the folder appears as a folder."""
+    """Folder `.versions`, with a folder for each file that the service has."""
 
     mode = READ_ONLY_FOLDER
 
@@ -276,7 +288,7 @@ class _Files(Node):
 
 
 class _History(Node):
-    """Folder of the versions of one file, which is identified by its entry on the service."""
+    """Folder of the versions of one file; the file is identified by its entry on the service."""
 
     mode = READ_ONLY_FOLDER
 
@@ -288,7 +300,7 @@ class _History(Node):
 
     @property
     def file(self) -> Inode | None:
-        """The file, or None if it does not exist any more."""
+        """Inode of the file, or None if the file does not exist any more."""
         inode = self.root.state.inodes.by_remote(self.zone, self.file_id)
         return None if inode is None or inode.parent == NOWHERE else inode
 
@@ -328,7 +340,7 @@ class _History(Node):
 
 
 class _FormerVersion(Node):
-    """One version of a file, which never changes."""
+    """File with the bytes of one version; the bytes never change."""
 
     def __init__(self, history: _History, version: Version) -> None:
         told = (version.version, version.id, str(version.size), str(version.modified_ns))
@@ -380,16 +392,16 @@ class _FormerVersion(Node):
         return state.cache.open(self.ino, version.id, version.size, source)
 
     def _whole_file(self) -> Inode | None:
-        """Return the file if its cached content is this version, and complete."""
+        """Return the file's inode if its cached content is complete and is this version."""
         file = self._history.file
         if file is None or not file.revision or file.revision != self._version.revision:
             return None
         return file if self._state.cache.is_complete(file.ino, file.revision) else None
 
     def _require_size(self) -> None:
-        """Refuse to open versions of a service that reports no sizes, as they would look empty.
+        """Raise OSError (EIO) if the service reports no sizes of versions.
 
-        Raises OSError (EIO).
+        Without their sizes, the versions would look empty.
         """
         file, known = self._history.file, self._history.known
         if self.size or file is None or known is None or file.generation or not file.size:
@@ -406,7 +418,10 @@ class _Reading(Content):
         self._reader = reader
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return the bytes at `offset`, fetched if they are not local."""
+        """Return the bytes at `offset`; bytes that are not in the cache are fetched.
+
+        Raises OSError (ESTALE) if the version has changed on the service.
+        """
         data = self._reader.available(offset, size)
         if data is not None:
             return bytes(data)

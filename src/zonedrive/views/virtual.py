@@ -1,14 +1,14 @@
-"""Virtual entries: entries of the mount that are neither on the service nor in its listings.
+"""Virtual entries: entries of the mount that are not on the service and not in any listing.
 
 A folder of the mount may have a `VirtualRoot`: a virtual folder or file that no listing shows, but
-that can be opened by name.  To add a kind of virtual entry, write a VirtualRoot and its nodes, and
-add it where `stack` creates its `VirtualLayer`.
+that programs can open by name. To add a kind of virtual entry, write a VirtualRoot and its nodes,
+and add the root where `stack` creates its `VirtualLayer`.
 
-Data that must survive the daemon is not a virtual entry: it has a database row, as the files in
-lost+found do.
+Data that must survive the daemon is not stored in virtual entries. Such data has a database row, as
+the files in lost+found do.
 
-INVARIANT: a virtual inode number is derived from the identity of the entry, so it is permanent
-without a row, also across restarts, and never identifies another entry.
+INVARIANT: a virtual inode number is derived from the identity of the entry. The number is therefore
+the same after a restart, without a database row, and never identifies another entry.
 INVARIANT: a virtual folder contains only virtual entries.
 """
 
@@ -31,7 +31,7 @@ from zonedrive.vfs.xattrs import PREFIX
 VIRTUAL = 1 << 62
 """First virtual inode number and handle.
 
-Inode numbers of the tree start at 1.  SQLite, in which the cache stores the numbers, limits them to
+Inode numbers of the tree start at 1. SQLite, in which the cache stores the numbers, limits them to
 less than 1 << 63.
 """
 
@@ -39,7 +39,10 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC | os.O_CREAT
 
 
 def number(*what: str) -> int:
-    """Return an inode number derived from the words `what`; the first is `Database.identity`."""
+    """Return an inode number derived from the words in `what`.
+
+    The first word is the `Database.identity`.
+    """
     digest = hashlib.blake2b(digest_size=8)
     for word in what:
         data = word.encode("utf-8", "surrogatepass")
@@ -59,7 +62,7 @@ def refuse_writing(flags: int) -> None:
 
 
 class SyncState(msgspec.Struct, frozen=True):
-    """Sync state of a virtual entry: if and where its data is on the service."""
+    """Sync state of a virtual entry: whether and where its data is on the service."""
 
     words: str  # text for the user
     here_only: bool = False  # the entry never leaves this machine
@@ -71,21 +74,22 @@ class Content:
     """Open virtual file, read-only unless a subclass overrides `write`."""
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return the bytes at `offset`, fewer at the end of the file."""
+        """Return `size` bytes at `offset`, or fewer at the end of the file."""
         raise NotImplementedError
 
     async def write(self, offset: int, data: bytes) -> int:
         refuse()
 
     def close(self) -> None:
-        """Release the content after the last close."""
+        """Release the resources of the open file after the last close."""
 
 
 class Node:
     """Virtual file or folder, depending on `mode`; read-only unless a subclass overrides a method.
 
-    A file needs `open`, a folder `children`.  The attributes may be properties.  A node may be
-    created again for each access: two nodes with the same number must have the same values.
+    A subclass for files must define `open`, and a subclass for folders `children`. The attributes
+    may be properties. Each access may create another node object: two nodes with the same number
+    must have the same values.
     """
 
     mode: int  # type and permission bits
@@ -102,20 +106,20 @@ class Node:
         return stat.S_ISDIR(self.mode)
 
     def xattrs(self) -> dict[str, str]:
-        """Return the extended attributes as a dict; the keys are short names."""
+        """Return the extended attributes by name, without the prefix `user.zonedrive.`."""
         return {}
 
     def sync_state(self) -> SyncState:
         raise NotImplementedError
 
     async def change(self, *, size: int | None, mode: int | None, mtime_ns: int | None) -> None:
-        """Change size, mode or modification time; None leaves a value as it is."""
+        """Change size, mode or modification time; None leaves a value unchanged."""
         refuse()
 
     # ---- files ----
 
     async def open(self, flags: int, pid: int) -> Content:
-        """Open the file for process `pid`.
+        """Open the file for the process `pid`, with the flags of open(2), and return its content.
 
         The bytes of an inode number change only when a program writes to the file.
         """
@@ -127,11 +131,11 @@ class Node:
         return (await self.children()).get(name)
 
     async def children(self) -> Mapping[str, "Node"]:
-        """Return all entries, in the order of the listing."""
+        """Return all entries by name, in the order of the listing."""
         raise NotImplementedError
 
     async def create(self, name: str) -> "Node":
-        """Create a file under a free name; the caller opens it next."""
+        """Create a file under a free name and return its node; the caller opens the file next."""
         refuse()
 
     async def remove(self, name: str, *, folder: bool) -> None:
@@ -139,15 +143,15 @@ class Node:
         refuse()
 
     async def move_in(self, parent: int, old_name: str, name: str, flags: int) -> None:
-        """Move an entry of the tree into this folder."""
+        """Move the entry `old_name` of the tree folder `parent` into this folder, as `name`."""
         refuse()
 
     async def move_out(self, name: str, parent: int, new_name: str, flags: int) -> None:
-        """Move an entry of this folder into a folder of the tree."""
+        """Move the entry `name` of this folder into the tree folder `parent`, as `new_name`."""
         refuse()
 
     async def move(self, name: str, into: "Node", new_name: str, flags: int) -> None:
-        """Move an entry between virtual folders; `into` may be this folder."""
+        """Move the entry `name` into the virtual folder `into`, which may be this folder."""
         refuse()
 
 
@@ -159,15 +163,15 @@ class VirtualRoot(Protocol):
         """Name of the virtual entry; an entry of the tree with the same name has precedence."""
 
     def open(self, folder: int) -> Node | None:
-        """Return the virtual entry of the tree folder `folder`, or None."""
+        """Return the virtual entry in the tree folder `folder`, or None if the folder has none."""
 
 
 class VirtualLayer:
     """POSIX operations on the virtual entries of a mount, as `fuse/operations.py` calls them.
 
-    A name is looked up among the virtual roots only if it is not in the tree, so entries of the
-    tree have no extra cost.  A virtual entry exists only in memory, and only while the kernel, a
-    listing or an open file uses it.
+    A name is looked up among the virtual roots only if the name is not in the tree, so operations
+    on the tree have no extra cost. A virtual entry exists only in memory, and only while the
+    kernel, a listing or an open file uses the entry.
     """
 
     def __init__(self, state: LocalState, roots: Sequence[VirtualRoot]) -> None:
@@ -182,7 +186,7 @@ class VirtualLayer:
     # ---- lookup ----
 
     def root(self, parent: int, name: bytes) -> Node | None:
-        """Return the virtual entry of that name in a folder of the tree, or None."""
+        """Return the virtual entry `name` of a folder of the tree, or None."""
         root = self._roots.get(name)
         if root is None:
             return None
@@ -194,11 +198,11 @@ class VirtualLayer:
         return root.open(parent)
 
     def has(self, parent: int, name: bytes) -> bool:
-        """Return True if the entry with that name is virtual, or would be virtual."""
+        """Return True if the entry `name` of the folder is virtual, or would be virtual."""
         return parent >= VIRTUAL or (name in self._roots and self.root(parent, name) is not None)
 
     async def lookup(self, parent: int, name: bytes) -> Attr:
-        """Look up a name and increment the kernel's lookup count.
+        """Return the attributes of the entry `name`, and increment its kernel lookup count.
 
         Raises FileNotFoundError.
         """
@@ -223,7 +227,7 @@ class VirtualLayer:
         return self._attr(self._get(ino))
 
     def xattrs(self, ino: int) -> dict[str, str]:
-        """Return the extended attributes by their full names."""
+        """Return the extended attributes of an entry by their full names."""
         return {PREFIX + name: value for name, value in self._get(ino).xattrs().items()}
 
     def access(self, ino: int, mode: int) -> bool:
@@ -240,7 +244,7 @@ class VirtualLayer:
         return handle
 
     def readdir(self, handle: int, start: int) -> Iterator[tuple[bytes, Attr, int]]:
-        """Yield (name, stat fields, next position) from entry number `start` on."""
+        """Yield name, attributes and next position of each entry, from position `start` on."""
         entries = self._listings[handle]
         for position in range(start, len(entries)):
             name, node = entries[position]
@@ -282,7 +286,10 @@ class VirtualLayer:
     async def rename(
         self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
-        """Rename an entry where the source or the target is virtual."""
+        """Rename or move an entry if its source or its target is virtual.
+
+        Raises OSError (EROFS) if one of the two is a virtual root.
+        """
         state = self._state
         if self.root(old_parent, old_name) or self.root(new_parent, new_name):
             refuse()
@@ -307,7 +314,7 @@ class VirtualLayer:
         return await self._open[handle][1].write(offset, data)
 
     async def flush(self, handle: int) -> None:
-        """Do nothing: virtual files keep written bytes in memory only."""
+        """Do nothing, because virtual files keep written bytes only in memory."""
 
     fsync = flush
 
@@ -335,11 +342,11 @@ class VirtualLayer:
         return node
 
     def _same(self, node: Node) -> Node:
-        """Return the node object that is in use for this entry, or `node` if none is in use."""
+        """Return the node object that is in use for this entry, or `node` if there is none."""
         return self._known.setdefault(node.ino, node)
 
     def _hold(self, node: Node) -> Attr:
-        """Increment the kernel's lookup count."""
+        """Increment the kernel's lookup count of a node, and return the attributes."""
         node = self._same(node)
         self._held[node.ino] = node, self._held.get(node.ino, (node, 0))[1] + 1
         return self._attr(node)
@@ -374,6 +381,6 @@ class VirtualLayer:
 
 
 def _require_free(parent: int) -> None:
-    """Raise FileExistsError if the new entry would be a `VirtualRoot`."""
+    """Raise FileExistsError if the new entry would take the name of a `VirtualRoot`."""
     if parent < VIRTUAL:
         raise FileExistsError(errno.EEXIST, "the name is taken")

@@ -1,8 +1,8 @@
-"""Virtual file `.xdg-volume-info` at the top of the mount: its name and icon for file managers.
+"""Virtual file `.xdg-volume-info` with the name and the icon of the mount for file managers.
 
-GVfs, which tells Nautilus, Nemo, Caja, Thunar and others about volumes, reads this file of each new
-mount.  Without the file, the name is that of the folder; the option `x-gvfs-name` counts only for a
-mount that is in /etc/fstab.
+GVfs, which tells Nautilus, Nemo, Caja, Thunar and others about volumes, reads this file at the top
+of each new mount. Without the file, GVfs shows the name of the folder, because GVfs uses the option
+`x-gvfs-name` only for a mount that is in /etc/fstab.
 """
 
 import os
@@ -54,7 +54,7 @@ class _File(Node, Content):
 def contents(title: str, icon: Path | None) -> bytes:
     """Return the content of the file for a mount name and the path of an installed icon.
 
-    `IconFile` has precedence over `Icon`, for which GTK 3 prefers the icon of a drive.
+    `IconFile` has precedence over `Icon`. With `Icon` alone, GTK 3 prefers the icon of a drive.
     """
     lines = [f"Name={_value(plain(title).strip())}", f"Icon={ICON}"]
     if icon is not None and str(icon).isprintable():
@@ -63,7 +63,7 @@ def contents(title: str, icon: Path | None) -> bytes:
 
 
 def _value(text: str) -> str:
-    """Return a text escaped as a value of a key file."""
+    """Return a text with its backslashes escaped, as a value of a key file."""
     return text.replace("\\", "\\\\")
 
 
